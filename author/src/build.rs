@@ -31,7 +31,7 @@ Examples:
 
 The crate needs neither a profile nor linker flags in its own settings. CRDs in crds/ that a test of the crate keeps are
 written anew first. The same source gives the same bytes in every folder and on every machine with the same compiler; a
-dependency by a path outside of the crate's workspace makes them depend on that path.
+dependency by a path outside of the crate's workspace makes them depend on that path, but not on the crate's folder.
 
 A file of another toolchain is a core module with the contract's WIT embedded, which is wrapped, or a component, which is
 checked.
@@ -100,7 +100,7 @@ pub struct BuiltComponent {
     pub bytes: usize,
     /// `sha256:` and the digest of its bytes.
     pub digest: String,
-    /// What does not fit together.
+    /// What is probably not as it was meant.
     pub findings: Vec<Finding>,
 }
 
@@ -141,9 +141,7 @@ impl BuildCommand {
             digest,
             findings,
         } = built;
-        for Finding { severity, message } in findings {
-            eprintln!("{severity}: {message}");
-        }
+        inspect::tell(&findings);
         let unchanged = if changed { "" } else { "  (unchanged)" };
         println!("{title}  {bytes} bytes  {digest}\n{}{unchanged}", path.display());
         Ok(())
@@ -160,11 +158,13 @@ pub fn build(folder: &Path, out: Option<PathBuf>, options: &BuildOptions) -> any
         ..
     } = options;
     if let Some(language) = Language::of_project(folder) {
+        let missing = language.missing_tool();
         bail!(
-            "{} is a project in {}, which its own tools build: run `{}` there",
+            "{} is a project in {}, which its own tools build: run `{}` there{}",
             folder.display(),
             language.name,
-            language.build
+            language.build,
+            missing.map_or_else(String::new, |missing| format!(". {missing}"))
         );
     }
     let toolchain = Toolchain::find(*toolchain)?;
@@ -246,6 +246,11 @@ fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Re
         .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
         .with_context(|| format!("{name} cannot be described"))?;
     let checked = manifest::parse(&described).with_context(|| format!("{name} cannot be used"))?;
+    let findings = inspect::findings(&plugin, &checked);
+    if let Err(error) = inspect::refuse(&name, &findings) {
+        inspect::tell(&findings);
+        return Err(error);
+    }
     let changed = write_if_changed(&out, component)?;
     if !changed {
         // By its time `pilothouse test` knows whether it is older than its sources.
@@ -259,6 +264,6 @@ fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Re
         title: format!("{} {}", checked.manifest.name, checked.manifest.version),
         bytes: component.len(),
         digest: format!("sha256:{}", plugin.digest()),
-        findings: inspect::findings(&plugin, &checked),
+        findings,
     })
 }

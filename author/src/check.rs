@@ -30,10 +30,11 @@ The properties:
   valid        objects and status fit their schemas, and are stored as they are applied
   order        the order of a map's members, and of lists that are sets or maps, makes no difference
   no-trap      no object that can be stored makes the plugin trap, exceed a limit, or give an invalid answer
-  deletion     a deleted object is let go by its finalizer, and leaves nothing
+  deletion     a deleted object is let go by its finalizer, and leaves nothing; not tried without a finalizer
 
 Each case is an object on a simulated cluster of its own: first the samples of -f, then changes to them and objects made by the
-schemas of the CRDs, as far as the API server would store them. An object that breaks a property is made as small as possible.
+schemas of the CRDs, as far as the API server would store them. About one in 16 goes to the schema's maxLength (up to 256 KiB),
+maxItems and maxProperties (up to 1,000), as far as they fit into one object. An object that breaks a property is made as small as possible.
 
 Remarks, such as values that the API server refuses, come before the verdicts. Equal ones are one line, with the number of cases
 and the first example; -o json has all of them.
@@ -135,6 +136,7 @@ impl CheckCommand {
             violations,
             refusals,
             refused,
+            untried,
             without_source,
         } = report;
         let mut text = String::new();
@@ -175,8 +177,14 @@ impl CheckCommand {
         }
         for property in &options.properties {
             let is_broken = violations.iter().any(|violation| violation.property == *property);
-            let verdict = if is_broken { "BROKEN" } else { "ok" };
-            let _ = writeln!(text, "{verdict:<6} {:<11} {}", property.as_str(), property.statement());
+            let (verdict, statement) = if is_broken {
+                ("BROKEN", property.statement())
+            } else if untried.contains(property) {
+                ("-", "not tried: no finalizer is asked about these objects")
+            } else {
+                ("ok", property.statement())
+            };
+            let _ = writeln!(text, "{verdict:<6} {:<11} {statement}", property.as_str());
         }
         let _ = writeln!(
             text,
@@ -243,6 +251,7 @@ impl CheckCommand {
             "seconds": report.elapsed.as_secs_f64(),
             "perSecond": report.per_second(),
             "refused": report.refusals,
+            "untried": report.untried.iter().map(|property| property.as_str()).collect::<Vec<_>>(),
             "remarks": report.refused.iter().map(remark).collect::<Vec<_>>(),
             "withoutSource": report.without_source,
             "violations": report.violations.iter().map(violation).collect::<Vec<_>>(),
@@ -354,6 +363,23 @@ mod tests {
             text.find("BROKEN valid") > text.find("repeat it with"),
             "the result comes last: {text}"
         );
+    }
+
+    #[test]
+    fn a_property_that_was_not_tried_is_not_called_ok() {
+        let report = Report {
+            judged: 1,
+            untried: vec![Property::Deletion],
+            ..Report::default()
+        };
+        let command = command(&[]);
+        let text = command.text(&report, &Options::default());
+        assert!(text.contains("\n-      deletion    not tried: no finalizer"), "{text}");
+        assert!(
+            !text.contains("ok     deletion") && text.contains("ok     no-trap"),
+            "{text}"
+        );
+        assert_eq!(command.document(&report)["untried"], json!(["deletion"]));
     }
 
     #[test]

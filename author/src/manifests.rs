@@ -82,6 +82,7 @@ impl ManifestsCommand {
             folder = std::mem::replace(&mut plugin.file, built);
         }
         let described = installation.describe(plugin)?;
+        described.check()?;
         let rights = wait_for(described.rights(cluster.target()))?;
         tell_remarks(&rights);
         let sample = samples(&described, &folder, namespace.as_deref())?;

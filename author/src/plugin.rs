@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use pilothouse_core::description::Finding;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
 use pilothouse_host::{compiling, inspect};
@@ -114,9 +113,7 @@ impl PluginArguments {
 /// Says on standard error what in a plugin's description does not fit together. A command that calls the plugin is the first
 /// that an author runs whose component other tools have built.
 pub(crate) fn tell_findings(plugin: &Isolated) {
-    for Finding { severity, message } in inspect::findings(plugin.plugin(), plugin.manifest()) {
-        eprintln!("{severity}: {message}");
-    }
+    inspect::tell(&inspect::findings(plugin.plugin(), plugin.manifest()));
 }
 
 impl WasiArguments {

@@ -1,10 +1,10 @@
-//! Owns building the examples in other languages, each with its own tools. What is missing is said, and the tests of that
-//! language are left out. Leaves what the components do to `tests/end-to-end/tests/languages`.
+//! Owns building the examples in other languages, each with its own tools. Where a program is missing, that is said, and the
+//! tests of that language are left out; an example that does not build is a failure. Leaves what the components do to `tests/end-to-end/tests/languages`.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use pilothouse_programs::environment;
 
 use crate::root;
@@ -67,13 +67,22 @@ const LANGUAGES: [Language; 4] = [
     },
 ];
 
-/// Builds all that can be built; what cannot, and why, by the module of its tests.
-pub(crate) fn build() -> Vec<(&'static str, String)> {
-    let failed = |language: &Language| Some((language.module, format!("{:#}", build_one(language).err()?)));
-    LANGUAGES.iter().filter_map(failed).collect()
+/// Why an example is not built.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotBuilt {
+    /// A program is not installed.
+    Missing(String),
+    /// It does not build.
+    Failed(String),
 }
 
-fn build_one(language: &Language) -> Result<()> {
+/// Builds all that can be built; what is not built, by the module of its tests.
+pub(crate) fn build() -> Vec<(&'static str, NotBuilt)> {
+    let not_built = |language: &Language| Some((language.module, build_one(language).err()?));
+    LANGUAGES.iter().filter_map(not_built).collect()
+}
+
+fn build_one(language: &Language) -> Result<(), NotBuilt> {
     let Language {
         module,
         folder,
@@ -84,26 +93,26 @@ fn build_one(language: &Language) -> Result<()> {
     for need in *needs {
         let found = Command::new(need[0]).args(&need[1..]).output();
         let is_there = found.is_ok_and(|output| output.status.success());
-        ensure!(
-            is_there,
-            "the example in {module} is not built: there is no {}; install it",
-            need[0]
-        );
+        if !is_there {
+            let program = need[0];
+            let words = format!("the example in {module} is not built: there is no {program}; install it");
+            return Err(NotBuilt::Missing(words));
+        }
     }
+    let failed = |words: String| NotBuilt::Failed(format!("the example in {module} is not built: {words}"));
+    let venv = tools(module).map_err(|error| failed(format!("{error:#}")))?;
     for command in *build {
         println!("{}: {}", folder.display(), command.join(" "));
         let output = Command::new(command[0])
             .args(&command[1..])
             .current_dir(&folder)
-            .env("VENV", tools(module)?)
+            .env("VENV", &venv)
             .output()
-            .with_context(|| format!("cannot run {}", command[0]))?;
-        ensure!(
-            output.status.success(),
-            "the example in {module} is not built: `{}` failed: {}",
-            command.join(" "),
-            last_line(&output.stderr)
-        );
+            .map_err(|error| failed(format!("cannot run {}: {error}", command[0])))?;
+        if !output.status.success() {
+            let last = last_line(&output.stderr);
+            return Err(failed(format!("`{}` failed: {last}", command.join(" "))));
+        }
     }
     Ok(())
 }
@@ -255,6 +264,30 @@ mod tests {
         for copy in CRDS {
             keep(&examples.join("website.crd.yaml"), &examples.join(copy));
         }
+    }
+
+    #[test]
+    fn an_example_that_does_not_build_is_no_missing_tool() {
+        let built = |needs, build| {
+            build_one(&Language {
+                module: "shell",
+                folder: "website-c",
+                needs,
+                build,
+            })
+        };
+        let (shell, absent): (&[&[&str]], &[&[&str]]) =
+            (&[&["sh", "-c", "true"]], &[&["no-such-compiler", "--version"]]);
+        assert_eq!(built(shell, &[&["true"]]), Ok(()));
+        let NotBuilt::Missing(words) = built(absent, &[&["true"]]).unwrap_err() else {
+            panic!("the compiler is missing");
+        };
+        assert!(words.contains("there is no no-such-compiler; install it"), "{words}");
+        let NotBuilt::Failed(words) = built(shell, &[&["true"], &["sh", "-c", "echo typo >&2; exit 2"]]).unwrap_err()
+        else {
+            panic!("all that it needs is there");
+        };
+        assert!(words.ends_with("failed: typo"), "{words}");
     }
 
     #[test]

@@ -18,7 +18,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use self::harness::{Failure, Report, TestCount};
-use crate::{cargo, controlplane, languages, minutes, nginx, plugins, programs};
+use crate::languages::{self, NotBuilt};
+use crate::{cargo, controlplane, minutes, nginx, plugins, programs};
 
 /// With more failures than these in a part, none is run again: that many are no accident.
 const MOST_AGAIN: usize = 4;
@@ -167,13 +168,18 @@ pub fn run(options: &TestOptions) -> Result<()> {
 fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     let started = Instant::now();
     let (mut environment, mut without) = (Vec::new(), Vec::new());
+    let mut is_broken = false;
     let missing = match part {
         TestPart::Unit | TestPart::Isolated | TestPart::Simulated => None,
         TestPart::External => match programs::find() {
             Ok(programs) => {
                 environment.extend(programs.environment().iter().cloned());
                 without = programs.missing().to_vec();
-                without.extend(languages::build());
+                for (module, not_built) in languages::build() {
+                    let (NotBuilt::Missing(reason) | NotBuilt::Failed(reason)) = &not_built;
+                    is_broken |= matches!(not_built, NotBuilt::Failed(_));
+                    without.push((module, reason.clone()));
+                }
                 None
             }
             Err(error) => Some(format!("{error:#}")),
@@ -240,7 +246,7 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
         unsteady,
     } = outcome;
     let empty = count == TestCount::default();
-    let succeeded = succeeded && (without.is_empty() || !require_real);
+    let succeeded = succeeded && !is_broken && (without.is_empty() || !require_real);
     let remark = (succeeded && empty).then(|| "there are no tests, which can't be right".to_owned());
     let reasons: Vec<String> = without.into_iter().map(|(_, reason)| reason).collect();
     let remark = remark.or_else(|| (!reasons.is_empty()).then(|| reasons.join("; ")));

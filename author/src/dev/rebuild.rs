@@ -29,8 +29,13 @@ const CARGO_SETTINGS: [(&str, &str); 3] = [
 pub(super) enum Origin {
     /// A file, which somebody else makes.
     File(PathBuf),
-    /// A project, and the command that builds it, if it is not `pilothouse build`.
-    Project { folder: PathBuf, command: Option<String> },
+    /// A project, and the command that builds it, if it is not `pilothouse build`; the language whose build that is, unless the
+    /// author gave it.
+    Project {
+        folder: PathBuf,
+        command: Option<String>,
+        language: Option<&'static Language>,
+    },
 }
 
 /// A component that was built, or was there.
@@ -45,10 +50,12 @@ pub(super) struct BuiltComponent {
 
 /// A build that has failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{command} failed ({status})")]
+#[error("{command} failed ({status}){advice}")]
 pub(super) struct FailedBuild {
     command: String,
     status: std::process::ExitStatus,
+    /// What is missing, and how to install it, if that is known.
+    advice: String,
     /// The last lines that it has said.
     pub(super) lines: Vec<String>,
 }
@@ -72,14 +79,19 @@ impl Origin {
             path.display()
         );
         let folder = path.canonicalize().with_context(|| path.display().to_string())?;
-        let command = command.or_else(|| Language::of_project(&folder).map(|it| it.build.to_owned()));
+        let language = Language::of_project(&folder).filter(|_| command.is_none());
+        let command = command.or_else(|| language.map(|it| it.build.to_owned()));
         ensure!(
             command.is_some() || folder.join("Cargo.toml").is_file(),
             "there is no Cargo.toml in {}: run this in a plugin's project, make one with `pilothouse new`, give a component \
              (.wasm), or, for a project in another language, the command that builds it with --build",
             path.display()
         );
-        Ok(Self::Project { folder, command })
+        Ok(Self::Project {
+            folder,
+            command,
+            language,
+        })
     }
 
     /// What is looked at for changes.
@@ -120,8 +132,13 @@ impl Origin {
         let begun = Instant::now();
         let file = match self {
             Self::File(file) => file.clone(),
-            Self::Project { folder, command } => {
-                run(folder, command.as_deref(), process, heard)?;
+            Self::Project {
+                folder,
+                command,
+                language,
+            } => {
+                let built = run(folder, command.as_deref(), process, heard);
+                built.map_err(|error| with_advice(error, *language))?;
                 newest(folder)?
             }
         };
@@ -175,7 +192,29 @@ fn run(
         return Ok(());
     }
     let lines = Vec::from(lines);
-    Err(FailedBuild { command, status, lines }.into())
+    let advice = String::new();
+    Err(FailedBuild {
+        command,
+        status,
+        advice,
+        lines,
+    }
+    .into())
+}
+
+/// Says which tool of the language is missing, if one is: a shell says no more than that it found none.
+fn with_advice(error: anyhow::Error, language: Option<&Language>) -> anyhow::Error {
+    let Some(missing) = language.and_then(Language::missing_tool) else {
+        return error;
+    };
+    match error.downcast::<FailedBuild>() {
+        Ok(mut failed) => {
+            failed.advice = format!(": {missing}");
+            failed.lines.push(missing);
+            failed.into()
+        }
+        Err(error) => error.context(missing),
+    }
 }
 
 fn newest(folder: &Path) -> anyhow::Result<PathBuf> {

@@ -182,6 +182,21 @@ impl Sdk {
             Self::Repository(url) => format!("git = {}", quoted(url)),
         }
     }
+
+    /// Says it to the templates.
+    fn put_into(&self, values: &mut Values) {
+        values.texts.insert("sdk", self.dependency());
+        let install = match self {
+            Self::Repository(url) => format!("--git {url} pilothouse"),
+            Self::Published | Self::Folder(_) => "pilothouse".to_owned(),
+        };
+        values.texts.insert("install", install);
+        values.holds.extend(match self {
+            Self::Published => Some("published"),
+            Self::Folder(_) => Some("checkout"),
+            Self::Repository(_) => None,
+        });
+    }
 }
 
 fn create(
@@ -204,10 +219,7 @@ fn create(
         language.name
     );
     let mut values = values(name.as_str(), kind, options)?;
-    values.texts.insert("sdk", sdk.dependency());
-    if *sdk == Sdk::Published {
-        values.holds.insert("published");
-    }
+    sdk.put_into(&mut values);
     let mut files = [language.project, language.kind].concat();
     if options.admission {
         files.extend(language.admission);
@@ -270,10 +282,17 @@ fn values(project: &str, kind: &NewKind, options: &KindOptions) -> anyhow::Resul
     })
 }
 
-/// Writes files that must not be there yet. Nothing is written if one of them is.
+/// Writes files that must not be there yet. Nothing is written if one of them is, or if two of them are the same file.
 fn write(folder: &Path, files: &[TemplateFile], values: &Values) -> anyhow::Result<Vec<PathBuf>> {
     let made: Vec<_> = files.iter().filter_map(|file| file.made(values)).collect();
+    let mut names = BTreeSet::new();
     for (path, _) in &made {
+        ensure!(
+            names.insert(path),
+            "the kind {} would have the file {path}, which each project has for something else; take another name for the kind; \
+             nothing was written",
+            values.texts["kind"]
+        );
         let path = folder.join(path);
         ensure!(
             !path.exists(),
@@ -306,7 +325,76 @@ fn format_sources(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use super::template::LANGUAGES;
     use super::*;
+
+    /// All that a project can have.
+    fn everything(kind: &NewKind) -> Values {
+        let options = KindOptions {
+            scope: Scope::Cluster,
+            plural: None,
+            finalizer: true,
+            admission: true,
+        };
+        let mut values = values("site", kind, &options).unwrap();
+        Sdk::Published.put_into(&mut values);
+        values
+    }
+
+    #[test]
+    fn no_kind_has_a_file_that_its_project_has_for_something_else() {
+        let mut tried = BTreeSet::new();
+        for language in LANGUAGES {
+            let files = [language.project, language.kind, language.admission].concat();
+            for named_after in LANGUAGES
+                .iter()
+                .flat_map(|it| [it.project, it.kind, it.admission].concat())
+            {
+                let name = Path::new(named_after.path).file_name().unwrap().to_str().unwrap();
+                let stem = name.trim_start_matches('.').split('.').next().unwrap();
+                let words = stem
+                    .split(|it: char| !it.is_ascii_alphanumeric())
+                    .filter(|it| !it.is_empty());
+                let name: String = words.map(|word| word[..1].to_uppercase() + &word[1..]).collect();
+                let kind: NewKind = format!("example.com/v1/{name}").parse().unwrap();
+                let folder = tempfile::tempdir().unwrap();
+                let written = write(folder.path(), &files, &everything(&kind));
+                assert!(written.is_ok(), "{} {name}: {}", language.name, written.unwrap_err());
+                tried.insert(name);
+            }
+        }
+        for name in [
+            "Build",
+            "Plugin",
+            "Component",
+            "Pilothouse",
+            "Lib",
+            "Operator",
+            "ModuleAdmission",
+        ] {
+            assert!(tried.contains(name), "{name}: {tried:?}");
+        }
+    }
+
+    #[test]
+    fn two_files_of_one_name_are_refused_and_nothing_is_written() {
+        let file = |path| TemplateFile {
+            path,
+            text: "text",
+            only_if: None,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let kind = "example.com/v1/Site".parse().unwrap();
+        let files = [file("other.js"), file("site.js"), file("{{module}}.js")];
+        let error = write(folder.path(), &files, &everything(&kind))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("the kind Site would have the file site.js"),
+            "{error}"
+        );
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 
     #[test]
     fn the_sdk_is_a_version_a_checkout_or_a_repository() {

@@ -127,6 +127,9 @@ const TAKEN: &[&str] = &[
     "kind",
 ];
 
+/// Modules that no kind has: projects in some language have a file of this name.
+const TAKEN_MODULES: &[&str] = &["build", "component", "plugin"];
+
 /// Types that the template names, and those that every Rust file knows. A kind of such a name has a type of another name.
 const TAKEN_TYPES: &[&str] = &[
     "BTreeMap",
@@ -373,7 +376,7 @@ impl NewKind {
     /// The name of the module.
     pub fn module(&self) -> String {
         let module = snake(&self.kind);
-        if TAKEN.contains(&module.as_str()) {
+        if TAKEN.iter().chain(TAKEN_MODULES).any(|taken| *taken == module) {
             format!("{module}_kind")
         } else {
             module
@@ -523,6 +526,7 @@ mod tests {
             ("Class", "class", "classes"),
             ("Match", "match_kind", "matches"),
             ("Box", "box_kind", "boxes"),
+            ("Build", "build_kind", "builds"),
             ("S3Bucket", "s3_bucket", "s3buckets"),
         ] {
             let kind = kind(&format!("example.com/v1/{name}"));

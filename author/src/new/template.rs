@@ -4,7 +4,9 @@
 //! the condition holds. The files are called `*.in`, so that no tool takes them for what they become.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// What is put into templates.
 #[derive(Clone, Debug, Default)]
@@ -42,9 +44,21 @@ pub struct Language {
     pub helper: Option<&'static str>,
     /// What builds the component of a project.
     pub build: &'static str,
+    /// The programs that the build needs, each with what installs it. Those of Rust are `pilothouse_build`'s matter.
+    pub tools: &'static [(&'static str, &'static str)],
     /// What to run next in the folder of a new project.
     pub next: &'static [&'static str],
 }
+
+const PYTHON_3: (&str, &str) = (
+    "python3",
+    "on Debian `apt-get install python3 python3-venv`, elsewhere https://www.python.org",
+);
+const MAKE: (&str, &str) = (
+    "make",
+    "on Debian `apt-get install make`, on macOS `xcode-select --install`",
+);
+const NODE: &str = "on Debian `apt-get install nodejs npm`, elsewhere https://nodejs.org";
 
 /// All languages in which `pilothouse new` writes. A language is added here, with a folder of `author/templates`.
 pub const LANGUAGES: &[Language] = &[RUST, JAVASCRIPT, PYTHON, GO, C];
@@ -84,6 +98,7 @@ const RUST: Language = Language {
     admission: &[file!("src/{{module}}_admission.rs", "rust/admission.rs.in")],
     helper: None,
     build: "pilothouse build",
+    tools: &[],
     next: &["cargo test", "pilothouse build", "pilothouse test", "pilothouse dev"],
 };
 
@@ -115,6 +130,7 @@ const JAVASCRIPT: Language = Language {
     ],
     helper: Some("pilothouse.js"),
     build: "npm run build",
+    tools: &[("node", NODE), ("npm", NODE)],
     next: &[
         "npm install",
         "npm test",
@@ -151,6 +167,7 @@ const PYTHON: Language = Language {
     ],
     helper: Some("pilothouse.py"),
     build: "make build",
+    tools: &[MAKE, PYTHON_3],
     next: &["make test", "make build", "pilothouse test", "pilothouse dev"],
 };
 
@@ -185,6 +202,13 @@ const GO: Language = Language {
     ],
     helper: Some("pilothouse/pilothouse.go"),
     build: "go run ./tool",
+    tools: &[
+        (
+            "go",
+            "on Debian `apt-get install golang`, elsewhere https://go.dev/dl; Go 1.24 or newer",
+        ),
+        PYTHON_3,
+    ],
     next: &["go test ./...", "go run ./tool", "pilothouse test", "pilothouse dev"],
 };
 
@@ -211,6 +235,7 @@ const C: Language = Language {
     admission: &[file!("{{module}}_admission.c", "c/admission.c.in")],
     helper: Some("pilothouse.c"),
     build: "make build",
+    tools: &[MAKE, PYTHON_3],
     next: &["make test", "make build", "pilothouse test", "pilothouse dev"],
 };
 
@@ -222,6 +247,21 @@ impl Language {
         }
         let has_helper = |it: &&Self| it.helper.is_some_and(|helper| folder.join(helper).is_file());
         LANGUAGES.iter().find(has_helper)
+    }
+
+    /// The first program that the build needs and that is not there, with what installs it.
+    pub fn missing_tool(&self) -> Option<String> {
+        let is_missing = |program: &str| {
+            let mut asked = Command::new(program);
+            asked
+                .arg("--version")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            asked.status().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        let (program, install) = self.tools.iter().find(|(program, _)| is_missing(program))?;
+        Some(format!("{program} is not installed; install it: {install}"))
     }
 
     /// The language of this name, or an error that lists those that there are.

@@ -4,6 +4,9 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
+use crate::dice;
 use crate::program::{call, ended, program};
 
 fn write(folder: &Path, files: &[(&str, &str)]) {
@@ -124,6 +127,111 @@ fn a_missing_compiler_is_named_with_the_command_that_installs_it() {
     );
 }
 
+#[test]
+fn a_component_that_no_host_would_run_is_printed_and_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = |finalizer: &str| {
+        format!(
+            r#"{{"name": "keeper", "version": "0.1.0", "controllers": [{{"name": "keeper", {finalizer}
+                "kind": {{"group": "", "version": "v1", "kind": "ConfigMap"}}, "fields": [".data"]}}]}}"#
+        )
+    };
+    let component = |name: &str, finalizer: &str| {
+        let component = dice::component_saying(&manifest(finalizer));
+        fs::write(folder.path().join(name), component).unwrap();
+    };
+    component("keeper.wasm", "");
+    component("waiting.wasm", r#""finalizer": "example.com/keeper","#);
+    for command in [
+        &["build", "keeper.wasm"][..],
+        &["inspect", "keeper.wasm"],
+        &["manifests", "keeper.wasm", "--wasi", "inert"],
+    ] {
+        call(folder.path(), command).ok();
+    }
+
+    let said = "error: controller keeper names a finalizer, but the component does not export the interface finalizer";
+    let refusal = "waiting.wasm would not work as it is described";
+    let ended = call(folder.path(), &["inspect", "waiting.wasm"]);
+    assert!(
+        ended.out.contains("finalizer    example.com/keeper"),
+        "it is printed: {}",
+        ended.out
+    );
+    assert!(ended.out.contains(said), "{}", ended.out);
+    let error = ended.failed(1);
+    assert!(error.contains(refusal), "{error}");
+
+    let ended = call(folder.path(), &["inspect", "waiting.wasm", "-o", "json"]);
+    let document: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(document["errors"].as_array().map(Vec::len), Some(1), "{document}");
+    ended.failed(1);
+
+    let error = call(folder.path(), &["build", "waiting.wasm", "--out", "built.wasm"]).failed(1);
+    assert!(
+        error.contains(said) && error.contains("built.wasm would not work"),
+        "{error}"
+    );
+    assert!(!folder.path().join("built.wasm").exists(), "it was put in place");
+
+    let error = call(folder.path(), &["manifests", "waiting.wasm", "--wasi", "inert"]).failed(1);
+    assert!(error.contains(said) && error.contains(refusal), "{error}");
+}
+
+#[test]
+fn a_component_that_imports_wasi_is_shown_with_the_grant_that_it_needs_and_installed_with_it_only() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("dice.wasm"), dice::component()).unwrap();
+    let shown = call(folder.path(), &["inspect", "dice.wasm"]).ok();
+    assert!(
+        shown.contains("WASI          imports wasi:random/random@0.2.3 (for "),
+        "{shown}"
+    );
+    let said = call(folder.path(), &["inspect", "dice.wasm", "-o", "json"]).ok();
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let wasi = json!({"imports": ["wasi:random/random@0.2.3"], "grant": "Inert"});
+    assert_eq!(said["wasi"], wasi);
+    let built = call(folder.path(), &["build", "dice.wasm"]);
+    let note = "note: the component imports wasi:random/random@0.2.3; it runs only with spec.wasi: Inert";
+    assert!(built.err.contains(note), "{}", built.err);
+    built.ok();
+    for command in ["manifests", "install", "rights"] {
+        let error = call(folder.path(), &[command, "dice.wasm"]).failed(1);
+        assert!(
+            error.contains("wasi:random/random@0.2.3") && error.contains("--wasi inert"),
+            "{command}: {error}"
+        );
+    }
+    let manifests = call(folder.path(), &["manifests", "dice.wasm", "--wasi", "inert"]).ok();
+    assert!(manifests.contains("wasi: Inert"), "{manifests}");
+}
+
+#[test]
+fn a_status_that_cannot_hold_what_the_host_writes_is_warned_of_and_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let kind = json!({"group": "example.com", "version": "v1", "kind": "Site"});
+    let crd = |status: Value| {
+        let schema = json!({"type": "object", "properties": {"status": status}});
+        let version = json!({"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": schema}});
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "sites.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Site", "plural": "sites", "singular": "site"}, "versions": [version]}})
+    };
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let closed = json!({"type": "object", "properties": {"url": {"type": "string"}}});
+    for (status, is_warned) in [(open, false), (closed, true)] {
+        let manifest = json!({"name": "site", "version": "0.1.0", "crds": [crd(status).to_string()],
+            "controllers": [{"name": "site", "kind": kind, "fields": [".spec"]}]});
+        let component = dice::component_saying(&manifest.to_string());
+        fs::write(folder.path().join("site.wasm"), component).unwrap();
+        let ended = call(folder.path(), &["build", "site.wasm"]);
+        let warning = "warning: the CRD of Site does not take .status.conditions, .status.observedGeneration";
+        assert_eq!(ended.err.contains(warning), is_warned, "{}", ended.err);
+        assert!(ended.ok().starts_with("site 0.1.0  "));
+    }
+}
+
 mod isolated {
     use std::fs;
     use std::path::{Path, PathBuf};
@@ -135,7 +243,7 @@ mod isolated {
     use xtask::plugins::{PluginsOptions, build, directory};
 
     use super::write;
-    use crate::program::{call, checkout, ended};
+    use crate::program::{Lines, call, checkout, ended, program};
 
     fn app_service() -> PathBuf {
         let options = PluginsOptions {
@@ -259,6 +367,14 @@ mod isolated {
         );
         assert_eq!(tests.code, 0, "{}{}", tests.out, tests.err);
         assert!(tests.out.contains("14 passed"), "{}", tests.out);
+        // What the project's workflow asks of it.
+        for arguments in [
+            &["fmt", "--check"][..],
+            &["clippy", "--offline", "--all-targets", "--", "--deny", "warnings"],
+        ] {
+            let checked = ended(Command::new("cargo").args(arguments).current_dir(&project));
+            assert_eq!(checked.code, 0, "cargo {arguments:?}: {}{}", checked.out, checked.err);
+        }
         assert!(!tests.err.contains("warning"), "{}", tests.err);
 
         // A CRD that is missing, and one that is stale, are written anew.
@@ -306,5 +422,39 @@ mod isolated {
             built == fs::read(project.join("site.wasm")).unwrap(),
             "the same source gives other bytes"
         );
+        assert!(built == built_elsewhere(&project), "the bytes depend on the folder");
+        develop(&project);
+    }
+
+    /// Copies a project into another folder, and builds it there.
+    fn built_elsewhere(project: &Path) -> Vec<u8> {
+        let copy = checkout().join("target/new-project/elsewhere/deeper/site");
+        fs::create_dir_all(&copy).unwrap();
+        for name in ["Cargo.toml", "Cargo.lock", "src", "crds"] {
+            let copied = Command::new("cp").arg("-r").arg(project.join(name)).arg(&copy).status();
+            assert!(copied.unwrap().success(), "{name}");
+        }
+        call(&copy, &["build", "--no-generate", "--", "--offline"]).ok();
+        fs::read(copy.join("target/plugins/site.wasm")).unwrap()
+    }
+
+    /// `pilothouse dev` in a project as its author starts it: it builds, and swaps when a source is saved.
+    fn develop(project: &Path) {
+        let mut command = program(project);
+        command
+            .args(["dev", "--plain", "-f", "sample.yaml"])
+            .env("CARGO_NET_OFFLINE", "true");
+        let mut dev = Lines::of(&mut command);
+        dev.wait_for(&["build", "site 0.1.0", "runs,"]);
+        dev.wait_for(&["applied sample.yaml"]);
+        dev.wait_for(&["Deployment default/sample was made for Site default/sample"]);
+        let library = project.join("src/lib.rs");
+        let source = fs::read_to_string(&library).unwrap();
+        let changed = source.replace("env!(\"CARGO_PKG_DESCRIPTION\")", "\"Another description.\"");
+        assert_ne!(source, changed);
+        fs::write(&library, changed).unwrap();
+        dev.wait_for(&["build", "built in"]);
+        dev.wait_for(&["build", "runs,", "after it was built"]);
+        dev.wait_for(&["Site default/sample: a new version of the plugin"]);
     }
 }

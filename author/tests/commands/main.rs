@@ -3,6 +3,8 @@
 
 mod build;
 mod cargo_component;
+#[path = "../../../tests/end-to-end/tests/lifecycle/dice.rs"]
+mod dice;
 mod manifests;
 mod manual;
 mod new;

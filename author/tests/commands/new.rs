@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::program::{call, checkout};
+use crate::program::{call, checkout, ended, program};
 
 /// The files of a folder with their contents.
 fn files(folder: &Path) -> Vec<(PathBuf, String)> {
@@ -122,6 +122,36 @@ fn the_sdk_is_the_published_one_unless_a_checkout_is_named() {
     let error = call(folder.path(), &arguments).failed(1);
     assert!(error.contains("--sdk: cannot read /no/such/folder"), "{error}");
     assert!(!folder.path().join("site").exists());
+}
+
+#[test]
+fn the_workflow_installs_the_program_from_where_the_sdk_comes() {
+    let workflow = |arguments: &[&str]| {
+        let (_folder, project) = made(arguments);
+        let text = fs::read_to_string(project.join(".github/workflows/ci.yaml")).unwrap();
+        let parsed: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+        let steps = parsed["jobs"]["test"]["steps"].as_array().unwrap().clone();
+        let commands: Vec<String> = steps
+            .iter()
+            .filter_map(|step| step["run"].as_str().map(str::to_owned))
+            .collect();
+        let program = commands
+            .iter()
+            .find(|it| it.starts_with("command -v pilothouse"))
+            .unwrap();
+        (program.clone(), text)
+    };
+    let (published, _) = workflow(&[]);
+    assert_eq!(published, "command -v pilothouse || cargo install --locked pilothouse");
+    let url = "https://github.com/pilothouse/pilothouse";
+    let (from_git, _) = workflow(&["--sdk", url]);
+    assert_eq!(
+        from_git,
+        format!("command -v pilothouse || cargo install --locked --git {url} pilothouse")
+    );
+    let (from_folder, text) = workflow(&["--sdk", &checkout().display().to_string()]);
+    assert_eq!(from_folder, "command -v pilothouse");
+    assert!(text.contains("# The SDK comes from a folder of one machine"), "{text}");
 }
 
 /// The interfaces that the world of a project exports beside those that every plugin has.
@@ -273,6 +303,24 @@ fn commands_in_a_project_in_another_language_say_what_builds_it() {
         }
         let readme = fs::read_to_string(project.join("README.md")).unwrap();
         assert!(readme.contains(build), "{language}");
+    }
+}
+
+#[test]
+fn a_missing_tool_of_another_language_is_named_with_what_installs_it() {
+    let programs = tempfile::tempdir().unwrap();
+    for (language, tool, install) in [
+        ("js", "node", "apt-get install nodejs npm"),
+        ("python", "make", "apt-get install make"),
+        ("go", "go", "https://go.dev/dl"),
+        ("c", "make", "apt-get install make"),
+    ] {
+        let (_folder, project) = made(&["--lang", language]);
+        let error = ended(program(&project).arg("build").env("PATH", programs.path())).failed(1);
+        assert!(
+            error.contains(&format!("{tool} is not installed; install it: ")) && error.contains(install),
+            "{language}: {error}"
+        );
     }
 }
 

@@ -1,8 +1,17 @@
 //! Owns calling the program.
 
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long one step may take on a machine that is busy: a build is one.
+const WITHIN: Duration = Duration::from_mins(5);
 
 /// How a call ended.
 #[derive(Debug)]
@@ -51,6 +60,55 @@ pub fn ended(command: &mut Command) -> Ended {
         code: output.status.code().unwrap(),
         out: text(&output.stdout),
         err: text(&output.stderr),
+    }
+}
+
+/// A program that runs until it is dropped, and what it prints.
+pub struct Lines {
+    process: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Lines {
+    /// Starts it.
+    pub fn of(command: &mut Command) -> Self {
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            output
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
+        Self {
+            process,
+            lines,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Waits for a line that has all these words.
+    #[track_caller]
+    pub fn wait_for(&mut self, words: &[&str]) {
+        let begun = Instant::now();
+        while let Ok(line) = self.lines.recv_timeout(WITHIN.saturating_sub(begun.elapsed())) {
+            self.seen.push(line.clone());
+            if words.iter().all(|word| line.contains(word)) {
+                return;
+            }
+        }
+        panic!("no line has {words:?}:\n{}", self.seen.join("\n"));
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let id = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        // As Ctrl-C does, so that it ends what it has started.
+        let _ = id.map(|id| kill_process(id, Signal::INT));
+        let _ = self.process.wait();
     }
 }
 

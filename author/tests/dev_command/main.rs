@@ -86,11 +86,11 @@ struct Dev {
 
 impl Dev {
     fn start(arguments: &[&str], folder: &Path) -> Self {
-        let mut process = command(arguments, folder)
-            .stdout(Stdio::piped())
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
+        Self::of(&mut command(arguments, folder))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -244,6 +244,25 @@ mod simulated {
             !at("target/pilothouse/kubeconfig.yaml").exists(),
             "it goes with its cluster"
         );
+    }
+
+    #[test]
+    fn a_project_without_the_tools_of_its_language_is_told_what_installs_them() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("pilothouse.js"), "").unwrap();
+        let programs = folder.path().join("programs");
+        fs::create_dir(&programs).unwrap();
+        let start = || Dev::of(command(&["--plain"], folder.path()).env("PATH", &programs));
+        let mut dev = start();
+        dev.line(&["node is not installed; install it: on Debian `apt-get install nodejs npm`"]);
+        assert_eq!(dev.interrupt(), Some(0));
+        // With a shell, which says that it finds no npm, and with node.
+        for (name, target) in [("sh", "/bin/sh"), ("node", "/bin/true")] {
+            std::os::unix::fs::symlink(target, programs.join(name)).unwrap();
+        }
+        let mut dev = start();
+        dev.line(&["`npm run build` failed (exit status: 127): npm is not installed; install it: "]);
+        assert_eq!(dev.interrupt(), Some(0));
     }
 
     #[test]

@@ -11,6 +11,24 @@ fn documents(yaml: &str) -> Vec<Value> {
     documents.into_iter().filter(|document| !document.is_null()).collect()
 }
 
+/// The component hostile with another text for objects that give none. As JSON it is longer, as it is nothing moves.
+fn reworded(files: &Files) -> String {
+    let (words, others) = (b"as it was told to", b"as it was told\"\"\"");
+    let mut component = std::fs::read(component("hostile")).unwrap();
+    let at = component
+        .windows(words.len())
+        .position(|window| window == words)
+        .unwrap();
+    component[at..at + words.len()].copy_from_slice(others);
+    let path = files.0.path().join("reworded.wasm");
+    std::fs::write(&path, component).unwrap();
+    path.display().to_string()
+}
+
+/// An object of hostile that gives no text.
+const WORDLESS: &str =
+    "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {name: h}\nspec: {behaviour: config-map}\n";
+
 fn hostile(behaviour: &str) -> String {
     format!(
         "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {{name: h}}\nspec: {{behaviour: {behaviour}, text: words}}\n"
@@ -184,6 +202,54 @@ mod comparing {
         let broken = files.file("broken.wasm", "text");
         let said = refused(&["render", &plugin, "-f", &app, "--diff", &broken]);
         assert!(said.contains("broken.wasm is no component"), "{said}");
+    }
+
+    #[test]
+    fn what_another_component_answers_otherwise_is_shown() {
+        let files = Files::new();
+        let (object, other) = (files.file("h.yaml", WORDLESS), reworded(&files));
+        let ended = pilothouse(&["render", &component("hostile"), "-f", &object, "--diff", &other], "");
+        assert_eq!(
+            (ended.code, ended.said.as_str()),
+            (3, "2 differences\n"),
+            "{}",
+            ended.printed
+        );
+        let (config_map, of_the_object) = ended.printed.split_once("Hostile default/h:\n").unwrap();
+        assert!(config_map.starts_with("ConfigMap default/h:\n"), "{}", ended.printed);
+        for shown in [config_map, of_the_object] {
+            let changed = "-   text: as it was told\"\"\"\n+   text: as it was told to\n";
+            assert!(shown.contains(changed), "{}", ended.printed);
+        }
+    }
+
+    #[test]
+    fn conditions_and_events_are_printed() {
+        let files = Files::new();
+        let object = files.file("h.yaml", &WORDLESS.replace("config-map", "many-events, count: 1"));
+        let text = printed(&["render", &component("hostile"), "-f", &object]);
+        for words in [
+            "# status:\n#   text: as it was told to\n",
+            "# conditions:\n#   Behaved=True ToldTo: this is what the resource asks for\n",
+            "# events:\n#   Normal Many: event 0\n",
+        ] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+    }
+
+    #[test]
+    fn the_configuration_is_that_of_the_file() {
+        let files = Files::new();
+        let plugin = component("reverse-proxy");
+        let proxy = files.file(
+            "proxy.yaml",
+            "apiVersion: nginx.lin2ur.cn/v1\nkind: ReverseProxy\nmetadata: {name: web}\nspec: {proxyPass: 'https://a.example'}\n",
+        );
+        let config = files.file("config.yaml", "defaultImage: mine:1\n");
+        let text = printed(&["render", &plugin, "-f", &proxy, "--config", &config]);
+        assert!(text.contains("image: mine:1\n"), "{text}");
+        let text = printed(&["render", &plugin, "-f", &proxy]);
+        assert!(!text.contains("mine:1"), "{text}");
     }
 }
 
@@ -412,6 +478,28 @@ fn a_component_is_measured_against_another_in_turns() {
         figure("p50Microseconds") > 0.0 && figure("p50Microseconds") <= figure("p99Microseconds"),
         "{text}"
     );
+    let (wordless, other) = (files.file("h.yaml", WORDLESS), reworded(&files));
+    let against = [
+        "bench",
+        &component("hostile"),
+        "-f",
+        &wordless,
+        "--against",
+        &other,
+        "--calls",
+        "10",
+    ];
+    let report: Value = serde_json::from_str(&printed(&[&against[..], &["-o", "json"]].concat())).unwrap();
+    let object = &report["objects"][0];
+    let of = |index: usize, name: &str| object["components"][index][name].as_f64().unwrap();
+    // The text is in the data and in the status, each with three letters that JSON escapes.
+    assert_eq!(of(0, "outputBytes") + 6.0, of(1, "outputBytes"), "{report}");
+    assert!(object["ratios"]["output bytes"].as_f64().unwrap() < 1.0, "{report}");
+    assert!(
+        of(0, "memoryBytes") >= 65_536.0 && of(1, "memoryBytes") >= 65_536.0,
+        "{report}"
+    );
+
     let failing = files.file("failing.yaml", &hostile("permanent-failure"));
     let ended = pilothouse(&["bench", &component("hostile"), "-f", &failing], "");
     assert!(

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use pilothouse_artifact::{ArtifactError, Location, Reference};
 use pilothouse_core::Limits;
@@ -19,8 +19,8 @@ use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::{Optional, PluginComponent};
 use serde_json::{Value, json};
 
-use crate::artifact::RegistryArguments;
 use crate::artifact::details::{self, ArtifactDetails, FetchedArtifact};
+use crate::artifact::{RegistryArguments, printable};
 use crate::compiling;
 use crate::plugins::{CacheArguments, read_document};
 
@@ -140,7 +140,7 @@ impl InspectCommand {
             }
         };
         print!("{text}");
-        Ok(())
+        refuse(plugin.name(), &findings(&plugin, &checked))
     }
 }
 
@@ -182,6 +182,22 @@ pub fn exports(plugin: &PluginComponent) -> Exports {
 /// What does not fit together, and what to do about it.
 pub fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Finding> {
     description::check(checked, exports(plugin))
+}
+
+/// Tells on standard error what does not fit together.
+pub fn tell(findings: &[Finding]) {
+    for Finding { severity, message } in findings {
+        eprintln!("{severity}: {}", printable(message));
+    }
+}
+
+/// Refuses a plugin that cannot work as it is described; why it cannot has been printed.
+pub fn refuse(origin: &str, findings: &[Finding]) -> anyhow::Result<()> {
+    ensure!(
+        findings.iter().all(|finding| finding.severity != Severity::Error),
+        "{origin} would not work as it is described; correct the plugin, or have its author do so"
+    );
+    Ok(())
 }
 
 /// What is asked about the objects of a controller before they are stored and reconciled.

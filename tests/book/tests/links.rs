@@ -9,7 +9,7 @@ use pilothouse_book::markdown::{Page, page};
 use pilothouse_book::{pages, root};
 
 /// The pages outside of the book whose links are checked, too.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 16] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -20,6 +20,12 @@ const OTHERS: [&str; 10] = [
     "tests/kit/SCENARIOS.md",
     "tests/fuzz/README.md",
     "plugins/app-service/README.md",
+    "plugins/examples/README.md",
+    "plugins/examples/website-c/README.md",
+    "plugins/examples/website-go/README.md",
+    "plugins/examples/website-js/README.md",
+    "plugins/examples/website-python/README.md",
+    "tests/kit/README.md",
 ];
 
 const SUMMARY: &str = "docs/SUMMARY.md";

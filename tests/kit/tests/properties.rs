@@ -38,7 +38,7 @@ fn hostile(behaviour: &str) -> Value {
         "apiVersion": "hostile.test.dev/v1",
         "kind": "Hostile",
         "metadata": {"name": "h", "labels": {"a": "b"}},
-        "spec": {"behaviour": behaviour, "text": "some words", "count": 3}
+        "spec": {"behaviour": behaviour, "text": "some words", "count": 3, "notes": ["one", "other"]}
     })
 }
 
@@ -61,6 +61,7 @@ mod isolated {
         let plugin = Isolated::load(component("hostile")).unwrap();
         let report = broken(&plugin, "config-map");
         assert!(report.violations.is_empty(), "{:?}", report.violations);
+        assert_eq!(report.untried, [Property::Deletion], "it has no finalizer");
         assert_eq!((report.judged, report.discarded), (1, 0));
     }
 
@@ -77,6 +78,11 @@ mod isolated {
             ("invalid-value", Property::Valid, "spec.replicas"),
             ("status-wrong-type", Property::Valid, "status"),
             ("differs-by-order", Property::Order, "the order of a map's members"),
+            (
+                "differs-by-list-order",
+                Property::Order,
+                "the order of a list whose order has no meaning",
+            ),
             ("panic", Property::NoTrap, "panicked"),
             ("status-broken", Property::NoTrap, "status"),
             ("recursion", Property::NoTrap, "trapped"),
@@ -120,6 +126,7 @@ mod isolated {
         };
         let report = check(&plugin, &options(&promise(false), 1)).unwrap();
         assert!(report.violations.is_empty(), "{:?}", report.violations);
+        assert!(report.untried.is_empty(), "{:?}", report.untried);
         let report = check(&plugin, &options(&promise(true), 1)).unwrap();
         let violation = only(&report, Property::Deletion);
         assert!(violation.problem.contains("10 rounds"), "{}", violation.problem);
@@ -127,6 +134,45 @@ mod isolated {
             violation.object["spec"],
             json!({"holds": true}),
             "what does not matter is gone"
+        );
+    }
+
+    #[test]
+    fn what_a_finalizer_leaves_behind_is_noticed() {
+        let plugin = Isolated::load(component("wisher")).unwrap();
+        let promise = |finalizers: Value| {
+            json!({
+                "apiVersion": "wishes.test.dev/v1", "kind": "Promise", "metadata": {"name": "p"},
+                "spec": {"owns": [{"object": {
+                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left", "finalizers": finalizers}
+                }}]}
+            })
+        };
+        let report = check(&plugin, &options(&promise(json!([])), 1)).unwrap();
+        assert!(report.violations.is_empty(), "{:?}", report.violations);
+        let report = check(&plugin, &options(&promise(json!(["example.com/nobody"])), 1)).unwrap();
+        let violation = only(&report, Property::Deletion);
+        assert_eq!(
+            violation.problem,
+            "the object is gone and leaves ConfigMap default/left"
+        );
+    }
+
+    #[test]
+    fn a_plugin_that_traps_at_the_limits_of_its_schema_only_is_found() {
+        let plugin = Isolated::load(component("hostile")).unwrap();
+        let found = Options {
+            properties: vec![Property::NoTrap],
+            ..options(&hostile("trap-at-limits"), 400)
+        };
+        let report = check(&plugin, &found).unwrap();
+        let violation = only(&report, Property::NoTrap);
+        let notes = violation.object["spec"]["notes"].as_array().unwrap();
+        assert_eq!(notes.len(), 50);
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.as_str().unwrap().chars().count() == 10_000)
         );
     }
 

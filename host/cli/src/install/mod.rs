@@ -20,7 +20,6 @@ use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::Discovery;
 use pilothouse_cluster::installer::{Installer, InstallerError};
 use pilothouse_core::Limits;
-use pilothouse_core::description::{self, Finding, Severity};
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
 use pilothouse_core::rights::installed::{HostAccount, HostOptions, InstalledHost};
 use pilothouse_core::rights::objects::{Grantee, account_name, labels, objects};
@@ -31,11 +30,10 @@ use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
 use crate::artifact::{RegistryArguments, component, printable};
-use crate::compiling;
 use crate::identity::IdentityMode;
-use crate::inspect::exports;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::run::USER_AGENT;
+use crate::{compiling, inspect};
 
 /// Which plugin is granted what.
 #[derive(Args)]
@@ -455,17 +453,9 @@ impl DescribedPlugin {
 impl DescribedPlugin {
     /// Tells on standard error what in its description does not fit together. What cannot work is an error.
     pub fn check(&self) -> anyhow::Result<()> {
-        let findings = description::check(&self.checked, exports(&self.component));
-        for Finding { severity, message } in &findings {
-            eprintln!("{severity}: {}", printable(message));
-        }
-        let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
-        ensure!(
-            errors.count() == 0,
-            "{} would not work as it is described; have its author correct the plugin",
-            self.origin
-        );
-        Ok(())
+        let findings = inspect::findings(&self.component, &self.checked);
+        inspect::tell(&findings);
+        inspect::refuse(&self.origin, &findings)
     }
 }
 

@@ -18,6 +18,9 @@ pub enum Behaviour {
     /// Traps at an `unreachable` instruction.
     #[serde(alias = "unreachable")]
     Trap,
+    /// Traps if `spec.notes` has 50 items, one of them with 10,000 letters, which is all that the schema allows; then behaves
+    /// as `config-map`.
+    TrapAtLimits,
     /// Panics with `spec.text`.
     Panic,
     /// Never ends.
@@ -96,6 +99,8 @@ pub enum Behaviour {
     DiffersByAttempt,
     /// Data that differs with the order of the members of `spec`, which has no meaning.
     DiffersByOrder,
+    /// Data that is the first of `spec.notes`, whose order has no meaning.
+    DiffersByListOrder,
 
     /// A status that is a JSON list.
     StatusNotAnObject,
@@ -136,6 +141,8 @@ pub struct Given {
     pub text: String,
     /// How many or how much.
     pub count: Option<u64>,
+    /// Words, whose order has no meaning.
+    pub notes: Vec<String>,
     /// Failures in a row before this call.
     pub attempt: u32,
     /// The text of its status, as far as the plugin sees it.
@@ -155,6 +162,7 @@ impl Given {
             namespace: metadata.namespace.unwrap_or_default(),
             text: spec.text.unwrap_or_else(|| "as it was told to".to_owned()),
             count: spec.count,
+            notes: spec.notes,
             attempt: request.attempt,
             told: status.text,
             is_text_first: request.object.find("\"text\"") < request.object.find("\"behaviour\""),
@@ -186,4 +194,6 @@ struct Spec {
     behaviour: Behaviour,
     text: Option<String>,
     count: Option<u64>,
+    #[serde(default)]
+    notes: Vec<String>,
 }

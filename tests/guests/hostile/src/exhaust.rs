@@ -22,6 +22,7 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
     Some(match behaviour {
         Behaviour::Trap => trap(),
         Behaviour::TrapAtFirst if given.attempt < 2 => trap(),
+        Behaviour::TrapAtLimits if is_at_limits(given) => trap(),
         Behaviour::Panic => panic!("{}", given.text),
         Behaviour::Loop => spin(),
         Behaviour::Work => work(given),
@@ -43,6 +44,11 @@ pub fn trap() -> ! {
     core::arch::wasm32::unreachable();
     #[cfg(not(target_family = "wasm"))]
     std::process::abort();
+}
+
+/// Whether the notes are as many and as long as the schema of the CRD allows.
+fn is_at_limits(given: &Given) -> bool {
+    given.notes.len() == 50 && given.notes.iter().any(|note| note.chars().count() == 10_000)
 }
 
 /// Never ends.

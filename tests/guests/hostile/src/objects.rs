@@ -53,6 +53,7 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
         Behaviour::DiffersByClock => config_map_with(given, &clock::now(1000).to_string()),
         Behaviour::DiffersByRead => config_map_with(given, &(written(given) + 1).to_string()),
         Behaviour::DiffersByOrder => config_map_with(given, if given.is_text_first { "text" } else { "behaviour" }),
+        Behaviour::DiffersByListOrder => config_map_with(given, given.notes.first().map_or("", String::as_str)),
         Behaviour::DiffersByAttempt => config_map_with(given, &given.attempt.to_string()),
         _ => return None,
     })

@@ -69,50 +69,111 @@ const NUMBERS: [i64; 11] = [
     9_007_199_254_740_993,
 ];
 
-/// A value that fits the schema.
-pub(super) fn value(schema: &Value, random: &mut Rng) -> Value {
-    value_at(schema, random, 0)
+/// Of how many drawings one goes to the limits that the schema names. Such objects are large, and each takes long.
+const LARGE_ONE_IN: u8 = 16;
+
+/// The longest text that is made, in bytes, where the schema allows one of more than [`LONGEST`] letters.
+const LONGEST_AT_LIMIT: usize = 256 << 10;
+
+/// The most items or free members of one value, where the schema allows more than [`MOST`].
+const MOST_AT_LIMIT: usize = 1000;
+
+/// What all that goes to limits takes together, in bytes. etcd takes requests of 1.5 MiB, which hold metadata, too.
+const ROOM: usize = 1 << 20;
+
+/// How a schema names limits that can be large.
+const LIMITS: [&str; 3] = ["maxLength", "maxItems", "maxProperties"];
+
+/// What an item or a member takes at least, in bytes, with its name.
+const ITEM: usize = 32;
+
+/// What one object is drawn from.
+pub(super) struct Drawing<'a> {
+    pub(super) random: &'a mut Rng,
+    /// How many bytes the limits may still be filled with; none where no limit is to be reached.
+    room: Option<usize>,
 }
 
-fn value_at(schema: &Value, random: &mut Rng, depth: usize) -> Value {
+impl<'a> Drawing<'a> {
+    /// Of small values, or now and then with some at the limits that the schema names.
+    pub(super) fn new(random: &'a mut Rng) -> Self {
+        let room = (random.u8(..LARGE_ONE_IN) == 0).then_some(ROOM);
+        Self { random, room }
+    }
+
+    /// Of small values.
+    pub(super) fn small(random: &'a mut Rng) -> Self {
+        Self { random, room: None }
+    }
+
+    /// Whether the next value is to be as large as its schema allows.
+    fn is_large(&mut self) -> bool {
+        self.room.is_some() && !self.is_full() && self.random.u8(..4) > 0
+    }
+
+    /// Whether the next value is to be as small as its schema allows, because there is no room left.
+    fn is_full(&self) -> bool {
+        self.room.is_some_and(|room| room < ITEM)
+    }
+
+    /// So many of the wanted pieces of this size as there is room for.
+    fn take(&mut self, wanted: usize, size: usize) -> usize {
+        let Some(room) = &mut self.room else { return wanted };
+        let taken = wanted.min(*room / size);
+        *room -= taken * size;
+        taken
+    }
+}
+
+/// A value that fits the schema, without going to large limits.
+pub(super) fn value(schema: &Value, random: &mut Rng) -> Value {
+    drawn(schema, &mut Drawing::small(random))
+}
+
+/// A value that fits the schema.
+pub(super) fn drawn(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
+    value_at(schema, drawing, 0)
+}
+
+fn value_at(schema: &Value, drawing: &mut Drawing<'_>, depth: usize) -> Value {
     if depth > DEEPEST {
         return Value::Null;
     }
     if let Some(choices) = schema["enum"].as_array().filter(|choices| !choices.is_empty()) {
-        return choices[random.usize(..choices.len())].clone();
+        return choices[drawing.random.usize(..choices.len())].clone();
     }
     if let Some(default) = schema.get("default")
-        && random.u8(..4) == 0
+        && drawing.random.u8(..4) == 0
     {
         return default.clone();
     }
-    if schema["nullable"] == true && random.u8(..8) == 0 {
+    if schema["nullable"] == true && drawing.random.u8(..8) == 0 {
         return Value::Null;
     }
     if schema["x-kubernetes-int-or-string"] == true {
-        return if random.bool() {
-            number(schema, random)
+        return if drawing.random.bool() {
+            number(schema, drawing)
         } else {
-            text(schema, random)
+            text(schema, drawing)
         };
     }
     if schema["x-kubernetes-embedded-resource"] == true {
         return json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "embedded"}, "data": {"a": "b"}});
     }
     match schema["type"].as_str() {
-        Some("object") => object(schema, random, depth),
-        Some("array") => list(schema, random, depth),
-        Some("string") => text(schema, random),
-        Some("integer") => number(schema, random),
-        Some("number") => match number(schema, random).as_i64() {
-            Some(whole) if random.bool() => {
+        Some("object") => object(schema, drawing, depth),
+        Some("array") => list(schema, drawing, depth),
+        Some("string") => text(schema, drawing),
+        Some("integer") => number(schema, drawing),
+        Some("number") => match number(schema, drawing).as_i64() {
+            Some(whole) if drawing.random.bool() => {
                 let whole = f64::from(i32::try_from(whole).unwrap_or(i32::MAX));
-                within(schema, whole + f64::from(random.u8(..8)) / 8.0)
+                within(schema, whole + f64::from(drawing.random.u8(..8)) / 8.0)
             }
             whole => json!(whole),
         },
-        Some("boolean") => json!(random.bool()),
-        _ => anything(random, depth),
+        Some("boolean") => json!(drawing.random.bool()),
+        _ => anything(drawing, depth),
     }
 }
 
@@ -120,7 +181,7 @@ fn limit(schema: &Value, name: &str) -> Option<usize> {
     schema[name].as_u64().and_then(|limit| usize::try_from(limit).ok())
 }
 
-fn object(schema: &Value, random: &mut Rng, depth: usize) -> Value {
+fn object(schema: &Value, drawing: &mut Drawing<'_>, depth: usize) -> Value {
     let mut members = Map::new();
     let required: Vec<&str> = schema["required"]
         .as_array()
@@ -129,25 +190,28 @@ fn object(schema: &Value, random: &mut Rng, depth: usize) -> Value {
         .filter_map(Value::as_str)
         .collect();
     for (name, member) in schema["properties"].as_object().into_iter().flatten() {
-        if required.contains(&name.as_str()) || random.bool() {
-            members.insert(name.clone(), value_at(member, random, depth + 1));
+        if required.contains(&name.as_str()) || (!drawing.is_full() && drawing.random.bool()) {
+            members.insert(name.clone(), value_at(member, drawing, depth + 1));
         }
     }
     let additional = &schema["additionalProperties"];
     let is_free = schema["x-kubernetes-preserve-unknown-fields"] == true;
     if additional.is_object() || is_free {
         let least = limit(schema, "minProperties").unwrap_or(0);
-        let most = limit(schema, "maxProperties").unwrap_or(MOST.max(least));
-        for index in 0..random.usize(least..=most.max(least).min(least + MOST)) {
-            let name = if index < least {
+        let limit = limit(schema, "maxProperties");
+        let most = limit.unwrap_or(MOST.max(least));
+        let large = large_count(limit, least, drawing);
+        let count = large.unwrap_or_else(|| drawing.random.usize(least..=most.max(least).min(least + MOST)));
+        for index in 0..count {
+            let name = if index < least || large.is_some() {
                 format!("key-{index}")
             } else {
-                choice(random).to_owned()
+                choice(drawing).to_owned()
             };
             let member = if additional.is_object() {
-                value_at(additional, random, depth + 1)
+                value_at(additional, drawing, depth + 1)
             } else {
-                anything(random, depth + 1)
+                anything(drawing, depth + 1)
             };
             members.insert(name, member);
         }
@@ -155,18 +219,32 @@ fn object(schema: &Value, random: &mut Rng, depth: usize) -> Value {
     Value::Object(members)
 }
 
-fn list(schema: &Value, random: &mut Rng, depth: usize) -> Value {
+/// How many items or free members there are where the limit is to be reached, or no room is left.
+fn large_count(limit: Option<usize>, least: usize, drawing: &mut Drawing<'_>) -> Option<usize> {
+    if drawing.is_full() {
+        return Some(least);
+    }
+    let limit = limit.filter(|_| drawing.is_large())?;
+    Some(drawing.take(limit.min(MOST_AT_LIMIT), ITEM).max(least))
+}
+
+fn list(schema: &Value, drawing: &mut Drawing<'_>, depth: usize) -> Value {
     let least = limit(schema, "minItems").unwrap_or(0);
-    let most = limit(schema, "maxItems")
-        .unwrap_or(usize::MAX)
-        .min(least + MOST)
-        .max(least);
-    let count = random.usize(least..=most);
+    let limit = limit(schema, "maxItems");
+    let most = limit.unwrap_or(usize::MAX).min(least + MOST).max(least);
+    let large = large_count(limit, least, drawing);
+    let count = large.unwrap_or_else(|| drawing.random.usize(least..=most));
     let mut items: Vec<Value> = (0..count)
-        .map(|_| value_at(&schema["items"], random, depth + 1))
+        .map(|_| value_at(&schema["items"], drawing, depth + 1))
         .collect();
     match schema["x-kubernetes-list-type"].as_str() {
-        Some("set") => drop_doubles(&mut items, Value::clone),
+        Some("set") => {
+            // So that there are as many different ones as the limit says.
+            for (index, item) in items.iter_mut().enumerate().filter(|_| large.is_some()) {
+                number_item(item, &schema["items"], index);
+            }
+            drop_doubles(&mut items, Value::clone);
+        }
         Some("map") => {
             let keys: Vec<String> = schema["x-kubernetes-list-map-keys"]
                 .as_array()
@@ -174,11 +252,37 @@ fn list(schema: &Value, random: &mut Rng, depth: usize) -> Value {
                 .flatten()
                 .filter_map(|key| key.as_str().map(str::to_owned))
                 .collect();
+            let first = keys.first().map(String::as_str).unwrap_or_default();
+            for (index, item) in items.iter_mut().enumerate().filter(|_| large.is_some()) {
+                if let Some(key) = item.get_mut(first) {
+                    number_item(key, &schema["items"]["properties"][first], index);
+                }
+            }
             drop_doubles(&mut items, |item| keys.iter().map(|key| item[key].clone()).collect());
         }
         _ => {}
     }
     Value::Array(items)
+}
+
+/// Gives an item a value that no other index has, where its schema is known to allow one.
+fn number_item(item: &mut Value, schema: &Value, index: usize) {
+    let says_more = ["enum", "pattern", "format", "multipleOf", "maximum"];
+    if says_more.iter().any(|name| schema.get(name).is_some()) {
+        return;
+    }
+    match item {
+        Value::String(text) => {
+            let number = index.to_string();
+            let kept = text.chars().count().saturating_sub(number.len());
+            let most = limit(schema, "maxLength").unwrap_or(usize::MAX);
+            if number.len() <= most {
+                *text = text.chars().take(kept).chain(number.chars()).collect();
+            }
+        }
+        Value::Number(number) => *number = (schema["minimum"].as_u64().unwrap_or(0) + index as u64).into(),
+        _ => {}
+    }
 }
 
 fn drop_doubles(items: &mut Vec<Value>, key: impl Fn(&Value) -> Value) {
@@ -191,7 +295,7 @@ fn drop_doubles(items: &mut Vec<Value>, key: impl Fn(&Value) -> Value) {
     });
 }
 
-fn number(schema: &Value, random: &mut Rng) -> Value {
+fn number(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
     let is_short = schema["format"] == "int32";
     let bound = |name: &str, exclusive: &str, step: i64| {
         let bound = schema[name].as_i64();
@@ -202,11 +306,13 @@ fn number(schema: &Value, random: &mut Rng) -> Value {
     let most =
         bound("maximum", "exclusiveMaximum", -1).unwrap_or(if is_short { i32::MAX.into() } else { i64::MAX / 2 });
     let most = most.max(least);
-    let drawn = match random.u8(..8) {
+    let drawn = match drawing.random.u8(..8) {
         0 => least,
         1 => most,
-        2..=4 => NUMBERS[random.usize(..NUMBERS.len())],
-        _ => random.i64(least.max(-100)..=most.min(10_000).max(least.max(-100))),
+        2..=4 => NUMBERS[drawing.random.usize(..NUMBERS.len())],
+        _ => drawing
+            .random
+            .i64(least.max(-100)..=most.min(10_000).max(least.max(-100))),
     };
     let drawn = drawn.clamp(least, most);
     match schema["multipleOf"].as_i64().filter(|step| *step > 0) {
@@ -221,19 +327,29 @@ fn within(schema: &Value, number: f64) -> Value {
     json!(number.clamp(least, most.max(least)))
 }
 
-fn choice(random: &mut Rng) -> &'static str {
-    TEXTS[random.usize(..TEXTS.len())]
+fn choice(drawing: &mut Drawing<'_>) -> &'static str {
+    TEXTS[drawing.random.usize(..TEXTS.len())]
 }
 
-fn text(schema: &Value, random: &mut Rng) -> Value {
+fn text(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
     let least = limit(schema, "minLength").unwrap_or(0);
-    let most = limit(schema, "maxLength").unwrap_or(usize::MAX);
-    if let Some(pattern) = schema["pattern"].as_str()
-        && let Some(text) = matching(pattern, random)
-    {
-        return text.into();
+    let limit = limit(schema, "maxLength");
+    let most = limit.unwrap_or(usize::MAX);
+    let large = limit.filter(|_| drawing.is_large());
+    if let Some(pattern) = schema["pattern"].as_str() {
+        let length = large.map(|limit| drawing.take(limit.min(LONGEST_AT_LIMIT), 1));
+        if let Some(text) = matching(pattern, length, drawing) {
+            return text.into();
+        }
+    }
+    if let (Some(limit), None) = (large, schema.get("format")) {
+        // Limits count letters, and a plugin may count bytes.
+        let letter = if drawing.random.bool() { 'x' } else { '€' };
+        let count = drawing.take(limit.min(LONGEST_AT_LIMIT / letter.len_utf8()), letter.len_utf8());
+        return String::from_iter(std::iter::repeat_n(letter, count.max(least))).into();
     }
     let mut text = match schema["format"].as_str() {
+        None if drawing.is_full() => String::new(),
         Some("date-time") => "2026-01-02T03:04:05Z".to_owned(),
         Some("date") => "2026-01-02".to_owned(),
         Some("duration") => "1h30m0s".to_owned(),
@@ -245,14 +361,14 @@ fn text(schema: &Value, random: &mut Rng) -> Value {
         Some("email") => "a@example.com".to_owned(),
         Some("byte") => "aGVsbG8=".to_owned(),
         Some("uuid" | "uuid4") => "f81d4fae-7dec-41d0-a765-00a0c91e6bf6".to_owned(),
-        _ => match random.u8(..12) {
-            0 => (0..random.usize(..20))
-                .map(|_| random.char(..))
+        _ => match drawing.random.u8(..12) {
+            0 => (0..drawing.random.usize(..20))
+                .map(|_| drawing.random.char(..))
                 .filter(|letter| *letter != '\0')
                 .collect(),
-            1 => "x".repeat(random.usize(..LONGEST)),
+            1 => "x".repeat(drawing.random.usize(..LONGEST)),
             2 => "x".repeat(most.min(LONGEST)),
-            _ => choice(random).to_owned(),
+            _ => choice(drawing).to_owned(),
         },
     };
     let length = text.chars().count();
@@ -265,15 +381,23 @@ fn text(schema: &Value, random: &mut Rng) -> Value {
     text.into()
 }
 
-/// A text that matches a pattern; none where the pattern is not understood.
-fn matching(pattern: &str, random: &mut Rng) -> Option<String> {
+/// A text that matches a pattern; none where the pattern is not understood. With a length it is filled up to it, as far as
+/// the pattern has parts that may be repeated so often.
+fn matching(pattern: &str, length: Option<usize>, drawing: &mut Drawing<'_>) -> Option<String> {
     let hir = regex_syntax::parse(pattern).ok()?;
+    let mut spare = length.map(|length| length.saturating_sub(shortest(&hir)));
     let mut text = String::new();
-    write_matching(&hir, random, &mut text)?;
+    write_matching(&hir, &mut spare, drawing, &mut text)?;
     Some(text)
 }
 
-fn write_matching(hir: &Hir, random: &mut Rng, text: &mut String) -> Option<()> {
+/// The length of the shortest text that matches. It counts bytes, which letters that people write in patterns are.
+fn shortest(hir: &Hir) -> usize {
+    hir.properties().minimum_len().unwrap_or(0)
+}
+
+/// With `spare`, so many letters are written beside those that have to be.
+fn write_matching(hir: &Hir, spare: &mut Option<usize>, drawing: &mut Drawing<'_>, text: &mut String) -> Option<()> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}
         HirKind::Literal(literal) => text.push_str(std::str::from_utf8(&literal.0).ok()?),
@@ -284,48 +408,71 @@ fn write_matching(hir: &Hir, random: &mut Rng, text: &mut String) -> Option<()> 
                 .iter()
                 .filter(|range| range.start() < '\u{250}')
                 .collect();
-            let range = ranges.get(random.usize(..ranges.len().max(1)))?;
-            text.push(random.char(range.start()..=range.end().min('\u{24f}').max(range.start())));
+            let range = ranges.get(drawing.random.usize(..ranges.len().max(1)))?;
+            let last = range.end().min('\u{24f}').max(range.start());
+            text.push(drawing.random.char(range.start()..=last));
         }
         HirKind::Class(Class::Bytes(class)) => {
             let range = class.ranges().first()?;
             text.push(char::from(range.start()));
         }
         HirKind::Repetition(repeated) => {
-            let most = repeated
-                .max
-                .unwrap_or(repeated.min + REPEATED)
-                .min(repeated.min + REPEATED);
-            for _ in 0..random.u32(repeated.min..=most) {
-                write_matching(&repeated.sub, random, text)?;
+            let count = if let Some(spare) = spare {
+                let each = shortest(&repeated.sub).max(1);
+                let most = repeated.max.unwrap_or(u32::MAX) - repeated.min;
+                let further = most.min(u32::try_from(*spare / each).unwrap_or(u32::MAX));
+                *spare -= further as usize * each;
+                repeated.min + further
+            } else {
+                let most = repeated.min.saturating_add(REPEATED);
+                let most = repeated.max.map_or(most, |max| max.min(most));
+                drawing.random.u32(repeated.min..=most)
+            };
+            for _ in 0..count {
+                write_matching(&repeated.sub, spare, drawing, text)?;
             }
         }
-        HirKind::Capture(capture) => write_matching(&capture.sub, random, text)?,
-        HirKind::Concat(parts) => parts.iter().try_for_each(|part| write_matching(part, random, text))?,
-        HirKind::Alternation(choices) => write_matching(&choices[random.usize(..choices.len())], random, text)?,
+        HirKind::Capture(capture) => write_matching(&capture.sub, spare, drawing, text)?,
+        HirKind::Concat(parts) => {
+            for part in parts {
+                write_matching(part, spare, drawing, text)?;
+            }
+        }
+        HirKind::Alternation(choices) => {
+            let choice = match spare {
+                Some(_) => choices.iter().min_by_key(|choice| shortest(choice))?,
+                None => &choices[drawing.random.usize(..choices.len())],
+            };
+            write_matching(choice, spare, drawing, text)?;
+        }
     }
     Some(())
 }
 
-fn anything(random: &mut Rng, depth: usize) -> Value {
+fn anything(drawing: &mut Drawing<'_>, depth: usize) -> Value {
     if depth > DEEPEST {
         return Value::Null;
     }
-    match random.u8(..6) {
+    match drawing.random.u8(..6) {
         0 => Value::Null,
-        1 => number(&Value::Null, random),
-        2 => json!(random.bool()),
-        3 => (0..random.usize(..=MOST))
-            .map(|_| anything(random, depth + 1))
+        1 => number(&Value::Null, drawing),
+        2 => json!(drawing.random.bool()),
+        3 => (0..drawing.random.usize(..=MOST))
+            .map(|_| anything(drawing, depth + 1))
             .collect(),
-        4 => object(&json!({"x-kubernetes-preserve-unknown-fields": true}), random, depth),
-        _ => text(&Value::Null, random),
+        4 => object(&json!({"x-kubernetes-preserve-unknown-fields": true}), drawing, depth),
+        _ => text(&Value::Null, drawing),
     }
 }
 
 /// Changes one place of a value that fits the schema, if that is known: a member goes, comes or gets another value, an item
 /// is doubled, dropped or moved.
-pub(super) fn change(value: &mut Value, schema: &Value, random: &mut Rng) {
+pub(super) fn change(value: &mut Value, schema: &Value, drawing: &mut Drawing<'_>) {
+    let has_limit = LIMITS.iter().any(|name| schema.get(name).is_some());
+    if has_limit && drawing.is_large() {
+        *value = value_at(schema, drawing, 2);
+        return;
+    }
     match value {
         Value::Object(members) => {
             let known = schema["properties"].as_object();
@@ -336,7 +483,7 @@ pub(super) fn change(value: &mut Value, schema: &Value, random: &mut Rng) {
             if names.is_empty() {
                 return;
             }
-            let name = &names[random.usize(..names.len())];
+            let name = &names[drawing.random.usize(..names.len())];
             let declared = &schema["properties"][name.as_str()];
             let below = if declared.is_null() {
                 &schema["additionalProperties"]
@@ -344,29 +491,29 @@ pub(super) fn change(value: &mut Value, schema: &Value, random: &mut Rng) {
                 declared
             };
             match members.get_mut(name) {
-                Some(member) if random.u8(..4) > 0 => change(member, below, random),
-                Some(_) if random.bool() => {
+                Some(member) if drawing.random.u8(..4) > 0 => change(member, below, drawing),
+                Some(_) if drawing.random.bool() => {
                     members.remove(name);
                 }
                 _ => {
-                    members.insert(name.clone(), value_at(below, random, 2));
+                    members.insert(name.clone(), value_at(below, drawing, 2));
                 }
             }
         }
         Value::Array(items) if !items.is_empty() => {
-            let index = random.usize(..items.len());
-            match random.u8(..6) {
+            let index = drawing.random.usize(..items.len());
+            match drawing.random.u8(..6) {
                 0 => items.push(items[index].clone()),
                 1 => drop(items.remove(index)),
                 2 => items.swap(0, index),
-                _ => change(&mut items[index], &schema["items"], random),
+                _ => change(&mut items[index], &schema["items"], drawing),
             }
         }
-        Value::Array(items) => items.push(value_at(&schema["items"], random, 2)),
-        Value::String(_) => *value = text(schema, random),
-        Value::Number(_) => *value = number(schema, random),
+        Value::Array(items) => items.push(value_at(&schema["items"], drawing, 2)),
+        Value::String(_) => *value = text(schema, drawing),
+        Value::Number(_) => *value = number(schema, drawing),
         Value::Bool(is_so) => *is_so = !*is_so,
-        Value::Null => *value = value_at(schema, random, 2),
+        Value::Null => *value = value_at(schema, drawing, 2),
     }
 }
 
@@ -430,6 +577,81 @@ mod tests {
         assert!(objects.iter().any(|it| it.get("b").is_none()) && objects.iter().any(|it| it["b"].is_boolean()));
         let either = hundred(&json!({"x-kubernetes-int-or-string": true}));
         assert!(either.iter().any(Value::is_string) && either.iter().any(Value::is_number));
+    }
+
+    /// Values of which one in some goes to the limits.
+    fn drawn_hundreds(schema: &Value) -> Vec<Value> {
+        let mut random = Rng::with_seed(7);
+        (0..300)
+            .map(|_| drawn(schema, &mut Drawing::new(&mut random)))
+            .collect()
+    }
+
+    fn longest(values: &[Value]) -> usize {
+        values
+            .iter()
+            .map(|it| it.as_str().unwrap().chars().count())
+            .max()
+            .unwrap()
+    }
+
+    #[test]
+    fn large_limits_are_reached_now_and_then() {
+        let schema = json!({"type": "array", "maxItems": 50, "items": {"type": "string", "maxLength": 10_000}});
+        let lists = drawn_hundreds(&schema);
+        let lists: Vec<&Vec<Value>> = lists.iter().map(|it| it.as_array().unwrap()).collect();
+        let full: Vec<_> = lists.iter().filter(|list| list.len() == 50).collect();
+        assert!((5..30).contains(&full.len()), "{} of 300 are full", full.len());
+        assert!(full.iter().any(|list| longest(list) == 10_000));
+        assert!(
+            lists
+                .iter()
+                .all(|list| list.len() <= 50 && list.iter().all(|it| it.as_str().unwrap().chars().count() <= 10_000))
+        );
+
+        let map = json!({"type": "object", "additionalProperties": {"type": "boolean"}, "maxProperties": 70});
+        let counts: Vec<usize> = drawn_hundreds(&map)
+            .iter()
+            .map(|it| it.as_object().unwrap().len())
+            .collect();
+        assert_eq!(counts.iter().max(), Some(&70));
+
+        let set = json!({"type": "array", "maxItems": 60, "items": {"type": "string", "maxLength": 9}, "x-kubernetes-list-type": "set"});
+        let keyed = json!({"type": "array", "maxItems": 60, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"],
+            "items": {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer", "minimum": 3}}}});
+        for schema in [set, keyed] {
+            let counts: Vec<usize> = drawn_hundreds(&schema)
+                .iter()
+                .map(|it| it.as_array().unwrap().len())
+                .collect();
+            assert_eq!(counts.iter().max(), Some(&60), "{schema}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_filled_up_to_the_limit() {
+        for (pattern, limit) in [
+            ("^[a-z]([-a-z0-9]*[a-z0-9])?$", 63),
+            ("^(a|bcd)+\\.[0-9]{2,3}$", 40),
+            ("^([a-z]{2}:)*$", 300),
+        ] {
+            let schema = json!({"type": "string", "pattern": pattern, "maxLength": limit});
+            let texts = drawn_hundreds(&schema);
+            assert_eq!(longest(&texts), limit, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn no_object_is_larger_than_what_an_api_server_stores() {
+        let text = json!({"type": "string", "maxLength": 10_000_000});
+        let list = |items: &Value| json!({"type": "array", "maxItems": 100_000, "items": items});
+        let map = |member: &Value| json!({"type": "object", "maxProperties": 100_000, "additionalProperties": member});
+        for schema in [list(&text), list(&list(&list(&text))), map(&map(&list(&text)))] {
+            let sizes = drawn_hundreds(&schema);
+            let sizes = sizes.iter().map(|it| it.to_string().len());
+            let largest = sizes.max().unwrap();
+            assert!((250_000..1_400_000).contains(&largest), "{largest} bytes");
+        }
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(super) struct Judged {
     pub(super) findings: Vec<Finding>,
     /// Objects that the plugin wants and an API server refuses for their values.
     pub(super) refused: Vec<String>,
+    /// Whether the object was deleted with a finalizer, which the plugin has to take off.
+    pub(super) is_deleted: bool,
 }
 
 /// The object cannot be stored, so that no plugin ever sees it.
@@ -195,6 +197,7 @@ impl Judge<'_> {
         let Some(finalizer) = controller.and_then(|controller| controller.finalizer.as_deref()) else {
             return;
         };
+        judged.is_deleted = true;
         if let Err(refusal) = world.delete(finalizer) {
             judged.findings.push(Finding::new(
                 Property::Deletion,

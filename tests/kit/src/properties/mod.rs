@@ -63,7 +63,8 @@ pub enum Property {
     Order,
     /// No object that can be stored makes the plugin trap, exceed a limit or give an invalid answer.
     NoTrap,
-    /// A deleted object is let go, and leaves nothing.
+    /// A deleted object is let go by its finalizer, and leaves nothing. Where no finalizer is asked, it is not tried: the host
+    /// deletes what the object owned.
     Deletion,
 }
 
@@ -214,6 +215,8 @@ pub struct Report {
     pub refusals: u32,
     /// What the server says of these objects, the most frequent first.
     pub refused: Vec<Remark>,
+    /// Properties that were asked for, and that no object gave an opportunity to break: `deletion`, where none has a finalizer.
+    pub untried: Vec<Property>,
     /// Kinds for which no object could be made.
     pub without_source: Vec<String>,
 }
@@ -264,6 +267,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
         ..Report::default()
     };
     let mut wanted = options.properties.clone();
+    let mut is_deletion_tried = false;
     let cases = match options.only_case {
         Some(case) => case..case.saturating_add(1),
         None => 0..options.cases,
@@ -294,6 +298,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
             continue;
         };
         report.judged += 1;
+        is_deletion_tried |= judged.is_deleted;
         report.refusals += u32::from(!judged.refused.is_empty());
         let is_strict = options.strict || sample.is_some();
         refusals.add(case, &judged.refused);
@@ -318,6 +323,9 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
         });
     }
     report.refused = refusals.list();
+    if options.properties.contains(&Property::Deletion) && !is_deletion_tried {
+        report.untried.push(Property::Deletion);
+    }
     Ok(report)
 }
 

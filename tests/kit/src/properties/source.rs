@@ -11,8 +11,11 @@ use pilothouse_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::generate;
+use super::generate::{self, Drawing};
 use crate::documents::Document;
+
+/// The largest object that is made, in bytes. etcd takes requests of 1.5 MiB, which hold managed fields, too.
+const LARGEST: usize = 1_400_000;
 
 /// What objects of a kind are made from.
 pub(super) struct Source<'a> {
@@ -33,30 +36,34 @@ impl Source<'_> {
 
     /// An object that nobody has seen yet.
     pub(super) fn object(&self, random: &mut Rng) -> Value {
-        let mut object = match (self.samples.as_slice(), &self.schema) {
-            ([], schema) => self.generated(schema.as_ref().unwrap_or(&Value::Null), random),
-            (samples, Some(schema)) if random.bool() => {
-                let _ = samples;
-                self.generated(schema, random)
-            }
-            (samples, schema) => {
-                let mut object = samples[random.usize(..samples.len())].clone();
-                for _ in 0..random.usize(1..=3) {
-                    Self::change(&mut object, schema.as_ref(), random);
-                }
-                object
-            }
-        };
+        let mut object = self.drawn(&mut Drawing::new(random));
+        if object.to_string().len() > LARGEST {
+            object = self.drawn(&mut Drawing::small(random));
+        }
         self.mark(&mut object, random);
         object
     }
 
-    fn generated(&self, schema: &Value, random: &mut Rng) -> Value {
-        let mut object = generate::value(schema, random);
+    fn drawn(&self, drawing: &mut Drawing<'_>) -> Value {
+        match (self.samples.as_slice(), &self.schema) {
+            ([], schema) => self.generated(schema.as_ref().unwrap_or(&Value::Null), drawing),
+            (_, Some(schema)) if drawing.random.bool() => self.generated(schema, drawing),
+            (samples, schema) => {
+                let mut object = samples[drawing.random.usize(..samples.len())].clone();
+                for _ in 0..drawing.random.usize(1..=3) {
+                    Self::change(&mut object, schema.as_ref(), drawing);
+                }
+                object
+            }
+        }
+    }
+
+    fn generated(&self, schema: &Value, drawing: &mut Drawing<'_>) -> Value {
+        let mut object = generate::drawn(schema, drawing);
         if !object.is_object() {
             object = json!({});
         }
-        let name = ["web", "a", "example-1", "a.b"][random.usize(..4)];
+        let name = ["web", "a", "example-1", "a.b"][drawing.random.usize(..4)];
         object["apiVersion"] = json!(self.kind.api_version());
         object["kind"] = json!(self.kind.kind);
         object["metadata"] = json!({"name": name});
@@ -70,7 +77,7 @@ impl Source<'_> {
     }
 
     /// Changes one place below a member of the object that is its own matter.
-    fn change(object: &mut Value, schema: Option<&Value>, random: &mut Rng) {
+    fn change(object: &mut Value, schema: Option<&Value>, drawing: &mut Drawing<'_>) {
         let Some(members) = object.as_object_mut() else { return };
         let own = |name: &String| !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str());
         let names: Vec<String> = members.keys().filter(|name| own(name)).cloned().collect();
@@ -79,12 +86,12 @@ impl Source<'_> {
         if choices == 0 {
             return;
         }
-        if let Some(name) = names.get(random.usize(..choices)) {
+        if let Some(name) = names.get(drawing.random.usize(..choices)) {
             let below = schema.map_or(Value::Null, |schema| schema["properties"][name.as_str()].clone());
-            generate::change(&mut members[name.as_str()], &below, random);
+            generate::change(&mut members[name.as_str()], &below, drawing);
         } else {
             let texts = json!({"additionalProperties": {"type": "string"}});
-            generate::change(&mut members["metadata"]["annotations"], &texts, random);
+            generate::change(&mut members["metadata"]["annotations"], &texts, drawing);
         }
     }
 
