@@ -10,7 +10,8 @@ mod simulated {
     use k8s_openapi::api::coordination::v1::Lease;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
-    use kube::api::{DeleteParams, Patch, PatchParams};
+    use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+    use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_cluster::fence::WriteFence;
     use pilothouse_core::lease::LeaseTimes;
     use pilothouse_core::shards::{HashRange, ShardPlan, hash_of};
@@ -651,12 +652,16 @@ mod simulated {
 
         /// Makes ten primaries of each of these plugins, the namespaced ones in ten namespaces.
         async fn create_whole(&self, from: usize) {
+            let kind = GroupVersionKind::gvk("hopegi.com", "v1", "EcsBinding");
+            let resource = ApiResource::from_gvk_with_plural(&kind, "ecsbinding");
+            let bindings: Api<DynamicObject> = Api::all_with(self.fleet.client().await, &resource);
             for number in from..from + 10 {
                 let binding = json!({
                     "apiVersion": "hopegi.com/v1", "kind": "EcsBinding", "metadata": {"name": format!("binding-{number}")},
                     "spec": {"id": "i-1", "name": "web", "nodename": "node", "innerip": "10.1.0.1"},
                 });
-                self.fleet.stage.create(&binding).await;
+                let binding: DynamicObject = serde_json::from_value(binding).unwrap();
+                bindings.create(&PostParams::default(), &binding).await.unwrap();
                 let metadata = json!({"name": format!("stream-{number}"), "namespace": tenant(number % 20)});
                 let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
                 service["spec"] = json!({"ports": [{"port": 1}]});
@@ -698,7 +703,7 @@ mod simulated {
                     .collect()
             };
             [
-                of(&|request| request.resource == "ecsbindings"),
+                of(&|request| request.resource == "ecsbinding"),
                 of(&|request| request.name == "tcp-services"),
             ]
         }

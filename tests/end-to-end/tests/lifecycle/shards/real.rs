@@ -68,8 +68,9 @@ async fn the_api_server_divides_lists_as_replicas_do() {
 
 /// Replicas that share namespaces.
 struct Sharing {
-    replicas: Replicas,
+    /// Dropped before the control plane that it looks at.
     owners: OwnerWatch,
+    replicas: Replicas,
     tenants: Vec<String>,
 }
 
@@ -83,8 +84,8 @@ impl Sharing {
             create(replicas.client.clone(), &namespace).await;
         }
         Self {
-            replicas,
             owners,
+            replicas,
             tenants,
         }
     }
@@ -225,7 +226,7 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
     it.replicas.give_by_hand(&lease(edited)).await;
     it.replicas.give_by_hand("pilothouse").await;
     it.replicas.create_in(&both, 4 * step).await;
-    let lost = ["lost a shard", "another holder", &lease(edited)];
+    let lost = ["lost a shard", "another holder", &format!("-shard-{edited}\"")];
     it.replicas.process(&victim).says(&lost).await;
     it.replicas.converge().await;
     it.share(4).await;
