@@ -3,6 +3,7 @@
 
 mod build;
 mod cargo_component;
+mod kubectl;
 mod manifests;
 mod manual;
 mod new;
