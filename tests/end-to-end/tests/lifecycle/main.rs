@@ -29,6 +29,7 @@ mod ownership;
 mod permissions;
 mod plugin_life_cycle;
 mod refused;
+mod restored;
 mod selection;
 mod shards;
 mod statuses;
