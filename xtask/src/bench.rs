@@ -30,6 +30,9 @@ pub enum BenchOptions {
     Handover(TimesOptions<3>),
     /// Measure the size and the time of a scrape of /metrics.
     Scrape(ScrapeOptions),
+    /// Measure the memory of one replica with the five plugins, and of each of four replicas with --shards, on a real API
+    /// server.
+    Memory(MemoryOptions),
 }
 
 /// How often something is measured.
@@ -46,6 +49,21 @@ pub struct ScrapeOptions {
     /// Number of plugins.
     #[arg(long, value_name = "NUMBER", default_value = "50")]
     pub plugins: NonZeroUsize,
+}
+
+/// Options of `bench memory`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MemoryOptions {
+    /// Number of primaries of all plugins together; they are in 100 namespaces.
+    #[arg(long, value_name = "NUMBER", default_value = "10000")]
+    pub objects: NonZeroUsize,
+    /// Measure with an API server that does not divide lists and watches, as they are without the feature gate
+    /// ShardedListAndWatch.
+    #[arg(long)]
+    pub without_gate: bool,
+    /// Measure the host as released, with link-time optimisation; the build takes long.
+    #[arg(long)]
+    pub dist: bool,
 }
 
 /// Options of `bench call`.
@@ -124,7 +142,7 @@ pub enum HostPart {
 /// Builds what is measured, measures, and prints.
 pub fn run(options: &BenchOptions) -> Result<()> {
     let needed: &[&str] = match options {
-        BenchOptions::Call(_) => &[
+        BenchOptions::Call(_) | BenchOptions::Memory(_) => &[
             "app-service",
             "ecs-binding",
             "reverse-proxy",
@@ -176,6 +194,16 @@ pub fn run(options: &BenchOptions) -> Result<()> {
                 .context("cannot start cargo")?;
             ensure!(status.success(), "cargo {} failed", example.join(" "));
             Ok(())
+        }
+        BenchOptions::Memory(MemoryOptions {
+            objects,
+            without_gate,
+            dist,
+        }) => {
+            let profile = if *dist { "dist" } else { "release" };
+            let gate = if *without_gate { "off" } else { "on" };
+            let arguments = [profile.to_owned(), objects.to_string(), gate.to_owned()];
+            steer(profile, "memory", &arguments, &[])
         }
         BenchOptions::Admission(AdmissionOptions { queued, repetitions }) => {
             let (queued, repetitions) = (queued.to_string(), repetitions.to_string());

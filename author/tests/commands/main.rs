@@ -5,6 +5,7 @@ mod build;
 mod cargo_component;
 #[path = "../../../tests/end-to-end/tests/lifecycle/dice.rs"]
 mod dice;
+mod kubectl;
 mod manifests;
 mod manual;
 mod new;

@@ -57,6 +57,8 @@ pub struct Trace(Option<Arc<RunningTrace>>);
 
 struct RunningTrace {
     root: SpanContext,
+    /// What led to it. Looked up when it begins: it may write again what has triggered it.
+    links: Vec<SpanLink>,
     sink: SpanSink,
     /// When it began, in nanoseconds since the epoch, and by the clock that measures.
     began: u64,
@@ -89,7 +91,7 @@ impl Traces {
     }
 
     /// A reconcile begins.
-    pub fn begin(&self, primary_ref: &PrimaryRef) -> Trace {
+    pub fn begin(&self, primary_ref: &PrimaryRef, job: &Job) -> Trace {
         let Some(Tracer { options, clock, links }) = &self.0 else {
             return Trace::default();
         };
@@ -97,9 +99,14 @@ impl Traces {
             return Trace::default();
         }
         let root = SpanContext::root();
-        links.lock().running.insert(primary_ref.clone(), root);
+        let links = {
+            let mut known = links.lock();
+            known.running.insert(primary_ref.clone(), root);
+            known.of(primary_ref, job)
+        };
         Trace(Some(Arc::new(RunningTrace {
             root,
+            links,
             sink: options.sink.clone(),
             began: clock.now().saturating_mul(1_000_000),
             since: Instant::now(),
@@ -121,13 +128,11 @@ impl Traces {
         let (Some(Tracer { links, .. }), Trace(Some(trace))) = (&self.0, trace) else {
             return;
         };
-        let links = {
+        {
             let mut known = links.lock();
-            let links = known.of(primary_ref, job);
             known.running.remove(primary_ref);
             note(&mut known.runs, primary_ref.clone(), trace.root);
-            links
-        };
+        }
         let mut attributes = vec![
             ("pilothouse.plugin", Value::from(&*lane.plugin)),
             ("pilothouse.controller", Value::from(lane.controller.as_str())),
@@ -159,7 +164,7 @@ impl Traces {
             attributes,
             events: Vec::new(),
             dropped_events: 0,
-            links,
+            links: trace.links.clone(),
             outcome: failure.map_or(SpanOutcome::Unset, |failure| {
                 SpanOutcome::Error(shorten(failure.message.clone(), LONGEST_LINE))
             }),

@@ -1,4 +1,4 @@
-//! What monitoring sees of a host: over HTTP, as the program serves it, and while the main loop is blocked.
+//! What monitoring sees of a host: over HTTP, as the program serves it, and while the main loop is blocked. And its log.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
@@ -56,13 +56,18 @@ mod simulated {
     use std::sync::{Arc, mpsc};
     use std::time::{Duration, Instant};
 
+    use kube::api::{Patch, PatchParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use kube::{Api, Client};
+    use pilothouse_end_to_end::fleet::{plugin, plugins};
     use pilothouse_end_to_end::host::RuntimeHost;
-    use pilothouse_end_to_end::stage::{app_service, create, unhurried};
+    use pilothouse_end_to_end::stage::{app_service, create, hostile, unhurried};
     use pilothouse_metrics::Metrics;
     use pilothouse_runtime::{EndpointServer, Endpoints, Heartbeat, Host, HostOptions};
     use pilothouse_simulator::{Fault, Options, Rule, Simulator};
     use pilothouse_testkit::cluster::Cluster;
     use rustix::process::Signal;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -135,6 +140,162 @@ mod simulated {
         assert!(age < Duration::from_secs(30), "{age:?}");
         process.signal(Signal::TERM);
         assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_line_of_a_log_in_json_is_an_object_and_those_of_a_guest_name_its_plugin() {
+        let (folder, simulator) = (Folder::new(), Simulator::new(Options::default()));
+        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
+        let component = component("hostile");
+        let mut process = Process::start(&[
+            "run",
+            "--plugin",
+            &component,
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+            "--log-format",
+            "json",
+        ]);
+        process.says(&["plugin ready"]).await;
+        let client = Client::new(simulator.service(), "default");
+        let talks = json!({"behaviour": "log-each-level", "text": "what the guest says"});
+        create(client, &hostile("talks", &talks)).await;
+        process.says(&["what the guest says", "ERROR"]).await;
+        process.signal(Signal::TERM);
+        assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());
+
+        let log = process.log();
+        let (mut guests, mut hosts) = (Vec::new(), 0);
+        for line in log.lines() {
+            let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            let [time, level, target, message] = [
+                &line["timestamp"],
+                &line["level"],
+                &line["target"],
+                &line["fields"]["message"],
+            ];
+            let [Some(time), Some(level), Some(target), Some(message)] =
+                [time, level, target, message].map(Value::as_str)
+            else {
+                panic!("a line has a time, a level, a target and a message: {line}")
+            };
+            assert!(time.ends_with('Z') && !message.is_empty(), "{line}");
+            assert!(["TRACE", "DEBUG", "INFO", "WARN", "ERROR"].contains(&level), "{line}");
+            if target != "pilothouse::plugin" {
+                hosts += 1;
+                continue;
+            }
+            assert_eq!(
+                (&line["fields"]["plugin"], &line["fields"]["object"]),
+                (&json!("hostile"), &json!("default/talks"))
+            );
+            guests.push((level.to_owned(), message.to_owned()));
+        }
+        assert!(hosts > 0, "{log}");
+        // By default from the level info on.
+        let said = |level: &str| (level.to_owned(), "what the guest says".to_owned());
+        assert_eq!(guests, ["INFO", "WARN", "ERROR"].map(said), "{log}");
+    }
+
+    /// A host with one Plugin, whose guest says something new each time its only object is changed.
+    struct Talkative {
+        process: Process,
+        client: Client,
+        changes: usize,
+    }
+
+    impl Talkative {
+        /// Changes the object: the levels of the lines that the guest logs then.
+        async fn says_at(&mut self) -> Vec<String> {
+            self.changes += 1;
+            let text = format!("said {}", self.changes);
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("hostile.test.dev", "v1", "Hostile"));
+            let objects: Api<kube::api::DynamicObject> =
+                Api::namespaced_with(self.client.clone(), "default", &resource);
+            let patch = Patch::Merge(json!({"spec": {"text": text}}));
+            let _ = objects.patch("it", &PatchParams::default(), &patch).await.unwrap();
+            let begun = Instant::now();
+            // The status comes after all that the call has logged.
+            while objects.get("it").await.unwrap().data["status"]["text"] != text.as_str() {
+                let in_time = begun.elapsed() < Duration::from_mins(2);
+                assert!(in_time, "the object is not reconciled:\n{}", self.process.log());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let lines = self.process.lines(&["pilothouse::plugin"]);
+            let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let of_it = lines.filter(|line| line["fields"]["message"] == text.as_str());
+            of_it
+                .map(|line| {
+                    assert_eq!(line["fields"]["plugin"], "it", "{line}");
+                    line["level"].as_str().unwrap().to_owned()
+                })
+                .collect()
+        }
+
+        /// Sets the annotation, or removes it.
+        async fn annotate(&self, level: Option<&str>) {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"pilothouse.dev/log-level": level}}}));
+            let plugins = plugins(self.client.clone());
+            let _ = plugins.patch("it", &PatchParams::default(), &patch).await.unwrap();
+        }
+
+        /// Changes the object until its lines have these levels, because the host sees an annotation when it does.
+        async fn comes_to_say_at(&mut self, levels: &[&str]) {
+            let begun = Instant::now();
+            loop {
+                let said = self.says_at().await;
+                if said == levels {
+                    return;
+                }
+                let in_time = begun.elapsed() < Duration::from_mins(2);
+                assert!(in_time, "{said:?} in place of {levels:?}\n{}", self.process.log());
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_plugin_logs_from_the_level_on_that_its_annotation_says_as_long_as_it_says_so() {
+        let (folder, simulator) = (Folder::new(), Simulator::new(Options::default()));
+        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
+        let _ = std::fs::copy(component("hostile"), folder.path("it.wasm")).unwrap();
+        let directory = folder.path("");
+        let arguments = [
+            "run",
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+            "--plugin-dir",
+            &directory,
+        ];
+        let mut process = Process::start(&[&arguments[..], &["--log-format", "json"]].concat());
+        process.says(&["installed the CRD", "plugins.pilothouse.dev"]).await;
+        let client = Client::new(simulator.service(), "default");
+        create(client.clone(), &plugin("it", json!({"source": {"file": "it.wasm"}}))).await;
+        process.says(&["plugin ready"]).await;
+        let talks = json!({"behaviour": "log-each-level", "text": "said 0"});
+        create(client.clone(), &hostile("it", &talks)).await;
+        let mut host = Talkative {
+            process,
+            client,
+            changes: 0,
+        };
+        const BY_FILTER: [&str; 3] = ["INFO", "WARN", "ERROR"];
+        assert_eq!(host.says_at().await, BY_FILTER);
+        for (level, levels) in [
+            ("debug", &["DEBUG", "INFO", "WARN", "ERROR"][..]),
+            ("trace", &["TRACE", "DEBUG", "INFO", "WARN", "ERROR"]),
+            ("error", &["ERROR"]),
+            ("off", &[]),
+        ] {
+            host.annotate(Some(level)).await;
+            host.comes_to_say_at(levels).await;
+        }
+        host.annotate(None).await;
+        host.comes_to_say_at(&BY_FILTER).await;
+        assert_eq!(host.says_at().await, BY_FILTER);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub async fn reconcile(host: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> 
         lane: job.lane,
         name: job.name.clone(),
     };
-    let trace = host.traces.begin(&primary_ref);
+    let trace = host.traces.begin(&primary_ref, job);
     let ended = reconcile_traced(host, lane, job, &primary_ref, &trace).await;
     host.traces.end(trace, &primary_ref, lane, job, &ended);
     ended

@@ -196,6 +196,82 @@ async fn create_when_served(host: &mut AskedHost, object: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_explained_with_each_object_and_each_list_that_its_last_call_has_read() {
+    let mut host = AskedHost::start(&["stream-ingress"]).await;
+    let named = |kind: &str, namespace: Option<&str>, name: &str, spec: Value| {
+        let metadata = json!({"name": name, "namespace": namespace});
+        json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
+    };
+    let ports = json!({"ports": [{"port": 5432}]});
+    for object in [
+        named("Namespace", None, "ingress-nginx", json!({})),
+        named(
+            "Service",
+            Some("ingress-nginx"),
+            "ingress-nginx-controller",
+            ports.clone(),
+        ),
+    ] {
+        create(host.client(), &object).await;
+    }
+    let stream = json!({
+        "apiVersion": "nginx-stream.jeffthecoder.xyz/v1beta1", "kind": "StreamIngress",
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": {"listen": 7001, "upstream": {"service": "postgres", "port": 5432}},
+    });
+    create_when_served(&mut host, &stream).await;
+    let why = ["why", "streamingress/db"];
+    // In the order of their names, as far as the plugin has read them.
+    let depends_on = |document: &Value| {
+        let reads = document["controllers"][0]["dependsOn"].as_array().cloned();
+        let reads = reads.unwrap_or_default().into_iter().map(|read| {
+            let text = |member: &str| read[member].as_str().unwrap_or("-").to_owned();
+            let place = format!("{}/{}", text("namespace"), text("name"));
+            format!("{} {} {place} {}", text("read"), text("kind"), text("selector"))
+        });
+        let mut reads: Vec<String> = reads.collect();
+        reads.sort();
+        reads
+    };
+    const RIVALS: &str = "List StreamIngress -/- .spec.listen has a given value";
+    let document = host
+        .until("its upstream is missed", &why, |document| {
+            depends_on(document).len() == 2
+        })
+        .await;
+    assert_eq!(depends_on(&document), ["Get Service default/postgres -", RIVALS]);
+    assert_eq!(document["controllers"][0]["dependsOnNotListed"], 0);
+
+    // What it read comes, which has it read on.
+    create(host.client(), &named("Service", Some("default"), "postgres", ports)).await;
+    let document = host
+        .until("the ConfigMap is missed", &why, |document| {
+            depends_on(document).len() == 3
+        })
+        .await;
+    let reads = [
+        "Get ConfigMap ingress-nginx/tcp-services -",
+        "Get Service default/postgres -",
+        RIVALS,
+    ];
+    assert_eq!(depends_on(&document), reads);
+    assert!(
+        triggers(&document).contains(&"DependencyChanged Service postgres".to_owned()),
+        "{:?}",
+        triggers(&document)
+    );
+    let (code, printed, said) = host.ask(&why);
+    assert_eq!((code, &*said), (0, ""));
+    let lines = [
+        "\n  Depends on\n",
+        "\n    ConfigMap ingress-nginx/tcp-services\n",
+        "\n    Service default/postgres\n",
+        "\n    each StreamIngress in all namespaces with .spec.listen has a given value\n",
+    ];
+    assert!(lines.iter().all(|line| printed.contains(line)), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_status_names_failing_objects_with_cause_and_next_step_and_top_counts() {
     let mut host = AskedHost::start(&["hostile"]).await;
     create_when_served(&mut host, &hostile("bad", &json!({"behaviour": "trap"}))).await;

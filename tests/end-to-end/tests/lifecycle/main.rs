@@ -31,6 +31,7 @@ mod plugin_life_cycle;
 mod proxy;
 mod refused;
 mod replicas;
+mod restored;
 mod selection;
 mod shards;
 mod statuses;

@@ -1,8 +1,12 @@
 //! The traces of reconciles, as a collector gets them: it decodes what comes.
 
 mod simulated {
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
+    use kube::Api;
+    use kube::api::{DynamicObject, Patch, PatchParams};
+    use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::{Stage, hostile, unhurried};
     use pilothouse_runtime::{HostOptions, TraceOptions};
@@ -98,7 +102,7 @@ mod simulated {
     }
 
     /// Takes requests for ever: the spans of each.
-    async fn collect(listener: TcpListener, spans: std::sync::Arc<std::sync::Mutex<Vec<Message>>>) {
+    async fn collect(listener: TcpListener, spans: Arc<Mutex<Vec<Message>>>) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let spans = spans.clone();
@@ -139,9 +143,8 @@ mod simulated {
         }
     }
 
-    #[tokio::test]
-    #[expect(clippy::too_many_lines, reason = "one story, of which each span is looked at")]
-    async fn a_reconcile_is_a_span_with_its_stages_its_log_lines_and_what_led_to_it() {
+    /// A host on a simulated cluster all of whose reconciles are traced, and the spans that a collector has got.
+    async fn traced() -> (Stage, Arc<Mutex<Vec<Message>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let options = ExportOptions {
             endpoint: format!("http://{}/v1/traces", listener.local_addr().unwrap())
@@ -150,7 +153,7 @@ mod simulated {
             instance: "test".to_owned(),
             version: "1",
         };
-        let spans = std::sync::Arc::<std::sync::Mutex<Vec<Message>>>::default();
+        let spans = Arc::<Mutex<Vec<Message>>>::default();
         tokio::spawn(collect(listener, spans.clone()));
         let (exporter, sink) = Exporter::new(options).unwrap();
         tokio::spawn(exporter.run());
@@ -165,6 +168,83 @@ mod simulated {
         let spec = stage.host.spec("hostile").unwrap();
         stage.start(vec![spec]).await;
         stage.host.settled().await.unwrap();
+        (stage, spans)
+    }
+
+    /// The spans of the reconciles of a Hostile, in the order in which they came.
+    fn roots(spans: &Mutex<Vec<Message>>, name: &str) -> Vec<Message> {
+        let spans = spans.lock().unwrap();
+        let of_it = spans.iter().filter(|span| {
+            span.text(5) == "reconcile" && span.attribute(9, "pilothouse.object.name").as_deref() == Some(name)
+        });
+        of_it.cloned().collect()
+    }
+
+    /// Those of them with a trigger.
+    fn triggered(spans: &Mutex<Vec<Message>>, name: &str, trigger: &str) -> Vec<Message> {
+        let mut roots = roots(spans, name);
+        roots.retain(|span| span.attribute(9, "pilothouse.trigger").as_deref() == Some(trigger));
+        roots
+    }
+
+    /// Waits until something is traced.
+    async fn until_traced(holds: impl Fn() -> bool) {
+        let seen = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_mins(1), seen).await;
+        in_time.expect("it is traced");
+    }
+
+    /// A change of a child leads to two runs: the one that it triggers, and before that the one that wrote the child.
+    #[tokio::test]
+    async fn a_run_that_an_edit_of_a_child_triggers_is_linked_to_the_run_that_wrote_the_child() {
+        let (mut stage, spans) = traced().await;
+        stage
+            .create(&hostile("owner", &json!({"behaviour": "config-map", "text": "ours"})))
+            .await;
+        stage
+            .create(&hostile("other", &json!({"behaviour": "config-map", "text": "ours"})))
+            .await;
+        until_traced(|| !roots(&spans, "owner").is_empty() && !roots(&spans, "other").is_empty()).await;
+        stage.host.settled().await.unwrap();
+        let before = roots(&spans, "owner");
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let config_maps: Api<DynamicObject> =
+            Api::namespaced_with(stage.cluster.client().await.unwrap(), "default", &kind);
+        let edit = Patch::Merge(json!({"data": {"text": "theirs"}}));
+        let _ = config_maps
+            .patch("owner", &PatchParams::default(), &edit)
+            .await
+            .unwrap();
+        let runs = || triggered(&spans, "owner", "ChildChanged");
+        until_traced(|| !runs().is_empty()).await;
+
+        let run = runs().remove(0);
+        let trigger = run.attribute(9, "pilothouse.trigger.object").unwrap();
+        assert!(
+            trigger.contains("ConfigMap") && trigger.contains("default/owner"),
+            "{trigger}"
+        );
+        let links = run.messages(13);
+        assert_eq!(links.len(), 1, "{links:?}");
+        assert_eq!(
+            links[0].attribute(4, "pilothouse.link").as_deref(),
+            Some("wrote_trigger")
+        );
+        let is_to = |run: &Message| run.all(1) == links[0].all(1) && run.all(2) == links[0].all(2);
+        assert!(before.iter().any(is_to), "{links:?} {before:?}");
+        assert!(!roots(&spans, "other").iter().any(is_to) && !is_to(&run));
+        // Nothing led to the first run but its object.
+        assert_eq!(triggered(&spans, "owner", "ObjectChanged")[0].messages(13), []);
+        stage.host.stop().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_reconcile_is_a_span_with_its_stages_its_log_lines_and_what_led_to_it() {
+        let (mut stage, spans) = traced().await;
         stage
             .create(&hostile("talks", &json!({"behaviour": "log-flood", "count": 3})))
             .await;
@@ -172,25 +252,9 @@ mod simulated {
         stage
             .create(&hostile("failed", &json!({"behaviour": "fail-at-first"})))
             .await;
-        let roots = |name: &str| {
-            let spans = spans.lock().unwrap();
-            let of_it = spans.iter().filter(|span| {
-                span.text(5) == "reconcile" && span.attribute(9, "pilothouse.object.name").as_deref() == Some(name)
-            });
-            of_it.cloned().collect::<Vec<_>>()
-        };
-        let retries = || {
-            let retried = |span: &Message| span.attribute(9, "pilothouse.trigger").as_deref() == Some("Retry");
-            roots("failed").into_iter().filter(retried).collect::<Vec<_>>()
-        };
-        let seen = async {
-            while roots("talks").is_empty() || roots("trapped").is_empty() || retries().is_empty() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), seen)
-            .await
-            .expect("both are traced");
+        let roots = |name: &str| roots(&spans, name);
+        let retries = || triggered(&spans, "failed", "Retry");
+        until_traced(|| !roots("talks").is_empty() && !roots("trapped").is_empty() && !retries().is_empty()).await;
 
         let talks = roots("talks").remove(0);
         let (trace, id) = (talks.all(1), talks.all(2));

@@ -35,6 +35,8 @@ pub enum Behaviour {
     MemoryGrowth,
     /// Logs `spec.count` lines, a million when not given; then behaves as `config-map`.
     LogFlood,
+    /// Logs `spec.text` once at each level; then behaves as `config-map`.
+    LogEachLevel,
     /// Gets an absent ConfigMap of another name each time, `spec.count` times, a million when not given.
     ManyReads,
     /// Finds all ConfigMaps `spec.count` times, a million when not given.

@@ -30,6 +30,7 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
         Behaviour::MemoryBomb => fill_memory(),
         Behaviour::MemoryGrowth => grow_memory(given),
         Behaviour::LogFlood => flood_log(given),
+        Behaviour::LogEachLevel => log_each_level(given),
         Behaviour::ManyReads => read_often(given),
         Behaviour::ManyFinds => find_often(given),
         Behaviour::HugeOutput => huge_output(given),
@@ -110,6 +111,15 @@ pub fn flood(lines: usize) {
     for _ in 0..lines {
         log::log(log::Level::Info, &message, &fields);
     }
+}
+
+/// One line of each level.
+fn log_each_level(given: &Given) -> Outcome {
+    use log::Level::{Debug, Error, Info, Trace, Warn};
+    for level in [Trace, Debug, Info, Warn, Error] {
+        log::log(level, &given.text, &[]);
+    }
+    answers::config_map(given)
 }
 
 /// Reads another absent object each time.

@@ -11,9 +11,11 @@ use pilothouse_external::programs::image;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The largest program and the largest image, in bytes.
-const LARGEST_PROGRAM: u64 = 31_000_000;
-const LARGEST_IMAGE: u64 = 31_500_000;
+/// The largest program, in bytes: what `LARGEST_PROGRAM` in `xtask/src/image.rs` is, too.
+const LARGEST_PROGRAM: u64 = 30_000_000;
+
+/// The largest image, in bytes. Beside the program it has the certificate authorities, a quarter of a megabyte.
+const LARGEST_IMAGE: u64 = 30_500_000;
 
 /// This machine's architecture, as images name it.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
