@@ -63,6 +63,48 @@ mod external {
         }
     }
 
+    /// Adds a kind with everything to a project that has nothing, and admission to its first kind; then builds and tests all.
+    fn add_and_play(module: &str, language: &str, commands: &[&[&str]]) {
+        const PILOTHOUSE: &str = env!("CARGO_BIN_EXE_pilothouse");
+        let folder = tempfile::tempdir().unwrap();
+        let new = |folder: &Path, arguments: &[&str]| {
+            let said = run(folder, module, &[&[PILOTHOUSE, "new"], arguments].concat());
+            assert!(!said.contains("Add to"), "{said}");
+        };
+        new(
+            folder.path(),
+            &["site", "--kind", "example.com/v1/Site", "--lang", language],
+        );
+        let project = folder.path().join("site");
+        new(
+            &project,
+            &[
+                "kind",
+                "shop.example.com/v1beta1/PhotoGallery",
+                "--scope",
+                "Cluster",
+                "--finalizer",
+                "--admission",
+            ],
+        );
+        new(&project, &["admission", "Site"]);
+        for command in commands {
+            run(&project, module, command);
+        }
+        let said = run(&project, module, &[PILOTHOUSE, "test"]);
+        for scenario in ["scenarios/site.yaml", "scenarios/photo-gallery.yaml"] {
+            assert!(said.contains(scenario), "{said}");
+        }
+        let inspected = run(&project, module, &[PILOTHOUSE, "inspect", "target/plugins/site.wasm"]);
+        let manifests = run(&project, module, &[PILOTHOUSE, "manifests"]);
+        for name in ["sites.example.com", "photogalleries.shop.example.com"] {
+            assert!(manifests.contains(&format!("name: {name}")), "{manifests}");
+        }
+        for interface in ["finalizer", "defaulter", "validator"] {
+            assert!(inspected.contains(interface), "{inspected}");
+        }
+    }
+
     mod javascript {
         #[test]
         fn new_projects_build_and_pass_their_tests() {
@@ -75,12 +117,28 @@ mod external {
             ];
             super::make_and_play("javascript", "js", &commands);
         }
+
+        #[test]
+        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+            let commands = [
+                &["npm", "install", "--no-audit", "--no-fund"][..],
+                &["npm", "test"],
+                &["npm", "run", "check"],
+                &["npm", "run", "build"],
+            ];
+            super::add_and_play("javascript", "js", &commands);
+        }
     }
 
     mod python {
         #[test]
         fn new_projects_build_and_pass_their_tests() {
             super::make_and_play("python", "python", &[&["make", "test"], &["make", "build"]]);
+        }
+
+        #[test]
+        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+            super::add_and_play("python", "python", &[&["make", "test"], &["make", "build"]]);
         }
     }
 
@@ -94,12 +152,29 @@ mod external {
             ];
             super::make_and_play("golang", "go", &commands);
         }
+
+        #[test]
+        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+            let commands = [
+                // The files that gofmt would change: none.
+                &["sh", "-c", "test -z \"$(gofmt -l .)\""][..],
+                &["go", "vet", "./..."],
+                &["go", "test", "./..."],
+                &["go", "run", "./tool"],
+            ];
+            super::add_and_play("golang", "go", &commands);
+        }
     }
 
     mod c {
         #[test]
         fn new_projects_build_and_pass_their_tests() {
             super::make_and_play("c", "c", &[&["make", "test"], &["make", "build"]]);
+        }
+
+        #[test]
+        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+            super::add_and_play("c", "c", &[&["make", "test"], &["make", "build"]]);
         }
     }
 }

@@ -1,96 +1,104 @@
-//! Owns adding to a project that is there: the files of a kind or of its admission, and the lines of `src/lib.rs` that name
-//! them. Where a comment such as `// pilothouse:controllers` marks the place, the lines are put above it; where it is missing,
-//! they are printed.
+//! Owns adding to a project that is there: the files of a kind or of its admission, and the lines that name them in files that
+//! are there. Where a comment such as `// pilothouse:controllers` marks the place, the lines are put above it; where it is
+//! missing, they are printed.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 
-use super::template::{LANGUAGES, Language, Values};
-use super::{KindOptions, NewKind, format_sources, values, write};
+use super::template::{LANGUAGES, Language, MadeLines, Values};
+use super::{KindOptions, NewKind, Scope, format_sources, values, write};
 
-/// What a marker begins with.
-const MARKER: &str = "// pilothouse:";
-
-/// The file that says what the plugin consists of.
-const LIBRARY: &str = "src/lib.rs";
+/// What a marker begins with, in a comment of its language.
+const MARKER: &str = "pilothouse:";
 
 /// Adds a kind.
 pub fn kind(folder: &Path, kind: &NewKind, options: &KindOptions) -> anyhow::Result<()> {
     let project = Project::open(folder)?;
-    let mut values = values(&project.name, kind, options)?;
-    // The scenario plays with the whole plugin; what is in Cargo.toml and README stays as it is.
-    values.texts.insert("sdk", String::new());
+    let values = project.values(kind, options)?;
     let mut files = project.language.kind.to_vec();
     if options.admission {
         files.extend(project.language.admission);
     }
-    for path in write(folder, &files, &values)? {
-        println!("{}", path.display());
-    }
-    let (module, type_name) = (kind.module(), kind.type_name());
-    let mut insertions = vec![
-        Insertion::new("modules", format!("pub mod {module};")),
-        Insertion::new("controllers", format!("{module}::{type_name}Controller,")),
-        Insertion::new("manifest", format!(".controller({module}::manifest())")),
-        Insertion::new("manifest", format!(".crd({module}::CRD)")),
-    ];
-    if options.finalizer {
-        insertions.push(Insertion::of_interface(
-            "finalizer",
-            &format!("{module}::{type_name}Controller"),
-        ));
-    }
-    if options.admission {
-        insertions.extend(of_admission(&module, &type_name));
-    }
-    finish(folder, &insertions, options.admission)
+    let written = write(folder, &files, &values)?;
+    let lines = lines(project.language, options.admission, &values);
+    finish(folder, project.language, &written, &lines)?;
+    say_what_is_needed(folder, options.admission);
+    Ok(())
 }
 
 /// Adds a defaulter and a validator for a kind of the project.
 pub fn admission(folder: &Path, kind: &str) -> anyhow::Result<()> {
     let project = Project::open(folder)?;
-    let kind = project.kind(folder, kind)?;
-    let is_of_cluster = is_of_cluster(folder, &kind);
+    let KnownKind { kind, scope } = project.kind(folder, kind)?;
     let options = KindOptions {
-        scope: if is_of_cluster {
-            super::Scope::Cluster
-        } else {
-            super::Scope::Namespaced
-        },
+        scope,
         plural: None,
         finalizer: false,
         admission: true,
     };
-    let values: Values = values(&project.name, &kind, &options)?;
-    for path in write(folder, project.language.admission, &values)? {
-        println!("{}", path.display());
-    }
-    finish(folder, &of_admission(&kind.module(), &kind.type_name()), true)
+    let values = project.values(&kind, &options)?;
+    let written = write(folder, project.language.admission, &values)?;
+    let lines = project.language.admission_lines.iter();
+    let lines: Vec<_> = lines.filter_map(|lines| lines.made(&values)).collect();
+    finish(folder, project.language, &written, &lines)?;
+    say_what_is_needed(folder, true);
+    Ok(())
+}
+
+/// The lines that name a kind in the files of a project.
+pub fn lines(language: &Language, with_admission: bool, values: &Values) -> Vec<MadeLines> {
+    let admission = if with_admission { language.admission_lines } else { &[] };
+    let lines = language.kind_lines.iter().chain(admission);
+    lines.filter_map(|lines| lines.made(values)).collect()
 }
 
 /// What of a project has to be known.
 struct Project {
     name: String,
     language: &'static Language,
+    /// The path of a Go module, which imports begin with.
+    go_module: Option<String>,
+}
+
+/// A kind of a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KnownKind {
+    kind: NewKind,
+    scope: Scope,
 }
 
 impl Project {
     fn open(folder: &Path) -> anyhow::Result<Self> {
-        let manifest = folder.join("Cargo.toml");
         let shown = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
-        if let Some(Language { name, .. }) = Language::of_project(folder) {
-            bail!(
-                "{} is a project in {name}, and kinds and admission can be added to projects in Rust only; make a project \
-                 with what this one lacks in another folder, as in `pilothouse new NAME --kind GROUP/VERSION/KIND --lang {name} \
-                 --admission`, and take the files and lines from there in which the two differ",
-                shown.display()
-            );
+        if let Some(language) = Language::of_project(folder) {
+            let plugin = folder.join(language.plugin);
+            let text = fs::read_to_string(&plugin).with_context(|| {
+                format!(
+                    "{} is no project that kinds can be added to: it has no {}, which says what the plugin consists of",
+                    shown.display(),
+                    language.plugin
+                )
+            })?;
+            let name = plugin_name_in(&text).with_context(|| {
+                format!(
+                    "{} says no name of the plugin, as in `name: \"website\"`",
+                    plugin.display()
+                )
+            })?;
+            let go_module = fs::read_to_string(folder.join("go.mod")).ok();
+            return Ok(Self {
+                name,
+                language,
+                go_module: go_module.as_deref().and_then(go_module_in),
+            });
         }
+        let manifest = folder.join("Cargo.toml");
         let text = fs::read_to_string(&manifest).with_context(|| {
             format!(
-                "{} is no project: it has no Cargo.toml; run the command in the folder of one",
+                "{} is no project: it has no Cargo.toml, and no helper of another language; run the command in the folder of one",
                 shown.display()
             )
         })?;
@@ -100,36 +108,55 @@ impl Project {
                 manifest.display()
             )
         })?;
-        ensure!(
-            folder.join(LIBRARY).is_file(),
-            "{} is no plugin: it has no {LIBRARY}",
-            shown.display()
-        );
         let language = LANGUAGES
             .iter()
             .find(|it| it.name == "rust")
             .expect("there is a template for Rust");
-        Ok(Self { name, language })
+        ensure!(
+            folder.join(language.plugin).is_file(),
+            "{} is no plugin: it has no {}",
+            shown.display(),
+            language.plugin
+        );
+        Ok(Self {
+            name,
+            language,
+            go_module: None,
+        })
     }
 
-    /// A kind of the project by its name: its module says the group and the version.
-    fn kind(&self, folder: &Path, name: &str) -> anyhow::Result<NewKind> {
+    /// What the templates are given. What is in Cargo.toml and README stays as it is.
+    fn values(&self, kind: &NewKind, options: &KindOptions) -> anyhow::Result<Values> {
+        let mut values = values(&self.name, self.language, kind, options)?;
+        values.texts.insert("sdk", String::new());
+        if let Some(module) = &self.go_module {
+            values.texts.insert("go_module", module.clone());
+        }
+        Ok(values)
+    }
+
+    /// A kind of the project by its name. The modules of a project in Rust say what kinds there are, else the CRDs do.
+    fn kind(&self, folder: &Path, name: &str) -> anyhow::Result<KnownKind> {
+        let (sources, kinds_in): (_, fn(&str) -> Vec<KnownKind>) = if self.language.helper.is_none() {
+            (folder.join("src"), kinds_in)
+        } else {
+            (folder.join("crds"), kinds_in_crds)
+        };
         let mut known = Vec::new();
-        let sources = folder.join("src");
         for entry in fs::read_dir(&sources).with_context(|| format!("cannot read {}", sources.display()))? {
             let path = entry?.path();
             let Ok(text) = fs::read_to_string(&path) else { continue };
             known.extend(kinds_in(&text));
         }
-        known.sort_by(|one, other| one.kind.cmp(&other.kind));
+        known.sort_by(|one, other| one.kind.kind.cmp(&other.kind.kind));
         let names = || {
             known
                 .iter()
-                .map(|kind| kind.kind.as_str())
+                .map(|known| known.kind.kind.as_str())
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let Some(kind) = known.iter().find(|kind| kind.kind == name) else {
+        let Some(kind) = known.iter().find(|known| known.kind.kind == name) else {
             bail!(
                 "{} has no kind {name}; it has {}. `pilothouse new kind` adds one",
                 self.name,
@@ -138,12 +165,6 @@ impl Project {
         };
         Ok(kind.clone())
     }
-}
-
-/// Whether a kind of the project is of the cluster's scope.
-fn is_of_cluster(folder: &Path, kind: &NewKind) -> bool {
-    let source = folder.join("src").join(format!("{}.rs", kind.module()));
-    fs::read_to_string(source).is_ok_and(|text| text.contains("scope = \"Cluster\""))
 }
 
 /// The name of the package in a Cargo.toml.
@@ -156,136 +177,261 @@ fn name_in(manifest: &str) -> Option<String> {
     name.map(|(_, value)| value.trim().trim_matches('"').to_owned())
 }
 
+/// The plugin's name in the file that says what it consists of: the first member `name` with a string, which is written
+/// `name: "a"` in JavaScript, `name="a"` in Python, `Name: "a"` in Go and `.name = "a"` in C.
+fn plugin_name_in(source: &str) -> Option<String> {
+    let members = source.lines().filter_map(|line| {
+        let member = line.trim().trim_start_matches('.');
+        let rest = member.strip_prefix("name").or_else(|| member.strip_prefix("Name"))?;
+        let value = rest.trim_start().strip_prefix([':', '='])?;
+        value.trim_start().strip_prefix('"')?.split_once('"')
+    });
+    let name = members.map(|(name, _)| name.to_owned()).next();
+    name.filter(|name| !name.is_empty())
+}
+
+/// The path of a module in its go.mod.
+fn go_module_in(text: &str) -> Option<String> {
+    let module = text.lines().find_map(|line| line.trim().strip_prefix("module "));
+    module.map(|path| path.trim().trim_matches('"').to_owned())
+}
+
 /// The kinds whose CRD a source makes: those with the attribute `#[crd]`.
-fn kinds_in(source: &str) -> Vec<NewKind> {
+fn kinds_in(source: &str) -> Vec<KnownKind> {
     let attributes = source.split("#[resource(").skip(1);
     let kinds = attributes.filter_map(|rest| {
         let (members, after) = rest.split_once(")]")?;
-        after.trim_start().starts_with("#[crd(").then_some(())?;
+        let crd = after.trim_start().strip_prefix("#[crd(")?;
+        let crd = crd.split_once(")]").map_or(crd, |(crd, _)| crd);
         let member = |name: &str| {
             let (_, value) = members.split_once(&format!("{name} = \""))?;
             value.split_once('"').map(|(value, _)| value.to_owned())
         };
-        Some(NewKind {
-            group: member("group")?,
-            version: member("version")?,
-            kind: member("kind")?,
+        Some(KnownKind {
+            kind: NewKind {
+                group: member("group")?,
+                version: member("version")?,
+                kind: member("kind")?,
+            },
+            scope: scope_of(crd.contains("scope = \"Cluster\"")),
         })
     });
     kinds.collect()
 }
 
-fn of_admission(module: &str, type_name: &str) -> [Insertion; 3] {
-    let handler = format!("{module}_admission::{type_name}Admission");
-    [
-        Insertion::new("modules", format!("pub mod {module}_admission;")),
-        Insertion::of_interface("defaulter", &handler),
-        Insertion::of_interface("validator", &handler),
-    ]
-}
-
-/// Lines that belong above a marker.
-#[derive(Debug)]
-struct Insertion {
-    marker: String,
-    text: String,
-    /// The marker and the text where the first marker is missing.
-    otherwise: Option<(&'static str, String)>,
-}
-
-impl Insertion {
-    fn new(marker: &str, text: String) -> Self {
-        Self {
-            marker: marker.to_owned(),
-            text,
-            otherwise: None,
-        }
-    }
-
-    /// A type that has an optional interface; the interface is exported if none has had it yet.
-    fn of_interface(interface: &str, handler: &str) -> Self {
-        let marker = format!("{interface}s");
-        let exported = format!("{interface}: (\n    {handler},\n    {MARKER}{marker}\n),");
-        Self {
-            marker,
-            text: format!("{handler},"),
-            otherwise: Some(("interfaces", exported)),
-        }
-    }
-
-    /// The source with the lines; none where it has no marker.
-    fn put(&self, source: &str) -> Option<String> {
-        let found = above(source, &self.marker, &self.text);
-        found.or_else(|| {
-            let (marker, text) = self.otherwise.as_ref()?;
-            above(source, marker, text)
+/// The kinds of the CRDs in a file, each in the version that is stored. What is no CRD is left out.
+fn kinds_in_crds(text: &str) -> Vec<KnownKind> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
+    let kinds = documents.iter().filter_map(|crd| {
+        let text = |path: &str| crd.pointer(path)?.as_str().map(str::to_owned);
+        let versions = crd.pointer("/spec/versions")?.as_array()?;
+        let stored = versions.iter().find(|version| version["storage"] == true)?;
+        Some(KnownKind {
+            kind: NewKind {
+                group: text("/spec/group")?,
+                version: stored["name"].as_str()?.to_owned(),
+                kind: text("/spec/names/kind")?,
+            },
+            scope: scope_of(text("/spec/scope")? == "Cluster"),
         })
+    });
+    kinds.collect()
+}
+
+fn scope_of(is_of_cluster: bool) -> Scope {
+    if is_of_cluster {
+        Scope::Cluster
+    } else {
+        Scope::Namespaced
     }
+}
+
+/// A marker as a file of this name has it.
+fn marker_in(path: &str, marker: &str) -> String {
+    let comment = if Path::new(path).extension().is_some_and(|it| it == "py") {
+        "#"
+    } else {
+        "//"
+    };
+    format!("{comment} {MARKER}{marker}")
+}
+
+/// The source with the lines; none where it has no marker.
+fn put(lines: &MadeLines, source: &str) -> Option<String> {
+    let MadeLines {
+        path,
+        marker,
+        text,
+        otherwise,
+        is_shared,
+    } = lines;
+    let has = |line: &str| source.lines().any(|it| it.trim() == line.trim());
+    if *is_shared && text.lines().all(has) {
+        return Some(source.to_owned());
+    }
+    above(source, &marker_in(path, marker), text).or_else(|| {
+        let (marker, text) = otherwise.as_ref()?;
+        above(source, &marker_in(path, marker), text)
+    })
 }
 
 /// The source with lines above a marker, indented as the marker is.
 fn above(source: &str, marker: &str, text: &str) -> Option<String> {
-    let marker = format!("{MARKER}{marker}");
     let place = source.lines().position(|line| line.trim() == marker)?;
     let mut lines: Vec<String> = source.lines().map(str::to_owned).collect();
     let indent: String = lines[place].chars().take_while(|it| it.is_whitespace()).collect();
-    lines.splice(place..place, text.lines().map(|line| format!("{indent}{line}")));
+    let indented = |line: &str| {
+        if line.is_empty() {
+            String::new()
+        } else {
+            format!("{indent}{line}")
+        }
+    };
+    lines.splice(place..place, text.lines().map(indented));
     Some(lines.join("\n") + "\n")
 }
 
-/// Changes the library, and prints what could not be put into it.
-fn finish(folder: &Path, insertions: &[Insertion], needs_serde_json: bool) -> anyhow::Result<()> {
-    let path = folder.join(LIBRARY);
-    let mut source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut left = Vec::new();
-    for insertion in insertions {
-        match insertion.put(&source) {
-            Some(changed) => source = changed,
-            None => left.push(insertion),
+/// What became of lines.
+#[derive(Debug)]
+pub struct Put<'a> {
+    /// The files that have changed.
+    pub changed: Vec<&'a str>,
+    /// The lines whose marker is missing.
+    pub left: Vec<&'a MadeLines>,
+}
+
+/// Puts lines into the files of a project.
+pub fn put_all<'a>(folder: &Path, lines: &'a [MadeLines]) -> anyhow::Result<Put<'a>> {
+    let mut paths: Vec<&str> = Vec::new();
+    for MadeLines { path, .. } in lines {
+        if !paths.contains(&path.as_str()) {
+            paths.push(path);
         }
     }
-    fs::write(&path, source).with_context(|| format!("cannot write {}", path.display()))?;
-    if left.len() < insertions.len() {
-        println!("{} (changed)", path.display());
-        format_sources(folder);
+    let mut result = Put {
+        changed: Vec::new(),
+        left: Vec::new(),
+    };
+    for path in paths {
+        let own = lines.iter().filter(|lines| lines.path == path);
+        let file = folder.join(path);
+        if !file.is_file() {
+            result.left.extend(own);
+            continue;
+        }
+        let before = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let mut source = before.clone();
+        for lines in own {
+            match put(lines, &source) {
+                Some(changed) => source = changed,
+                None => result.left.push(lines),
+            }
+        }
+        if source != before {
+            fs::write(&file, source).with_context(|| format!("cannot write {}", file.display()))?;
+            result.changed.push(path);
+        }
     }
-    if !left.is_empty() {
-        println!(
-            "\nAdd to {}, which has no comment `{MARKER}...` for it:",
-            path.display()
-        );
-        for Insertion {
+    Ok(result)
+}
+
+/// Changes the files of a project, and prints which files were written and changed, and what could not be put into them.
+fn finish(folder: &Path, language: &Language, written: &[PathBuf], lines: &[MadeLines]) -> anyhow::Result<()> {
+    for path in written {
+        println!("{}", path.display());
+    }
+    let Put { changed, left } = put_all(folder, lines)?;
+    for path in changed.iter().map(|path| folder.join(path)) {
+        if !written.contains(&path) {
+            println!("{} (changed)", path.display());
+        }
+    }
+    if !changed.is_empty() {
+        format_sources(folder, language);
+    }
+    let mut before = None;
+    for lines in left {
+        let MadeLines {
+            path,
             marker,
             text,
             otherwise,
-        } in left
-        {
-            let text = otherwise.as_ref().map_or(text, |(_, text)| text);
-            println!("  {marker}:  {}", text.replace('\n', "\n  "));
+            ..
+        } = lines;
+        if before != Some(path) {
+            println!(
+                "\nAdd to {}, which has no comment `{}` for it:",
+                folder.join(path).display(),
+                marker_in(path, "...")
+            );
+            before = Some(path);
         }
-    }
-    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
-    if needs_serde_json && !manifest.contains("serde_json") {
-        println!("\nRun `cargo add serde_json`, which the new files need.");
+        let text = otherwise.as_ref().map_or(text, |(_, text)| text);
+        println!("  {marker}:  {}", text.trim_end().replace('\n', "\n  "));
     }
     Ok(())
+}
+
+/// Says what a project in Rust lacks.
+fn say_what_is_needed(folder: &Path, needs_serde_json: bool) {
+    let manifest = fs::read_to_string(folder.join("Cargo.toml"));
+    if needs_serde_json && manifest.is_ok_and(|text| !text.contains("serde_json")) {
+        println!("\nRun `cargo add serde_json`, which the new files need.");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn lines(path: &str, marker: &'static str, text: &str) -> MadeLines {
+        MadeLines {
+            path: path.to_owned(),
+            marker,
+            text: text.to_owned(),
+            otherwise: None,
+            is_shared: false,
+        }
+    }
+
     #[test]
     fn lines_stand_above_their_marker_and_an_interface_is_exported_once() {
         let source = "export!(\n    Operator,\n    // pilothouse:interfaces\n);\n";
-        let first = Insertion::of_interface("defaulter", "a::A").put(source).unwrap();
-        let second = Insertion::of_interface("defaulter", "b::B").put(&first).unwrap();
+        let exported = |handler: &str| MadeLines {
+            otherwise: Some((
+                "interfaces",
+                format!("defaulter: (\n    {handler},\n    // pilothouse:defaulters\n),"),
+            )),
+            ..lines("src/lib.rs", "defaulters", &format!("{handler},"))
+        };
+        let first = put(&exported("a::A"), source).unwrap();
+        let second = put(&exported("b::B"), &first).unwrap();
         assert_eq!(
             second,
             "export!(\n    Operator,\n    defaulter: (\n        a::A,\n        b::B,\n        // pilothouse:defaulters\n    ),\n    \
              // pilothouse:interfaces\n);\n"
         );
-        assert!(Insertion::new("modules", "mod a;".to_owned()).put(source).is_none());
+        assert!(put(&lines("src/lib.rs", "modules", "mod a;"), source).is_none());
+    }
+
+    #[test]
+    fn a_marker_is_a_comment_of_its_language_and_shared_lines_are_there_once() {
+        let python = "# pilothouse:exports\n";
+        assert_eq!(
+            put(&lines("app.py", "exports", "a = b\n\n"), python).unwrap(),
+            "a = b\n\n# pilothouse:exports\n"
+        );
+        assert_eq!(put(&lines("main.go", "exports", "a"), python), None);
+        let shared = MadeLines {
+            is_shared: true,
+            ..lines("wit/world.wit", "exports", "export a;\nexport b;")
+        };
+        let once = put(&shared, "{\n    // pilothouse:exports\n}\n").unwrap();
+        assert_eq!(once, "{\n    export a;\n    export b;\n    // pilothouse:exports\n}\n");
+        assert_eq!(put(&shared, &once).unwrap(), once);
+        // Also where somebody has taken the marker away.
+        let without = once.replace("    // pilothouse:exports\n", "");
+        assert_eq!(put(&shared, &without).unwrap(), without);
     }
 
     #[test]
@@ -297,9 +443,33 @@ mod tests {
     }
 
     #[test]
+    fn the_name_of_a_plugin_is_read_in_each_language() {
+        for source in [
+            "export const operator = {\n  name: \"site\",\n",
+            "PLUGIN = Plugin(\n    name=\"site\",\n",
+            "\t\tName:        \"site\",\n\t\tVersion: \"1\",\n",
+            "    .name = \"site\",\n",
+        ] {
+            assert_eq!(plugin_name_in(source).as_deref(), Some("site"), "{source}");
+        }
+        assert_eq!(plugin_name_in("names: \"site\"\nname: NAME\nname: \"\"\n"), None);
+        let go = "// module of\nmodule example.com/a/site\n\ngo 1.24\n";
+        assert_eq!(go_module_in(go).as_deref(), Some("example.com/a/site"));
+    }
+
+    #[test]
     fn the_kinds_of_a_source_are_those_that_it_defines() {
-        let source = "#[resource(group = \"a.b\", version = \"v1\", kind = \"Site\")]\n#[crd(plural = \"sites\")]\nstruct Site;\n\
+        let source = "#[resource(group = \"a.b\", version = \"v1\", kind = \"Site\")]\n\
+                      #[crd(plural = \"sites\", scope = \"Cluster\")]\nstruct Site;\n\
                       #[resource(group = \"apps\", version = \"v1\", kind = \"Deployment\")]\nstruct Live;\n";
-        assert_eq!(kinds_in(source), ["a.b/v1/Site".parse().unwrap()]);
+        let site = KnownKind {
+            kind: "a.b/v1/Site".parse().unwrap(),
+            scope: Scope::Cluster,
+        };
+        assert_eq!(kinds_in(source), std::slice::from_ref(&site));
+        let crd = "spec:\n  group: a.b\n  names: {kind: Site}\n  scope: Cluster\n  versions:\n  - {name: v1beta1}\n  - {name: v1, \
+                   storage: true}\n---\nkind: ConfigMap\n";
+        assert_eq!(kinds_in_crds(crd), [site]);
+        assert_eq!(kinds_in_crds("{"), []);
     }
 }

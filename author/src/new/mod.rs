@@ -1,6 +1,6 @@
 //! Owns `pilothouse new`: a project outside of this repository that builds and passes its tests at once, and files for
-//! another kind in one that is there. Names are checked in `names`, the texts are in `template`, sources that are there are
-//! changed in `add`.
+//! another kind in one that is there. Names are checked in `names`, the texts are in `template`, and `add` puts lines into
+//! sources, also into those of a new project, which name no kind at first.
 
 mod add;
 mod names;
@@ -36,8 +36,11 @@ In the folder of a project:
   pilothouse new kind example.com/v1/Gallery
   pilothouse new admission Gallery
 
+`new kind` and `new admission` write files and put lines above comments such as `// pilothouse:controllers`; where such a comment is
+missing, they print the lines.
+
 A project in Rust depends on the SDK from crates.io. Where cargo finds no such version there, --sdk names a checkout or its URL. A
-project in another language has a small helper in place of the SDK; `new kind` and `new admission` are for projects in Rust.
+project in another language has a small helper in place of the SDK.
 
 Exit code: 0, 1 if the files cannot be written, 2 if the command line is wrong.";
 
@@ -218,18 +221,24 @@ fn create(
         "--sdk is for projects in Rust; a project in {} has a helper of its own",
         language.name
     );
-    let mut values = values(name.as_str(), kind, options)?;
+    let mut values = values(name.as_str(), language, kind, options)?;
     sdk.put_into(&mut values);
     let mut files = [language.project, language.kind].concat();
     if options.admission {
         files.extend(language.admission);
     }
-    for path in write(folder, &files, &values)? {
+    let paths = write(folder, &files, &values)?;
+    let lines = add::lines(language, options.admission, &values);
+    let left = add::put_all(folder, &lines)?.left;
+    ensure!(
+        left.is_empty(),
+        "the template for {} has no place for {left:?}",
+        language.name
+    );
+    for path in paths {
         println!("{}", path.display());
     }
-    if language.helper.is_none() {
-        format_sources(folder);
-    }
+    format_sources(folder, language);
     println!("\nThe project is in {}. Next:\n  cd {0}", folder.display());
     for command in language.next {
         println!("  {command}");
@@ -238,7 +247,7 @@ fn create(
 }
 
 /// What the templates are given.
-fn values(project: &str, kind: &NewKind, options: &KindOptions) -> anyhow::Result<Values> {
+fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOptions) -> anyhow::Result<Values> {
     let KindOptions {
         scope,
         plural,
@@ -270,7 +279,10 @@ fn values(project: &str, kind: &NewKind, options: &KindOptions) -> anyhow::Resul
         ("version", kind.version.clone()),
         ("kind", kind.kind.clone()),
         ("type", kind.type_name()),
-        ("module", kind.module()),
+        ("module", language.unreserved(kind.module(), "_kind")),
+        ("variable", kind.variable()),
+        ("package", language.unreserved(kind.singular(), "kind")),
+        ("go_module", project.to_owned()),
         ("label", kind.label()),
         ("singular", kind.singular()),
         ("plural", plural.clone().unwrap_or_else(|| kind.plural())),
@@ -313,10 +325,14 @@ fn write(folder: &Path, files: &[TemplateFile], values: &Values) -> anyhow::Resu
     Ok(paths)
 }
 
-/// Has rustfmt break lines where long names make them too long. Without rustfmt they stay long.
-fn format_sources(folder: &Path) {
-    let _ = Command::new("cargo")
-        .arg("fmt")
+/// Has the language's own program order lines, and break them where long names make them too long. Without it they stay as
+/// they are.
+fn format_sources(folder: &Path, language: &Language) {
+    let Some([program, arguments @ ..]) = language.format else {
+        return;
+    };
+    let _ = Command::new(program)
+        .args(arguments)
         .current_dir(folder)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -329,14 +345,14 @@ mod tests {
     use super::*;
 
     /// All that a project can have.
-    fn everything(kind: &NewKind) -> Values {
+    fn everything(language: &Language, kind: &NewKind) -> Values {
         let options = KindOptions {
             scope: Scope::Cluster,
             plural: None,
             finalizer: true,
             admission: true,
         };
-        let mut values = values("site", kind, &options).unwrap();
+        let mut values = values("site", language, kind, &options).unwrap();
         Sdk::Published.put_into(&mut values);
         values
     }
@@ -358,7 +374,7 @@ mod tests {
                 let name: String = words.map(|word| word[..1].to_uppercase() + &word[1..]).collect();
                 let kind: NewKind = format!("example.com/v1/{name}").parse().unwrap();
                 let folder = tempfile::tempdir().unwrap();
-                let written = write(folder.path(), &files, &everything(&kind));
+                let written = write(folder.path(), &files, &everything(language, &kind));
                 assert!(written.is_ok(), "{} {name}: {}", language.name, written.unwrap_err());
                 tried.insert(name);
             }
@@ -386,7 +402,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let kind = "example.com/v1/Site".parse().unwrap();
         let files = [file("other.js"), file("site.js"), file("{{module}}.js")];
-        let error = write(folder.path(), &files, &everything(&kind))
+        let error = write(folder.path(), &files, &everything(&LANGUAGES[0], &kind))
             .unwrap_err()
             .to_string();
         assert!(

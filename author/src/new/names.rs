@@ -383,6 +383,14 @@ impl NewKind {
         }
     }
 
+    /// `HttpProxy` as `httpProxy`, which is the beginning of the name of a variable.
+    pub fn variable(&self) -> String {
+        let snake = snake(&self.kind);
+        let mut words = snake.split('_');
+        let first = words.next().unwrap_or_default().to_owned();
+        first + &words.map(capitalized).collect::<String>()
+    }
+
     /// A DNS label: the name of the controller.
     pub fn label(&self) -> String {
         snake(&self.kind).replace('_', "-")
@@ -534,6 +542,8 @@ mod tests {
         }
         assert_eq!(kind("example.com/v1/Cluster").type_name(), "ClusterResource");
         assert_eq!(kind("example.com/v1/HttpProxy").label(), "http-proxy");
+        assert_eq!(kind("example.com/v1/HTTPRoute").variable(), "httpRoute");
+        assert_eq!(kind("example.com/v1/Site").variable(), "site");
         assert!(kind("example.com/v1/Data").check_plural("data").is_ok());
         let error = kind("example.com/v1/Policy")
             .check_plural("Policies")

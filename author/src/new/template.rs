@@ -28,6 +28,51 @@ pub struct TemplateFile {
     pub only_if: Option<&'static str>,
 }
 
+/// Lines that belong above a marker in a file of a project. `add` says what a marker is.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines {
+    /// The file; a template, too.
+    pub path: &'static str,
+    /// The marker's name.
+    pub marker: &'static str,
+    /// The lines; a template, too.
+    pub text: &'static str,
+    /// The marker and the lines where the first marker is missing.
+    pub otherwise: Option<(&'static str, &'static str)>,
+    /// The condition under which they are there.
+    pub only_if: Option<&'static str>,
+    /// Whether several kinds share them, so that they are there once.
+    pub is_shared: bool,
+}
+
+impl Lines {
+    const fn new(path: &'static str, marker: &'static str, text: &'static str) -> Self {
+        Self {
+            path,
+            marker,
+            text,
+            otherwise: None,
+            only_if: None,
+            is_shared: false,
+        }
+    }
+
+    const fn or(mut self, marker: &'static str, text: &'static str) -> Self {
+        self.otherwise = Some((marker, text));
+        self
+    }
+
+    const fn only_if(mut self, condition: &'static str) -> Self {
+        self.only_if = Some(condition);
+        self
+    }
+
+    const fn shared(mut self) -> Self {
+        self.is_shared = true;
+        self
+    }
+}
+
 /// What can be written in a language.
 #[derive(Clone, Copy, Debug)]
 pub struct Language {
@@ -37,11 +82,20 @@ pub struct Language {
     pub project: &'static [TemplateFile],
     /// The files of a kind.
     pub kind: &'static [TemplateFile],
+    /// The lines that name a kind.
+    pub kind_lines: &'static [Lines],
     /// The files of a kind's defaulter and validator.
     pub admission: &'static [TemplateFile],
-    /// The helper that a project has in place of the SDK, by which the language of a project is known. Only a project with the
-    /// SDK can be given further kinds.
+    /// The lines that name a kind's defaulter and validator.
+    pub admission_lines: &'static [Lines],
+    /// The file that says what the plugin consists of.
+    pub plugin: &'static str,
+    /// The helper that a project has in place of the SDK, by which the language of a project is known.
     pub helper: Option<&'static str>,
+    /// Words in lower case that no module can be called, beside those that `names` knows.
+    pub reserved: &'static [&'static str],
+    /// What breaks and orders lines in a project; without the program they stay as they are.
+    pub format: Option<&'static [&'static str]>,
     /// What builds the component of a project.
     pub build: &'static str,
     /// The programs that the build needs, each with what installs it. Those of Rust are `pilothouse_build`'s matter.
@@ -79,6 +133,16 @@ macro_rules! file {
     };
 }
 
+/// The interface of wit/world.wit that a finalizer needs, in a project whose world says what the component exports.
+const FINALIZER_EXPORT: Lines = Lines::new(WORLD, "exports", "export finalizer;")
+    .only_if("finalizer")
+    .shared();
+
+/// The same for a defaulter and a validator.
+const ADMISSION_EXPORTS: Lines = Lines::new(WORLD, "exports", "export defaulter;\nexport validator;").shared();
+
+const WORLD: &str = "wit/world.wit";
+
 const RUST: Language = Language {
     name: "rust",
     project: &[
@@ -95,8 +159,34 @@ const RUST: Language = Language {
         file!("crds/{{plural}}.{{group}}.yaml", "rust/crd.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
+    kind_lines: &[
+        Lines::new("src/lib.rs", "modules", "pub mod {{module}};"),
+        Lines::new("src/lib.rs", "controllers", "{{module}}::{{type}}Controller,"),
+        Lines::new("src/lib.rs", "manifest", ".controller({{module}}::manifest())"),
+        Lines::new("src/lib.rs", "manifest", ".crd({{module}}::CRD)"),
+        Lines::new("src/lib.rs", "finalizers", "{{module}}::{{type}}Controller,")
+            .or(
+                "interfaces",
+                "finalizer: (\n    {{module}}::{{type}}Controller,\n    // pilothouse:finalizers\n),",
+            )
+            .only_if("finalizer"),
+    ],
     admission: &[file!("src/{{module}}_admission.rs", "rust/admission.rs.in")],
+    admission_lines: &[
+        Lines::new("src/lib.rs", "modules", "pub mod {{module}}_admission;"),
+        Lines::new("src/lib.rs", "defaulters", "{{module}}_admission::{{type}}Admission,").or(
+            "interfaces",
+            "defaulter: (\n    {{module}}_admission::{{type}}Admission,\n    // pilothouse:defaulters\n),",
+        ),
+        Lines::new("src/lib.rs", "validators", "{{module}}_admission::{{type}}Admission,").or(
+            "interfaces",
+            "validator: (\n    {{module}}_admission::{{type}}Admission,\n    // pilothouse:validators\n),",
+        ),
+    ],
+    plugin: "src/lib.rs",
     helper: None,
+    reserved: &[],
+    format: Some(&["cargo", "fmt"]),
     build: "pilothouse build",
     tools: &[],
     next: &["cargo test", "pilothouse build", "pilothouse test", "pilothouse dev"],
@@ -110,25 +200,48 @@ const JAVASCRIPT: Language = Language {
         file!(".npmrc", "js/npmrc.in"),
         file!("build.js", "js/build.js.in"),
         file!("plugin.js", "js/plugin.js.in"),
+        file!("operator.js", "js/operator.js.in"),
         file!("pilothouse.js", "js/pilothouse.js.in"),
         file!("pilothouse.d.ts", "js/pilothouse.d.ts.in"),
-        file!("{{module}}.js", "js/operator.js.in"),
-        file!("test/{{module}}.test.js", "js/test.js.in"),
-        file!("crd.yaml", "crd.yaml.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),
-        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
         file!("README.md", "js/README.md.in"),
         file!(".gitignore", "js/gitignore.in"),
         file!(".github/workflows/ci.yaml", "js/ci.yaml.in"),
     ],
-    kind: &[],
+    kind: &[
+        file!("kinds/{{module}}.js", "js/kind.js.in"),
+        file!("test/{{module}}.test.js", "js/test.js.in"),
+        file!("crds/{{plural}}.{{group}}.yaml", "crd.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
+    ],
+    kind_lines: &[
+        Lines::new(
+            "operator.js",
+            "imports",
+            "import { {{variable}}Controller } from \"./kinds/{{module}}.js\";",
+        ),
+        Lines::new("operator.js", "controllers", "{{variable}}Controller,"),
+        FINALIZER_EXPORT,
+    ],
     admission: &[
-        file!("{{module}}_admission.js", "js/admission.js.in"),
+        file!("kinds/{{module}}_admission.js", "js/admission.js.in"),
         file!("test/{{module}}_admission.test.js", "js/admission_test.js.in"),
     ],
+    admission_lines: &[
+        Lines::new(
+            "kinds/{{module}}.js",
+            "imports",
+            "import { applyDefaults, validate } from \"./{{module}}_admission.js\";",
+        ),
+        Lines::new("kinds/{{module}}.js", "functions", "applyDefaults,\nvalidate,"),
+        ADMISSION_EXPORTS,
+    ],
+    plugin: "operator.js",
     helper: Some("pilothouse.js"),
+    reserved: &[],
+    format: None,
     build: "npm run build",
     tools: &[("node", NODE), ("npm", NODE)],
     next: &[
@@ -147,25 +260,78 @@ const PYTHON: Language = Language {
         file!("Makefile", "python/Makefile.in"),
         file!("requirements.txt", "python/requirements.txt.in"),
         file!("app.py", "python/app.py.in"),
+        file!("plugin.py", "python/plugin.py.in"),
         file!("pilothouse.py", "python/pilothouse.py.in"),
-        file!("controller.py", "python/controller.py.in"),
+        file!("kinds/__init__.py", "empty.in"),
         file!("tests/__init__.py", "empty.in"),
-        file!("tests/test_controller.py", "python/test.py.in"),
-        file!("crd.yaml", "crd.yaml.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),
-        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
         file!("README.md", "python/README.md.in"),
         file!(".gitignore", "python/gitignore.in"),
         file!(".github/workflows/ci.yaml", "python/ci.yaml.in"),
     ],
-    kind: &[],
-    admission: &[
-        file!("admission.py", "python/admission.py.in"),
-        file!("tests/test_admission.py", "python/admission_test.py.in"),
+    kind: &[
+        file!("kinds/{{module}}.py", "python/kind.py.in"),
+        file!("tests/test_{{module}}.py", "python/test.py.in"),
+        file!("crds/{{plural}}.{{group}}.yaml", "crd.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
+    kind_lines: &[
+        Lines::new("plugin.py", "imports", "from kinds import {{module}}"),
+        Lines::new("plugin.py", "controllers", "{{module}}.CONTROLLER,"),
+        FINALIZER_EXPORT,
+        Lines::new(
+            "app.py",
+            "imports",
+            "from pilothouse import finalizer_export\nfrom wit_world.exports import finalizer",
+        )
+        .only_if("finalizer")
+        .shared(),
+        Lines::new(
+            "app.py",
+            "exports",
+            "Finalizer = finalizer_export(PLUGIN, finalizer, **HOST)",
+        )
+        .only_if("finalizer")
+        .shared(),
+    ],
+    admission: &[
+        file!("kinds/{{module}}_admission.py", "python/admission.py.in"),
+        file!("tests/test_{{module}}_admission.py", "python/admission_test.py.in"),
+    ],
+    admission_lines: &[
+        Lines::new(
+            "kinds/{{module}}.py",
+            "imports",
+            "from kinds import {{module}}_admission",
+        ),
+        Lines::new(
+            "kinds/{{module}}.py",
+            "functions",
+            "apply_defaults={{module}}_admission.apply_defaults,\nvalidate={{module}}_admission.validate,",
+        ),
+        ADMISSION_EXPORTS,
+        Lines::new(
+            "app.py",
+            "imports",
+            "from pilothouse import admission_exports\nfrom wit_world.imports import admission",
+        )
+        .shared(),
+        Lines::new(
+            "app.py",
+            "exports",
+            "Defaulter, Validator = admission_exports(PLUGIN, admission, **HOST)",
+        )
+        .shared(),
+    ],
+    plugin: "plugin.py",
     helper: Some("pilothouse.py"),
+    reserved: &[
+        "and", "assert", "class", "def", "del", "elif", "except", "finally", "from", "global", "import", "is",
+        "lambda", "nonlocal", "not", "or", "pass", "raise", "with",
+    ],
+    format: None,
     build: "make build",
     tools: &[MAKE, PYTHON_3],
     next: &["make test", "make build", "pilothouse test", "pilothouse dev"],
@@ -177,30 +343,89 @@ const GO: Language = Language {
         file!("go.mod", "go/go.mod.in"),
         file!("main.go", "go/main.go.in"),
         file!("requirements.txt", "go/requirements.txt.in"),
-        file!("operator/operator.go", "go/operator.go.in"),
-        file!("operator/operator_test.go", "go/operator_test.go.in"),
-        file!("operator/crd.yaml", "crd.yaml.in"),
         file!("pilothouse/pilothouse.go", "go/pilothouse.go.in"),
         file!("pilothouse/component.go", "go/component.go.in"),
-        file!("pilothouse/finalizer_component.go", "go/finalizer_component.go.in", if "finalizer"),
+        file!("pilothouse/finalizer_component.go", "go/finalizer_component.go.in"),
+        file!("pilothouse/admission_component.go", "go/admission_component.go.in"),
         file!("tool/main.go", "go/tool.go.in"),
         file!("tool/wasi.wat", "go/wasi.wat.in"),
         file!("tool/wasi.wit", "go/wasi.wit.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),
-        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
         file!("README.md", "go/README.md.in"),
         file!(".gitignore", "go/gitignore.in"),
         file!(".github/workflows/ci.yaml", "go/ci.yaml.in"),
     ],
-    kind: &[],
-    admission: &[
-        file!("operator/admission.go", "go/admission.go.in"),
-        file!("operator/admission_test.go", "go/admission_test.go.in"),
-        file!("pilothouse/admission_component.go", "go/admission_component.go.in"),
+    kind: &[
+        file!("kinds/{{package}}/{{package}}.go", "go/kind.go.in"),
+        file!("kinds/{{package}}/{{package}}_test.go", "go/test.go.in"),
+        file!("crds/{{plural}}.{{group}}.yaml", "crd.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
+    kind_lines: &[
+        Lines::new("main.go", "imports", "\"{{go_module}}/kinds/{{package}}\""),
+        Lines::new(
+            "main.go",
+            "embedded",
+            "//go:embed crds/{{plural}}.{{group}}.yaml\nvar {{variable}}CRD string\n\n",
+        ),
+        Lines::new("main.go", "crds", "{{variable}}CRD,"),
+        Lines::new("main.go", "controllers", "{{package}}.Controller,"),
+        FINALIZER_EXPORT,
+    ],
+    admission: &[
+        file!("kinds/{{package}}/{{package}}_admission.go", "go/admission.go.in"),
+        file!(
+            "kinds/{{package}}/{{package}}_admission_test.go",
+            "go/admission_test.go.in"
+        ),
+    ],
+    admission_lines: &[
+        Lines::new(
+            "kinds/{{package}}/{{package}}.go",
+            "functions",
+            "ApplyDefaults: ApplyDefaults,\nValidate:      pilothouse.TypedValidate(Validate),",
+        ),
+        ADMISSION_EXPORTS,
+    ],
+    plugin: "main.go",
     helper: Some("pilothouse/pilothouse.go"),
+    // Keywords, names that no package can be imported by, and folders that mean something to Go.
+    reserved: &[
+        "break",
+        "case",
+        "chan",
+        "const",
+        "continue",
+        "default",
+        "defer",
+        "else",
+        "fallthrough",
+        "for",
+        "func",
+        "go",
+        "goto",
+        "if",
+        "import",
+        "init",
+        "interface",
+        "internal",
+        "main",
+        "map",
+        "package",
+        "pilothouse",
+        "range",
+        "return",
+        "select",
+        "struct",
+        "switch",
+        "testdata",
+        "type",
+        "var",
+        "vendor",
+    ],
+    format: Some(&["gofmt", "-w", "main.go", "kinds"]),
     build: "go run ./tool",
     tools: &[
         (
@@ -218,22 +443,55 @@ const C: Language = Language {
         file!("Makefile", "c/Makefile.in"),
         file!("requirements.txt", "c/requirements.txt.in"),
         file!("component.c", "c/component.c.in"),
+        file!("operator.c", "c/operator.c.in"),
+        file!("operator.h", "c/operator.h.in"),
         file!("pilothouse.c", "c/pilothouse.c.in"),
         file!("pilothouse.h", "c/pilothouse.h.in"),
-        file!("{{module}}.c", "c/operator.c.in"),
-        file!("{{module}}_test.c", "c/test.c.in"),
-        file!("crd.yaml", "crd.yaml.in"),
+        file!("tests/host.h", "c/host.h.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),
-        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
         file!("README.md", "c/README.md.in"),
         file!(".gitignore", "c/gitignore.in"),
         file!(".github/workflows/ci.yaml", "c/ci.yaml.in"),
     ],
-    kind: &[],
-    admission: &[file!("{{module}}_admission.c", "c/admission.c.in")],
+    kind: &[
+        file!("kinds/{{module}}.c", "c/kind.c.in"),
+        file!("tests/{{module}}.c", "c/test.c.in"),
+        file!("crds/{{plural}}.{{group}}.yaml", "crd.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
+    ],
+    kind_lines: &[
+        Lines::new(
+            "operator.h",
+            "declarations",
+            "extern const ph_controller {{module}}_controller;",
+        ),
+        Lines::new("operator.c", "controllers", "&{{module}}_controller,"),
+        FINALIZER_EXPORT,
+    ],
+    admission: &[
+        file!("kinds/{{module}}_admission.c", "c/admission.c.in"),
+        file!("tests/{{module}}_admission.c", "c/admission_test.c.in"),
+    ],
+    admission_lines: &[
+        Lines::new(
+            "operator.h",
+            "declarations",
+            "const char *{{module}}_apply_defaults(const ph_review *review, ph_verdict *verdict);\n\
+             void {{module}}_validate(const ph_review *review, ph_verdict *verdict);",
+        ),
+        Lines::new(
+            "kinds/{{module}}.c",
+            "functions",
+            ".apply_defaults = {{module}}_apply_defaults,\n.validate = {{module}}_validate,",
+        ),
+        ADMISSION_EXPORTS,
+    ],
+    plugin: "operator.c",
     helper: Some("pilothouse.c"),
+    reserved: &[],
+    format: None,
     build: "make build",
     tools: &[MAKE, PYTHON_3],
     next: &["make test", "make build", "pilothouse test", "pilothouse dev"],
@@ -264,6 +522,15 @@ impl Language {
         Some(format!("{program} is not installed; install it: {install}"))
     }
 
+    /// A name that the language has no other use for.
+    pub fn unreserved(&self, name: String, ending: &str) -> String {
+        if self.reserved.contains(&name.as_str()) {
+            name + ending
+        } else {
+            name
+        }
+    }
+
     /// The language of this name, or an error that lists those that there are.
     pub fn named(name: &str) -> Result<&'static Self, String> {
         let known = || LANGUAGES.iter().map(|it| it.name).collect::<Vec<_>>().join(", ");
@@ -284,6 +551,43 @@ impl TemplateFile {
         let is_wanted = only_if.is_none_or(|condition| values.holds.contains(condition));
         is_wanted.then(|| (expanded(path, values), expanded(text, values)))
     }
+}
+
+impl Lines {
+    /// The file and what is put into it; none where it is not wanted.
+    pub fn made(&self, values: &Values) -> Option<MadeLines> {
+        let Self {
+            path,
+            marker,
+            text,
+            otherwise,
+            only_if,
+            is_shared,
+        } = self;
+        let is_wanted = only_if.is_none_or(|condition| values.holds.contains(condition));
+        is_wanted.then(|| MadeLines {
+            path: filled(path, values),
+            marker,
+            text: filled(text, values),
+            otherwise: otherwise.map(|(marker, text)| (marker, filled(text, values))),
+            is_shared: *is_shared,
+        })
+    }
+}
+
+/// Lines with their values.
+#[derive(Debug)]
+pub struct MadeLines {
+    /// The file.
+    pub path: String,
+    /// The marker's name.
+    pub marker: &'static str,
+    /// The lines.
+    pub text: String,
+    /// The marker and the lines where the first marker is missing.
+    pub otherwise: Option<(&'static str, String)>,
+    /// Whether they are there once.
+    pub is_shared: bool,
 }
 
 /// A template with its values.

@@ -171,20 +171,20 @@ fn a_project_in_another_language_has_what_is_asked_for_and_nothing_else() {
         (
             "js",
             "finalizer: \"example.com/site\"",
-            "site_admission.js",
+            "kinds/site_admission.js",
             "scope: \"Any\"",
         ),
         (
             "python",
             "finalizer=\"example.com/site\"",
-            "admission.py",
+            "kinds/site_admission.py",
             "scope=\"Any\"",
         ),
-        ("go", "\"example.com/site\"", "operator/admission.go", "Scope: \"Any\""),
+        ("go", "\"example.com/site\"", "site/site_admission.go", "Scope: \"Any\""),
         (
             "c",
-            "'finalizer': 'example.com/site'",
-            "site_admission.c",
+            ".finalizer = \"example.com/site\"",
+            "kinds/site_admission.c",
             "'scope': 'Any'",
         ),
     ];
@@ -231,7 +231,7 @@ fn a_project_in_another_language_has_what_is_asked_for_and_nothing_else() {
             let is_of_cluster = options.contains(&CLUSTER);
             let text_of = |name: &str| &files.iter().find(|(path, _)| path.ends_with(name)).unwrap().1;
             assert_eq!(
-                text_of("crd.yaml").contains("scope: Cluster"),
+                text_of("crds/sites.example.com.yaml").contains("scope: Cluster"),
                 is_of_cluster,
                 "{language} {options:?}"
             );
@@ -266,23 +266,300 @@ fn a_project_in_another_language_has_what_is_asked_for_and_nothing_else() {
     }
 }
 
+/// What `new kind` and `new admission` write in a language other than Rust, for a kind Gallery beside Site.
+struct Added {
+    language: &'static str,
+    /// The files of Gallery and of its admission.
+    files: &'static [&'static str],
+    /// Lines of a file, which follow each other.
+    lines: &'static [(&'static str, &'static str)],
+}
+
+const ADDED: [Added; 4] = [
+    Added {
+        language: "js",
+        files: &[
+            "kinds/gallery.js",
+            "kinds/gallery_admission.js",
+            "test/gallery.test.js",
+            "test/gallery_admission.test.js",
+        ],
+        lines: &[
+            (
+                "operator.js",
+                "import { siteController } from \"./kinds/site.js\";\nimport { galleryController } from \"./kinds/gallery.js\";",
+            ),
+            ("operator.js", "    siteController,\n    galleryController,"),
+            (
+                "kinds/gallery.js",
+                "import { applyDefaults, validate } from \"./gallery_admission.js\";",
+            ),
+            ("kinds/gallery.js", "  finalize,\n  applyDefaults,\n  validate,"),
+        ],
+    },
+    Added {
+        language: "python",
+        files: &[
+            "kinds/gallery.py",
+            "kinds/gallery_admission.py",
+            "tests/test_gallery.py",
+            "tests/test_gallery_admission.py",
+        ],
+        lines: &[
+            ("plugin.py", "from kinds import site\nfrom kinds import gallery"),
+            ("plugin.py", "        site.CONTROLLER,\n        gallery.CONTROLLER,"),
+            ("kinds/gallery.py", "from kinds import gallery_admission"),
+            (
+                "kinds/gallery.py",
+                "    apply_defaults=gallery_admission.apply_defaults,\n    validate=gallery_admission.validate,",
+            ),
+            ("app.py", "from wit_world.exports import finalizer"),
+            ("app.py", "Finalizer = finalizer_export(PLUGIN, finalizer, **HOST)"),
+            (
+                "app.py",
+                "Defaulter, Validator = admission_exports(PLUGIN, admission, **HOST)",
+            ),
+        ],
+    },
+    Added {
+        language: "go",
+        files: &[
+            "kinds/gallery/gallery.go",
+            "kinds/gallery/gallery_test.go",
+            "kinds/gallery/gallery_admission.go",
+            "kinds/gallery/gallery_admission_test.go",
+        ],
+        lines: &[
+            // gofmt orders imports, where there is one.
+            ("main.go", "\t\"site/kinds/gallery\"\n"),
+            (
+                "main.go",
+                "//go:embed crds/galleries.example.com.yaml\nvar galleryCRD string\n\n// pilothouse:embedded",
+            ),
+            ("main.go", "\t\t\tsiteCRD,\n\t\t\tgalleryCRD,\n"),
+            ("main.go", "\t\t\tsite.Controller,\n\t\t\tgallery.Controller,\n"),
+            (
+                "kinds/gallery/gallery.go",
+                "\tApplyDefaults: ApplyDefaults,\n\tValidate:      pilothouse.TypedValidate(Validate),\n",
+            ),
+        ],
+    },
+    Added {
+        language: "c",
+        files: &[
+            "kinds/gallery.c",
+            "kinds/gallery_admission.c",
+            "tests/gallery.c",
+            "tests/gallery_admission.c",
+        ],
+        lines: &[
+            (
+                "operator.h",
+                "extern const ph_controller site_controller;\nextern const ph_controller gallery_controller;",
+            ),
+            (
+                "operator.h",
+                "void gallery_validate(const ph_review *review, ph_verdict *verdict);",
+            ),
+            ("operator.c", "    &site_controller,\n    &gallery_controller,"),
+            (
+                "kinds/gallery.c",
+                "    .apply_defaults = gallery_apply_defaults,\n    .validate = gallery_validate,",
+            ),
+        ],
+    },
+];
+
 #[test]
-fn what_is_added_to_a_project_in_another_language_is_said_to_come_from_a_new_one() {
-    for language in ["js", "python", "go", "c"] {
+fn a_kind_is_added_in_every_other_language() {
+    for Added {
+        language,
+        files: expected,
+        lines,
+    } in ADDED
+    {
         let (_folder, project) = made(&["--lang", language]);
-        let before = files(&project);
-        for arguments in [
-            &["new", "kind", "example.com/v1/Gallery"][..],
-            &["new", "admission", "Site"],
-        ] {
-            let error = call(&project, arguments).failed(1);
+        let kind = [
+            "new",
+            "kind",
+            "example.com/v1/Gallery",
+            "--finalizer",
+            "--admission",
+            "--scope",
+            "Cluster",
+        ];
+        let out = call(&project, &kind).ok();
+        assert!(!out.contains("Add to"), "{language}: {out}");
+        assert!(out.contains("wit/world.wit (changed)"), "{language}: {out}");
+        assert!(
+            !out.contains(&format!("{} (changed)", expected[0])),
+            "{language}: {out}"
+        );
+        let now = files(&project);
+        for file in ["crds/galleries.example.com.yaml", "scenarios/gallery.yaml"]
+            .iter()
+            .chain(expected)
+        {
+            let (_, text) = now
+                .iter()
+                .find(|(path, _)| *path == project.join(file))
+                .unwrap_or_else(|| panic!("{language}: {file}"));
+            assert!(!text.contains("{{") && !text.contains("\n%"), "{file}: {text}");
+        }
+        for (file, line) in lines {
+            let text = fs::read_to_string(project.join(file)).unwrap();
+            assert_eq!(text.matches(line).count(), 1, "{language}: {file}: {line}: {text}");
+        }
+        let text = fs::read_to_string(project.join("crds/galleries.example.com.yaml")).unwrap();
+        assert!(text.contains("scope: Cluster"), "{text}");
+        let scenario = fs::read_to_string(project.join("scenarios/gallery.yaml")).unwrap();
+        assert!(scenario.contains("plugins: [site]"), "{scenario}");
+        assert_eq!(exports(&now), ["finalizer", "defaulter", "validator"], "{language}");
+
+        // A third kind names no interface a second time.
+        call(
+            &project,
+            &["new", "kind", "example.com/v1/Shelf", "--finalizer", "--admission"],
+        )
+        .ok();
+        let now = files(&project);
+        assert_eq!(exports(&now), ["finalizer", "defaulter", "validator"], "{language}");
+        for again in [&kind[..], &["new", "admission", "Gallery"]] {
+            let error = call(&project, again).failed(1);
             assert!(
-                error.contains(&format!("is a project in {language}"))
-                    && error.contains(&format!("--lang {language} --admission")),
-                "{error}"
+                error.contains("is there already; nothing was written"),
+                "{language}: {error}"
             );
         }
-        assert_eq!(files(&project), before);
+        let error = call(&project, &["new", "admission", "Site2"]).failed(1);
+        assert!(
+            error.contains("site has no kind Site2; it has Gallery, Shelf, Site"),
+            "{language}: {error}"
+        );
+        assert_eq!(files(&project), now, "{language}");
+    }
+}
+
+#[test]
+fn admission_that_is_added_later_is_what_a_new_project_has() {
+    for Added { language, .. } in ADDED {
+        for scope in ["Namespaced", "Cluster"] {
+            let options = ["--lang", language, "--scope", scope];
+            let (_folder, later) = made(&options);
+            call(&later, &["new", "admission", "Site"]).ok();
+            let (_other, at_once) = made(&[&options[..], &["--admission"]].concat());
+            // These tell of admission from the beginning only.
+            let is_left = |path: &Path| path.ends_with("README.md") || path.ends_with("scenarios/site.yaml");
+            let code = |project: &Path| -> Vec<(PathBuf, String)> {
+                files(project)
+                    .into_iter()
+                    .map(|(path, text)| (path.strip_prefix(project).unwrap().to_owned(), text))
+                    .filter(|(path, _)| !is_left(path))
+                    .collect()
+            };
+            assert_eq!(code(&later), code(&at_once), "{language}");
+        }
+    }
+}
+
+#[test]
+fn lines_whose_marker_is_missing_are_printed_with_their_file_in_every_language() {
+    let languages = [
+        ("js", "operator.js", "//", "galleryController,"),
+        ("python", "plugin.py", "#", "gallery.CONTROLLER,"),
+        ("go", "main.go", "//", "gallery.Controller,"),
+        ("c", "operator.c", "//", "&gallery_controller,"),
+    ];
+    for (language, file, comment, line) in languages {
+        let (_folder, project) = made(&["--lang", language]);
+        let path = project.join(file);
+        let marker = format!("{comment} pilothouse:controllers");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(&marker), "{text}");
+        fs::write(&path, text.replace(&marker, "")).unwrap();
+        let world = project.join("wit/world.wit");
+        fs::write(&world, "package pilothouse:plugin@0.1.0;\n").unwrap();
+        let out = call(&project, &["new", "kind", "example.com/v1/Gallery", "--finalizer"]).ok();
+        let add = format!("{file}, which has no comment `{comment} pilothouse:...` for it:\n  controllers:  {line}\n");
+        assert!(out.contains(&add), "{language}: {out}");
+        assert!(
+            out.contains(
+                "wit/world.wit, which has no comment `// pilothouse:...` for it:\n  exports:  export finalizer;\n"
+            ),
+            "{language}: {out}"
+        );
+        assert!(!out.contains("imports:"), "{language}: {out}");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(line), "{language}: {text}");
+        assert_eq!(
+            fs::read_to_string(&world).unwrap(),
+            "package pilothouse:plugin@0.1.0;\n"
+        );
+    }
+}
+
+#[test]
+fn names_that_a_language_has_another_use_for_are_written_otherwise() {
+    for (language, kind, file) in [
+        ("python", "Import", "kinds/import_kind.py"),
+        ("python", "Admission", "kinds/admission.py"),
+        ("go", "Package", "kinds/packagekind/packagekind.go"),
+        ("go", "Internal", "kinds/internalkind/internalkind.go"),
+        ("go", "HTTPRoute", "kinds/httproute/httproute.go"),
+        ("js", "Operator", "kinds/operator.js"),
+        ("c", "Operator", "kinds/operator.c"),
+    ] {
+        let (_folder, project) = made(&["--lang", language]);
+        let kind = format!("example.com/v1/{kind}");
+        call(&project, &["new", "kind", &kind, "--admission"]).ok();
+        assert!(project.join(file).is_file(), "{language}: {file}");
+    }
+}
+
+#[test]
+fn a_go_module_and_a_plugin_may_have_other_names_than_their_folder() {
+    let (_folder, project) = made(&["--lang", "go"]);
+    let rename = |file: &str, old: &str, new: &str| {
+        let text = fs::read_to_string(project.join(file)).unwrap();
+        assert!(text.contains(old), "{text}");
+        fs::write(project.join(file), text.replace(old, new)).unwrap();
+    };
+    rename("go.mod", "module site", "module example.com/shop");
+    rename("main.go", "\"site\"", "\"shop\"");
+    call(&project, &["new", "kind", "example.com/v1/Gallery"]).ok();
+    let main = fs::read_to_string(project.join("main.go")).unwrap();
+    assert!(main.contains("\"example.com/shop/kinds/gallery\""), "{main}");
+    let gallery = fs::read_to_string(project.join("kinds/gallery/gallery.go")).unwrap();
+    assert!(gallery.contains("import \"example.com/shop/pilothouse\""), "{gallery}");
+    let scenario = fs::read_to_string(project.join("scenarios/gallery.yaml")).unwrap();
+    assert!(scenario.contains("plugins: [shop]"), "{scenario}");
+}
+
+#[test]
+fn a_project_that_does_not_say_what_it_consists_of_is_left_as_it_is() {
+    for (language, file) in [
+        ("js", "operator.js"),
+        ("python", "plugin.py"),
+        ("go", "main.go"),
+        ("c", "operator.c"),
+    ] {
+        let (_folder, project) = made(&["--lang", language]);
+        for (change, said) in [("// nothing\n", "says no name of the plugin"), ("", "it has no ")] {
+            if change.is_empty() {
+                fs::remove_file(project.join(file)).unwrap();
+            } else {
+                fs::write(project.join(file), change).unwrap();
+            }
+            let before = files(&project);
+            for arguments in [
+                &["new", "kind", "example.com/v1/Gallery"][..],
+                &["new", "admission", "Site"],
+            ] {
+                let error = call(&project, arguments).failed(1);
+                assert!(error.contains(said) && error.contains(file), "{language}: {error}");
+            }
+            assert_eq!(files(&project), before);
+        }
     }
 }
 

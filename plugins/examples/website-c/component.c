@@ -90,7 +90,7 @@ void *describe(uint32_t has_configuration, const char *configuration, size_t len
         bool is_error;
         string manifest;
     } answer;
-    answer.manifest = string_of(ph_manifest());
+    answer.manifest = string_of(ph_manifest(&ph_operator));
     return &answer;
 }
 
@@ -104,6 +104,11 @@ static ph_request request_of(string object, string configuration, uint32_t attem
     request.name = ph_string(ph_get(request.object, "metadata.name"), "");
     request.namespace = ph_string(ph_get(request.object, "metadata.namespace"), "");
     return request;
+}
+
+static const ph_controller *controller_of(const ph_request *request) {
+    const char *api_version = ph_string(ph_get(request->object, "apiVersion"), "");
+    return ph_controller_of(&ph_operator, api_version, ph_string(ph_get(request->object, "kind"), ""));
 }
 
 static failure failure_of(ph_result result, const ph_outcome *given) {
@@ -137,7 +142,7 @@ void *reconcile(const char *object, size_t object_length, const char *configurat
     ph_request request =
         request_of((string){object, object_length}, (string){configuration, configuration_length}, attempt);
     ph_outcome outcome = {0};
-    ph_result result = ph_reconcile(&request, &outcome);
+    ph_result result = controller_of(&request)->reconcile(&request, &outcome);
     if (result == PH_DONE) {
         answer.outcome = outcome_of(&outcome);
     } else {
@@ -170,7 +175,9 @@ void *finalize(const char *object, size_t object_length, const char *configurati
     ph_request request =
         request_of((string){object, object_length}, (string){configuration, configuration_length}, attempt);
     ph_outcome outcome = {0};
-    ph_result result = ph_finalize(&request, &outcome);
+    const ph_controller *controller = controller_of(&request);
+    ph_assert(controller->finalize != NULL, "the controller has no finalizer");
+    ph_result result = controller->finalize(&request, &outcome);
     if (result == PH_PENDING) {
         answer.is_pending = true;
         answer.outcome = outcome_of(&outcome);
@@ -247,6 +254,12 @@ static ph_review review_of(const review *given) {
     return review;
 }
 
+static const ph_controller *reviewer_of(const review *given) {
+    const char *group = text_of(given->group), *version = text_of(given->version);
+    const char *api_version = group[0] != '\0' ? ph_text("%s/%s", group, version) : version;
+    return ph_controller_of(&ph_operator, api_version, text_of(given->kind));
+}
+
 // Whether there are errors, which are then the answer.
 static bool is_refused(reviewed *answer, const ph_verdict *verdict) {
     field_error *errors = ph_allocate(verdict->error_count * sizeof *errors);
@@ -264,7 +277,9 @@ void *apply_defaults(const review *given) {
     static reviewed answer;
     ph_review review = review_of(given);
     ph_verdict verdict = {0};
-    const char *object = ph_apply_defaults(&review, &verdict);
+    const ph_controller *controller = reviewer_of(given);
+    ph_assert(controller->apply_defaults != NULL, "the controller has no defaulter");
+    const char *object = controller->apply_defaults(&review, &verdict);
     if (!is_refused(&answer, &verdict)) {
         answer.object = string_of(object);
     }
@@ -276,7 +291,9 @@ void *validate(const review *given) {
     static reviewed answer;
     ph_review review = review_of(given);
     ph_verdict verdict = {0};
-    ph_validate(&review, &verdict);
+    const ph_controller *controller = reviewer_of(given);
+    ph_assert(controller->validate != NULL, "the controller has no validator");
+    controller->validate(&review, &verdict);
     if (!is_refused(&answer, &verdict)) {
         string *warnings = ph_allocate(verdict.warning_count * sizeof *warnings);
         for (size_t index = 0; index < verdict.warning_count; index++) {

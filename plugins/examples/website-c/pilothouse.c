@@ -427,3 +427,41 @@ char *ph_text(const char *template, ...) {
     va_end(arguments);
     return buffer.text;
 }
+
+// A list of JSON texts.
+static char *listed(char *list, const char *item) {
+    return list == NULL ? ph_text("%s", item) : ph_text("%s, %s", list, item);
+}
+
+static const char *truth(bool value) {
+    return value ? "true" : "false";
+}
+
+const char *ph_manifest(const ph_plugin *plugin) {
+    char *crds = NULL, *controllers = NULL;
+    for (size_t index = 0; index < plugin->crd_count; index++) {
+        crds = listed(crds, ph_format("%s", plugin->crds[index]));
+    }
+    for (size_t index = 0; index < plugin->controller_count; index++) {
+        const ph_controller *it = plugin->controllers[index];
+        const char *kind = ph_format("{'group': %s, 'version': %s, 'kind': %s}", it->group, it->version, it->kind);
+        const char *finalizer = it->finalizer != NULL ? ph_format("%s", it->finalizer) : "null";
+        controllers = listed(controllers, ph_format("{'name': %s, 'kind': %j, 'fields': %j, 'touches': %j,"
+                                                    " 'finalizer': %j, 'defaulter': %j, 'validator': %j}",
+                                                    it->name, kind, ph_format(it->fields), ph_format(it->touches), finalizer,
+                                                    truth(it->apply_defaults != NULL), truth(it->validate != NULL)));
+    }
+    return ph_format("{'name': %s, 'version': %s, 'description': %s, 'crds': [%j], 'controllers': [%j]}", plugin->name,
+                     plugin->version, plugin->description, crds != NULL ? crds : "", controllers != NULL ? controllers : "");
+}
+
+const ph_controller *ph_controller_of(const ph_plugin *plugin, const char *api_version, const char *kind) {
+    for (size_t index = 0; index < plugin->controller_count; index++) {
+        const ph_controller *it = plugin->controllers[index];
+        const char *own = it->group[0] != '\0' ? ph_text("%s/%s", it->group, it->version) : it->version;
+        if (strcmp(it->kind, kind) == 0 && strcmp(own, api_version) == 0) {
+            return it;
+        }
+    }
+    ph_panic(__FILE__, __LINE__, ph_text("there is no controller for %s %s", api_version, kind));
+}

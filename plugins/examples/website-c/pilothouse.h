@@ -69,13 +69,6 @@ typedef enum {
 
 void ph_own(ph_outcome *outcome, const char *object);
 
-// What a plugin implements: its manifest as JSON, and its reconcile.
-const char *ph_manifest(void);
-ph_result ph_reconcile(const ph_request *request, ph_outcome *outcome);
-
-// What a plugin with a finalizer implements besides; the manifest names the finalizer. PH_DONE: the object may go.
-ph_result ph_finalize(const ph_request *request, ph_outcome *outcome);
-
 // Why an object is reviewed. The host does not ask about deletions today.
 typedef enum { PH_CREATE, PH_UPDATE, PH_DELETE, PH_RECONCILE } ph_phase;
 
@@ -119,10 +112,44 @@ typedef struct {
 void ph_refuse(ph_verdict *verdict, ph_wrong wrong, const char *path, const char *message);
 void ph_warn(ph_verdict *verdict, const char *warning);
 
-// What a plugin with admission implements besides: the JSON text of the object with defaults filled in, where the same again must
-// change nothing; and what refuses an object or is warned of.
-const char *ph_apply_defaults(const ph_review *review, ph_verdict *verdict);
-void ph_validate(const ph_review *review, ph_verdict *verdict);
+// What a plugin does for one kind.
+typedef struct {
+    const char *name;
+    const char *group;
+    const char *version;
+    const char *kind;
+    // The fields of the object that the functions see beside its metadata, and what is read and owned: JSON, in which ' stands
+    // for ". https://github.com/pilothouse/pilothouse/blob/main/docs/reference/manifest.md has the members.
+    const char *fields;
+    const char *touches;
+    ph_result (*reconcile)(const ph_request *request, ph_outcome *outcome);
+    // The finalizer's name, for example "example.com/website", and its function. PH_DONE: the object may go. NULL for none.
+    const char *finalizer;
+    ph_result (*finalize)(const ph_request *request, ph_outcome *outcome);
+    // The JSON text of the object with defaults filled in, where the same again must change nothing. NULL for none.
+    const char *(*apply_defaults)(const ph_review *review, ph_verdict *verdict);
+    // What refuses an object or is warned of. NULL for none.
+    void (*validate)(const ph_review *review, ph_verdict *verdict);
+} ph_controller;
+
+typedef struct {
+    const char *name;
+    const char *version;
+    const char *description;
+    // As YAML.
+    const char *const *crds;
+    size_t crd_count;
+    const ph_controller *const *controllers;
+    size_t controller_count;
+} ph_plugin;
+
+// The plugin, which component.c exports: a project defines it.
+extern const ph_plugin ph_operator;
+
+// The manifest as JSON.
+const char *ph_manifest(const ph_plugin *plugin);
+// The controller for a kind; an API version is "apps/v1" for example. A call for a kind that has none panics.
+const ph_controller *ph_controller_of(const ph_plugin *plugin, const char *api_version, const char *kind);
 
 // The host's cache. Each read is a dependency: when it would answer otherwise, the object is reconciled again. NULL if there is
 // no such object.

@@ -5,19 +5,6 @@
 
 #include "crd.h"
 
-const char *ph_manifest(void) {
-    return ph_format(
-        "{'name': 'website', 'version': '0.1.0', 'description': 'A web server for each Website.', 'crds': [%s],"
-        " 'controllers': [{'name': 'website',"
-        "  'kind': {'group': 'example.com', 'version': 'v1', 'kind': 'Website'}, 'fields': ['.spec'],"
-        "  'touches': ["
-        "   {'kind': {'group': 'apps', 'version': 'v1', 'kind': 'Deployment'}, 'access': ['read', 'owned'],"
-        "    'fields': ['.status.readyReplicas']},"
-        "   {'kind': {'group': '', 'version': 'v1', 'kind': 'Service'}, 'access': ['owned']},"
-        "   {'kind': {'group': 'networking.k8s.io', 'version': 'v1', 'kind': 'Ingress'}, 'access': ['owned']}]}]}",
-        crd);
-}
-
 static bool is_alphanumeric(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
@@ -61,7 +48,7 @@ static char *ingress(const char *name, const char *host) {
         name, name, host, name);
 }
 
-ph_result ph_reconcile(const ph_request *request, ph_outcome *outcome) {
+static ph_result reconcile(const ph_request *request, ph_outcome *outcome) {
     const char *name = request->name;
     const char *image = ph_string(ph_get(request->object, "spec.image"), "");
     const char *host = ph_string(ph_get(request->object, "spec.host"), NULL);
@@ -88,3 +75,29 @@ ph_result ph_reconcile(const ph_request *request, ph_outcome *outcome) {
     outcome->status = ph_format("{'url': %s, 'readyReplicas': %d}", url, ready);
     return PH_DONE;
 }
+
+static const ph_controller website = {
+    .name = "website",
+    .group = "example.com",
+    .version = "v1",
+    .kind = "Website",
+    .fields = "['.spec']",
+    .touches = "[{'kind': {'group': 'apps', 'version': 'v1', 'kind': 'Deployment'}, 'access': ['read', 'owned'],"
+               "  'fields': ['.status.readyReplicas']},"
+               " {'kind': {'group': '', 'version': 'v1', 'kind': 'Service'}, 'access': ['owned']},"
+               " {'kind': {'group': 'networking.k8s.io', 'version': 'v1', 'kind': 'Ingress'}, 'access': ['owned']}]",
+    .reconcile = reconcile,
+};
+
+static const char *const crds[] = {crd};
+static const ph_controller *const controllers[] = {&website};
+
+const ph_plugin ph_operator = {
+    .name = "website",
+    .version = "0.1.0",
+    .description = "A web server for each Website.",
+    .crds = crds,
+    .crd_count = sizeof crds / sizeof crds[0],
+    .controllers = controllers,
+    .controller_count = sizeof controllers / sizeof controllers[0],
+};

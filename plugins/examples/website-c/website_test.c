@@ -39,7 +39,7 @@ static ph_result reconcile(const char *spec, ph_outcome *outcome) {
     char *object = ph_format("{'metadata': {'name': 'blog', 'namespace': 'shop'}, 'spec': %j}", spec);
     ph_request request = {.object = parsed(object), .name = "blog", .namespace = "shop"};
     *outcome = (ph_outcome){0};
-    return ph_reconcile(&request, outcome);
+    return ph_controller_of(&ph_operator, "example.com/v1", "Website")->reconcile(&request, outcome);
 }
 
 static void without_a_host_there_is_no_ingress(void) {
@@ -110,7 +110,9 @@ static void an_object_belongs_to_its_controller(void) {
 }
 
 static void the_manifest_is_json(void) {
-    assert(strcmp(text_at(ph_manifest(), "name"), "website") == 0);
+    const char *manifest = ph_manifest(&ph_operator);
+    assert(strcmp(text_at(manifest, "name"), "website") == 0);
+    assert(strstr(manifest, "\"crds\": [\"apiVersion") != NULL && strstr(manifest, "\"validator\": false") != NULL);
 }
 
 int main(void) {
