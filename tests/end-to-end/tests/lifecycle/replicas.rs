@@ -47,6 +47,8 @@ pub struct Replicas {
     pub client: Client,
     pub processes: BTreeMap<String, Process>,
     pub objects: usize,
+    /// Written once: each replica reads it when it starts.
+    kubeconfig: String,
     folder: Folder,
     shards: Option<usize>,
     /// The times of a Lease: its duration, until when it is to be renewed, and how often.
@@ -59,6 +61,7 @@ impl Replicas {
         let cluster = Cluster::real_with(options).await.unwrap();
         let replicas = Self {
             client: cluster.client().await.unwrap(),
+            kubeconfig: cluster.host_kubeconfig().unwrap().display().to_string(),
             cluster,
             processes: BTreeMap::new(),
             objects: 0,
@@ -84,20 +87,24 @@ impl Replicas {
     }
 
     pub fn start(&mut self, name: &str) {
-        let kubeconfig = self.cluster.host_kubeconfig().unwrap();
-        self.start_with(name, name, &kubeconfig.display().to_string());
+        self.start_with_host(name, name);
     }
 
     /// Starts one that reaches the API server at another address.
     pub fn start_at(&mut self, name: &str, url: &str) {
-        let kubeconfig = std::fs::read_to_string(self.cluster.host_kubeconfig().unwrap()).unwrap();
+        let kubeconfig = std::fs::read_to_string(&self.kubeconfig).unwrap();
         let kubeconfig = kubeconfig.replace(self.control_plane().url(), url);
         let kubeconfig = self.folder.file(&format!("{name}.yaml"), kubeconfig);
         self.start_with(name, name, &kubeconfig);
     }
 
     /// Starts one with a name of its own here, and that of its host as it is given.
-    pub fn start_with(&mut self, name: &str, host: &str, kubeconfig: &str) {
+    pub fn start_with_host(&mut self, name: &str, host: &str) {
+        let kubeconfig = self.kubeconfig.clone();
+        self.start_with(name, host, &kubeconfig);
+    }
+
+    fn start_with(&mut self, name: &str, host: &str, kubeconfig: &str) {
         let (directory, workers) = (self.folder.path(""), WORKERS.to_string());
         let [lease, renew, retry] = self.times.map(|time| time.as_secs().to_string());
         let mut arguments = vec!["run", "--install-crds", "--kubeconfig", kubeconfig];

@@ -52,12 +52,11 @@ fn time_of(line: &str) -> &str {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_take_over_from_a_leader_that_is_stopped_killed_or_ends() {
     let mut replicas = Replicas::new(Options::default(), None).await;
-    let kubeconfig = replicas.cluster.host_kubeconfig().unwrap().display().to_string();
     let mut identities = BTreeSet::new();
-    replicas.start_with("one", HOST, &kubeconfig);
+    replicas.start_with_host("one", HOST);
     replicas.process("one").says(&["this replica leads"]).await;
     replicas.make_plugin("one").await;
-    replicas.start_with("two", HOST, &kubeconfig);
+    replicas.start_with_host("two", HOST);
     stands_by(&mut replicas, "two").await;
     let first = replicas.holder("pilothouse").await;
     identities.insert(first.clone());
@@ -98,7 +97,7 @@ async fn replicas_take_over_from_a_leader_that_is_stopped_killed_or_ends() {
     replicas.converge().await;
     replicas.wrote_once(mark, 2 * STEP, WORKERS).await;
 
-    replicas.start_with("three", HOST, &kubeconfig);
+    replicas.start_with_host("three", HOST);
     stands_by(&mut replicas, "three").await;
     let mark = replicas.mark();
     create_more(&mut replicas, STEP).await;
