@@ -207,7 +207,12 @@ mod simulated {
                 let name = before["metadata"]["name"].as_str().unwrap();
                 let now = stage.find("ConfigMap", name).unwrap();
                 let stays = now["metadata"]["uid"] == before["metadata"]["uid"];
-                assert_eq!(stays, [KEPT, FAR].contains(&name), "{course:?} {name}: {}", stage.host.log_tail());
+                assert_eq!(
+                    stays,
+                    [KEPT, FAR].contains(&name),
+                    "{course:?} {name}: {}",
+                    stage.host.log_tail()
+                );
             }
             if course != Course::OwnerFirst {
                 assert_eq!(made.len(), NEAR.len() + 2, "{course:?}");
