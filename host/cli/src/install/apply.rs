@@ -182,7 +182,10 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
 
 /// A line for each object.
 pub(super) fn titles(objects: &[Value]) -> String {
-    objects.iter().map(|object| format!("  {}\n", title(object))).collect()
+    objects.iter().fold(String::new(), |mut text, object| {
+        let _ = writeln!(text, "  {}", title(object));
+        text
+    })
 }
 
 pub(super) async fn carry_out(

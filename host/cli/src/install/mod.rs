@@ -225,17 +225,8 @@ impl InstallationArguments {
         if let Some(namespace) = &host_namespace {
             check_label("--host-namespace", namespace)?;
         }
-        for (option, account) in [
-            ("--host-account", &host_account),
-            ("--service-account", &service_account),
-        ] {
-            if let Some(account) = account {
-                ensure!(
-                    is_subdomain(account),
-                    "{option} {account:?} is not the name of a ServiceAccount, which is a DNS subdomain; correct it"
-                );
-            }
-        }
+        check_account("--host-account", host_account.as_deref())?;
+        check_account("--service-account", service_account.as_deref())?;
         if let Some(name) = &plugin.name {
             check_label("the Plugin's name", name)?;
         }
@@ -505,6 +496,16 @@ pub async fn confirm(question: &str, yes: bool) -> anyhow::Result<()> {
         matches!(answer.trim(), "y" | "Y" | "yes"),
         "nothing was changed: the answer was not yes"
     );
+    Ok(())
+}
+
+fn check_account(option: &str, account: Option<&str>) -> anyhow::Result<()> {
+    if let Some(account) = account {
+        ensure!(
+            is_subdomain(account),
+            "{option} {account:?} is not the name of a ServiceAccount, which is a DNS subdomain; correct it"
+        );
+    }
     Ok(())
 }
 
