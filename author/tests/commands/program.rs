@@ -66,7 +66,7 @@ pub fn ended(command: &mut Command) -> Ended {
 /// A program that runs until it is dropped, and what it prints.
 pub struct Lines {
     process: Child,
-    lines: Receiver<String>,
+    printed: Receiver<String>,
     seen: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Lines {
     pub fn of(command: &mut Command) -> Self {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let (sender, lines) = mpsc::channel();
+        let (sender, printed) = mpsc::channel();
         thread::spawn(move || {
             output
                 .lines()
@@ -84,7 +84,7 @@ impl Lines {
         });
         Self {
             process,
-            lines,
+            printed,
             seen: Vec::new(),
         }
     }
@@ -93,7 +93,7 @@ impl Lines {
     #[track_caller]
     pub fn wait_for(&mut self, words: &[&str]) {
         let begun = Instant::now();
-        while let Ok(line) = self.lines.recv_timeout(WITHIN.saturating_sub(begun.elapsed())) {
+        while let Ok(line) = self.printed.recv_timeout(WITHIN.saturating_sub(begun.elapsed())) {
             self.seen.push(line.clone());
             if words.iter().all(|word| line.contains(word)) {
                 return;

@@ -14,14 +14,14 @@ fn documents(yaml: &str) -> Vec<Value> {
 /// The component hostile with another text for objects that give none. As JSON it is longer, as it is nothing moves.
 fn reworded(files: &Files) -> String {
     let (words, others) = (b"as it was told to", b"as it was told\"\"\"");
-    let mut component = std::fs::read(component("hostile")).unwrap();
+    let mut component = std::fs::read(component("hostile")).expect("it can be read");
     let at = component
         .windows(words.len())
         .position(|window| window == words)
-        .unwrap();
+        .expect("the component has these words");
     component[at..at + words.len()].copy_from_slice(others);
     let path = files.0.path().join("reworded.wasm");
-    std::fs::write(&path, component).unwrap();
+    std::fs::write(&path, component).expect("the folder is ours");
     path.display().to_string()
 }
 
@@ -493,7 +493,8 @@ fn a_component_is_measured_against_another_in_turns() {
     let object = &report["objects"][0];
     let of = |index: usize, name: &str| object["components"][index][name].as_f64().unwrap();
     // The text is in the data and in the status, each with three letters that JSON escapes.
-    assert_eq!(of(0, "outputBytes") + 6.0, of(1, "outputBytes"), "{report}");
+    let bytes = |index: usize| object["components"][index]["outputBytes"].as_u64().unwrap();
+    assert_eq!(bytes(0) + 6, bytes(1), "{report}");
     assert!(object["ratios"]["output bytes"].as_f64().unwrap() < 1.0, "{report}");
     assert!(
         of(0, "memoryBytes") >= 65_536.0 && of(1, "memoryBytes") >= 65_536.0,

@@ -346,7 +346,8 @@ fn text(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
         // Limits count letters, and a plugin may count bytes.
         let letter = if drawing.random.bool() { 'x' } else { '€' };
         let count = drawing.take(limit.min(LONGEST_AT_LIMIT / letter.len_utf8()), letter.len_utf8());
-        return String::from_iter(std::iter::repeat_n(letter, count.max(least))).into();
+        let text: String = std::iter::repeat_n(letter, count.max(least)).collect();
+        return text.into();
     }
     let mut text = match schema["format"].as_str() {
         None if drawing.is_full() => String::new(),
