@@ -31,14 +31,14 @@ const SHARDS: u64 = 16;
 const FEWEST_SHARDS: u64 = 2;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_mins(60);
+const PATIENCE: Duration = Duration::from_hours(1);
 
 /// How long replicas have to be quiet until they count as settled.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// How long replicas that have settled are left alone before their memory is measured: what moved to another replica is
 /// dropped after 30 quiet seconds, and plugins' code is unmapped when they are idle.
-const REST: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_mins(1);
 
 #[tokio::main]
 async fn main() -> Outcome<()> {

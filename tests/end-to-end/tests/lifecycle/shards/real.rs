@@ -212,7 +212,17 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
     it.selects_shards(mark);
     println!("without an owner for {:?} while replicas came", it.owners.check(SHARDS));
 
-    // Somebody deletes the Lease of a shard with work, and writes into another one.
+    leases_are_edited(&mut it, step).await;
+    one_is_stopped(&mut it, step).await;
+    one_is_cut_off(&mut it, step, &proxy).await;
+    the_leader_is_killed(&mut it, step).await;
+    one_ends(&mut it, step).await;
+    assert_eq!(it.replicas.objects, 40 * step);
+    it.replicas.end().await;
+}
+
+/// Somebody deletes the Lease of a shard with work, and writes into another one.
+async fn leases_are_edited(it: &mut Sharing, step: usize) {
     let mark = it.replicas.mark();
     let victim = it.follower("").await;
     let shards = it.shards_with_tenants().await.remove(&victim).unwrap();
@@ -235,8 +245,10 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
         "without an owner for {:?} while Leases were edited",
         it.owners.check(SHARDS)
     );
+}
 
-    // One is stopped, in the middle of its work, and goes on later: what it still believes does no harm.
+/// One is stopped, in the middle of its work, and goes on later: what it still believes does no harm.
+async fn one_is_stopped(it: &mut Sharing, step: usize) {
     let mark = it.replicas.mark();
     let victim = it.follower("replica-d").await;
     let tenants = it.tenants_of(&victim).await;
@@ -257,8 +269,10 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
         "without an owner for {:?} while a replica was stopped",
         it.owners.check(SHARDS)
     );
+}
 
-    // One is cut off from the API server, and stops before others take its shards.
+/// One is cut off from the API server, and stops before others take its shards.
+async fn one_is_cut_off(it: &mut Sharing, step: usize, proxy: &Proxy) {
     it.all_have_tenants().await;
     let mark = it.replicas.mark();
     let tenants = it.tenants_of("replica-d").await;
@@ -269,7 +283,7 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
             .flat_map(|(_, process)| process.lines(&["took a shard"]))
             .collect()
     };
-    let before = took(&it);
+    let before = took(it);
     proxy.breaks();
     it.owners.is_out("replica-d");
     let begun = Instant::now();
@@ -278,7 +292,7 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
     it.replicas.converge().await;
     println!("all converged {:?} after a replica was cut off", begun.elapsed());
     it.share(3).await;
-    let after = took(&it);
+    let after = took(it);
     let taken = after.difference(&before).min().unwrap();
     assert!(time_of(&lost) < time_of(taken), "it stops first: {lost}\n{taken}");
     proxy.works();
@@ -289,8 +303,10 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
         "without an owner for {:?} while a replica was cut off",
         it.owners.check(SHARDS)
     );
+}
 
-    // The leader is killed.
+/// The leader is killed.
+async fn the_leader_is_killed(it: &mut Sharing, step: usize) {
     it.all_have_tenants().await;
     let mark = it.replicas.mark();
     let leader = it.replicas.leader().await;
@@ -312,8 +328,10 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
     );
     let next = it.replicas.leader().await;
     assert!(it.replicas.processes.contains_key(&next), "{next} leads");
+}
 
-    // One ends in order: nothing is repeated, not even what was in flight.
+/// One ends in order: nothing is repeated, not even what was in flight.
+async fn one_ends(it: &mut Sharing, step: usize) {
     it.all_have_tenants().await;
     let mark = it.replicas.mark();
     let ends = it.follower("").await;
@@ -333,8 +351,6 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
         "without an owner for {:?} after a replica ended",
         it.owners.check(SHARDS)
     );
-    assert_eq!(it.replicas.objects, 40 * step);
-    it.replicas.end().await;
 }
 
 /// When a line was logged. All processes have the same clock.
