@@ -113,7 +113,7 @@ mod simulated {
                 get(address, "/readyz").ok().filter(|(code, _)| *code == 200)
             })
             .await;
-        create(kube::Client::new(simulator.service(), "default"), &app_service("web")).await;
+        create(Client::new(simulator.service(), "default"), &app_service("web")).await;
         process
             .until("the object is reconciled", |_| {
                 let labels = ["plugin=\"app-service\"", "result=\"success\""];
@@ -282,8 +282,8 @@ mod simulated {
             client,
             changes: 0,
         };
-        const BY_FILTER: [&str; 3] = ["INFO", "WARN", "ERROR"];
-        assert_eq!(host.says_at().await, BY_FILTER);
+        let by_filter = ["INFO", "WARN", "ERROR"];
+        assert_eq!(host.says_at().await, by_filter);
         for (level, levels) in [
             ("debug", &["DEBUG", "INFO", "WARN", "ERROR"][..]),
             ("trace", &["TRACE", "DEBUG", "INFO", "WARN", "ERROR"]),
@@ -294,8 +294,8 @@ mod simulated {
             host.comes_to_say_at(levels).await;
         }
         host.annotate(None).await;
-        host.comes_to_say_at(&BY_FILTER).await;
-        assert_eq!(host.says_at().await, BY_FILTER);
+        host.comes_to_say_at(&by_filter).await;
+        assert_eq!(host.says_at().await, by_filter);
     }
 
     #[test]

@@ -233,13 +233,13 @@ async fn an_object_is_explained_with_each_object_and_each_list_that_its_last_cal
         reads.sort();
         reads
     };
-    const RIVALS: &str = "List StreamIngress -/- .spec.listen has a given value";
+    let rivals = "List StreamIngress -/- .spec.listen has a given value";
     let document = host
         .until("its upstream is missed", &why, |document| {
             depends_on(document).len() == 2
         })
         .await;
-    assert_eq!(depends_on(&document), ["Get Service default/postgres -", RIVALS]);
+    assert_eq!(depends_on(&document), ["Get Service default/postgres -", rivals]);
     assert_eq!(document["controllers"][0]["dependsOnNotListed"], 0);
 
     // What it read comes, which has it read on.
@@ -252,7 +252,7 @@ async fn an_object_is_explained_with_each_object_and_each_list_that_its_last_cal
     let reads = [
         "Get ConfigMap ingress-nginx/tcp-services -",
         "Get Service default/postgres -",
-        RIVALS,
+        rivals,
     ];
     assert_eq!(depends_on(&document), reads);
     assert!(

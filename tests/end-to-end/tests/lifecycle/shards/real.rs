@@ -257,7 +257,7 @@ async fn one_is_stopped(it: &mut Sharing, step: usize) {
     it.owners.is_out(&victim);
     let begun = Instant::now();
     it.replicas.create_in(&tenants, 2 * step).await;
-    it.replicas.create_in(&everywhere, 2 * step).await;
+    it.replicas.create_in(&it.tenants.clone(), 2 * step).await;
     it.replicas.converge().await;
     println!("all converged {:?} after a replica was stopped", begun.elapsed());
     it.replicas.process(&victim).signal(Signal::CONT);
