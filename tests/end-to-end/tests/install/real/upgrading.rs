@@ -84,9 +84,9 @@ async fn a_host_that_impersonates_goes_on_after_an_upgrade_that_does_not_name_it
     let user = format!("system:serviceaccount:{SYSTEM}:{}", account_name("upgraded"));
     let mut requests = control_plane.requests_since(mark).unwrap();
     requests.retain(|request| request.account == format!("system:serviceaccount:{SYSTEM}:host"));
-    let writes = requests
-        .iter()
-        .filter(|request| request.resource == "deployments" && request.is_write());
+    let writes = requests.iter().filter(|request| {
+        request.resource == "deployments" && request.namespace == "upgraded-shop" && request.is_write()
+    });
     let writers: Vec<_> = writes.map(|request| request.impersonated.as_deref()).collect();
     assert_eq!(writers, [Some(&*user); 2], "{}", host.log());
     let denied: Vec<String> = requests
