@@ -51,7 +51,7 @@ memory-bomb       | once  | GuestLimit: …limit memoryBytes is 33554432; fix th
 huge-output       | once  | GuestLimit: …limit memoryBytes is 33554432; fix the plugin, or raise its limit
 transient-failure | again | Failure: elsewhere
 permanent-failure | once  | Failure: elsewhere
-be-nice           | once  | Failure: the Hostile cannot be read: unknown variant `be-nice`…; correct
+be-nice           | once  | Failure: the Hostile cannot be read: unknown variant `be-nice`, expected…
 ";
 
 /// What is said beside the objects.

@@ -81,6 +81,9 @@ const MOST_AT_LIMIT: usize = 1000;
 /// What all that goes to limits takes together, in bytes. etcd takes requests of 1.5 MiB, which hold metadata, too.
 const ROOM: usize = 1 << 20;
 
+/// The pattern that generators of CRDs give to quantities, from k8s.io/apimachinery.
+const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
 /// How a schema names limits that can be large.
 const LIMITS: [&str; 3] = ["maxLength", "maxItems", "maxProperties"];
 
@@ -338,7 +341,10 @@ fn text(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
     let large = limit.filter(|_| drawing.is_large());
     if let Some(pattern) = schema["pattern"].as_str() {
         let length = large.map(|limit| drawing.take(limit.min(LONGEST_AT_LIMIT), 1));
-        if let Some(text) = matching(pattern, length, drawing) {
+        if let Some(mut text) = matching(pattern, length, drawing) {
+            if pattern == QUANTITY {
+                keep_readable(&mut text);
+            }
             return text.into();
         }
     }
@@ -380,6 +386,15 @@ fn text(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
         text = text.chars().take(most).collect();
     }
     text.into()
+}
+
+/// What the pattern of quantities takes and no API server reads: an exponent with a point, as in "1E.5".
+fn keep_readable(quantity: &mut String) {
+    if let Some(exponent) = quantity.find(['e', 'E'])
+        && quantity[exponent..].contains('.')
+    {
+        quantity.truncate(exponent);
+    }
 }
 
 /// A text that matches a pattern; none where the pattern is not understood. With a length it is filled up to it, as far as
@@ -653,6 +668,19 @@ mod tests {
             let largest = sizes.max().unwrap();
             assert!((250_000..1_400_000).contains(&largest), "{largest} bytes");
         }
+    }
+
+    #[test]
+    fn quantities_have_no_exponent_that_no_server_reads() {
+        let quantities = drawn_hundreds(&json!({"type": "string", "pattern": QUANTITY}));
+        let mut with_exponents = 0;
+        for quantity in &quantities {
+            let quantity = quantity.as_str().unwrap();
+            with_exponents += usize::from(quantity.contains('e'));
+            let exponent = quantity.split_once(['e', 'E']).map(|(_, exponent)| exponent);
+            assert!(!exponent.unwrap_or_default().contains('.'), "{quantity}");
+        }
+        assert!(with_exponents > 0, "some have one");
     }
 
     #[test]
