@@ -44,6 +44,27 @@ project in another language has a small helper in place of the SDK.
 
 Exit code: 0, 1 if the files cannot be written, 2 if the command line is wrong.";
 
+/// Help of `new kind` that stands below the options.
+const KIND_EXAMPLES: &str = "\
+Examples:
+  pilothouse new kind example.com/v1/Gallery
+  pilothouse new kind example.com/v1/Gallery --plural galleries --finalizer
+  pilothouse new kind example.com/v1/Museum --scope Cluster --admission
+
+Run the command in the folder of a project. No file is overwritten, and lines that cannot be put into a source are printed.
+
+Exit code: 0, 1 if the folder has no project or the files cannot be written, 2 if the command line is wrong.";
+
+/// Help of `new admission` that stands below the options.
+const ADMISSION_EXAMPLES: &str = "\
+Examples:
+  pilothouse new admission Gallery
+
+Run the command in the folder of a project that has the kind. No file is overwritten, and lines that cannot be put into a source
+are printed.
+
+Exit code: 0, 1 if the project does not have the kind or the files cannot be written, 2 if the command line is wrong.";
+
 /// `pilothouse new`
 #[derive(Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -80,6 +101,7 @@ enum AddCommand {
 }
 
 #[derive(Args)]
+#[command(after_help = KIND_EXAMPLES)]
 struct AddKind {
     /// The kind, for example example.com/v1/Gallery
     #[arg(value_name = "GROUP/VERSION/KIND")]
@@ -90,6 +112,7 @@ struct AddKind {
 }
 
 #[derive(Args)]
+#[command(after_help = ADMISSION_EXAMPLES)]
 struct AddAdmission {
     /// The kind, for example Gallery
     #[arg(value_name = "KIND")]
