@@ -430,7 +430,11 @@ fn read_samples(file: &Path) -> anyhow::Result<Vec<Value>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
         .map_err(|error| anyhow::anyhow!("{} is not YAML: {}", file.display(), error.without_snippet()))?;
     let objects: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
-    ensure!(!objects.is_empty(), "the sample {} is empty", file.display());
+    ensure!(
+        !objects.is_empty(),
+        "the sample {} is empty; write at least one object with apiVersion, kind and metadata.name, or remove the file",
+        file.display()
+    );
     for object in &objects {
         for pointer in ["/apiVersion", "/kind", "/metadata/name"] {
             let member = pointer.trim_start_matches('/').replace('/', ".");

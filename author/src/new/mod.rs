@@ -183,8 +183,12 @@ enum Sdk {
 impl Sdk {
     fn of(text: &str) -> anyhow::Result<Self> {
         let is_url = ["https://", "http://", "ssh://", "git://", "file://"];
-        if is_url.iter().any(|scheme| text.starts_with(scheme)) || (text.starts_with("git@") && text.contains(':')) {
+        if is_url.iter().any(|scheme| text.starts_with(scheme)) {
             return Ok(Self::Repository(text.to_owned()));
+        }
+        // Git's short form, which cargo does not take.
+        if let Some((host, path)) = text.split_once(':').filter(|_| text.starts_with("git@")) {
+            return Ok(Self::Repository(format!("ssh://{host}/{path}")));
         }
         let about =
             || format!("--sdk: cannot read {text}; give a checkout of Pilothouse, or the URL of its repository");
@@ -442,7 +446,7 @@ mod tests {
         assert_eq!(Sdk::of(url).unwrap().dependency(), format!("git = \"{url}\""));
         assert_eq!(
             Sdk::of("git@a.b:c/d").unwrap(),
-            Sdk::Repository("git@a.b:c/d".to_owned())
+            Sdk::Repository("ssh://git@a.b/c/d".to_owned())
         );
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let sdk = fs::canonicalize(checkout.join(SDK_FOLDER)).unwrap();

@@ -42,6 +42,7 @@ fn what_cannot_be_run_is_named_with_the_next_step() {
     let port = taken.local_addr().unwrap().port().to_string();
     fs::write(folder.path().join("web.wasm"), "no component").unwrap();
     fs::write(folder.path().join("sample.yaml"), "kind: Website\n").unwrap();
+    fs::write(folder.path().join("empty.yaml"), "# Nothing yet.\n").unwrap();
     let plugin = "apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nspec: {wasi: All}\n";
     fs::write(folder.path().join("plugin.yaml"), plugin).unwrap();
     for (arguments, parts) in [
@@ -56,6 +57,10 @@ fn what_cannot_be_run_is_named_with_the_next_step() {
             &["/nope/config", "--kubeconfig"],
         ),
         (&["web.wasm", "-f", "nope.yaml"], &["cannot read the sample nope.yaml"]),
+        (
+            &["web.wasm", "-f", "empty.yaml"],
+            &["the sample empty.yaml is empty; write at least one object"],
+        ),
         (
             &["web.wasm", "--config", "plugin.yaml"],
             &["plugin.yaml", "spec.wasi", "None or Inert"],
@@ -150,6 +155,20 @@ mod simulated {
         dev.wait_for(&["build", "the version before goes on"]);
         apply(&kubeconfig, "later");
         dev.wait_for(&["Deployment shop/later was made for AppService shop/later"]);
+        assert_eq!(dev.interrupt(), Some(0));
+    }
+
+    #[test]
+    fn what_the_plugin_logs_is_shown_with_its_level() {
+        let folder = tempfile::tempdir().unwrap();
+        put("hostile", &folder.path().join("hostile.wasm"), 0);
+        let object = "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {name: it}\n\
+                      spec: {behaviour: log-each-level, text: what the guest says}\n";
+        fs::write(folder.path().join("sample.yaml"), object).unwrap();
+        let mut dev = start(&["hostile.wasm", "--plain", "-f", "sample.yaml"], folder.path());
+        for level in ["INFO", "WARN", "ERROR"] {
+            dev.wait_for(&[" log ", level, "what the guest says"]);
+        }
         assert_eq!(dev.interrupt(), Some(0));
     }
 
