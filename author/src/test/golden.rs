@@ -109,11 +109,11 @@ pub(super) fn run(case: &Path, plugins: &Plugins, wasi: WasiArguments, update: b
     let mut plugin = plugins.of(&kind, case)?.clone();
     let config_file = case.join(CONFIG);
     let settings = match optional(&config_file)? {
-        Some(Some(config)) => Settings::of(config).map(Some),
-        Some(None) => bail!(
+        Some(Value::Null) => bail!(
             "{} is empty; write the plugin's configuration, or remove the file",
             shown(&config_file)
         ),
+        Some(config) => Settings::of(config).map(Some),
         None => Ok(None),
     };
     let settings = settings.with_context(|| shown(&case.join(CONFIG)))?.unwrap_or_default();
@@ -195,12 +195,12 @@ fn failure(
     case: &Path,
     input: &Value,
     cluster: &[Document],
-    expected: Option<Option<Value>>,
+    expected: Option<Value>,
     answered: &Answered,
 ) -> TestFailure {
     let Answered { answer, reads, log } = answered;
     let (message, mut details) = match expected {
-        Some(Some(expected)) => {
+        Some(expected) if !expected.is_null() => {
             let [old, new] = DIFFERENCE;
             let (expected, found) = without_secrets(&expected, answer);
             let drawn = diff_lines(&yaml(&expected), &yaml(&found));
@@ -300,8 +300,8 @@ fn one_object(file: &Path) -> anyhow::Result<Document> {
     Ok(documents.remove(0))
 }
 
-/// The document of a file that may be absent, or empty.
-fn optional(file: &Path) -> anyhow::Result<Option<Option<Value>>> {
+/// The document of a file that may be absent; null if the file is empty.
+fn optional(file: &Path) -> anyhow::Result<Option<Value>> {
     match fs::read_to_string(file) {
         Ok(text) => parse(&text, file).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -309,8 +309,8 @@ fn optional(file: &Path) -> anyhow::Result<Option<Option<Value>>> {
     }
 }
 
-/// The document of a file; none if it is empty.
-fn parse(text: &str, file: &Path) -> anyhow::Result<Option<Value>> {
+/// The document of a file; null if it is empty.
+fn parse(text: &str, file: &Path) -> anyhow::Result<Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
         let place = error
             .location()
@@ -325,7 +325,7 @@ fn parse(text: &str, file: &Path) -> anyhow::Result<Option<Value>> {
         shown(file),
         documents.len()
     );
-    Ok(documents.pop())
+    Ok(documents.pop().unwrap_or_default())
 }
 
 #[cfg(test)]
