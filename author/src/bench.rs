@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::Args;
+use pilothouse_host::output::Format;
 use pilothouse_testkit::documents::Document;
 use pilothouse_testkit::isolation::Isolated;
 use serde_json::{Value, json};
 
-use crate::plugin::{Format, PluginArguments, Prepared, StateArguments};
+use crate::plugin::{PluginArguments, Prepared, StateArguments};
 use crate::verdict::NotAsExpected;
 
 /// Calls before the first that is measured.
@@ -51,7 +52,7 @@ pub struct BenchCommand {
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     calls: u32,
 
-    /// Output format: text for humans, json for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
 }

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::artifact::printable;
+use pilothouse_host::output::Format;
 use pilothouse_testkit::diff::{hidden, yaml};
 use pilothouse_testkit::documents;
 use pilothouse_testkit::properties::{Options, Property, Remark, Report, Violation, check};
 use serde_json::{Value, json};
 
-use crate::plugin::{DEFAULT_NAMESPACE, DEFAULT_NOW, Format, PluginArguments, StateArguments, place, placed};
+use crate::plugin::{DEFAULT_NAMESPACE, DEFAULT_NOW, PluginArguments, StateArguments, place, placed};
 use crate::verdict::NotAsExpected;
 
 /// Help that stands below the options.
@@ -80,7 +81,7 @@ pub struct CheckCommand {
     #[arg(long)]
     strict: bool,
 
-    /// Output format: text for humans, json for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
@@ -22,13 +22,6 @@ pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 /// How the apiVersion of a Plugin resource begins.
 const PLUGIN_GROUP: &str = "pilothouse.dev/";
-
-/// In which form the result is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Text,
-    Json,
-}
 
 /// Which plugin.
 #[derive(Args, Debug)]

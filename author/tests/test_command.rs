@@ -141,8 +141,74 @@ fn what_is_missing_is_named_with_the_next_step() {
     assert_eq!(code, Some(2));
 }
 
+#[test]
+fn an_empty_file_and_one_with_two_objects_are_named_with_what_belongs_there() {
+    let project = Project::without_component();
+    fs::write(project.at("web.wasm"), dice::component()).unwrap();
+    let arguments = |path: &'static str| ["web.wasm", path, "--wasi", "inert"];
+    let two = format!("{INPUT}---\n{}", INPUT.replace("name: web", "name: other"));
+    let empty = "# Nothing yet.\n";
+    for (file, text, words) in [
+        (
+            "scenarios/created.yaml",
+            empty,
+            &["created.yaml:", "the file is empty", "`about` and `steps`"][..],
+        ),
+        ("scenarios/created.yaml", "", &["the file is empty"]),
+        (
+            "tests/golden/smallest/input.yaml",
+            empty,
+            &["input.yaml is empty", "write at least one object"],
+        ),
+        (
+            "tests/golden/smallest/input.yaml",
+            &two,
+            &["input.yaml has 2 objects; write one, and those around it to cluster.yaml"],
+        ),
+    ] {
+        project.write(file, text);
+        let folder = if file.starts_with("scenarios") {
+            "scenarios"
+        } else {
+            "tests/golden"
+        };
+        let (code, text) = project.test(&arguments(folder));
+        assert_eq!(code, Some(1), "{file}: {text}");
+        has(&text, words);
+    }
+}
+
 mod isolated {
     use super::*;
+
+    #[test]
+    fn empty_and_double_files_of_a_golden_case_are_named_and_an_empty_answer_is_written() {
+        let project = Project::new();
+        let golden = |name: &str| format!("tests/golden/smallest/{name}.yaml");
+        for (name, text, words) in [
+            ("cluster", "", "cluster.yaml is empty"),
+            (
+                "config",
+                "---\n",
+                "config.yaml is empty; write the plugin's configuration, or remove the file",
+            ),
+            ("config", "{}\n---\n{}\n", "config.yaml has 2 documents; write one"),
+            ("expected", "{}\n---\n{}\n", "expected.yaml has 2 documents; write one"),
+        ] {
+            project.write(&golden(name), text);
+            let (code, text) = project.test(&["--isolated"]);
+            assert_eq!(code, Some(1), "{name}: {text}");
+            has(&text, &[words]);
+            fs::remove_file(project.at(&golden(name))).unwrap();
+        }
+        project.write(&golden("expected"), "");
+        let (code, text) = project.test(&["--isolated"]);
+        assert_eq!(code, Some(3), "{text}");
+        has(&text, &["expected.yaml is empty; `pilothouse test --update` writes it"]);
+        let (code, text) = project.test(&["--isolated", "--update"]);
+        assert_eq!(code, Some(0), "{text}");
+        has(&project.read(&golden("expected")), &["replicas: 2"]);
+    }
 
     #[test]
     fn a_golden_case_is_written_holds_and_fails_with_the_difference_and_the_reconcile() {

@@ -102,14 +102,22 @@ fn check(component: &[u8]) -> Result<Vec<String>> {
 
 fn check_world(resolve: &Resolve, world: WorldId) -> Result<Vec<String>> {
     let world = &resolve.worlds[world];
-    let mut wasi = Vec::new();
+    let (mut wasi, mut foreign) = (Vec::new(), Vec::new());
     for (key, item) in &world.imports {
         if is_of_wasi(resolve, item) {
             wasi.push(resolve.name_world_key(key));
-        } else {
-            interface_of_contract(resolve, key, item).context("a plugin may import nothing else")?;
+        } else if interface_of_contract(resolve, key, item).is_err() {
+            foreign.push(resolve.name_world_key(key));
         }
     }
+    ensure!(
+        foreign.is_empty(),
+        "the component imports {}, and a plugin may import only the interfaces of {}:{} and, if it is granted them, those of \
+         WASI 0.2; remove what needs these imports, and build it again",
+        foreign.join(", "),
+        CONTRACT.0,
+        CONTRACT.1
+    );
     let mut exports = Vec::new();
     for (key, item) in &world.exports {
         // Toolchains export what they need themselves; hosts call the contract's interfaces alone.

@@ -54,7 +54,10 @@ Examples:
   pilothouse dev --build 'npm run build'             # a project with a build of its own
 
 kubectl works beside it, with the kubeconfig that is shown. On a real cluster the plugin runs as Plugin NAME-dev with the label
-pilothouse.dev/dev; a host that runs in that cluster must not select it. Its objects stay when the command ends.";
+pilothouse.dev/dev; a host that runs in that cluster must not select it. Its objects stay when the command ends.
+
+Exit code: 0 after q or Ctrl-C, 1 if the cluster, the project or a sample cannot be used, 2 if the command line is wrong. A build
+that fails is shown, and the command goes on.";
 
 /// `pilothouse dev`
 #[derive(Args)]
@@ -427,7 +430,11 @@ fn read_samples(file: &Path) -> anyhow::Result<Vec<Value>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
         .map_err(|error| anyhow::anyhow!("{} is not YAML: {}", file.display(), error.without_snippet()))?;
     let objects: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
-    ensure!(!objects.is_empty(), "the sample {} is empty", file.display());
+    ensure!(
+        !objects.is_empty(),
+        "the sample {} is empty; write at least one object with apiVersion, kind and metadata.name, or remove the file",
+        file.display()
+    );
     for object in &objects {
         for pointer in ["/apiVersion", "/kind", "/metadata/name"] {
             let member = pointer.trim_start_matches('/').replace('/', ".");

@@ -44,6 +44,27 @@ project in another language has a small helper in place of the SDK.
 
 Exit code: 0, 1 if the files cannot be written, 2 if the command line is wrong.";
 
+/// Help of `new kind` that stands below the options.
+const KIND_EXAMPLES: &str = "\
+Examples:
+  pilothouse new kind example.com/v1/Gallery
+  pilothouse new kind example.com/v1/Gallery --plural galleries --finalizer
+  pilothouse new kind example.com/v1/Museum --scope Cluster --admission
+
+Run the command in the folder of a project. No file is overwritten, and lines that cannot be put into a source are printed.
+
+Exit code: 0, 1 if the folder has no project or the files cannot be written, 2 if the command line is wrong.";
+
+/// Help of `new admission` that stands below the options.
+const ADMISSION_EXAMPLES: &str = "\
+Examples:
+  pilothouse new admission Gallery
+
+Run the command in the folder of a project that has the kind. No file is overwritten, and lines that cannot be put into a source
+are printed.
+
+Exit code: 0, 1 if the project does not have the kind or the files cannot be written, 2 if the command line is wrong.";
+
 /// `pilothouse new`
 #[derive(Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -80,6 +101,7 @@ enum AddCommand {
 }
 
 #[derive(Args)]
+#[command(after_help = KIND_EXAMPLES)]
 struct AddKind {
     /// The kind, for example example.com/v1/Gallery
     #[arg(value_name = "GROUP/VERSION/KIND")]
@@ -90,6 +112,7 @@ struct AddKind {
 }
 
 #[derive(Args)]
+#[command(after_help = ADMISSION_EXAMPLES)]
 struct AddAdmission {
     /// The kind, for example Gallery
     #[arg(value_name = "KIND")]
@@ -160,8 +183,12 @@ enum Sdk {
 impl Sdk {
     fn of(text: &str) -> anyhow::Result<Self> {
         let is_url = ["https://", "http://", "ssh://", "git://", "file://"];
-        if is_url.iter().any(|scheme| text.starts_with(scheme)) || (text.starts_with("git@") && text.contains(':')) {
+        if is_url.iter().any(|scheme| text.starts_with(scheme)) {
             return Ok(Self::Repository(text.to_owned()));
+        }
+        // Git's short form, which cargo does not take.
+        if let Some((host, path)) = text.split_once(':').filter(|_| text.starts_with("git@")) {
+            return Ok(Self::Repository(format!("ssh://{host}/{path}")));
         }
         let about =
             || format!("--sdk: cannot read {text}; give a checkout of Pilothouse, or the URL of its repository");
@@ -419,7 +446,7 @@ mod tests {
         assert_eq!(Sdk::of(url).unwrap().dependency(), format!("git = \"{url}\""));
         assert_eq!(
             Sdk::of("git@a.b:c/d").unwrap(),
-            Sdk::Repository("git@a.b:c/d".to_owned())
+            Sdk::Repository("ssh://git@a.b/c/d".to_owned())
         );
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let sdk = fs::canonicalize(checkout.join(SDK_FOLDER)).unwrap();

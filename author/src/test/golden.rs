@@ -107,8 +107,13 @@ pub(super) fn run(case: &Path, plugins: &Plugins, wasi: WasiArguments, update: b
         Vec::new()
     };
     let mut plugin = plugins.of(&kind, case)?.clone();
-    let settings = match optional(&case.join(CONFIG))? {
-        Some(documents) => documents.into_iter().next().map(Settings::of).transpose(),
+    let config_file = case.join(CONFIG);
+    let settings = match optional(&config_file)? {
+        Some(Value::Null) => bail!(
+            "{} is empty; write the plugin's configuration, or remove the file",
+            shown(&config_file)
+        ),
+        Some(config) => Settings::of(config).map(Some),
         None => Ok(None),
     };
     let settings = settings.with_context(|| shown(&case.join(CONFIG)))?.unwrap_or_default();
@@ -124,7 +129,7 @@ pub(super) fn run(case: &Path, plugins: &Plugins, wasi: WasiArguments, update: b
     let expected_file = case.join(EXPECTED);
     let expected = optional(&expected_file)?;
     let is_expected = match &expected {
-        Some(documents) => documents.first() == Some(&parse(&yaml(&answered.answer), &expected_file)?.remove(0)),
+        Some(expected) => *expected == parse(&yaml(&answered.answer), &expected_file)?,
         None => false,
     };
     let result = if is_expected {
@@ -134,7 +139,7 @@ pub(super) fn run(case: &Path, plugins: &Plugins, wasi: WasiArguments, update: b
             .with_context(|| format!("cannot write {}", expected_file.display()))?;
         TestResult::Updated
     } else {
-        TestResult::Failed(failure(case, &input, &cluster, expected.as_deref(), &answered))
+        TestResult::Failed(failure(case, &input, &cluster, expected, &answered))
     };
     Ok(FinishedTest {
         file: case.to_owned(),
@@ -190,22 +195,29 @@ fn failure(
     case: &Path,
     input: &Value,
     cluster: &[Document],
-    expected: Option<&[Value]>,
+    expected: Option<Value>,
     answered: &Answered,
 ) -> TestFailure {
     let Answered { answer, reads, log } = answered;
-    let (message, mut details) = match expected.and_then(<[Value]>::first) {
-        Some(expected) => {
+    let (message, mut details) = match expected {
+        Some(expected) if !expected.is_null() => {
             let [old, new] = DIFFERENCE;
-            let (expected, found) = without_secrets(expected, answer);
+            let (expected, found) = without_secrets(&expected, answer);
             let drawn = diff_lines(&yaml(&expected), &yaml(&found));
             (
                 "the plugin's answer differs".to_owned(),
                 format!("{old}\n{new}\n{drawn}"),
             )
         }
-        None => (
-            format!("there is no {EXPECTED}; `pilothouse test --update` writes it, with what the plugin answers"),
+        none_or_empty => (
+            format!(
+                "{}; `pilothouse test --update` writes it, with what the plugin answers",
+                if none_or_empty.is_some() {
+                    format!("{EXPECTED} is empty")
+                } else {
+                    format!("there is no {EXPECTED}")
+                }
+            ),
             yaml(&without_secrets(&Value::Null, answer).1),
         ),
     };
@@ -288,8 +300,8 @@ fn one_object(file: &Path) -> anyhow::Result<Document> {
     Ok(documents.remove(0))
 }
 
-/// The documents of a file that may be absent.
-fn optional(file: &Path) -> anyhow::Result<Option<Vec<Value>>> {
+/// The document of a file that may be absent; null if the file is empty.
+fn optional(file: &Path) -> anyhow::Result<Option<Value>> {
     match fs::read_to_string(file) {
         Ok(text) => parse(&text, file).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -297,7 +309,8 @@ fn optional(file: &Path) -> anyhow::Result<Option<Vec<Value>>> {
     }
 }
 
-fn parse(text: &str, file: &Path) -> anyhow::Result<Vec<Value>> {
+/// The document of a file; null if it is empty.
+fn parse(text: &str, file: &Path) -> anyhow::Result<Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
         let place = error
             .location()
@@ -305,9 +318,14 @@ fn parse(text: &str, file: &Path) -> anyhow::Result<Vec<Value>> {
             .unwrap_or_default();
         anyhow::anyhow!("{}{place} is not YAML: {}", shown(file), error.without_snippet())
     })?;
-    let documents: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
-    ensure!(!documents.is_empty(), "{} is empty", shown(file));
-    Ok(documents)
+    let mut documents: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
+    ensure!(
+        documents.len() < 2,
+        "{} has {} documents; write one",
+        shown(file),
+        documents.len()
+    );
+    Ok(documents.pop().unwrap_or_default())
 }
 
 #[cfg(test)]

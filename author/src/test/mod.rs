@@ -34,7 +34,7 @@ Examples:
   pilothouse test --real --junit report.xml          # on a real control plane, with a report for CI
   pilothouse test web.wasm --wasi inert              # a component that imports WASI
 
-Exit codes: 0 all tests passed, 1 an error (also a mistake in a test file), 2 a wrong command line, 3 a test failed.";
+Exit code: 0 all tests passed, 1 an error (also a mistake in a test file), 2 a wrong command line, 3 a test failed.";
 
 /// `pilothouse test`
 #[derive(Args)]

@@ -179,6 +179,29 @@ fn a_component_that_no_host_would_run_is_printed_and_fails() {
 }
 
 #[test]
+fn a_component_that_imports_what_no_host_has_is_refused_with_the_names_of_the_imports() {
+    let folder = tempfile::tempdir().unwrap();
+    let component = r#"(component
+        (import "acme:clock/now@1.0.0" (instance (export "read" (func (result u64)))))
+        (import "print" (func)))"#;
+    fs::write(folder.path().join("foreign.wasm"), wat::parse_str(component).unwrap()).unwrap();
+    let error = call(folder.path(), &["build", "foreign.wasm", "--out", "built.wasm"]).failed(1);
+    for words in [
+        "foreign.wasm cannot become a plugin",
+        "imports acme:clock/now@1.0.0, print, and a plugin may import only the interfaces of pilothouse:plugin",
+        "remove what needs these imports",
+    ] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    let module = r#"(module (import "env" "gettime" (func)) (memory (export "memory") 1))"#;
+    fs::write(folder.path().join("module.wasm"), wat::parse_str(module).unwrap()).unwrap();
+    let error = call(folder.path(), &["build", "module.wasm", "--out", "built.wasm"]).failed(1);
+    assert!(error.contains("module.wasm cannot become a plugin"), "{error}");
+    assert!(error.contains("env") && error.contains("gettime"), "{error}");
+    assert!(!folder.path().join("built.wasm").exists(), "it was put in place");
+}
+
+#[test]
 fn a_component_that_imports_wasi_is_shown_with_the_grant_that_it_needs_and_installed_with_it_only() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("dice.wasm"), dice::component()).unwrap();

@@ -33,6 +33,40 @@ fn each_shell_completes_each_command() {
     assert!(error.contains("bash") && error.contains("fish"), "{error}");
 }
 
+/// The help of a command and of all commands below it, each with its words.
+fn helps(words: &[&str], found: &mut Vec<(String, String)>) {
+    let help = call(Path::new("."), &[words, &["--help"]].concat()).ok();
+    let (_, listed) = help.split_once("Commands:\n").unwrap_or_default();
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let lines = lines.filter_map(|line| line.strip_prefix("  "));
+    let names = lines.filter_map(|line| line.split(' ').next());
+    for name in names.filter(|name| !name.is_empty() && *name != "help") {
+        helps(&[words, &[name]].concat(), found);
+    }
+    found.push((words.join(" "), help));
+}
+
+#[test]
+fn the_help_of_each_command_ends_with_examples_and_exit_codes() {
+    let mut found = Vec::new();
+    helps(&[], &mut found);
+    found.retain(|(command, _)| !command.is_empty());
+    let known: Vec<&str> = found.iter().map(|(command, _)| command.as_str()).collect();
+    assert!(known.len() > 30 && known.contains(&"new kind"), "{known:?}");
+    let mut missing = Vec::new();
+    for (command, help) in &found {
+        let example = format!("  pilothouse {command}");
+        let (_, end) = help.split_once("\nExamples:\n").unwrap_or_default();
+        if !end.lines().any(|line| line.starts_with(&example)) {
+            missing.push(format!("{command}: Examples"));
+        }
+        if !end.contains("\n\nExit code: 0") {
+            missing.push(format!("{command}: Exit code"));
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+}
+
 #[test]
 fn each_command_has_a_page_with_its_examples() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
 //! New projects as files: what is written, and what is refused. That they build is tested in `build`.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -122,6 +124,65 @@ fn the_sdk_is_the_published_one_unless_a_checkout_is_named() {
     let error = call(folder.path(), &arguments).failed(1);
     assert!(error.contains("--sdk: cannot read /no/such/folder"), "{error}");
     assert!(!folder.path().join("site").exists());
+}
+
+/// A folder in place of crates.io, with empty crates of these names.
+fn registry(folder: &Path, names: &[&str]) {
+    for name in names {
+        let library = folder.join(name).join("src/lib.rs");
+        fs::create_dir_all(library.parent().unwrap()).unwrap();
+        fs::write(library, "").unwrap();
+        let package = format!("[package]\nname = \"{name}\"\nversion = \"1.0.0\"\n[features]\nderive = []\n");
+        fs::write(folder.join(name).join("Cargo.toml"), package).unwrap();
+        let checksums = r#"{"files": {}, "package": null}"#;
+        fs::write(folder.join(name).join(".cargo-checksum.json"), checksums).unwrap();
+    }
+}
+
+#[test]
+fn a_project_whose_sdk_is_in_a_git_repository_resolves() {
+    let folder = tempfile::tempdir().unwrap();
+    let (repository, crates) = (folder.path().join("pilothouse"), folder.path().join("crates"));
+    let sdk = repository.join("plugins/sdk");
+    fs::create_dir_all(sdk.join("src")).unwrap();
+    fs::write(sdk.join("src/lib.rs"), "").unwrap();
+    let package = "[package]\nname = \"pilothouse-plugin\"\nversion = \"0.1.0\"\n[features]\ncrd = []\nk8s-apps = []\n";
+    fs::write(sdk.join("Cargo.toml"), package).unwrap();
+    for arguments in [
+        &["init", "--quiet"][..],
+        &["add", "."],
+        &[
+            "-c",
+            "user.name=test",
+            "-c",
+            "user.email=t@example.com",
+            "commit",
+            "-qm",
+            "sdk",
+        ],
+    ] {
+        let mut git = Command::new("git");
+        let git = git.args(arguments).current_dir(&repository);
+        ended(git.env("GIT_CONFIG_GLOBAL", "/dev/null")).ok();
+    }
+    registry(&crates, &["schemars", "serde"]);
+
+    let url = format!("file://{}", repository.display());
+    let (_folder, project) = made(&["--sdk", &url]);
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["metadata", "--format-version", "1", "--config"])
+        .arg("source.crates-io.replace-with='folder'")
+        .arg("--config")
+        .arg(format!("source.folder.directory='{}'", crates.display()))
+        .current_dir(&project)
+        .env("CARGO_HOME", folder.path().join("cargo"))
+        .env_remove("CARGO_NET_OFFLINE");
+    let metadata: serde_json::Value = serde_json::from_str(&ended(&mut cargo).ok()).unwrap();
+    let sources = metadata["packages"].as_array().unwrap().iter();
+    let sources: Vec<_> = sources.filter(|it| it["name"] == "pilothouse-plugin").collect();
+    let source = sources[0]["source"].as_str().unwrap();
+    assert!(source.starts_with(&format!("git+{url}#")), "{source}");
 }
 
 #[test]

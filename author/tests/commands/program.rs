@@ -1,9 +1,10 @@
-//! Owns calling the program.
+//! Owns calling the program. The tests of `pilothouse dev` include this file.
+#![allow(dead_code, reason = "the tests of the commands and those of `dev` each use a part")]
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long one step may take on a machine that is busy: a build is one.
-const WITHIN: Duration = Duration::from_mins(5);
+pub const WITHIN: Duration = Duration::from_mins(5);
+
+/// How often it is looked whether a program has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How a call ended.
 #[derive(Debug)]
@@ -91,24 +95,50 @@ impl Lines {
 
     /// Waits for a line that has all these words.
     #[track_caller]
-    pub fn wait_for(&mut self, words: &[&str]) {
+    pub fn wait_for(&mut self, words: &[&str]) -> String {
         let begun = Instant::now();
         while let Ok(line) = self.printed.recv_timeout(WITHIN.saturating_sub(begun.elapsed())) {
             self.seen.push(line.clone());
             if words.iter().all(|word| line.contains(word)) {
-                return;
+                return line;
             }
         }
         panic!("no line has {words:?}:\n{}", self.seen.join("\n"));
+    }
+
+    /// Stops it as Ctrl-C does, so that it ends what it has started: the exit code.
+    #[track_caller]
+    pub fn interrupt(mut self) -> Option<i32> {
+        match self.end() {
+            Some(status) => status.code(),
+            None => panic!("it does not end:\n{}", self.seen.join("\n")),
+        }
+    }
+
+    /// How it ended, if it did in time.
+    fn end(&mut self) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        if let Some(status) = self.process.try_wait().ok()? {
+            return Some(status);
+        }
+        let id = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw)?;
+        kill_process(id, Signal::INT).ok()?;
+        while begun.elapsed() < WITHIN {
+            if let Some(status) = self.process.try_wait().ok()? {
+                return Some(status);
+            }
+            thread::sleep(LOOK_INTERVAL);
+        }
+        None
     }
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        let id = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
-        // As Ctrl-C does, so that it ends what it has started.
-        let _ = id.map(|id| kill_process(id, Signal::INT));
-        let _ = self.process.wait();
+        if self.end().is_none() {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
     }
 }
 

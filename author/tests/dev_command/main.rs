@@ -2,23 +2,20 @@
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-
 #[path = "../../../tests/end-to-end/tests/lifecycle/dice.rs"]
 mod dice;
+#[path = "../commands/program.rs"]
+mod program;
 mod real;
 mod terminal;
 
-/// How long one step may take on a machine that is busy.
-const WITHIN: Duration = Duration::from_mins(1);
+use program::{Ended, Lines, WITHIN};
 
 fn component(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -27,16 +24,15 @@ fn component(name: &str) -> PathBuf {
 }
 
 fn command(arguments: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-    command.arg("dev").args(arguments).current_dir(folder);
+    let mut command = program::program(folder);
+    command.arg("dev").args(arguments);
     command
 }
 
 /// Runs the command to its end: the exit code and what it said.
-fn ended(arguments: &[&str], folder: &Path) -> (Option<i32>, String) {
-    let Output { status, stdout, stderr } = command(arguments, folder).output().unwrap();
-    let text = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-    (status.code(), text)
+fn ended(arguments: &[&str], folder: &Path) -> (i32, String) {
+    let Ended { code, out, err } = program::ended(&mut command(arguments, folder));
+    (code, out + &err)
 }
 
 #[test]
@@ -46,6 +42,7 @@ fn what_cannot_be_run_is_named_with_the_next_step() {
     let port = taken.local_addr().unwrap().port().to_string();
     fs::write(folder.path().join("web.wasm"), "no component").unwrap();
     fs::write(folder.path().join("sample.yaml"), "kind: Website\n").unwrap();
+    fs::write(folder.path().join("empty.yaml"), "# Nothing yet.\n").unwrap();
     let plugin = "apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nspec: {wasi: All}\n";
     fs::write(folder.path().join("plugin.yaml"), plugin).unwrap();
     for (arguments, parts) in [
@@ -61,6 +58,10 @@ fn what_cannot_be_run_is_named_with_the_next_step() {
         ),
         (&["web.wasm", "-f", "nope.yaml"], &["cannot read the sample nope.yaml"]),
         (
+            &["web.wasm", "-f", "empty.yaml"],
+            &["the sample empty.yaml is empty; write at least one object"],
+        ),
+        (
             &["web.wasm", "--config", "plugin.yaml"],
             &["plugin.yaml", "spec.wasi", "None or Inert"],
         ),
@@ -70,74 +71,16 @@ fn what_cannot_be_run_is_named_with_the_next_step() {
         ),
     ] {
         let (code, text) = ended(arguments, folder.path());
-        assert_eq!(code, Some(1), "{arguments:?}: {text}");
+        assert_eq!(code, 1, "{arguments:?}: {text}");
         for part in parts {
             assert!(text.contains(part), "{arguments:?}: {part:?} is not in\n{text}");
         }
     }
 }
 
-/// The command while it runs, and the lines that it prints.
-struct Dev {
-    process: Child,
-    lines: Receiver<String>,
-    seen: Vec<String>,
-}
-
-impl Dev {
-    fn start(arguments: &[&str], folder: &Path) -> Self {
-        Self::of(&mut command(arguments, folder))
-    }
-
-    fn of(command: &mut Command) -> Self {
-        let mut process = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            output
-                .lines()
-                .map_while(Result::ok)
-                .try_for_each(|line| sender.send(line))
-        });
-        Self {
-            process,
-            lines,
-            seen: Vec::new(),
-        }
-    }
-
-    /// Waits for a line that has all these words.
-    fn line(&mut self, words: &[&str]) -> String {
-        let begun = Instant::now();
-        while let Ok(line) = self.lines.recv_timeout(WITHIN.saturating_sub(begun.elapsed())) {
-            self.seen.push(line.clone());
-            if words.iter().all(|word| line.contains(word)) {
-                return line;
-            }
-        }
-        panic!("no line has {words:?}:\n{}", self.seen.join("\n"));
-    }
-
-    /// Stops it as Ctrl-C does: the exit code.
-    fn interrupt(mut self) -> Option<i32> {
-        let id = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
-        kill_process(id, Signal::INT).unwrap();
-        let begun = Instant::now();
-        while begun.elapsed() < WITHIN {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                return status.code();
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        panic!("it does not end:\n{}", self.seen.join("\n"));
-    }
-}
-
-impl Drop for Dev {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// The command while it runs.
+fn start(arguments: &[&str], folder: &Path) -> Lines {
+    Lines::of(&mut command(arguments, folder))
 }
 
 /// Puts a component in place, whole or not at all; with another mark it is another version.
@@ -187,31 +130,45 @@ mod simulated {
         let file = folder.path().join("web.wasm");
         put("app-service", &file, 0);
         fs::write(folder.path().join("sample.yaml"), OBJECT.replace("NAME", "sample")).unwrap();
-        let mut dev = Dev::start(&["web.wasm", "--plain", "-f", "sample.yaml"], folder.path());
-        let about = dev.line(&["export KUBECONFIG="]);
+        let mut dev = start(&["web.wasm", "--plain", "-f", "sample.yaml"], folder.path());
+        let about = dev.wait_for(&["export KUBECONFIG="]);
         let kubeconfig = about.split("KUBECONFIG=").nth(1).unwrap().to_owned();
-        dev.line(&["build", "runs,"]);
-        dev.line(&["applied sample.yaml"]);
-        dev.line(&["Deployment shop/sample was made for AppService shop/sample"]);
+        dev.wait_for(&["build", "runs,"]);
+        dev.wait_for(&["applied sample.yaml"]);
+        dev.wait_for(&["Deployment shop/sample was made for AppService shop/sample"]);
 
         apply(&kubeconfig, "web");
-        dev.line(&["run", "AppService shop/web: the object changed; wrote"]);
-        dev.line(&["Deployment shop/web is Current"]);
+        dev.wait_for(&["run", "AppService shop/web: the object changed; wrote"]);
+        dev.wait_for(&["Deployment shop/web is Current"]);
 
         put("app-service", &file, 1);
-        let swapped = dev.line(&["runs,", "ms after it was saved"]);
-        dev.line(&["AppService shop/web: a new version of the plugin; nothing to change"]);
+        let swapped = dev.wait_for(&["runs,", "ms after it was saved"]);
+        dev.wait_for(&["AppService shop/web: a new version of the plugin; nothing to change"]);
         println!("{swapped}");
 
         let sample = OBJECT.replace("NAME", "sample").replace("size: 1", "size: 2");
         fs::write(folder.path().join("sample.yaml"), sample).unwrap();
-        dev.line(&["applied sample.yaml"]);
-        dev.line(&["AppService shop/sample: the object changed; wrote"]);
+        dev.wait_for(&["applied sample.yaml"]);
+        dev.wait_for(&["AppService shop/sample: the object changed; wrote"]);
 
         fs::write(&file, "broken").unwrap();
-        dev.line(&["build", "the version before goes on"]);
+        dev.wait_for(&["build", "the version before goes on"]);
         apply(&kubeconfig, "later");
-        dev.line(&["Deployment shop/later was made for AppService shop/later"]);
+        dev.wait_for(&["Deployment shop/later was made for AppService shop/later"]);
+        assert_eq!(dev.interrupt(), Some(0));
+    }
+
+    #[test]
+    fn what_the_plugin_logs_is_shown_with_its_level() {
+        let folder = tempfile::tempdir().unwrap();
+        put("hostile", &folder.path().join("hostile.wasm"), 0);
+        let object = "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {name: it}\n\
+                      spec: {behaviour: log-each-level, text: what the guest says}\n";
+        fs::write(folder.path().join("sample.yaml"), object).unwrap();
+        let mut dev = start(&["hostile.wasm", "--plain", "-f", "sample.yaml"], folder.path());
+        for level in ["INFO", "WARN", "ERROR"] {
+            dev.wait_for(&[" log ", level, "what the guest says"]);
+        }
         assert_eq!(dev.interrupt(), Some(0));
     }
 
@@ -225,20 +182,20 @@ mod simulated {
         fs::write(at("src/lib.rs"), "good").unwrap();
         let build = "echo compiling; grep -q good src/lib.rs || { echo 'error: mismatched types' >&2; exit 1; }; \
                      cp src/made target/pilothouse/web.wasm";
-        let mut dev = Dev::start(&["--plain", "--build", build], folder.path());
-        dev.line(&["build", "compiling"]);
-        dev.line(&["build", "built in"]);
-        dev.line(&["build", "runs,", "ms after it was built"]);
+        let mut dev = start(&["--plain", "--build", build], folder.path());
+        dev.wait_for(&["build", "compiling"]);
+        dev.wait_for(&["build", "built in"]);
+        dev.wait_for(&["build", "runs,", "ms after it was built"]);
         assert!(
             at("target/pilothouse/kubeconfig.yaml").is_file(),
             "kubectl finds it at the same place each time"
         );
         fs::write(at("src/lib.rs"), "bad").unwrap();
-        dev.line(&["error: mismatched types"]);
-        dev.line(&["build", "failed (exit status: 1)"]);
+        dev.wait_for(&["error: mismatched types"]);
+        dev.wait_for(&["build", "failed (exit status: 1)"]);
         put("app-service", &at("src/made"), 1);
         fs::write(at("src/lib.rs"), "good again").unwrap();
-        dev.line(&["build", "runs,"]);
+        dev.wait_for(&["build", "runs,"]);
         assert_eq!(dev.interrupt(), Some(0));
         assert!(
             !at("target/pilothouse/kubeconfig.yaml").exists(),
@@ -252,16 +209,16 @@ mod simulated {
         fs::write(folder.path().join("pilothouse.js"), "").unwrap();
         let programs = folder.path().join("programs");
         fs::create_dir(&programs).unwrap();
-        let start = || Dev::of(command(&["--plain"], folder.path()).env("PATH", &programs));
-        let mut dev = start();
-        dev.line(&["node is not installed; install it: on Debian `apt-get install nodejs npm`"]);
+        let start_without_tools = || Lines::of(command(&["--plain"], folder.path()).env("PATH", &programs));
+        let mut dev = start_without_tools();
+        dev.wait_for(&["node is not installed; install it: on Debian `apt-get install nodejs npm`"]);
         assert_eq!(dev.interrupt(), Some(0));
         // With a shell, which says that it finds no npm, and with node.
         for (name, target) in [("sh", "/bin/sh"), ("node", "/bin/true")] {
             std::os::unix::fs::symlink(target, programs.join(name)).unwrap();
         }
-        let mut dev = start();
-        dev.line(&["`npm run build` failed (exit status: 127): npm is not installed; install it: "]);
+        let mut dev = start_without_tools();
+        dev.wait_for(&["`npm run build` failed (exit status: 127): npm is not installed; install it: "]);
         assert_eq!(dev.interrupt(), Some(0));
     }
 
@@ -278,13 +235,13 @@ mod simulated {
             "echo it builds $(cat src/lib.rs); while ! [ -e {} ]; do sleep 0.05; done; cp target/made target/pilothouse/web.wasm",
             go.display()
         );
-        let mut dev = Dev::start(&["--plain", "--build", &build], folder.path());
-        dev.line(&["it builds first"]);
+        let mut dev = start(&["--plain", "--build", &build], folder.path());
+        dev.wait_for(&["it builds first"]);
         fs::write(at("src/lib.rs"), "second").unwrap();
-        dev.line(&["changed again"]);
+        dev.wait_for(&["changed again"]);
         fs::write(&go, "").unwrap();
-        dev.line(&["it builds second"]);
-        dev.line(&["built in"]);
+        dev.wait_for(&["it builds second"]);
+        dev.wait_for(&["built in"]);
         assert_eq!(dev.interrupt(), Some(0));
     }
 
@@ -292,17 +249,17 @@ mod simulated {
     fn a_component_that_imports_wasi_runs_with_a_grant_and_without_one_the_next_step_is_said() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("dice.wasm"), dice::component()).unwrap();
-        let mut dev = Dev::start(&["dice.wasm", "--plain"], folder.path());
-        let refused = dev.line(&["wasi:random/random@0.2.3"]);
+        let mut dev = start(&["dice.wasm", "--plain"], folder.path());
+        let refused = dev.wait_for(&["wasi:random/random@0.2.3"]);
         assert!(refused.contains("--wasi inert"), "{refused}");
         assert_eq!(dev.interrupt(), Some(0));
-        let mut dev = Dev::start(&["dice.wasm", "--plain", "--wasi", "inert"], folder.path());
-        dev.line(&["build", "dice 0.1.0", "runs,"]);
+        let mut dev = start(&["dice.wasm", "--plain", "--wasi", "inert"], folder.path());
+        dev.wait_for(&["build", "dice 0.1.0", "runs,"]);
         assert_eq!(dev.interrupt(), Some(0));
         let plugin = "apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nspec: {wasi: Inert}\n";
         fs::write(folder.path().join("plugin.yaml"), plugin).unwrap();
-        let mut dev = Dev::start(&["dice.wasm", "--plain", "--config", "plugin.yaml"], folder.path());
-        dev.line(&["build", "dice 0.1.0", "runs,"]);
+        let mut dev = start(&["dice.wasm", "--plain", "--config", "plugin.yaml"], folder.path());
+        dev.wait_for(&["build", "dice 0.1.0", "runs,"]);
         assert_eq!(dev.interrupt(), Some(0));
     }
 

@@ -32,11 +32,11 @@ async fn a_plugin_runs_on_a_real_cluster_is_swapped_and_leaves_its_objects_and_n
         "--kubeconfig",
         kubeconfig.to_str().unwrap(),
     ];
-    let mut dev = Dev::start(&arguments, folder.path());
-    dev.line(&["the cluster of the kubeconfig"]);
-    dev.line(&["build", "runs,"]);
-    dev.line(&["applied sample.yaml"]);
-    dev.line(&["Deployment default/web was made for AppService default/web"]);
+    let mut dev = start(&arguments, folder.path());
+    dev.wait_for(&["the cluster of the kubeconfig"]);
+    dev.wait_for(&["build", "runs,"]);
+    dev.wait_for(&["applied sample.yaml"]);
+    dev.wait_for(&["Deployment default/web was made for AppService default/web"]);
     let plugin = named("pilothouse.dev/v1alpha1", "Plugin", None, "web-dev");
     assert!(
         objects.find(&plugin).await.unwrap().is_some(),
@@ -44,8 +44,8 @@ async fn a_plugin_runs_on_a_real_cluster_is_swapped_and_leaves_its_objects_and_n
     );
 
     put("app-service", &file, 1);
-    dev.line(&["runs,", "ms after it was saved"]);
-    dev.line(&["AppService default/web: a new version of the plugin; nothing to change"]);
+    dev.wait_for(&["runs,", "ms after it was saved"]);
+    dev.wait_for(&["AppService default/web: a new version of the plugin; nothing to change"]);
 
     assert_eq!(dev.interrupt(), Some(0));
     assert_eq!(

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context as _, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use pilothouse_artifact::{ArtifactError, Location, Reference};
 use pilothouse_core::Limits;
 use pilothouse_core::description::{self, Exports, Finding, Severity};
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use crate::artifact::details::{self, ArtifactDetails, FetchedArtifact};
 use crate::artifact::{RegistryArguments, printable};
 use crate::compiling;
+use crate::output::Format;
 use crate::plugins::{CacheArguments, read_document};
 
 /// Help that stands below the options.
@@ -49,7 +50,7 @@ pub struct InspectCommand {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Output format: text for humans, json for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
 
@@ -77,12 +78,6 @@ impl FromStr for Source {
         }
         Ok(Self::File(text.into()))
     }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 impl InspectCommand {

@@ -11,6 +11,7 @@ mod identity;
 pub mod inspect;
 pub mod install;
 mod metrics;
+pub mod output;
 pub mod plugins;
 pub mod release;
 pub mod render;

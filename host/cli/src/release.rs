@@ -6,14 +6,33 @@ use clap::Args;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::connect;
 use pilothouse_cluster::release::{self, FinalizerHolder};
+use serde_json::{Value, json};
 
+use crate::output::Format;
 use crate::run::{ClusterArguments, USER_AGENT};
 
 /// The domains of Kubernetes' own finalizers: what they guard would be lost.
 const GUARDED: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse release example.com/finalizer                       # which objects have it
+  pilothouse release example.com/finalizer --deleting --yes      # free those that wait for it
+  pilothouse release example.com/finalizer --kind Website.example.com -n shop --yes
+  pilothouse release example.com/finalizer -o json
+
+What the plugin would have done before an object is deleted is not done.
+
+With -o json, `objects` has each object with its name, whether it is being deleted, whether it was released and, if that failed,
+the `error`.
+
+Exit code: 0, also if no object has the finalizer, 1 if an object was not released or the cluster cannot be asked, 2 if the
+command line is wrong.";
+
 /// `pilothouse release`
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ReleaseCommand {
     /// The finalizer to remove, as listed in metadata.finalizers, such as `example.com/finalizer`
     finalizer: String,
@@ -33,6 +52,10 @@ pub struct ReleaseCommand {
     /// Apply the change (default: dry run)
     #[arg(long)]
     yes: bool,
+
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -56,6 +79,7 @@ impl ReleaseCommand {
             namespace,
             deleting,
             yes,
+            output,
             cluster,
         } = self;
         let client = connect(&cluster.target(), USER_AGENT).await?;
@@ -65,27 +89,61 @@ impl ReleaseCommand {
         };
         let mut held = find(&client, &finalizer, &kinds).await?;
         held.retain(is_meant);
-        if held.is_empty() {
-            println!("no object has the finalizer {finalizer}");
-            return Ok(());
-        }
-        if !yes {
-            for object in &held {
-                let state = if object.deleting {
-                    "is being deleted"
-                } else {
-                    "is not being deleted"
-                };
-                println!("would release {}, which {state}", object.title());
+        match (yes, output) {
+            (true, _) => free(&client, &held, &finalizer, output).await,
+            (false, Format::Json) => {
+                let objects: Vec<Value> = held.iter().map(|object| entry(object, false, None)).collect();
+                println!("{:#}", document(&finalizer, yes, &objects));
+                Ok(())
             }
-            println!(
-                "nothing was changed; with --yes the finalizer {finalizer} is taken off {} objects, and what its plugin would have done for them is not done",
-                held.len()
-            );
-            return Ok(());
+            (false, Format::Text) => {
+                preview(&held, &finalizer);
+                Ok(())
+            }
         }
-        free(&client, &held, &finalizer).await
     }
+}
+
+/// Says what would be released.
+fn preview(held: &[FinalizerHolder], finalizer: &str) {
+    if held.is_empty() {
+        return println!("no object has the finalizer {finalizer}");
+    }
+    for object in held {
+        let state = if object.deleting {
+            "is being deleted"
+        } else {
+            "is not being deleted"
+        };
+        println!("would release {}, which {state}", object.title());
+    }
+    println!(
+        "nothing was changed; with --yes the finalizer {finalizer} is taken off {} objects, and what its plugin would have done for them is not done",
+        held.len()
+    );
+}
+
+fn document(finalizer: &str, yes: bool, objects: &[Value]) -> Value {
+    json!({"finalizer": finalizer, "dryRun": !yes, "objects": objects})
+}
+
+/// What became of an object.
+fn entry(object: &FinalizerHolder, released: bool, error: Option<&str>) -> Value {
+    let kind = object.kind();
+    let mut entry = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.kind,
+        "name": &*object.name.name,
+        "deleting": object.deleting,
+        "released": released,
+    });
+    if let Some(namespace) = &object.name.namespace {
+        entry["namespace"] = json!(&**namespace);
+    }
+    if let Some(error) = error {
+        entry["error"] = json!(error);
+    }
+    entry
 }
 
 async fn find(client: &Client, finalizer: &str, kinds: &[String]) -> anyhow::Result<Vec<FinalizerHolder>> {
@@ -106,16 +164,23 @@ async fn find(client: &Client, finalizer: &str, kinds: &[String]) -> anyhow::Res
     Ok(held)
 }
 
-async fn free(client: &Client, held: &[FinalizerHolder], finalizer: &str) -> anyhow::Result<()> {
+async fn free(client: &Client, held: &[FinalizerHolder], finalizer: &str, output: Format) -> anyhow::Result<()> {
     let mut failed = 0;
+    let mut objects = Vec::new();
     for object in held {
-        match release::release(client, object, finalizer).await {
-            Ok(()) => println!("released {}", object.title()),
-            Err(error) => {
-                eprintln!("cannot release {}: {error}", object.title());
-                failed += 1;
-            }
+        let error = release::release(client, object, finalizer).await.err();
+        let error = error.map(|error| error.to_string());
+        failed += usize::from(error.is_some());
+        match (&error, output) {
+            (_, Format::Json) => objects.push(entry(object, error.is_none(), error.as_deref())),
+            (None, Format::Text) => println!("released {}", object.title()),
+            (Some(error), Format::Text) => eprintln!("cannot release {}: {error}", object.title()),
         }
+    }
+    match output {
+        Format::Json => println!("{:#}", document(finalizer, true, &objects)),
+        Format::Text if held.is_empty() => println!("no object has the finalizer {finalizer}"),
+        Format::Text => {}
     }
     if failed > 0 {
         bail!(

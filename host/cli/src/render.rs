@@ -14,8 +14,19 @@ use crate::compiling;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::webhooks::{EndpointArguments, WebhookNames};
 
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse webhooks app-service.wasm --webhook-service pilothouse-system/pilothouse | kubectl apply -f -
+  pilothouse webhooks shop=app-service.wasm --config shop.yaml --webhook-url https://operators.example.com:9443
+
+Name the Service or the URL as the host has it. The host, run with --webhook-configurations installer, adds the certificates.
+
+Exit code: 0, 1 if the component cannot be read or its webhooks cannot be printed, 2 if the command line is wrong.";
+
 /// `pilothouse webhooks`
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct WebhooksCommand {
     /// The plugin's component. NAME=FILE overrides the name in its manifest
     #[arg(value_name = "[NAME=]FILE")]

@@ -34,8 +34,22 @@ pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
 /// The host returns memory to the kernel after it has been idle for this long.
 const REST: Duration = Duration::from_secs(5);
 
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse run --install-crds                                  # the plugins of the cluster's Plugin resources
+  pilothouse run --plugin-dir target/plugins                     # the same, with components from this folder
+  pilothouse run --plugin web.wasm --config web=web.yaml         # one plugin, without a Plugin resource
+  pilothouse run --leader-election --namespace pilothouse-system # one of several replicas
+  pilothouse run --watch-namespaces shop,stage --identity impersonate
+
+SIGTERM and Ctrl-C end the host in order: running reconciles have the time of --grace.
+
+Exit code: 0 after a signal, 1 if the host cannot start or cannot go on, 2 if the command line is wrong.";
+
 /// `pilothouse run`, and `pilothouse-host`
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct RunCommand {
     /// A plugin's component: a file, or an OCI artifact as oci://HOST/REPOSITORY:TAG, oci-layout:DIRECTORY:TAG or
     /// oci-archive:FILE:TAG. NAME=FILE overrides the name in its manifest. May be repeated. Without this option, the host

@@ -34,6 +34,11 @@ pub struct FinalizerHolder {
 }
 
 impl FinalizerHolder {
+    /// Its kind.
+    pub fn kind(&self) -> &Kind {
+        &self.served.kind
+    }
+
     /// For messages: `AppService default/web`.
     pub fn title(&self) -> String {
         format!("{} {}", self.served.kind.kind, self.name)

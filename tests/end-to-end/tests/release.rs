@@ -71,8 +71,17 @@ async fn only_what_is_meant_is_released(cluster: Cluster) {
     }
     assert_eq!(finalizers(&here, "going").await, Some(vec![LOST.to_owned()]));
 
-    let freed = release(&kubeconfig, &["--yes", "--deleting"]).await;
-    assert_eq!(freed, "released ConfigMap default/going\n");
+    let deleting = ["--deleting", "-o", "json"];
+    let told: Value = serde_json::from_str(&release(&kubeconfig, &deleting).await).unwrap();
+    let mut going = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "going",
+        "deleting": true, "released": false});
+    assert_eq!(told, json!({"finalizer": LOST, "dryRun": true, "objects": [going]}));
+    assert_eq!(finalizers(&here, "going").await, Some(vec![LOST.to_owned()]));
+
+    let freed = release(&kubeconfig, &[&deleting[..], &["--yes"]].concat()).await;
+    let freed: Value = serde_json::from_str(&freed).unwrap();
+    going["released"] = json!(true);
+    assert_eq!(freed, json!({"finalizer": LOST, "dryRun": false, "objects": [going]}));
     assert_eq!(finalizers(&here, "going").await, None);
 
     let freed = release(
@@ -92,6 +101,11 @@ async fn only_what_is_meant_is_released(cluster: Cluster) {
     assert_eq!(finalizers(&here, "other").await, Some(vec![KEPT.to_owned()]));
     assert_eq!(secrets.get("secret").await.unwrap().metadata.finalizers, None);
 
+    let told = release(&kubeconfig, &["-o", "json", "--yes"]).await;
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["objects"], json!([]));
+    let told = release(&kubeconfig, &["--yes"]).await;
+    assert_eq!(told, "no object has the finalizer lost.test.dev/finalizer\n");
     let told = release(&kubeconfig, &[]).await;
     assert_eq!(told, "no object has the finalizer lost.test.dev/finalizer\n");
     let (code, _, said) = run(&kubeconfig, &["--kind", "Nonsense"]).await;

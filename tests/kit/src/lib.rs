@@ -16,3 +16,8 @@ pub mod recording;
 pub mod requests;
 pub mod scenario;
 pub mod store;
+
+/// The code of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

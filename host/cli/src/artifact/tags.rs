@@ -6,19 +6,21 @@ use anyhow::bail;
 use clap::Args;
 use pilothouse_artifact::{Location, versions};
 use semver::VersionReq;
+use serde_json::{Value, json};
 
 use super::{RegistryArguments, printable, wait_for};
+use crate::output::Format;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse tags ghcr.io/acme/app-service
   pilothouse tags ghcr.io/acme/app-service --range '^0.1'
-  pilothouse tags oci-layout:plugins
+  pilothouse tags oci-layout:plugins -o json
 
 Versions come first, the newest one last among them; then all other tags. With --range, the last line is what a Plugin
 with updatePolicy SemVer and this range runs. A pre-release is in a range only if the range names one of the same version.
-The tags under which signatures are kept (sha256-...) are left out.
+The tags under which signatures are kept (sha256-...) are left out. With -o json, the tags are in `tags`, each with its `tag` and, where it is one, its `version`.
 
 Exit code: 0, 1 if the repository cannot be read or has no such tag, 2 if the command line is wrong.";
 
@@ -34,16 +36,21 @@ pub struct TagsCommand {
     #[arg(long, value_name = "RANGE")]
     range: Option<VersionReq>,
 
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+
     #[command(flatten)]
     registries: RegistryArguments,
 }
 
 impl TagsCommand {
-    /// Prints a tag on each line.
+    /// Prints a tag on each line, or a document.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
             repository,
             range,
+            output,
             registries,
         } = self;
         if repository.target().is_some() {
@@ -57,11 +64,23 @@ impl TagsCommand {
             (None, true) => bail!("{repository} has no tags"),
             _ => {}
         }
-        for tag in tags {
-            println!("{}", printable(tag));
+        match output {
+            Format::Text => tags.iter().for_each(|tag| println!("{}", printable(tag))),
+            Format::Json => println!("{:#}", document(&repository, &tags)),
         }
         Ok(())
     }
+}
+
+fn document(repository: &Location, tags: &[&str]) -> Value {
+    let tag = |tag: &&str| match versions::version(tag) {
+        Some(version) => json!({"tag": tag, "version": version.to_string()}),
+        None => json!({"tag": tag}),
+    };
+    json!({
+        "repository": repository.to_string(),
+        "tags": tags.iter().map(tag).collect::<Vec<_>>(),
+    })
 }
 
 /// Versions in their order, and then the other tags.

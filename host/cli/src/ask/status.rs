@@ -15,8 +15,19 @@ use super::{HostArguments, OutputForm, run};
 /// How wide messages are.
 const WIDTH: usize = 110;
 
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse status
+  pilothouse status --check                                      # in a script, or after a deployment
+  pilothouse status --host http://127.0.0.1:8082 -o json         # a host on this machine
+  pilothouse status --service operators/pilothouse --context staging
+
+Exit code: 0, 1 if no host answers, 2 if the command line is wrong; with --check, 3 if a plugin is not ready or an object fails.";
+
 /// `pilothouse status`
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct StatusCommand {
     /// End with code 3 if a plugin is not ready or an object fails
     #[arg(long)]

@@ -10,8 +10,18 @@ use super::replicas::{Replies, silence};
 use super::table::{Cell, Emphasis, Table, coloured, duration, size};
 use super::{AskedHost, HostArguments, OutputForm, run};
 
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse top
+  pilothouse top --interval 10 --sort-by requests
+  pilothouse top --host http://127.0.0.1:8082 -o json            # a host on this machine
+
+Exit code: 0, 1 if no host answers, 2 if the command line is wrong.";
+
 /// `pilothouse top`
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct TopCommand {
     /// By what to sort the plugins, the largest first
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = SortKey::Time)]

@@ -17,8 +17,19 @@ use super::{Answer, HostArguments, OutputForm, run};
 /// How wide messages are.
 const WIDTH: usize = 110;
 
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse why appservice/web
+  pilothouse why deployment.apps/web -n shop                     # for which object it was made
+  pilothouse why clusterpolicy/default -n '' -o json             # an object without a namespace
+  pilothouse why appservice/web --host http://127.0.0.1:8082     # ask a host on this machine
+
+Exit code: 0, 1 if no host answers or the host does not know the object, 2 if the command line is wrong.";
+
 /// `pilothouse why`
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct WhyCommand {
     /// The object: KIND/NAME or KIND.GROUP/NAME, such as appservice/web. The plural will do for the kind
     #[arg(value_name = "KIND/NAME")]

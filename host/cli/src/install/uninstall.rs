@@ -18,12 +18,18 @@ use crate::run::ClusterArguments;
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Help that stands below the options.
-const EXIT_CODES: &str = "\
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse uninstall app-service
+  pilothouse uninstall app-service --yes --wait 60
+
+The host cleans up first, as the Plugin's deletionPolicy says. CustomResourceDefinitions and the objects of these kinds stay.
+
 Exit code: 0, also if there is nothing to uninstall, 1 if something of the plugin is left, 2 if the command line is wrong.";
 
 /// `pilothouse uninstall`
 #[derive(Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = EXAMPLES)]
 pub struct UninstallCommand {
     /// The Plugin's name
     #[arg(value_name = "NAME")]

@@ -290,6 +290,9 @@ mod isolated {
         desk.prints(&["copy", &format!("oci-layout:back@{digest}"), "oci-layout:back:0.1.0"]);
         assert_eq!(desk.prints(&["tags", "oci-layout:back"]), "0.1.0\nstable\n");
         assert_eq!(desk.prints(&["tags", "oci-layout:back", "--range", "^0.1"]), "0.1.0\n");
+        let tags: Value = serde_json::from_str(&desk.prints(&["tags", "oci-layout:back", "-o", "json"])).unwrap();
+        let expected = json!([{"tag": "0.1.0", "version": "0.1.0"}, {"tag": "stable"}]);
+        assert_eq!(tags, json!({"repository": "oci-layout:back", "tags": expected}));
         for from in ["oci-archive:plugins.tar:0.1.0", "oci-layout:back:stable"] {
             desk.prints(&["pull", from, "-o", "pulled.wasm"]);
             assert_eq!(

@@ -192,16 +192,9 @@ impl<'a> World<'a> {
         }
         match result {
             Ok(stored) => {
-                let lost = lost(desired, &body, &stored);
-                if !lost.is_empty() {
-                    let problem = format!(
-                        "{} is not canonical, so the host would apply it again and again: {} {} not stored as applied",
-                        desired.title(),
-                        lost.join(", "),
-                        if lost.len() == 1 { "is" } else { "are" },
-                    );
-                    applied.findings.push(Finding::new(Property::Valid, problem));
-                }
+                let problem = not_canonical(desired, &body, &stored);
+                let finding = problem.map(|problem| Finding::new(Property::Valid, problem));
+                applied.findings.extend(finding);
             }
             Err(refusal) => applied.judge(&desired.title(), Some(refusal)),
         }
@@ -280,6 +273,19 @@ impl Applied {
     }
 }
 
+/// What is said of an object that the host would miss something in as soon as it has applied it.
+fn not_canonical(desired: &DesiredObject, body: &Value, stored: &Value) -> Option<String> {
+    let lost = lost(desired, body, stored);
+    let verb = if lost.len() == 1 { "is" } else { "are" };
+    (!lost.is_empty()).then(|| {
+        format!(
+            "{} is not canonical, so the host would apply it again and again: {} {verb} not stored as applied",
+            desired.title(),
+            lost.join(", "),
+        )
+    })
+}
+
 /// What the host would miss in an object that it has just applied.
 fn lost(desired: &DesiredObject, body: &Value, stored: &Value) -> Vec<String> {
     let entries = stored["metadata"]["managedFields"].as_array().into_iter().flatten();
@@ -290,4 +296,63 @@ fn lost(desired: &DesiredObject, body: &Value, stored: &Value) -> Vec<String> {
     };
     fields.order_as(stored);
     fields.missing(body, LeafSemantics::of(desired.kind(), None)).paths
+}
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_core::answer::KindFacts;
+    use pilothouse_core::contract::Lifecycle;
+    use pilothouse_core::served::ServedKind;
+
+    use super::*;
+
+    fn settings() -> DesiredObject {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "shop"},
+            "data": {"a": "1", "b": "2"}, "immutable": true});
+        DesiredObject {
+            served: ServedKind {
+                kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
+                plural: "configmaps".to_owned(),
+                facts: KindFacts {
+                    namespaced: true,
+                    has_status: false,
+                },
+            },
+            name: Name::new(Some("shop"), "settings"),
+            body: body.as_object().expect("it is an object").clone(),
+            lifecycle: Lifecycle::default(),
+        }
+    }
+
+    /// What is said if a server keeps these fields of it.
+    fn said(manager: &str, fields: &Value) -> Option<String> {
+        let desired = settings();
+        let body = Value::Object(desired.body.clone());
+        let mut stored = body.clone();
+        stored["metadata"]["managedFields"] = json!([
+            {"manager": manager, "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields},
+        ]);
+        not_canonical(&desired, &body, &stored)
+    }
+
+    #[test]
+    fn an_object_of_which_the_server_keeps_less_than_was_applied_is_not_canonical() {
+        let whole = json!({"f:data": {"f:a": {}, "f:b": {}}, "f:immutable": {}});
+        assert_eq!(said(MANAGER, &whole), None);
+        let begins = "ConfigMap shop/settings is not canonical, so the host would apply it again and again: ";
+        for (fields, ends) in [
+            (
+                json!({"f:data": {"f:a": {}}, "f:immutable": {}}),
+                ".data.b is not stored as applied",
+            ),
+            (
+                json!({"f:data": {"f:a": {}}}),
+                ".data.b, .immutable are not stored as applied",
+            ),
+        ] {
+            assert_eq!(said(MANAGER, &fields), Some(format!("{begins}{ends}")));
+        }
+        let nothing = said("somebody-else", &whole);
+        assert_eq!(nothing, Some(format!("{begins}. is not stored as applied")));
+    }
 }

@@ -233,6 +233,12 @@ fn read_document(root: &Located) -> Result<Document, Mistake> {
         step: None,
         problem: problem.to_owned(),
     };
+    if matches!(root.node, Node::Scalar(Value::Null)) {
+        return Err(at(
+            root.place,
+            "the file is empty; write a scenario, a mapping with `about` and `steps`",
+        ));
+    }
     if !matches!(root.node, Node::Map(_)) {
         return Err(at(root.place, "a scenario is a mapping with `about` and `steps`"));
     }
