@@ -20,11 +20,11 @@ use crate::run::ClusterArguments;
 const EXAMPLES: &str = "\
 Examples:
   pilothouse install app-service.wasm
-  pilothouse install oci://ghcr.io/acme/app-service:0.1.0 --namespaces shop,stage --yes
+  pilothouse install oci://ghcr.io/acme/app-service:0.1.0 --namespaces shop,stage --pull-secret ghcr --yes
   pilothouse install app-service.wasm -o yaml | kubectl apply --server-side -f -
 
-A component that is given as a file has to be in the host's --plugin-dir under the same name. An artifact is pinned to its
-digest; `pilothouse verify` verifies its signature.
+A component that is given as a file has to be in the host's --plugin-dir under the same name, and a layout under the same path. An
+artifact is pinned to its digest; `pilothouse verify` verifies its signature.
 
 What is not said about the host (--host-namespace, --host-account, --identity, --host-in-namespaces) stays as the plugin is
 installed already; all else becomes what the command line says. With -o the cluster is not looked at, so say all of it.

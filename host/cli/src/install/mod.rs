@@ -9,7 +9,7 @@ pub mod uninstall;
 pub mod upgrade;
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
@@ -67,6 +67,11 @@ pub struct InstallationArguments {
     /// more than the namespaces of its primaries. May be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     access_namespaces: Vec<String>,
+
+    /// The Secret of the host's namespace with the registry's credentials for the host, as spec.source.oci.pullSecret of the Plugin,
+    /// where the plugin is an artifact. This command itself uses your own, as `pilothouse login` keeps them
+    #[arg(long, value_name = "NAME")]
+    pull_secret: Option<String>,
 
     /// The host's namespace, in which the plugin's ServiceAccount is (default: as the plugin is installed already, else
     /// pilothouse-system)
@@ -204,6 +209,7 @@ impl InstallationArguments {
             wasi,
             mut namespaces,
             mut access_namespaces,
+            mut pull_secret,
             host_namespace,
             mut service_account,
             host_account,
@@ -222,6 +228,10 @@ impl InstallationArguments {
             access_namespaces = texts(&spec["accessNamespaces"]);
         }
         service_account = service_account.or_else(|| spec["serviceAccountName"].as_str().map(str::to_owned));
+        if let Some(secret) = &pull_secret {
+            check_pull_secret(secret, &plugin)?;
+        }
+        pull_secret = pull_secret.or_else(|| spec["source"]["oci"]["pullSecret"].as_str().map(str::to_owned));
         if let Some(namespace) = &host_namespace {
             check_label("--host-namespace", namespace)?;
         }
@@ -260,10 +270,7 @@ impl InstallationArguments {
                 let file = plugin.file.file_name().map(|name| name.to_string_lossy().into_owned());
                 Ok(json!({"file": file, "digest": format!("sha256:{}", component.digest())}))
             }
-            Some(Location::Layout(layout)) if layout.archive => Err(format!(
-                "{origin} is an archive, from which no Plugin can come; push it to a registry, or give the component's file"
-            )),
-            Some(_) => Ok(json!({"oci": {"reference": origin}})),
+            Some(location) => source_of(&location, pull_secret),
         };
         let plugin = DescribedPlugin {
             name: plugin.name.unwrap_or_else(|| checked.manifest.name.clone()),
@@ -495,6 +502,44 @@ pub async fn confirm(question: &str, yes: bool) -> anyhow::Result<()> {
     ensure!(
         matches!(answer.trim(), "y" | "Y" | "yes"),
         "nothing was changed: the answer was not yes"
+    );
+    Ok(())
+}
+
+/// `spec.source` of a Plugin whose component is an artifact, or why there can be none.
+fn source_of(location: &Location, pull_secret: Option<String>) -> Result<Value, String> {
+    match location {
+        Location::Layout(layout) if layout.archive => Err(format!(
+            "{location} is an archive, from which no Plugin can come; push it to a registry, or give the component's file"
+        )),
+        Location::Layout(layout) if !layout.path.components().all(is_below) => Err(format!(
+            "{location} leads out of the host's --plugin-dir, below which a Plugin names layouts; run the command in a copy of that \
+             directory, and give the path from there"
+        )),
+        Location::Layout(_) => Ok(json!({"oci": {"reference": location.to_string()}})),
+        Location::Registry(_) => {
+            let mut source = json!({"oci": {"reference": location.to_string()}});
+            if let Some(secret) = pull_secret {
+                source["oci"]["pullSecret"] = json!(secret);
+            }
+            Ok(source)
+        }
+    }
+}
+
+/// Whether a part of a path stays below where the path begins.
+fn is_below(part: Component<'_>) -> bool {
+    matches!(part, Component::Normal(_) | Component::CurDir)
+}
+
+fn check_pull_secret(secret: &str, plugin: &NamedFile) -> anyhow::Result<()> {
+    ensure!(
+        is_subdomain(secret),
+        "--pull-secret {secret:?} is not the name of a Secret, which is a DNS subdomain; correct it"
+    );
+    ensure!(
+        plugin.reference().is_some_and(|it| it.starts_with("oci://")),
+        "--pull-secret has no use without a registry: give the plugin as oci://HOST/REPOSITORY:TAG, or leave the option out"
     );
     Ok(())
 }

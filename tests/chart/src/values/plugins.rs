@@ -99,6 +99,9 @@ pub struct ReservedMetadata {
     pub enabled: bool,
     /// The resources that the plugins own, which it concerns.
     pub resources: Vec<GuardedResources>,
+    /// The namespaces of other releases, whose hosts write this metadata, too.
+    #[schemars(inner(regex(pattern = LABEL), length(max = 63)), length(max = 32))]
+    pub other_hosts: Vec<String>,
 }
 
 /// Resources of an API group.

@@ -2,6 +2,7 @@
 //! arguments of the Deployment, as the ServiceAccount of its pods. Nothing runs pods here.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -31,33 +32,48 @@ const WITHIN: Duration = Duration::from_mins(2);
 
 /// A control plane with an empty namespace for the chart, which takes only pods of the Pod Security Standard `restricted`.
 pub struct Bench {
-    pub control_plane: ControlPlane,
+    pub control_plane: Arc<ControlPlane>,
     pub client: Client,
     pub admin: String,
     pub folder: Folder,
+    /// The namespace of the release.
+    pub namespace: &'static str,
+    /// What the host is given as the volume with components.
+    pub plugins: String,
 }
 
 impl Bench {
     pub async fn new() -> Self {
         let control_plane = ControlPlane::start(Options::default()).await.unwrap();
+        Self::on(Arc::new(control_plane), NAMESPACE).await
+    }
+
+    /// The same cluster, for a release in another namespace.
+    pub async fn beside(&self, namespace: &'static str) -> Self {
+        Self::on(Arc::clone(&self.control_plane), namespace).await
+    }
+
+    async fn on(control_plane: Arc<ControlPlane>, namespace: &'static str) -> Self {
         let admin = control_plane.kubeconfig_file(TEST_ACCOUNT).unwrap();
         let bench = Self {
             client: control_plane.client().await.unwrap(),
             admin: admin.display().to_string(),
             control_plane,
             folder: Folder::new(),
+            namespace,
+            plugins: components::folder().display().to_string(),
         };
         bench
             .apply(&json!({
                 "apiVersion": "v1", "kind": "Namespace",
-                "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+                "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
             }))
             .await;
         bench
     }
 
     pub fn helm(&self) -> Helm {
-        helm_as(&self.admin)
+        Helm::new(&folder(), RELEASE, self.namespace).on(&self.admin)
     }
 
     /// Applies an object as an administrator.
@@ -115,6 +131,8 @@ impl Bench {
         let arguments = [
             "install",
             &component,
+            "--host-namespace",
+            self.namespace,
             "--host-account",
             RELEASE,
             "--identity",
@@ -131,12 +149,12 @@ impl Bench {
 
     /// The same for any ServiceAccount beside it.
     pub async fn token_of(&self, account: &str, bound_to: &str) -> String {
-        let secret = secret(bound_to);
+        let secret = named("v1", "Secret", Some(self.namespace), bound_to);
         self.apply(&secret).await;
         let uid = self.find(&secret).await.unwrap()["metadata"]["uid"]
             .as_str()
             .map(str::to_owned);
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), self.namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
                 expiration_seconds: Some(3600),
@@ -159,7 +177,8 @@ impl Bench {
     /// Ends a token that is bound to this Secret, and waits until the API server, which remembers tokens for seconds, does not
     /// accept it any more.
     pub async fn ends(&self, bound_to: &str, token: &str) {
-        self.delete(&secret(bound_to)).await;
+        self.delete(&named("v1", "Secret", Some(self.namespace), bound_to))
+            .await;
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -202,22 +221,34 @@ impl Bench {
 
     /// The same in a pod of this name.
     pub async fn start_on(&self, pod: &str, kubeconfig: &str) -> Running {
+        self.start_behind(None, pod, kubeconfig).await
+    }
+
+    /// The same for one of several replicas. API servers ask the one at `asked`, which stands for the Service: nothing here routes
+    /// the addresses of Services (a node's kube-proxy does), so the configurations have a URL in its place.
+    pub async fn start_behind(&self, asked: Option<SocketAddr>, pod: &str, kubeconfig: &str) -> Running {
         let arguments = self.arguments().await;
         let (metrics, webhooks) = (free_address().unwrap(), free_address().unwrap());
-        let plugins = components::folder().display().to_string();
+        let asked = asked.unwrap_or(webhooks);
+        let plugins = &self.plugins;
         let mut given = vec![
             "--kubeconfig".to_owned(),
             kubeconfig.to_owned(),
-            format!("--namespace={NAMESPACE}"),
+            format!("--namespace={}", self.namespace),
         ];
+        let has = |option: &str| arguments.iter().any(|argument| argument.starts_with(option));
+        if has("--webhook-listen=") && has("--shards=") {
+            // A pod has its address in the environment.
+            given.push("--webhook-peer-address=127.0.0.1".to_owned());
+        }
         for argument in arguments {
             let (option, _) = argument.split_once('=').unwrap_or((&argument, ""));
             given.push(match option {
                 "--plugin-dir" => format!("{option}={plugins}"),
                 "--plugin" => argument.replace("=/plugins/", &format!("={plugins}/")),
-                "--config" => self.configuration(&argument).await,
+                "--config" | "--registries" | "--trust" => self.configuration(&argument).await,
                 "--metrics-address" => format!("{option}={metrics}"),
-                "--webhook-service" => format!("--webhook-url=https://{webhooks}"),
+                "--webhook-service" => format!("--webhook-url=https://{asked}"),
                 "--webhook-listen" => format!("{option}={webhooks}"),
                 // Several hosts run on this machine.
                 "--api-address" => format!("{option}=off"),
@@ -230,22 +261,26 @@ impl Bench {
         Running {
             process: Process::start_host_on(pod, &given),
             metrics,
+            webhooks,
         }
     }
 
-    /// An option that names a file of the chart's ConfigMap, with that file in the bench's folder.
+    /// An option that names a file of the chart's ConfigMap, with all files of it in the bench's folder: they name each other.
     async fn configuration(&self, argument: &str) -> String {
         let (option, path) = argument.rsplit_once('=').unwrap();
         let key = path.strip_prefix("/configuration/").unwrap();
-        let map = named("v1", "ConfigMap", Some(NAMESPACE), RELEASE);
+        let map = named("v1", "ConfigMap", Some(self.namespace), RELEASE);
         let map = self.find(&map).await.unwrap();
-        let file = self.folder.file(key, map["data"][key].as_str().unwrap());
-        format!("{option}={file}")
+        for (name, text) in map["data"].as_object().unwrap() {
+            let _ = self.folder.file(name, text.as_str().unwrap());
+        }
+        format!("{option}={}", self.folder.path(key))
     }
 
     /// The arguments of the Deployment's container.
     pub async fn arguments(&self) -> Vec<String> {
-        let deployment = self.find(&deployment()).await.unwrap();
+        let deployment = named("apps/v1", "Deployment", Some(self.namespace), RELEASE);
+        let deployment = self.find(&deployment).await.unwrap();
         let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
         let arguments = arguments.unwrap().iter();
         arguments
@@ -272,6 +307,7 @@ impl Bench {
 pub struct Running {
     pub process: Process,
     pub metrics: SocketAddr,
+    pub webhooks: SocketAddr,
 }
 
 impl Running {
@@ -289,7 +325,7 @@ pub fn helm_as(kubeconfig: &str) -> Helm {
 
 /// What the host's account has asked since then.
 pub fn requests(bench: &Bench, mark: AuditMark) -> Vec<Request> {
-    let account = format!("system:serviceaccount:{NAMESPACE}:{RELEASE}");
+    let account = format!("system:serviceaccount:{}:{RELEASE}", bench.namespace);
     let mut requests = bench.control_plane.requests_since(mark).unwrap();
     requests.retain(|request| request.account == account);
     requests

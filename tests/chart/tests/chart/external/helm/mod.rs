@@ -1,8 +1,10 @@
 //! What helm makes of the chart, without a cluster and on a real one.
 
+mod artifacts;
 pub mod bench;
 mod installing;
 mod policies;
+mod releases;
 mod rendering;
 mod roles_only;
 mod token;

@@ -39,7 +39,7 @@ fn variants() -> [(&'static str, Value); 5] {
         "podLabels": {"team": "platform"},
         "podAnnotations": {"example.com/a": "1"},
         "serviceAccount": {"annotations": {"example.com/b": "2"}},
-        "policies": {"reservedMetadata": {"enabled": true, "resources": [
+        "policies": {"reservedMetadata": {"enabled": true, "otherHosts": ["team-b"], "resources": [
             {"apiGroups": [""], "resources": ["services", "services/status"]}, {"apiGroups": ["apps"], "resources": ["deployments"]}]}},
     });
     let fixed = json!([
@@ -217,7 +217,13 @@ fn without_a_cluster_role_everything_is_in_the_namespaces_that_are_named() {
         here.map(|role| role["metadata"]["name"].as_str().unwrap()).collect()
     };
     for namespace in ["shop", "stage"] {
-        assert_eq!(names(namespace), ["pilothouse-events", "pilothouse-static-shop"]);
+        assert_eq!(
+            names(namespace),
+            [
+                "pilothouse-system:pilothouse-events",
+                "pilothouse-system:pilothouse-static-shop"
+            ]
+        );
     }
 }
 

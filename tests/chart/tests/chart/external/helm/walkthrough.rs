@@ -1,5 +1,5 @@
-//! docs/walkthrough.md, from nothing: the chart, a plugin with rights of its own, a plugin without the rights that it asks for,
-//! and four replicas of which one is killed.
+//! docs/walkthrough.md, from nothing: the chart, a plugin with rights of its own, a plugin without the rights that it asks for, a
+//! plugin that API servers ask, and four replicas of which one is killed.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,9 @@ const REPLICAS: usize = 4;
 const SHARDS: usize = 16;
 const NAMESPACES: usize = 100;
 const OBJECTS: usize = 2000;
+
+/// The namespaces with a gate.
+const PAINTED: usize = 12;
 
 /// Reconciles of one replica at once, each of which may have one write in flight.
 const WORKERS: usize = 8;
@@ -107,21 +110,106 @@ fn deployments(bench: &Bench, mark: AuditMark) -> BTreeMap<String, Vec<u16>> {
     codes
 }
 
+/// Whether the API server would make a gate: the words with which it is refused, or none.
+async fn refusal(bench: &Bench, namespace: &str, spec: &Value) -> String {
+    let mut gate = named("gate.test.dev/v1", "Gate", Some(namespace), "asked");
+    gate["spec"] = spec.clone();
+    let object: DynamicObject = serde_json::from_value(gate.clone()).unwrap();
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let made = bench.api(&gate).create(&dry_run, &object).await;
+    made.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+/// Waits until the API server asks the validator of the gates, which four replicas serve, and refuses what it refuses.
+async fn gates_are_validated(bench: &Bench, replicas: &[Running]) {
+    bench.install_plugin("gate").await;
+    let is_refused = async || {
+        let said = refusal(bench, "default", &json!({"size": -1})).await;
+        said.contains("admission webhook") && said.contains("spec.size") && said.contains("must be 0 to 1000")
+    };
+    until("the API server refuses a bad gate", is_refused, || log(replicas)).await;
+    assert_eq!(refusal(bench, "default", &json!({"size": 1})).await, "");
+}
+
+/// In these namespaces a gate is red; whether there may be another one is known to the replica that has the namespace's shard.
+async fn paint(bench: &Bench, replicas: &[Running]) {
+    for number in 0..PAINTED {
+        let mut red = named("v1", "ConfigMap", Some(&tenant(number)), "first");
+        red["data"] = json!({"colour": "\"red\""});
+        bench.apply(&red).await;
+    }
+    let is_seen = async || second_red_gates(bench).await.is_empty();
+    until("no other gate may be red", is_seen, || log(replicas)).await;
+}
+
+/// What is said where another red gate is not refused as the plugin does it, or where a green one is.
+async fn second_red_gates(bench: &Bench) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for number in 0..PAINTED {
+        let spec = |colour: &str| json!({"size": 1, "colour": colour, "behaviour": "only-colour"});
+        let red = refusal(bench, &tenant(number), &spec("red")).await;
+        if !red.contains("spec.colour: Forbidden: the gate \"first\" has this colour") {
+            wrong.push(format!("red in {}: {red}", tenant(number)));
+        }
+        let green = refusal(bench, &tenant(number), &spec("green")).await;
+        if !green.is_empty() {
+            wrong.push(format!("green in {}: {green}", tenant(number)));
+        }
+    }
+    wrong
+}
+
+/// Installs a plugin that asks for Secrets, and takes the right to read them away: the role, as it was granted.
+async fn without_a_right(bench: &Bench, replicas: &[Running]) -> Value {
+    let touches =
+        json!([{"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"], "fields": [".data"]}]);
+    let config = json!({"objects": "walk=through", "touches": touches});
+    let config = bench.folder.file("reader.json", config.to_string());
+    bench.install_configured("reader", &["--config", &config]).await;
+    let mut role = named(
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRole",
+        None,
+        "pilothouse-plugin-reader",
+    );
+    let granted = bench.find(&role).await.unwrap()["rules"].clone();
+    let mut rules = granted.as_array().unwrap().clone();
+    let is_about_secrets = |rule: &Value| rule["resources"] == json!(["secrets"]);
+    assert!(rules.iter().any(is_about_secrets), "{granted}");
+    rules.retain(|rule| !is_about_secrets(rule));
+    role["rules"] = json!(rules);
+    bench.apply(&role).await;
+    let is_denied = async || {
+        let granted = condition(&bench.find(&plugin("reader")).await.unwrap(), "Granted");
+        let message = granted["message"].as_str().unwrap_or_default();
+        granted["status"] == "False" && message.contains("secrets") && message.contains("pilothouse rights")
+    };
+    until("the Plugin says what is missing", is_denied, || log(replicas)).await;
+    role["rules"] = granted;
+    role
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn from_nothing_to_four_replicas_of_which_one_is_killed() {
     let bench = Bench::new().await;
     let times = json!({"shards": SHARDS, "leaseDuration": 4, "renewDeadline": 3, "retryPeriod": 1});
     let host = json!({"logFormat": "text", "workers": WORKERS});
+    let webhooks = json!({"enabled": true, "plugins": ["gate"], "convertedCrds": ["gates.gate.test.dev"]});
     bench
         .helm()
-        .install(&json!({"replicas": REPLICAS, "leaderElection": times, "host": host}))
+        .install(&json!({"replicas": REPLICAS, "leaderElection": times, "host": host, "webhooks": webhooks}))
         .unwrap();
     bench.install_plugin("app-service").await;
     let token = bench.token("host-token").await;
     let kubeconfig = bench.kubeconfig("host.yaml", &json!({"token": token}));
-    let mut replicas = Vec::new();
+    let mut replicas: Vec<Running> = Vec::new();
     for number in 0..REPLICAS {
-        replicas.push(bench.start_on(&pod(number), &kubeconfig).await);
+        // API servers ask the first one, as a Service may have them do.
+        let asked = replicas.first().map(|first| first.webhooks);
+        replicas.push(bench.start_behind(asked, &pod(number), &kubeconfig).await);
     }
     let is_shared = async |replicas: usize| {
         let shares = shares(&bench).await;
@@ -139,38 +227,14 @@ async fn from_nothing_to_four_replicas_of_which_one_is_killed() {
         BTreeMap::from([("sample".to_owned(), vec![201])])
     );
 
-    // A plugin that asks for Secrets, without the right to read them.
-    let touches =
-        json!([{"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"], "fields": [".data"]}]);
-    let config = json!({"objects": "walk=through", "touches": touches});
-    let config = bench.folder.file("reader.json", config.to_string());
-    bench.install_configured("reader", &["--config", &config]).await;
-    let role = named(
-        "rbac.authorization.k8s.io/v1",
-        "ClusterRole",
-        None,
-        "pilothouse-plugin-reader",
-    );
-    let granted = bench.find(&role).await.unwrap();
-    let mut without = role.clone();
-    let mut rules = granted["rules"].as_array().unwrap().clone();
-    let is_about_secrets = |rule: &Value| rule["resources"] == json!(["secrets"]);
-    assert!(rules.iter().any(is_about_secrets), "{granted}");
-    rules.retain(|rule| !is_about_secrets(rule));
-    without["rules"] = json!(rules);
-    bench.apply(&without).await;
-    let reader = plugin("reader");
-    let is_denied = async || {
-        let granted = condition(&bench.find(&reader).await.unwrap(), "Granted");
-        let message = granted["message"].as_str().unwrap_or_default();
-        granted["status"] == "False" && message.contains("secrets") && message.contains("pilothouse rights")
-    };
-    until("the Plugin says what is missing", is_denied, || log(&replicas)).await;
+    gates_are_validated(&bench, &replicas).await;
+    let role = without_a_right(&bench, &replicas).await;
 
     // 2,000 objects, while everything else runs.
     for number in 0..NAMESPACES {
         bench.apply(&named("v1", "Namespace", None, &tenant(number))).await;
     }
+    paint(&bench, &replicas).await;
     let mark = bench.control_plane.mark().unwrap();
     create(&bench, 0, OBJECTS / 2).await;
     // The one that is to be killed has work, and so have all others: the shards are cut anew when their loads are known.
@@ -186,6 +250,13 @@ async fn from_nothing_to_four_replicas_of_which_one_is_killed() {
     create(&bench, OBJECTS / 2, OBJECTS / 2 + NAMESPACES).await;
     replicas[1].process.signal(Signal::KILL);
     let killed = replicas.remove(1);
+    // Its shards have nobody for some seconds; live reads answer.
+    assert_eq!(
+        second_red_gates(&bench).await,
+        Vec::<String>::new(),
+        "{}",
+        log(&replicas)
+    );
     create(&bench, OBJECTS / 2 + NAMESPACES, OBJECTS).await;
     converge(&bench, OBJECTS + 1, &replicas).await;
     drop(killed);
@@ -198,10 +269,8 @@ async fn from_nothing_to_four_replicas_of_which_one_is_killed() {
     assert!(others <= 2 * WORKERS, "only what was in flight is repeated: {codes:?}");
 
     // The right is granted, and the plugin runs.
-    let mut with = role.clone();
-    with["rules"] = granted["rules"].clone();
-    bench.apply(&with).await;
-    let is_granted = async || condition(&bench.find(&reader).await.unwrap(), "Granted")["status"] == "True";
+    bench.apply(&role).await;
+    let is_granted = async || condition(&bench.find(&plugin("reader")).await.unwrap(), "Granted")["status"] == "True";
     until("the Plugin has its rights", is_granted, || log(&replicas)).await;
     for running in replicas {
         running.stop().await;
