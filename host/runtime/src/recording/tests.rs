@@ -169,13 +169,7 @@ async fn each_thing_that_a_call_notes_counts_for_its_bytes() {
         let mut recorder = recordings.recorder(&lane, &name("p"), 7).unwrap();
         note(&mut recorder);
         recorder.reached(1, true);
-        let input = RecordedInput::Reconcile(RecordedRequest {
-            object: Tree::read("{}"),
-            configuration: Tree::read("{}"),
-            attempt: 0,
-        });
-        let outcome = RecordedAnswer::Outcome(RecordedOutcome::default());
-        recorder.ended(input, outcome, &Usage::default());
+        end(recorder, "{}");
         let progress = recordings.begin("1", all.clone(), lane.clone(), String::new()).unwrap();
         assert_eq!((progress.calls, progress.dropped), (0, number));
     }
@@ -216,6 +210,17 @@ async fn a_call_of_another_version_or_of_another_plugin_is_left_out() {
     assert!(lines[1].contains(r#""ofOtherVersions":1"#), "{}", lines[1]);
 }
 
+/// Ends a call of `reconcile` that got an empty object and this configuration, and answered with nothing.
+fn end(mut recorder: CallRecorder, configuration: &str) {
+    let input = RecordedInput::Reconcile(RecordedRequest {
+        object: Tree::read("{}"),
+        configuration: Tree::read(configuration),
+        attempt: 0,
+    });
+    let outcome = RecordedAnswer::Outcome(RecordedOutcome::default());
+    recorder.ended(input, outcome, &Usage::default());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_one_call_knows_is_masked_in_all_of_them_and_in_the_header() {
     let (_host, lane) = lane().await;
@@ -229,13 +234,7 @@ async fn what_one_call_knows_is_masked_in_all_of_them_and_in_the_header() {
         if is_read {
             recorder.get(&secret, None, "s", &Ok(Some(read.clone())));
         }
-        let input = RecordedInput::Reconcile(RecordedRequest {
-            object: Tree::read("{}"),
-            configuration: Tree::read(r#"{"token": "configured-token"}"#),
-            attempt: 0,
-        });
-        let outcome = RecordedAnswer::Outcome(RecordedOutcome::default());
-        recorder.ended(input, outcome, &Usage::default());
+        end(recorder, r#"{"token": "configured-token"}"#);
     }
     let session = recordings.sessions.lock().get("1").unwrap().clone();
     let manifest = serde_json::json!({"version": "open-sesame", "description": "configured-token"});
@@ -258,14 +257,8 @@ async fn calls_that_end_together_are_no_more_than_were_asked_for() {
         .filter_map(|_| recordings.recorder(&lane, &name("p"), 7))
         .collect();
     assert_eq!(recorders.len(), 5, "none of them has ended yet");
-    for mut recorder in recorders {
-        let input = RecordedInput::Reconcile(RecordedRequest {
-            object: Tree::read("{}"),
-            configuration: Tree::read("{}"),
-            attempt: 0,
-        });
-        let outcome = RecordedAnswer::Outcome(RecordedOutcome::default());
-        recorder.ended(input, outcome, &Usage::default());
+    for recorder in recorders {
+        end(recorder, "{}");
     }
     assert_eq!(begin(&recordings, "1", &lane, None).calls, 3);
 }
