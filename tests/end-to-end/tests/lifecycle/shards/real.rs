@@ -236,7 +236,8 @@ async fn leases_are_edited(it: &mut Sharing, step: usize) {
     it.replicas.give_by_hand(&lease(edited)).await;
     it.replicas.give_by_hand("pilothouse").await;
     it.replicas.create_in(&both, 4 * step).await;
-    let lost = ["lost a shard", "another holder", &format!("-shard-{edited}\"")];
+    let lost = format!("\"default/{}\" hashes=0x", lease(edited));
+    let lost = ["lost a shard", "another holder", &lost, "an administrator"];
     it.replicas.process(&victim).says(&lost).await;
     it.replicas.converge().await;
     it.share(4).await;
