@@ -342,6 +342,8 @@ async fn one_ends(it: &mut Sharing, step: usize) {
     ended.signal(Signal::TERM);
     assert!(ended.ended().await.success());
     it.owners.is_out(&ends);
+    let shares = it.replicas.shares().await;
+    assert!(!shares.contains_key(&ends), "it has given back all shards: {shares:?}");
     let begun = Instant::now();
     it.replicas.create_in(&tenants, 4 * step).await;
     it.replicas.converge().await;
