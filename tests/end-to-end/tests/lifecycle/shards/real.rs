@@ -250,6 +250,7 @@ async fn leases_are_edited(it: &mut Sharing, step: usize) {
 
 /// One is stopped, in the middle of its work, and goes on later: what it still believes does no harm.
 async fn one_is_stopped(it: &mut Sharing, step: usize) {
+    it.all_have_tenants().await;
     let mark = it.replicas.mark();
     let victim = it.follower("replica-d").await;
     let tenants = it.tenants_of(&victim).await;
