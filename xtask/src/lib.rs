@@ -10,6 +10,7 @@ pub mod ci;
 pub mod controlplane;
 mod debian;
 pub mod demo;
+mod faketime;
 pub mod faults;
 pub mod fuzz;
 pub mod generate;

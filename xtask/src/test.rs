@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use self::harness::{Failure, Report, TestCount};
 use crate::languages::{self, NotBuilt};
-use crate::{cargo, controlplane, minutes, nginx, plugins, programs};
+use crate::{cargo, controlplane, faketime, minutes, nginx, plugins, programs};
 
 /// With more failures than these in a part, none is run again: that many are no accident.
 const MOST_AGAIN: usize = 4;
@@ -184,7 +184,13 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
             }
             Err(error) => Some(format!("{error:#}")),
         },
-        TestPart::Real => controlplane::missing()?,
+        TestPart::Real => {
+            match faketime::find() {
+                Ok(library) => environment.push((faketime::VARIABLE, library)),
+                Err(error) => without.push((faketime::MODULE, format!("{error:#}"))),
+            }
+            controlplane::missing()?
+        }
         TestPart::Oracle => match nginx::find() {
             Ok(nginx) => {
                 environment.extend(nginx.environment().map(|(name, path)| (name, path.to_owned())));

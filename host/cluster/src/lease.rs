@@ -19,6 +19,9 @@ const LEASE: OwnKind = OwnKind {
     is_unfenced: true,
 };
 
+/// How often a Lease is given back that changes meanwhile.
+const GIVE_BACK_ATTEMPTS: usize = 3;
+
 /// A Lease as it was read or written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveLease {
@@ -112,6 +115,24 @@ impl LeaseApi {
             object["metadata"]["annotations"][*name] = json!(value);
         }
         self.0.write(&object, live.is_none()).await?.map(read).transpose()
+    }
+
+    /// Gives the Lease back for its holder. It may have been written since it was read: by a write of the holder's own whose
+    /// answer was not waited for. None means that somebody else has it.
+    pub async fn give_back(&self, live: &LiveLease, time: &str) -> Result<Option<LiveLease>, RequestError> {
+        let holder = &live.record.holder;
+        let mut live = live.clone();
+        for _ in 0..GIVE_BACK_ATTEMPTS {
+            let written = self.write(Some(&live), &live.record.given_back(time)).await?;
+            if written.is_some() {
+                return Ok(written);
+            }
+            match self.read().await? {
+                Some(read) if read.record.holder == *holder => live = read,
+                _ => break,
+            }
+        }
+        Ok(None)
     }
 
     /// Deletes the Lease if it still is as it was read.

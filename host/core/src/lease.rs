@@ -80,6 +80,18 @@ pub struct LeaseRecord {
 }
 
 impl LeaseRecord {
+    /// What its holder writes when it stops: nobody has to wait for it.
+    #[must_use]
+    pub fn given_back(&self, time: &str) -> Self {
+        Self {
+            holder: String::new(),
+            duration_seconds: 1,
+            acquired: Some(time.to_owned()),
+            renewed: Some(time.to_owned()),
+            transitions: self.transitions,
+        }
+    }
+
     /// How long it lasts after it was renewed.
     fn duration(&self) -> Duration {
         let seconds = u64::try_from(self.duration_seconds).unwrap_or(0);
@@ -168,17 +180,6 @@ impl LeaseCandidate {
         self.seen.as_ref().map(|seen| now.saturating_sub(seen.since))
     }
 
-    /// What is written when the candidate stops: nobody has to wait for it.
-    pub fn release(&self, live: &LeaseRecord, time: &str) -> LeaseRecord {
-        LeaseRecord {
-            holder: String::new(),
-            duration_seconds: 1,
-            acquired: Some(time.to_owned()),
-            renewed: Some(time.to_owned()),
-            transitions: live.transitions,
-        }
-    }
-
     fn own_record(&self, live: Option<&LeaseRecord>, time: &str) -> LeaseRecord {
         let own = live.filter(|live| live.holder == self.identity);
         let transitions = match (own, live) {
@@ -258,7 +259,7 @@ mod tests {
                 transitions: 0,
             }
         );
-        let released = one.release(&record, "later");
+        let released = record.given_back("later");
         assert_eq!((released.holder.as_str(), released.duration_seconds), ("", 1));
         let taken = written(candidate("two").next(Some(&released), at(1), "later"));
         assert_eq!((taken.holder.as_str(), taken.transitions), ("two", 1));

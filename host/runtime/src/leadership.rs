@@ -5,6 +5,7 @@
 //! changes, and answers admission. When it leads, it works through its queue.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::lease::{LeaseApi, LeaseGroup, LiveLease};
 use pilothouse_core::backoff;
-use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
+use pilothouse_core::lease::{LeaseCandidate, LeaseStep, LeaseTimes};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -215,14 +216,26 @@ impl Participant {
                 }
             }
             let leads_until = self.leads_until;
-            let attempt = tokio::select! {
-                attempt = self.attempt() => attempt,
-                // The fence has closed by itself.
-                () = sleep_until(leads_until) => {
-                    self.step_down("it could not be renewed in time");
-                    continue;
+            let patience = self.times.renew_deadline / 4;
+            let (attempt, is_last) = {
+                let mut attempt = pin!(self.attempt());
+                tokio::select! {
+                    attempt = &mut attempt => (Some(attempt), false),
+                    () = sleep_until(leads_until) => (None, false),
+                    // What is on its way may take effect, and then has to be given back.
+                    _ = &mut stopped => (tokio::time::timeout(patience, attempt).await.ok(), true),
                 }
-                _ = &mut stopped => break,
+            };
+            if is_last {
+                if let Some(Ok(Attempt::Leads(since))) = attempt {
+                    self.leads_until.get_or_insert(since);
+                }
+                break;
+            }
+            let Some(attempt) = attempt else {
+                // The fence has closed by itself.
+                self.step_down("it could not be renewed in time");
+                continue;
             };
             let wait = match attempt {
                 Ok(Attempt::Leads(since)) => {
@@ -330,13 +343,19 @@ impl Participant {
     }
 
     async fn give_back(&mut self) {
-        let Some(live) = &self.live else {
+        // After an attempt that has failed it is not known what the Lease says.
+        let live = match self.live.take() {
+            Some(live) => Some(live),
+            None => self.api.read().await.ok().flatten(),
+        };
+        let Some(live) = live.filter(|live| live.record.holder == self.candidate.identity()) else {
             return;
         };
-        let record: LeaseRecord = self.candidate.release(&live.record, &self.clock.microseconds());
-        match self.api.write(Some(live), &record).await {
+        match self.api.give_back(&live, &self.clock.microseconds()).await {
             Ok(written) => {
-                tracing::info!(lease = self.api.title(), "gave the Lease back");
+                if written.is_some() {
+                    tracing::info!(lease = self.api.title(), "gave the Lease back");
+                }
                 self.live = written;
             }
             Err(error) => tracing::warn!(

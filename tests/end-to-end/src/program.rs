@@ -143,8 +143,14 @@ impl Process {
 
     /// Starts a host on a machine, or in a pod, of this name.
     pub fn start_on(name: &str, arguments: &[&str]) -> Self {
+        Self::start_in(name, &[], arguments)
+    }
+
+    /// The same with more variables in its environment.
+    pub fn start_in(name: &str, variables: &[(&str, String)], arguments: &[&str]) -> Self {
         let mut command = with_cache(arguments);
         command.env("HOSTNAME", name);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         Self::spawn(command)
     }
 

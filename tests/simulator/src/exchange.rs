@@ -284,6 +284,9 @@ impl Exchange {
             return Err(TransportError::Closed);
         }
         self.record(record, response.status().as_u16(), changed, shown_fault);
+        if let Some(Fault::LateAnswer(duration)) = fault {
+            tokio::time::sleep(*duration).await;
+        }
         Ok(response)
     }
 

@@ -61,6 +61,8 @@ pub enum Fault {
     },
     /// The request takes so long, by tokio's clock.
     Delay(Duration),
+    /// What the request asks for takes place at once, but the answer takes so long, by tokio's clock.
+    LateAnswer(Duration),
 }
 
 /// What a rule can look at.
@@ -276,7 +278,7 @@ fn applies(fault: &Fault, asked: &Asked) -> bool {
         Fault::ShortPages { .. } => asked.verb == "list",
         Fault::GoneInList => asked.verb == "list" && asked.continued,
         Fault::Stale { .. } => asked.verb == "list" || asked.verb == "watch",
-        Fault::Refuse | Fault::Status { .. } | Fault::Denied { .. } | Fault::Delay(_) => true,
+        Fault::Refuse | Fault::Status { .. } | Fault::Denied { .. } | Fault::Delay(_) | Fault::LateAnswer(_) => true,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Owns hashes of namespaces and ranges of them, as API servers divide lists and watches
 //! (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5866-server-side-sharded-list-and-watch>).
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +118,18 @@ impl From<Vec<HashRange>> for HashRanges {
 impl FromIterator<HashRange> for HashRanges {
     fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
         Self::from(ranges.into_iter().collect::<Vec<_>>())
+    }
+}
+
+/// As people read them: `0x00..0x10, 0x20..0x30`, each with its first hash and that after its last.
+impl fmt::Display for HashRanges {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, range) in self.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            let (from, to) = range.text();
+            write!(formatter, "{separator}{from}..{to}")?;
+        }
+        Ok(())
     }
 }
 

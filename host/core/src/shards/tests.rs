@@ -48,6 +48,10 @@ fn a_selector_names_each_range_without_its_end() {
         "shardRange(object.metadata.namespace, '0x0000000000000010', '0x0000000000000020') || \
          shardRange(object.metadata.namespace, '0x8000000000000000', '0x10000000000000000')"
     );
+    assert_eq!(
+        ranges.to_string(),
+        "0x0000000000000010..0x0000000000000020, 0x8000000000000000..0x10000000000000000"
+    );
     for (hash, is_in) in [
         (0xf, false),
         (0x10, true),

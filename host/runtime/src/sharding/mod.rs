@@ -12,6 +12,7 @@ mod plan_keeper;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,13 +22,13 @@ use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::lease::{LeaseGroup, LiveLease};
 use pilothouse_core::lease::LeaseTimes;
 use pilothouse_core::shards::{
-    Divisions, HashRanges, HoldingReplica, LiveShard, OwnedWork, ShardHolder, ShardHolders, ShardPlan, assign, hash_of,
+    Divisions, HashRanges, HoldingReplica, LiveShard, OwnedWork, ShardHolder, ShardHolders, ShardPlan, assign,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::peers::{Peers, ReplicaState};
+use self::peers::{Peers, ReplicaState, replica_lease};
 use self::plan_keeper::PlanKeeper;
 use crate::cached_namespaces::CachedPart;
 use crate::clock::sleep_until;
@@ -65,7 +66,7 @@ pub fn start(
     let replica = Replica {
         leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
         plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
-        own_lease: format!("-replica-{:016x}", hash_of(&identity)),
+        own_lease: replica_lease(&identity),
         peers: Peers::new(identity, times),
         address,
         times,
@@ -159,13 +160,22 @@ impl Replica {
         let mut pauses = 0_u64;
         loop {
             let expiry = self.expiry();
-            let progress = tokio::select! {
-                progress = self.round() => progress,
-                () = sleep_until(expiry) => {
-                    self.expire();
-                    continue;
+            let patience = self.times.renew_deadline / 2;
+            let progress = {
+                let mut round = pin!(self.round());
+                tokio::select! {
+                    progress = &mut round => Some(progress),
+                    () = sleep_until(expiry) => None,
+                    // What is on its way may take effect, and then has to be given back.
+                    _ = &mut stopped => {
+                        let _ = tokio::time::timeout(patience, round).await;
+                        break;
+                    }
                 }
-                _ = &mut stopped => break,
+            };
+            let Some(progress) = progress else {
+                self.expire();
+                continue;
             };
             self.own();
             pauses += 1;
@@ -231,7 +241,9 @@ impl Replica {
         }
         if !lost.is_empty() {
             self.settled_since = None;
-            tracing::warn!(leases = self.leases.title(), shards = ?lost, "lost shards: their Leases could not be renewed in time");
+            let title = |shard: &usize| self.leases.lease(&shard_lease(*shard)).title();
+            let leases: Vec<String> = lost.iter().map(title).collect();
+            tracing::warn!(?leases, "lost shards: their Leases could not be renewed in time");
         }
         self.own();
     }
@@ -477,9 +489,14 @@ impl Replica {
             let sent = Instant::now();
             let Some((live, record)) = self.peers.next(&name, sent - self.begun, &time) else {
                 // Somebody else has taken it.
-                if self.held.remove(&shard).is_some() {
+                if let Some(held) = self.held.remove(&shard) {
                     self.fence.close_shard(shard);
-                    tracing::warn!(lease = name, "lost a shard: its Lease names another holder");
+                    tracing::warn!(
+                        lease = self.leases.lease(&name).title(),
+                        hashes = %held.ranges,
+                        holder = self.peers.holder(&name, now).unwrap_or_default(),
+                        "lost a shard: its Lease names another holder"
+                    );
                 }
                 continue;
             };
@@ -514,7 +531,7 @@ impl Replica {
             self.settled_since = None;
         }
         let held = self.held.entry(shard).or_insert_with(|| {
-            tracing::info!(leases = self.leases.title(), shard, "took a shard");
+            tracing::info!(lease = self.leases.lease(&shard_lease(shard)).title(), hashes = %plan.shards[shard].ranges, "took a shard");
             HeldShard {
                 ranges: plan.shards[shard].ranges.clone(),
                 until,
@@ -575,37 +592,57 @@ impl Replica {
             return;
         }
         self.settled_since = None;
-        let name = shard_lease(shard);
+        self.give_back_leases(vec![shard_lease(shard)]).await;
+    }
+
+    /// Gives Leases back that this replica holds, all at once.
+    async fn give_back_leases(&mut self, names: Vec<String>) {
         let time = self.host.clock.microseconds();
-        let Some((live, record)) = self.peers.release(&name, &time) else {
-            return;
-        };
-        match self.leases.lease(&name).write(Some(&live), &record).await {
-            Ok(written) => {
-                tracing::info!(leases = self.leases.title(), shard, "gave a shard back");
-                if let Some(written) = written {
+        let mut requests = JoinSet::new();
+        for name in names {
+            let Some(live) = self.peers.own(&name).cloned() else {
+                continue;
+            };
+            let (lease, time) = (self.leases.lease(&name), time.clone());
+            requests.spawn(async move {
+                let written = lease.give_back(&live, &time).await;
+                (name, lease.title(), written)
+            });
+        }
+        while let Some(ended) = requests.join_next().await {
+            let Ok((name, lease, written)) = ended else { continue };
+            match written {
+                Ok(Some(written)) => {
+                    tracing::info!(lease, "gave a Lease back");
                     self.peers.written(&name, written, self.now());
                 }
+                // Somebody else has it.
+                Ok(None) => {}
+                Err(error) => tracing::warn!(
+                    lease,
+                    error = chain(&error),
+                    "cannot give a Lease back; others wait until it ends"
+                ),
             }
-            Err(error) => tracing::warn!(
-                leases = self.leases.title(),
-                shard,
-                error = chain(&error),
-                "cannot give a shard back; others wait until its Lease ends"
-            ),
         }
     }
 
     async fn leave(mut self) {
         self.divisions = Arc::default();
         self.fence.set_divisions(self.divisions.clone(), None);
-        let held: Vec<usize> = self.held.keys().copied().collect();
-        for shard in held {
-            self.give_back(shard).await;
+        let held: Vec<usize> = std::mem::take(&mut self.held).into_keys().collect();
+        for shard in &held {
+            self.fence.close_shard(*shard);
         }
+        // Others leave no shard to a replica that has given its own Lease back, and do not wait for it to work by their plan.
+        let own_lease = self.own_lease.clone();
+        self.give_back_leases(vec![own_lease.clone()]).await;
+        self.give_back_leases(held.into_iter().map(shard_lease).collect()).await;
         self.own();
-        if let Some(live) = self.peers.live(&self.own_lease) {
-            let _ = self.leases.lease(&self.own_lease).delete(live).await;
+        // Where there are others, they are to see it, and the leader deletes it later.
+        let is_last = self.peers.others(&own_lease, self.now()).next().is_none();
+        if is_last && let Some(live) = self.peers.live(&own_lease) {
+            let _ = self.leases.lease(&own_lease).delete(live).await;
         }
     }
 

@@ -23,6 +23,11 @@ const ADDRESS: &str = "pilothouse.dev/webhook-address";
 /// The names of replicas' Leases begin so.
 const REPLICA: &str = "-replica-";
 
+/// The Lease of a replica, without the prefix.
+pub fn replica_lease(identity: &str) -> String {
+    format!("{REPLICA}{:016x}", hash_of(identity))
+}
+
 /// How long the Lease of a replica that is gone is kept, at least.
 const KEPT: Duration = Duration::from_mins(10);
 
@@ -149,12 +154,9 @@ impl Peers {
         }
     }
 
-    /// What to write into a Lease to give it back; none if this replica does not hold it.
-    pub fn release(&self, name: &str, time: &str) -> Option<(LiveLease, LeaseRecord)> {
-        let seen = self.leases.get(name)?;
-        let live = seen.live.clone().filter(|live| live.record.holder == self.identity)?;
-        let record = seen.candidate.release(&live.record, time);
-        Some((live, record))
+    /// A Lease as it was read or written last, if this replica holds it.
+    pub fn own(&self, name: &str) -> Option<&LiveLease> {
+        self.live(name).filter(|live| live.record.holder == self.identity)
     }
 
     /// A Lease as it was read or written last.
@@ -184,7 +186,7 @@ impl Peers {
         others.map(|(_, _, state)| state)
     }
 
-    /// The replicas that live, but for those that have deleted their Leases: they are about to end.
+    /// The replicas that live, but for those whose Leases are deleted: earlier versions did that when they were about to end.
     fn staying(&self, now: Duration) -> impl Iterator<Item = (&str, &ReplicaState)> {
         let staying = self.replicas(now).filter(|(name, ..)| self.live(name).is_some());
         staying.map(|(_, holder, state)| (holder, state))
@@ -205,7 +207,8 @@ impl Peers {
     /// Whether the leader takes part in dividing the work, or there is none. Another one, which was started without --shards,
     /// believes that all of it is its own.
     pub fn leader_takes_part(&self, now: Duration) -> bool {
-        let is_replica = |leader: &str| self.replicas(now).any(|(_, holder, _)| holder == leader);
+        // One that ends gives its own Lease back before that of the leader.
+        let is_replica = |leader: &str| self.leases.contains_key(&replica_lease(leader));
         self.holder("", now).is_none_or(is_replica)
     }
 
@@ -214,14 +217,17 @@ impl Peers {
         self.replicas(now).map(|(_, holder, _)| holder).min()
     }
 
-    /// The Leases of replicas that have been gone for long.
+    /// The Leases of replicas that have been gone for long. That of one that has ended in order is kept until all others have
+    /// seen that it was given back: who saw it deleted only would wait until it ends.
     pub fn abandoned(&self, now: Duration) -> Vec<(String, LiveLease)> {
         let of_replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
         let abandoned = of_replicas.filter(|(_, seen)| {
+            let is_given_back = seen.live.as_ref().is_some_and(|live| live.record.holder.is_empty());
+            let kept = if is_given_back { self.times.duration * 2 } else { KEPT };
             let is_old = seen
                 .candidate
                 .unchanged_for(now)
-                .is_some_and(|unchanged| unchanged > KEPT);
+                .is_some_and(|unchanged| unchanged > kept);
             is_old && seen.candidate.holder(now).is_none()
         });
         abandoned

@@ -20,7 +20,7 @@ pub mod simulated {
     use pilothouse_end_to_end::webhooks::Asker;
     use pilothouse_metrics::Metrics;
     use pilothouse_runtime::{ElectionOptions, HostOptions, WebhookOptions};
-    use pilothouse_simulator::{Asked, Rights};
+    use pilothouse_simulator::{Asked, Fault, Rights};
     use pilothouse_testkit::cluster::{Cluster, Mark};
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_testkit::requests::{HOST_ACCOUNT, Request};
@@ -158,6 +158,29 @@ pub mod simulated {
         assert_eq!(writes(&fleet, mark), Vec::<String>::new(), "all had been written");
         fleet.stage.create(&another("more")).await;
         converges(&fleet, "more").await;
+    }
+
+    /// Also in the middle of renewing the Lease, on an API server that takes its time.
+    #[tokio::test(start_paused = true)]
+    async fn whenever_a_leader_stops_it_hands_over_at_once() {
+        let (mut fleet, mut leader) = two_replicas().await;
+        fleet.stage.host.stop().await.unwrap();
+        leads(&fleet, "two").await;
+        let late = Fault::LateAnswer(Duration::from_millis(100));
+        let late = pilothouse_simulator::Rule::new(late).resource("leases");
+        fleet.stage.simulator().faults().add(late);
+        let mut took = Vec::new();
+        for number in 0..45 {
+            let identity = format!("next-{number}");
+            let mut next = replica(&identity);
+            let folder = fleet.path("");
+            next.start_by_resources(&fleet.stage.cluster, folder).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5) + Duration::from_millis(50) * number).await;
+            leader.stop().await.unwrap();
+            took.push(leads(&fleet, &identity).await);
+            leader = next;
+        }
+        assert!(took.iter().all(|took| *took <= HANDED_OVER_WITHIN), "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,6 +25,7 @@ mod kstatus;
 mod leftovers;
 mod liveness;
 mod metrics;
+mod moved_clocks;
 mod ownership;
 mod permissions;
 mod plugin_life_cycle;

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::fleet::plugin;
+use crate::moved_clocks::MovedClock;
 
 /// How long one step may take, on a machine that is busy.
 const WITHIN: Duration = Duration::from_mins(5);
@@ -37,7 +38,7 @@ pub const OWNERLESS: Duration = LEASE.saturating_add(RETRY.saturating_mul(2)).sa
 pub const WORKERS: usize = 8;
 
 /// The host that holds a Lease is known by what its identity begins with.
-fn host_name(identity: &str) -> &str {
+pub fn host_name(identity: &str) -> &str {
     identity.rsplit_once('_').map_or(identity, |(name, _)| name)
 }
 
@@ -95,16 +96,22 @@ impl Replicas {
         let kubeconfig = std::fs::read_to_string(&self.kubeconfig).unwrap();
         let kubeconfig = kubeconfig.replace(self.control_plane().url(), url);
         let kubeconfig = self.folder.file(&format!("{name}.yaml"), kubeconfig);
-        self.start_with(name, name, &kubeconfig);
+        self.start_with(name, name, &kubeconfig, &[]);
     }
 
     /// Starts one with a name of its own here, and that of its host as it is given.
     pub fn start_with_host(&mut self, name: &str, host: &str) {
         let kubeconfig = self.kubeconfig.clone();
-        self.start_with(name, host, &kubeconfig);
+        self.start_with(name, host, &kubeconfig, &[]);
     }
 
-    fn start_with(&mut self, name: &str, host: &str, kubeconfig: &str) {
+    /// Starts one that sees another time of day.
+    pub fn start_with_clock(&mut self, name: &str, clock: &MovedClock) {
+        let kubeconfig = self.kubeconfig.clone();
+        self.start_with(name, name, &kubeconfig, &clock.environment());
+    }
+
+    fn start_with(&mut self, name: &str, host: &str, kubeconfig: &str, variables: &[(&str, String)]) {
         let (directory, workers) = (self.folder.path(""), WORKERS.to_string());
         let [lease, renew, retry] = self.times.map(|time| time.as_secs().to_string());
         let mut arguments = vec!["run", "--install-crds", "--kubeconfig", kubeconfig];
@@ -120,7 +127,7 @@ impl Replicas {
         arguments.extend(["--lease-renew-deadline", &renew, "--lease-retry-period", &retry]);
         let shards = self.shards.map(|shards| shards.to_string());
         arguments.extend(shards.iter().flat_map(|shards| ["--shards", shards]));
-        let process = Process::start_on(host, &arguments);
+        let process = Process::start_in(host, variables, &arguments);
         assert!(self.processes.insert(name.to_owned(), process).is_none());
     }
 
@@ -298,7 +305,7 @@ impl Replicas {
 /// while the controllers of the cluster change the Deployment's status.
 const STATUSES: usize = 4;
 
-fn holder_of(lease: &Lease) -> String {
+pub fn holder_of(lease: &Lease) -> String {
     let spec = lease.spec.as_ref();
     spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
 }

@@ -20,6 +20,7 @@ mod simulated {
     use pilothouse_end_to_end::stage::{app_service, unhurried};
     use pilothouse_metrics::Metrics;
     use pilothouse_runtime::{ElectionOptions, HostOptions};
+    use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::cluster::{Cluster, Mark};
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_testkit::requests::Request;
@@ -31,6 +32,12 @@ mod simulated {
 
     /// Reconciles of one replica at once.
     const WORKERS: usize = 4;
+
+    /// After so long others have the shards of a replica that has ended in order: a look, and the time of its requests.
+    const GIVEN_WITHIN: Duration = Duration::from_secs(3);
+
+    /// How long the answer to a request about Leases takes on an API server that is busy.
+    const LATE: Duration = Duration::from_millis(100);
 
     /// A Lease's duration, three looks with jitter, and the time to reconcile.
     const TAKEN_WITHIN: Duration = Duration::from_secs(25);
@@ -141,6 +148,13 @@ mod simulated {
                 }
             }
             shares
+        }
+
+        /// How many replicas have Leases of their own.
+        fn replica_leases(&self) -> usize {
+            let leases = self.fleet.stage.all("Lease");
+            let names = leases.iter().filter_map(|lease| lease["metadata"]["name"].as_str());
+            names.filter(|name| name.starts_with("pilothouse-replica-")).count()
         }
 
         fn host(&self, identity: &str) -> &RuntimeHost {
@@ -259,6 +273,38 @@ mod simulated {
         replicas.wrote_once(mark, 40);
         replicas.until_shares(&[("one", 8)]).await;
         assert_eq!(replicas.fleet.stage.host.handle().unwrap().stuck(), 0);
+    }
+
+    /// Whenever it ends, also in the middle of renewing its Leases, and while replicas agree on another plan.
+    #[tokio::test(start_paused = true)]
+    async fn the_shards_of_a_replica_that_ends_in_order_have_another_one_soon() {
+        let mut replicas = Replicas::start().await;
+        replicas.until_shares(&[("one", 8)]).await;
+        let maps: Api<ConfigMap> = Api::namespaced(replicas.fleet.client().await, "default");
+        let late = Rule::new(Fault::LateAnswer(LATE)).resource("leases");
+        replicas.fleet.stage.simulator().faults().add(late);
+        let mut took = BTreeMap::new();
+        for number in 0..60 {
+            let identity: &'static str = format!("ends-{number}").leak();
+            replicas.add(identity).await;
+            replicas.until_shares(&[("one", 4), (identity, 4)]).await;
+            let is_cut_anew = number % 2 == 1;
+            if is_cut_anew {
+                let delete = DeleteParams::default();
+                maps.delete("pilothouse-shards", &delete).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(50) * number).await;
+            replicas.others.get_mut(identity).unwrap().stop().await.unwrap();
+            let begun = tokio::time::Instant::now();
+            replicas.until_shares(&[("one", 8)]).await;
+            took.insert((is_cut_anew, number), begun.elapsed());
+        }
+        assert!(took.values().all(|took| *took <= GIVEN_WITHIN), "{took:?}");
+        let is_gone = |_: &_| replicas.replica_leases() == 1;
+        replicas
+            .fleet
+            .until("the Leases of those that have ended are deleted", is_gone)
+            .await;
     }
 
     /// How many objects of each kind a replica caches.

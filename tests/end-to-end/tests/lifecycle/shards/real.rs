@@ -236,7 +236,8 @@ async fn leases_are_edited(it: &mut Sharing, step: usize) {
     it.replicas.give_by_hand(&lease(edited)).await;
     it.replicas.give_by_hand("pilothouse").await;
     it.replicas.create_in(&both, 4 * step).await;
-    let lost = ["lost a shard", "another holder", &format!("-shard-{edited}\"")];
+    let lost = format!("\"default/{}\" hashes=0x", lease(edited));
+    let lost = ["lost a shard", "another holder", &lost, "an administrator"];
     it.replicas.process(&victim).says(&lost).await;
     it.replicas.converge().await;
     it.share(4).await;
@@ -249,6 +250,7 @@ async fn leases_are_edited(it: &mut Sharing, step: usize) {
 
 /// One is stopped, in the middle of its work, and goes on later: what it still believes does no harm.
 async fn one_is_stopped(it: &mut Sharing, step: usize) {
+    it.all_have_tenants().await;
     let mark = it.replicas.mark();
     let victim = it.follower("replica-d").await;
     let tenants = it.tenants_of(&victim).await;
@@ -341,6 +343,8 @@ async fn one_ends(it: &mut Sharing, step: usize) {
     ended.signal(Signal::TERM);
     assert!(ended.ended().await.success());
     it.owners.is_out(&ends);
+    let shares = it.replicas.shares().await;
+    assert!(!shares.contains_key(&ends), "it has given back all shards: {shares:?}");
     let begun = Instant::now();
     it.replicas.create_in(&tenants, 4 * step).await;
     it.replicas.converge().await;
