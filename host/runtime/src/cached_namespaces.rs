@@ -1,6 +1,7 @@
 //! Owns which namespaces the cache of this replica is to hold, where replicas divide the work.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use pilothouse_core::shards::{Division, Divisions, HashRanges};
@@ -22,6 +23,9 @@ pub enum CachedPart {
 pub struct CachedNamespaces {
     part: RwLock<CachedPart>,
     changes: watch::Sender<()>,
+    /// How many changes were told of, and how many of them those who follow had taken in when they looked last.
+    told: AtomicU64,
+    taken_in: watch::Sender<u64>,
 }
 
 impl Default for CachedNamespaces {
@@ -29,6 +33,8 @@ impl Default for CachedNamespaces {
         Self {
             part: RwLock::default(),
             changes: watch::Sender::new(()),
+            told: AtomicU64::new(0),
+            taken_in: watch::Sender::new(0),
         }
     }
 }
@@ -45,7 +51,23 @@ impl CachedNamespaces {
 
     /// Those who follow are told of the last change.
     pub fn tell(&self) {
+        self.told.fetch_add(1, Ordering::SeqCst);
         self.changes.send_replace(());
+    }
+
+    /// Takes the last change in, by what is given. Only one may follow.
+    pub fn take_in(&self, take_in: impl FnOnce()) {
+        let told = self.told.load(Ordering::SeqCst);
+        take_in();
+        self.taken_in.send_replace(told);
+    }
+
+    /// Waits until the last change has been taken in.
+    pub async fn is_taken_in(&self) {
+        let told = self.told.load(Ordering::SeqCst);
+        let mut taken_in = self.taken_in.subscribe();
+        // The sender is here.
+        let _ = taken_in.wait_for(|taken_in| *taken_in >= told).await;
     }
 
     /// Follows the changes.

@@ -150,6 +150,8 @@ impl Informers {
                 continue;
             };
             if need.reach != watched.need.reach {
+                // The watches begin a little later; the cache may have been told to hold more again by then.
+                self.host.state.watches_narrow(kind, &need.reach);
                 self.restart(watched, need);
             }
         }

@@ -96,6 +96,18 @@ impl Store {
         scopes.into_iter().map(source).collect()
     }
 
+    /// Watches of a kind are to begin that are about this only: from now on nothing else counts as known, and nothing is
+    /// taken from the watches that were there.
+    pub fn narrow(&mut self, kind: &Kind, reach: &Reach) {
+        let run = self.next_change();
+        if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
+            kind_cache.run = run;
+            if let Some(synced) = kind_cache.synced.take() {
+                kind_cache.synced = reach.common(&synced.reach).map(|reach| Synced { reach, ..synced });
+            }
+        }
+    }
+
     /// Nobody needs a kind any more: its memory is given back.
     pub fn close(&mut self, kind: &Kind) {
         self.kind_caches.remove(kind);

@@ -202,6 +202,21 @@ impl HashRanges {
         self.iter().chain(other.iter()).collect()
     }
 
+    /// What is in this one and not in the other.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let ends = other.iter().map(|range| range.last.checked_add(1));
+        let starts = std::iter::once(Some(0)).chain(ends);
+        let lasts = other
+            .iter()
+            .map(|range| range.first.checked_sub(1))
+            .chain([Some(u64::MAX)]);
+        let gaps = starts
+            .zip(lasts)
+            .filter_map(|(first, last)| HashRange::new(first?, last?));
+        self.intersection(&gaps.collect())
+    }
+
     /// The value of the parameter `shardSelector` for objects in namespaces with these hashes; none if it is all of them.
     pub fn selector(&self) -> Option<String> {
         if self.0 == [HashRange::ALL] {

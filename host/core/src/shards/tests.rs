@@ -81,6 +81,21 @@ fn ranges_are_sets() {
         set(&[(5, 9), (20, 24), (29, 29), (40, 40)])
     );
     assert_eq!(one.intersection(&HashRanges::default()), HashRanges::default());
+    let rest = set(&[(10, 19), (30, 39)]);
+    assert_eq!(HashRanges::all().without(&one), rest);
+    assert_eq!(HashRanges::all().without(&rest), one);
+    assert_eq!(
+        one.without(&set(&[(0, 4), (25, 50)])),
+        set(&[(5, 9), (20, 24), (51, u64::MAX)])
+    );
+    assert_eq!(one.without(&HashRanges::default()), one);
+    for empty in [
+        one.without(&one),
+        one.without(&HashRanges::all()),
+        HashRanges::default().without(&one),
+    ] {
+        assert!(empty.is_empty(), "{empty}");
+    }
     for (other, covered) in [
         (set(&[(0, 9)]), true),
         (set(&[(21, 22), (40, 41)]), true),

@@ -124,9 +124,13 @@ impl PluginContext {
     /// Has the informers list other namespaces whenever the cache is to hold others; never ends.
     pub async fn follow_cached_namespaces(&self) {
         let mut changes = self.host.cached.follow();
-        // The host has the sender.
-        while changes.changed().await.is_ok() {
-            self.informers.refresh();
+        loop {
+            // Also what was told before.
+            self.host.cached.take_in(|| self.informers.refresh());
+            if changes.changed().await.is_err() {
+                // The host has the sender.
+                return;
+            }
         }
     }
 }

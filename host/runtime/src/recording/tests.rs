@@ -211,7 +211,7 @@ async fn a_call_of_another_version_or_of_another_plugin_is_left_out() {
 }
 
 /// Ends a call of `reconcile` that got an empty object and this configuration, and answered with nothing.
-fn end(mut recorder: CallRecorder, configuration: &str) {
+fn end(mut recorder: Box<CallRecorder>, configuration: &str) {
     let input = RecordedInput::Reconcile(RecordedRequest {
         object: Tree::read("{}"),
         configuration: Tree::read(configuration),

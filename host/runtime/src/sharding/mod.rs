@@ -10,7 +10,7 @@
 pub mod peers;
 mod plan_keeper;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -474,18 +474,24 @@ impl Replica {
         };
         let is_target = |shard: usize| takes_part && targets.get(shard).copied().unwrap_or(false);
         self.hand_over(is_settled, &is_target).await;
+        let is_free = |shard: usize| {
+            let holder = self.peers.holder(&shard_lease(shard), now);
+            holder.is_none_or(|holder| holder == self.peers.identity())
+        };
+        let all = 0..plan.shards.len();
+        let mut taken: BTreeSet<usize> = all
+            .filter(|shard| !self.held.contains_key(shard) && is_settled && is_free(*shard) && is_target(*shard))
+            .collect();
+        if !self.forget(&taken, &plan).await {
+            taken.clear();
+        }
         let mut requests = JoinSet::new();
         let time = self.host.clock.microseconds();
         for shard in 0..plan.shards.len() {
-            let is_held = self.held.contains_key(&shard);
-            let name = shard_lease(shard);
-            let is_free = self
-                .peers
-                .holder(&name, now)
-                .is_none_or(|holder| holder == self.peers.identity());
-            if !(is_held || is_settled && is_free && is_target(shard)) {
+            if !(self.held.contains_key(&shard) || taken.contains(&shard)) {
                 continue;
             }
+            let name = shard_lease(shard);
             let sent = Instant::now();
             let Some((live, record)) = self.peers.next(&name, sent - self.begun, &time) else {
                 // Somebody else has taken it.
@@ -517,6 +523,24 @@ impl Replica {
         }
         let has_all = (0..plan.shards.len()).all(|shard| is_target(shard) == self.held.contains_key(&shard));
         Ok(is_done && has_all)
+    }
+
+    /// Before shards are taken that another replica may have had, the cache forgets what it has of them: their watches may
+    /// have been interrupted, and come back one after another, so that a primary may be known, and not what the other replica
+    /// has made for it. What is listed after a shard was taken shows all of that. Says whether the cache has done so.
+    async fn forget(&mut self, taken: &BTreeSet<usize>, plan: &ShardPlan) -> bool {
+        let foreign = taken
+            .iter()
+            .filter(|shard| self.peers.own(&shard_lease(**shard)).is_none());
+        let ranges: HashRanges = foreign.flat_map(|shard| plan.shards[*shard].ranges.iter()).collect();
+        if !self.cached.intersection(&ranges).is_empty() {
+            self.cached = self.cached.without(&ranges);
+            self.hold_in_cache();
+        }
+        let forgotten = self.host.cached.is_taken_in();
+        tokio::time::timeout(self.times.retry_period / HURRY, forgotten)
+            .await
+            .is_ok()
     }
 
     fn hold(&mut self, shard: usize, plan: &ShardPlan, sent: Instant, valid_until: Instant, lease: LiveLease) {

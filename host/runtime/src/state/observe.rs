@@ -34,6 +34,11 @@ impl SharedState {
         sources
     }
 
+    /// Watches of a kind are to begin that are about this only.
+    pub fn watches_narrow(&self, kind: &Kind, reach: &Reach) {
+        self.tables.write().store.narrow(kind, reach);
+    }
+
     /// A list begins.
     pub fn list_begins(&self, source: &WatchSource) {
         self.tables.write().store.begin_list(source);

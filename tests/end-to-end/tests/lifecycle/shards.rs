@@ -4,7 +4,7 @@
 mod real;
 
 mod simulated {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
     use k8s_openapi::api::coordination::v1::Lease;
@@ -148,6 +148,14 @@ mod simulated {
                 }
             }
             shares
+        }
+
+        /// The Leases of the shards that a replica holds.
+        fn shards_of(&self, identity: &str) -> BTreeSet<String> {
+            let leases = self.fleet.stage.all("Lease").into_iter();
+            let held = leases.filter(|lease| lease["spec"]["holderIdentity"] == identity);
+            let names = held.filter_map(|lease| lease["metadata"]["name"].as_str().map(str::to_owned));
+            names.filter(|name| name.starts_with("pilothouse-shard-")).collect()
         }
 
         /// How many replicas have Leases of their own.
@@ -385,6 +393,41 @@ mod simulated {
         tokio::time::sleep(Duration::from_mins(1)).await;
         replicas.wrote_once(mark, 80);
         assert_eq!(replicas.others["two"].handle().unwrap().stuck(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_that_gets_a_shard_back_sees_first_what_another_made_meanwhile() {
+        let mut replicas = Replicas::start().await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        replicas.add("two").await;
+        replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        let before = replicas.shards_of("two");
+        let mark = replicas.fleet.stage.mark();
+        replicas.others["two"].cut_off(true);
+        replicas.fleet.stage.simulator().cut_every_watch();
+        replicas.until_shares(&[("one", 8)]).await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        // Its watches come back one after another: that of the primaries before that of their children.
+        let broken = Rule::new(Fault::Refuse)
+            .resource("deployments")
+            .verbs(&["list", "watch"]);
+        let faults = replicas.fleet.stage.simulator().faults();
+        faults.add(broken);
+        replicas.others["two"].cut_off(false);
+        replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+        let again = replicas.shards_of("two");
+        assert!(
+            !before.is_disjoint(&again),
+            "it has some of {before:?} again: {again:?}"
+        );
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        faults.clear();
+        replicas.create_more().await;
+        replicas.converge().await;
+        replicas.wrote_once(mark, 80);
     }
 
     #[tokio::test(start_paused = true)]

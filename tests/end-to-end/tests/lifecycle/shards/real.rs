@@ -241,7 +241,8 @@ async fn leases_are_edited(it: &mut Sharing, step: usize) {
     it.replicas.process(&victim).says(&lost).await;
     it.replicas.converge().await;
     it.share(4).await;
-    it.replicas.wrote_once(mark, 5 * step, 0).await;
+    // Who sees another holder in a Lease abandons what is on its way.
+    it.replicas.wrote_once(mark, 5 * step, WORKERS).await;
     println!(
         "without an owner for {:?} while Leases were edited",
         it.owners.check(SHARDS)
