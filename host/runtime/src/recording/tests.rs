@@ -169,7 +169,7 @@ async fn each_thing_that_a_call_notes_counts_for_its_bytes() {
         let mut recorder = recordings.recorder(&lane, &name("p"), 7).unwrap();
         note(&mut recorder);
         recorder.reached(1, true);
-        end(recorder, "{}");
+        end(*recorder, "{}");
         let progress = recordings.begin("1", all.clone(), lane.clone(), String::new()).unwrap();
         assert_eq!((progress.calls, progress.dropped), (0, number));
     }
@@ -211,7 +211,7 @@ async fn a_call_of_another_version_or_of_another_plugin_is_left_out() {
 }
 
 /// Ends a call of `reconcile` that got an empty object and this configuration, and answered with nothing.
-fn end(mut recorder: Box<CallRecorder>, configuration: &str) {
+fn end(mut recorder: CallRecorder, configuration: &str) {
     let input = RecordedInput::Reconcile(RecordedRequest {
         object: Tree::read("{}"),
         configuration: Tree::read(configuration),
@@ -234,7 +234,7 @@ async fn what_one_call_knows_is_masked_in_all_of_them_and_in_the_header() {
         if is_read {
             recorder.get(&secret, None, "s", &Ok(Some(read.clone())));
         }
-        end(recorder, r#"{"token": "configured-token"}"#);
+        end(*recorder, r#"{"token": "configured-token"}"#);
     }
     let session = recordings.sessions.lock().get("1").unwrap().clone();
     let manifest = serde_json::json!({"version": "open-sesame", "description": "configured-token"});
@@ -258,7 +258,7 @@ async fn calls_that_end_together_are_no_more_than_were_asked_for() {
         .collect();
     assert_eq!(recorders.len(), 5, "none of them has ended yet");
     for recorder in recorders {
-        end(recorder, "{}");
+        end(*recorder, "{}");
     }
     assert_eq!(begin(&recordings, "1", &lane, None).calls, 3);
 }
