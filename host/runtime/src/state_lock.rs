@@ -1,18 +1,31 @@
-//! Owns the lock of the shared state. In debug builds no object may be decoded while it is held: watches wait for it.
+//! Owns the lock of the shared state. In debug builds no object may be decoded while it is held: watches wait for it. Nor may a
+//! thread that holds it lock it again: a second read waits for a writer that waits for the first one.
 
+#[cfg(debug_assertions)]
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pilothouse_cluster::decoding::NoDecoding;
 
-/// A lock under which nothing is decoded.
+#[cfg(debug_assertions)]
+thread_local! {
+    /// The locks that this thread holds, by their addresses.
+    static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A lock under which nothing is decoded, and that no thread takes twice.
 pub struct StateLock<T>(RwLock<T>);
 
 /// What a guard gives access to, until it is dropped.
 pub struct StateGuard<G> {
     guard: G,
     _no_decoding: NoDecoding,
+    _held: HeldLock,
 }
+
+/// Notes that this thread holds a lock, as long as it lives.
+struct HeldLock(#[cfg(debug_assertions)] usize);
 
 impl<T> StateLock<T> {
     /// A lock that nobody holds.
@@ -21,22 +34,52 @@ impl<T> StateLock<T> {
     }
 
     /// Waits until nobody writes.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn read(&self) -> StateGuard<RwLockReadGuard<'_, T>> {
-        StateGuard::new(self.0.read())
+        let held = HeldLock::begin(&self.0);
+        StateGuard::new(self.0.read(), held)
     }
 
     /// Waits until nobody reads or writes.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn write(&self) -> StateGuard<RwLockWriteGuard<'_, T>> {
-        StateGuard::new(self.0.write())
+        let held = HeldLock::begin(&self.0);
+        StateGuard::new(self.0.write(), held)
     }
 }
 
 impl<G> StateGuard<G> {
-    fn new(guard: G) -> Self {
+    fn new(guard: G, held: HeldLock) -> Self {
         Self {
             guard,
             _no_decoding: NoDecoding::begin(),
+            _held: held,
         }
+    }
+}
+
+impl HeldLock {
+    #[cfg(debug_assertions)]
+    #[track_caller]
+    fn begin<T>(lock: &RwLock<T>) -> Self {
+        let address = std::ptr::from_ref(lock).addr();
+        HELD.with_borrow_mut(|held| {
+            assert!(!held.contains(&address), "this thread holds the lock already");
+            held.push(address);
+        });
+        Self(address)
+    }
+
+    #[cfg(not(debug_assertions))]
+    fn begin<T>(_: &RwLock<T>) -> Self {
+        Self()
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        HELD.with_borrow_mut(|held| held.retain(|address| *address != self.0));
     }
 }
 
@@ -51,5 +94,24 @@ impl<G: Deref> Deref for StateGuard<G> {
 impl<G: DerefMut> DerefMut for StateGuard<G> {
     fn deref_mut(&mut self) -> &mut G::Target {
         &mut self.guard
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_takes_the_lock_twice_is_stopped() {
+        let (lock, other) = (StateLock::new(1), StateLock::new(2));
+        let twice = catch_unwind(AssertUnwindSafe(|| {
+            let first = lock.read();
+            *first + *lock.read()
+        }));
+        let panic = twice.unwrap_err();
+        assert_eq!(*panic.downcast::<&str>().unwrap(), "this thread holds the lock already");
+        assert_eq!(*lock.write() + *other.read(), 3, "both are free");
     }
 }
