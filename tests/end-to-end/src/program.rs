@@ -199,12 +199,14 @@ impl Process {
     pub async fn until<T>(&mut self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let deadline = Instant::now() + WITHIN;
         loop {
+            let status = self.child.try_wait().expect("it is our child");
             if let Some(seen) = look(self) {
                 return seen;
             }
             assert!(
-                Instant::now() < deadline,
-                "it does not come that {what}:\n{}",
+                status.is_none() && Instant::now() < deadline,
+                "it does not come that {what}; {}:\n{}",
+                status.map_or_else(|| "it runs".to_owned(), |status| format!("it has ended ({status})")),
                 self.log()
             );
             tokio::time::sleep(LOOK_INTERVAL).await;
