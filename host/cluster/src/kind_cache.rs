@@ -111,6 +111,14 @@ impl KindCache {
         }
     }
 
+    /// Its watches begin anew. What they do not follow any more is not known any more.
+    pub(crate) fn narrow(&mut self, reach: &Reach, run: u64) {
+        self.run = run;
+        if let Some(synced) = self.synced.take() {
+            self.synced = reach.common(&synced.reach).map(|reach| Synced { reach, ..synced });
+        }
+    }
+
     /// One object.
     pub(crate) fn get(&self, name: &Name) -> Option<&Arc<CachedObject>> {
         let (object, _) = self.objects.get_key_value(name)?;

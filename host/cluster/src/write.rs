@@ -454,7 +454,7 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(Sta
 mod tests {
     use std::sync::Mutex;
 
-    use pilothouse_core::answer::KindFacts;
+    use pilothouse_core::rights::built_in;
 
     use super::*;
 
@@ -480,14 +480,7 @@ mod tests {
     async fn delete_withdraw_and_status_writes_carry_the_uid() {
         const OBJECT: &str = r#"{"metadata":{"name":"x","namespace":"a","uid":"u","resourceVersion":"7"}}"#;
         let (writer, sent) = writer(OBJECT);
-        let served = ServedKind {
-            kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
-            plural: "configmaps".to_owned(),
-            facts: KindFacts {
-                namespaced: true,
-                has_status: false,
-            },
-        };
+        let served = built_in::served(&Kind::new("", "v1", "ConfigMap")).expect("it is in the table");
         let object = CachedObject::read(OBJECT, &served.kind, &Projection::default()).unwrap();
         writer.delete(&served, &object).await.unwrap();
         writer.withdraw(&served, &object.name, &object.uid).await.unwrap();
@@ -513,14 +506,7 @@ mod tests {
         });
         let host = FieldManagerClient::new(Client::new(service, "default"), "pilothouse/p".into());
         let account = Impersonation::of_service_account("system", "account", None);
-        let served = ServedKind {
-            kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
-            plural: "configmaps".to_owned(),
-            facts: KindFacts {
-                namespaced: true,
-                has_status: true,
-            },
-        };
+        let served = built_in::served(&Kind::new("", "v1", "ConfigMap")).expect("it is in the table");
         let object = CachedObject::read(OBJECT, &served.kind, &Projection::default()).unwrap();
         let (name, body) = (&object.name, Map::new());
         for writer in [host.clone(), host.acting_as(account)] {

@@ -151,11 +151,9 @@ pub(crate) fn set(metadata: &mut Value, map: &str, name: &str, value: String) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::contract::Lifecycle;
-    use crate::served::{KindFacts, ServedKind};
+    use crate::rights::built_in;
 
     fn owner(namespace: Option<&str>) -> Owner {
         Owner {
@@ -167,14 +165,7 @@ mod tests {
 
     fn desired(namespace: Option<&str>, keep: bool) -> DesiredObject {
         DesiredObject {
-            served: ServedKind {
-                kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
-                plural: "configmaps".to_owned(),
-                facts: KindFacts {
-                    namespaced: true,
-                    has_status: false,
-                },
-            },
+            served: built_in::served(&Kind::new("", "v1", "ConfigMap")).expect("it is in the table"),
             name: Name::new(namespace, "c"),
             body: json!({"metadata": {"name": "c", "labels": {"a": "b"}}})
                 .as_object()

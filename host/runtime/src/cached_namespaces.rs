@@ -1,7 +1,6 @@
 //! Owns which namespaces the cache of this replica is to hold, where replicas divide the work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use pilothouse_core::shards::{Division, Divisions, HashRanges};
@@ -22,9 +21,9 @@ pub enum CachedPart {
 #[derive(Debug)]
 pub struct CachedNamespaces {
     part: RwLock<CachedPart>,
-    changes: watch::Sender<()>,
-    /// How many changes were told of, and how many of them those who follow had taken in when they looked last.
-    told: AtomicU64,
+    /// How many changes were told of.
+    changes: watch::Sender<u64>,
+    /// How many of them had been told of when they were taken in last.
     taken_in: watch::Sender<u64>,
 }
 
@@ -32,8 +31,7 @@ impl Default for CachedNamespaces {
     fn default() -> Self {
         Self {
             part: RwLock::default(),
-            changes: watch::Sender::new(()),
-            told: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
             taken_in: watch::Sender::new(0),
         }
     }
@@ -51,27 +49,26 @@ impl CachedNamespaces {
 
     /// Those who follow are told of the last change.
     pub fn tell(&self) {
-        self.told.fetch_add(1, Ordering::SeqCst);
-        self.changes.send_replace(());
+        self.changes.send_modify(|told| *told += 1);
     }
 
     /// Takes the last change in, by what is given. Only one may follow.
     pub fn take_in(&self, take_in: impl FnOnce()) {
-        let told = self.told.load(Ordering::SeqCst);
+        let told = *self.changes.borrow();
         take_in();
         self.taken_in.send_replace(told);
     }
 
     /// Waits until the last change has been taken in.
     pub async fn is_taken_in(&self) {
-        let told = self.told.load(Ordering::SeqCst);
+        let told = *self.changes.borrow();
         let mut taken_in = self.taken_in.subscribe();
         // The sender is here.
         let _ = taken_in.wait_for(|taken_in| *taken_in >= told).await;
     }
 
     /// Follows the changes.
-    pub fn follow(&self) -> watch::Receiver<()> {
+    pub fn follow(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 

@@ -80,12 +80,8 @@ impl Store {
             .entry(kind.clone())
             .or_insert_with(|| KindCache::new(codec.clone()));
         let scopes = reach.scopes(namespaced);
-        // What is not followed any more is not known any more.
-        if let Some(synced) = kind_cache.synced.take() {
-            kind_cache.synced = reach.common(&synced.reach).map(|reach| Synced { reach, ..synced });
-        }
+        kind_cache.narrow(&reach, run);
         kind_cache.codec = codec;
-        kind_cache.run = run;
         kind_cache.reach = reach;
         kind_cache.sources = scopes.iter().cloned().map(Listing::new).collect();
         let source = |scope| WatchSource {
@@ -101,10 +97,7 @@ impl Store {
     pub fn narrow(&mut self, kind: &Kind, reach: &Reach) {
         let run = self.next_change();
         if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
-            kind_cache.run = run;
-            if let Some(synced) = kind_cache.synced.take() {
-                kind_cache.synced = reach.common(&synced.reach).map(|reach| Synced { reach, ..synced });
-            }
+            kind_cache.narrow(reach, run);
         }
     }
 

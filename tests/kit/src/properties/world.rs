@@ -300,9 +300,8 @@ fn lost(desired: &DesiredObject, body: &Value, stored: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use pilothouse_core::answer::KindFacts;
     use pilothouse_core::contract::Lifecycle;
-    use pilothouse_core::served::ServedKind;
+    use pilothouse_core::rights::built_in;
 
     use super::*;
 
@@ -310,14 +309,7 @@ mod tests {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "shop"},
             "data": {"a": "1", "b": "2"}, "immutable": true});
         DesiredObject {
-            served: ServedKind {
-                kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
-                plural: "configmaps".to_owned(),
-                facts: KindFacts {
-                    namespaced: true,
-                    has_status: false,
-                },
-            },
+            served: built_in::served(&Kind::new("", "v1", "ConfigMap")).expect("it is in the table"),
             name: Name::new(Some("shop"), "settings"),
             body: body.as_object().expect("it is an object").clone(),
             lifecycle: Lifecycle::default(),
