@@ -2,7 +2,7 @@
 #![allow(clippy::missing_panics_doc, missing_docs, reason = "all of it is for tests")]
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,12 @@ fn with_cache(arguments: &[&str]) -> Command {
 
 /// `pilothouse-host` with the same cache.
 fn host_with_cache(arguments: &[&str]) -> Command {
-    let mut command = alone(Command::new(host_program()), arguments);
+    of_host(&host_program(), arguments)
+}
+
+/// The same for a `pilothouse-host` somewhere else.
+fn of_host(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = alone(Command::new(program), arguments);
     command.arg("--cache-dir").arg(code_directory());
     command
 }
@@ -157,6 +162,11 @@ impl Process {
     /// Starts `pilothouse-host`.
     pub fn start_host(arguments: &[&str]) -> Self {
         Self::spawn(host_with_cache(arguments))
+    }
+
+    /// Starts a `pilothouse-host` that another version has built.
+    pub fn start_other_host(program: &Path, arguments: &[&str]) -> Self {
+        Self::spawn(of_host(program, arguments))
     }
 
     /// Starts `pilothouse-host` in a pod of this name.

@@ -1,6 +1,8 @@
 //! An upgrade of the host, and back: what has converged is not written again.
 
+use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::Api;
@@ -15,6 +17,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 const OBJECTS: usize = 1000;
+/// A `pilothouse-host` of an earlier version, which is upgraded to this one; without it, `pilothouse run` is upgraded to
+/// `pilothouse-host`.
+const EARLIER_HOST: &str = "PILOTHOUSE_EARLIER_HOST";
 /// An object that was reconciled once can still be waiting for what its children change.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -43,7 +48,8 @@ async fn reconciles_all(mut process: Process, metrics: SocketAddr, cluster: &Clu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_program_of_the_host_and_the_first_one_again_write_nothing_over_a_thousand_objects() {
+async fn an_upgrade_of_the_host_and_back_writes_nothing_over_a_thousand_objects() {
+    let earlier = env::var_os(EARLIER_HOST).map(PathBuf::from);
     let (folder, cluster) = (Folder::new(), Cluster::simulated());
     let Cluster::Simulated(simulated) = &cluster else {
         unreachable!("it is simulated")
@@ -55,7 +61,7 @@ async fn another_program_of_the_host_and_the_first_one_again_write_nothing_over_
         .unwrap();
     let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
     let plugin = component("app-service");
-    let start = |metrics: SocketAddr, is_alone: bool| {
+    let start = |metrics: SocketAddr, is_upgraded: bool| {
         let metrics = metrics.to_string();
         let options = [
             "--plugin",
@@ -66,10 +72,10 @@ async fn another_program_of_the_host_and_the_first_one_again_write_nothing_over_
             "--metrics-address",
             &metrics,
         ];
-        if is_alone {
-            Process::start_host(&options)
-        } else {
-            Process::start(&[&["run"][..], &options].concat())
+        match &earlier {
+            _ if is_upgraded => Process::start_host(&options),
+            Some(earlier) => Process::start_other_host(earlier, &options),
+            None => Process::start(&[&["run"][..], &options].concat()),
         }
     };
     let client = cluster.client().await.unwrap();
@@ -90,9 +96,9 @@ async fn another_program_of_the_host_and_the_first_one_again_write_nothing_over_
     assert_eq!(apps.list(&ListParams::default()).await.unwrap().items.len(), OBJECTS);
 
     let mark = cluster.mark().unwrap();
-    for is_alone in [true, false] {
+    for is_upgraded in [true, false] {
         let metrics = free_address().unwrap();
-        reconciles_all(start(metrics, is_alone), metrics, &cluster).await;
+        reconciles_all(start(metrics, is_upgraded), metrics, &cluster).await;
     }
     let writes: Vec<String> = cluster
         .requests_since(mark)
