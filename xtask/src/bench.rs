@@ -257,24 +257,12 @@ fn steer(profile: &str, example: &str, arguments: &[String], environment: &[(&st
         "--package",
         "pilothouse-baseline",
     ];
-    let steering = [
-        "run",
-        "--quiet",
-        "--package",
-        "pilothouse-end-to-end",
-        "--example",
-        example,
-        "--",
-    ];
-    for (command, arguments) in [(measured.as_slice(), [].as_slice()), (&steering, arguments)] {
-        let status = crate::cargo()
-            .args(command)
-            .args(arguments)
-            .envs(environment.iter().cloned())
-            .status()
-            .context("cannot start cargo")?;
-        ensure!(status.success(), "cargo {} failed", command.join(" "));
-    }
+    let status = crate::cargo().args(measured).status().context("cannot start cargo")?;
+    ensure!(status.success(), "cargo {} failed", measured.join(" "));
+    let mut steering = crate::example(example)?;
+    let status = steering.args(arguments).envs(environment.iter().cloned()).status();
+    let status = status.context("cannot start the benchmark")?;
+    ensure!(status.success(), "the benchmark {example} failed ({status})");
     Ok(())
 }
 

@@ -1,12 +1,14 @@
 //! Owns asking for the tests' control plane by hand and whether there is one. Leaves the control plane to
 //! `pilothouse-testkit`, in a process of its own: linked in, it would make every chore wait for its dependencies.
 
-use std::env::consts::EXE_SUFFIX;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{cargo, root};
+use crate::example;
+
+/// The example that starts a control plane.
+const EXAMPLE: &str = "controlplane";
 
 /// Options of `cargo xtask controlplane`.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,7 +23,7 @@ pub struct ControlPlaneOptions {
 
 /// Starts a control plane and keeps it until it is interrupted.
 pub fn run(options: &ControlPlaneOptions) -> Result<()> {
-    let mut command = example()?;
+    let mut command = example(EXAMPLE)?;
     if options.build {
         command.arg("--build");
     } else if options.check {
@@ -34,23 +36,8 @@ pub fn run(options: &ControlPlaneOptions) -> Result<()> {
 
 /// Why there is no control plane, or none when there is one or it can be built.
 pub(crate) fn missing() -> Result<Option<String>> {
-    let output = example()?.arg("--check").stderr(Stdio::piped()).output();
+    let output = example(EXAMPLE)?.arg("--check").stderr(Stdio::piped()).output();
     let output = output.context("run the control plane's example")?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Ok((!output.status.success()).then_some(said))
-}
-
-/// Built with the whole workspace's choice of features, as the tests are: by itself it would build its dependencies again.
-fn example() -> Result<Command> {
-    let mut build = cargo();
-    build.args(["build", "--quiet", "--workspace", "--example", "controlplane"]);
-    ensure!(
-        build.status().context("run cargo")?.success(),
-        "the control plane's example does not build"
-    );
-    Ok(Command::new(
-        root()
-            .join("target/debug/examples")
-            .join(format!("controlplane{EXE_SUFFIX}")),
-    ))
 }

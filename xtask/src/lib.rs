@@ -25,6 +25,8 @@ pub mod test;
 
 use std::{env, ffi::OsStr, path::PathBuf, process::Command, time::Duration};
 
+use anyhow::{Context as _, ensure};
+
 /// A time for people.
 fn minutes(duration: Duration) -> f64 {
     duration.as_secs_f64() / 60.0
@@ -44,6 +46,21 @@ fn cargo() -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// An example, which has to be in one crate only. It is built with the whole workspace's choice of features, as the tests are: by
+/// itself it would build its dependencies again.
+fn example(name: &str) -> anyhow::Result<Command> {
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--workspace", "--example", name]);
+    ensure!(
+        build.status().context("run cargo")?.success(),
+        "the example {name} does not build"
+    );
+    let file = format!("{name}{}", env::consts::EXE_SUFFIX);
+    let mut command = Command::new(root().join("target/debug/examples").join(file));
+    command.current_dir(root());
+    Ok(command)
 }
 
 /// Whether `cargo run` has set this variable to tell this program about its own package. A build script that looks at it
