@@ -11,7 +11,7 @@ use crate::build::BuildCommand;
 use crate::manifests::ManifestsCommand;
 use crate::manual::{CompletionCommand, ManCommand};
 use crate::new::NewCommand;
-use crate::{bench, check, dev, render, replay, test, verdict};
+use crate::{bench, check, dev, render, replay, schemas, test, verdict};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
 #[derive(Parser)]
@@ -106,8 +106,8 @@ pub fn execute() -> ExitCode {
         Command::Replay(replay) => replay.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Rights(rights) => rights.execute(),
-        Command::Install(install) => install.execute(),
-        Command::Upgrade(upgrade) => upgrade.execute(),
+        Command::Install(install) => install.execute(schemas::compare),
+        Command::Upgrade(upgrade) => upgrade.execute(schemas::compare),
         Command::Uninstall(uninstall) => uninstall.execute(),
         Command::Push(push) => push.execute(),
         Command::Pull(pull) => pull.execute(),

@@ -14,6 +14,7 @@ pub mod new;
 pub mod plugin;
 pub mod render;
 pub mod replay;
+pub mod schemas;
 pub mod sources;
 pub mod test;
 pub mod verdict;

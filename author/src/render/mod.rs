@@ -209,7 +209,8 @@ impl RenderCommand {
             |object: &str| wanted.is_empty() || wanted.iter().any(|name| object.ends_with(&format!(" {name}")));
         let mut differences = Vec::new();
         for (object, lines) in changes.iter().filter(|(object, _)| is_wanted(object)) {
-            let lines: Vec<String> = lines.iter().map(|line| format!("  {}\n", printable(line))).collect();
+            let lines = lines.iter().map(|change| format!("  {}\n", printable(&change.line)));
+            let lines: Vec<String> = lines.collect();
             differences.push(format!("{}\n{}", printable(object), lines.concat()));
         }
         eprintln!("the plugin looked at {primaries} live objects");

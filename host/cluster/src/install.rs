@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::error::RequestError;
 use crate::write::send;
 
-/// The field manager of what the host installs for itself.
-const MANAGER: &str = "pilothouse";
+/// The field manager of the CRDs that hosts and installations apply.
+pub const MANAGER: &str = "pilothouse";
 
 /// How long a CRD may take to be established.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,8 +56,17 @@ impl InstallError {
     }
 }
 
+/// What becomes of a CRD that was installed just so, and that somebody has edited since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edited {
+    /// It stays as it is.
+    Keep,
+    /// It is applied again.
+    Restore,
+}
+
 /// Applies a CRD unless the cluster has it just so, and waits until it is established. Says whether it wrote.
-pub async fn install_crd(client: &Client, crd: &BroughtCrd) -> Result<bool, InstallError> {
+pub async fn install_crd(client: &Client, crd: &BroughtCrd, edited: Edited) -> Result<bool, InstallError> {
     let failed = |source| InstallError::Request {
         name: crd.name.clone(),
         source,
@@ -67,9 +76,10 @@ pub async fn install_crd(client: &Client, crd: &BroughtCrd) -> Result<bool, Inst
     let wanted = digest(&body);
     body["metadata"]["annotations"][DESIRED_ANNOTATION] = json!(wanted);
     let live = get(client, &path).await.map_err(failed)?;
-    let differs = live
-        .as_ref()
-        .is_none_or(|live| live["metadata"]["annotations"][DESIRED_ANNOTATION] != *wanted);
+    let differs = live.as_ref().is_none_or(|live| {
+        live["metadata"]["annotations"][DESIRED_ANNOTATION] != *wanted
+            || (edited == Edited::Restore && difference(live, &crd.definition).is_some())
+    });
     if differs {
         let request = Request::builder()
             .method(Method::PATCH)

@@ -1,11 +1,9 @@
-//! Owns what a change of a CustomResourceDefinition does to the objects that are stored: which versions come and go, and
-//! which objects would lose something. Rules (`x-kubernetes-validations`) and patterns are not evaluated.
+//! Owns what a change of a CustomResourceDefinition is: which versions come and go, which schemas change, and between which
+//! schemas stored objects move. What a schema makes of an object is not decided here.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-
-use crate::schema_pruning::prune_to_schema;
 
 /// How a definition differs from the one in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,8 +55,19 @@ impl CrdChange {
     }
 }
 
+/// Between which versions objects that are stored move, when the wanted definition takes the place of the live one: from the
+/// version in which they can be read now, to the same and, where no webhook converts objects, to the one that is stored then.
+pub fn moves(live: &Value, wanted: &Value) -> Option<(String, Vec<String>)> {
+    let from = common_version(live, wanted)?;
+    let mut to = vec![from.clone()];
+    if wanted["spec"]["conversion"]["strategy"] != "Webhook" {
+        to.extend(storage(wanted).filter(|name| *name != from).map(str::to_owned));
+    }
+    Some((from, to))
+}
+
 /// A version that both definitions serve, in which the objects can be compared: the one that is stored, if it is among them.
-pub fn common_version(live: &Value, wanted: &Value) -> Option<String> {
+fn common_version(live: &Value, wanted: &Value) -> Option<String> {
     let served = |crd: &Value, name: &str| {
         let mut versions = crd["spec"]["versions"].as_array().into_iter().flatten();
         versions.any(|version| version["name"] == name && version["served"] == true)
@@ -66,22 +75,6 @@ pub fn common_version(live: &Value, wanted: &Value) -> Option<String> {
     let candidates = storage(live).map(str::to_owned).into_iter().chain(versions(live));
     let mut candidates = candidates.filter(|name| served(live, name) && served(wanted, name));
     candidates.next()
-}
-
-/// What an object has in a version that the wanted definition does not take, and the one in the cluster does, as paths.
-pub fn losses(live: &Value, wanted: &Value, version: &str, object: &Value) -> BTreeSet<String> {
-    let untaken = |crd: &Value| {
-        let mut content = object.clone();
-        if let Some(members) = content.as_object_mut() {
-            // Every kind has these, whatever its schema says.
-            for member in ["apiVersion", "kind", "metadata"] {
-                members.remove(member);
-            }
-        }
-        prune_to_schema(schema(crd, version).unwrap_or(&Value::Null), &mut content, "")
-    };
-    let before = untaken(live);
-    untaken(wanted).difference(&before).cloned().collect()
 }
 
 fn versions(crd: &Value) -> Vec<String> {
@@ -151,48 +144,22 @@ mod tests {
         let wanted = crd(&[("v2", plain())], "v2");
         assert_eq!(CrdChange::between(&live, &wanted).dropped_stored, ["v1"]);
         assert!(CrdChange::between(&live, &live).is_none());
-        assert_eq!(common_version(&live, &wanted), None);
-        assert_eq!(common_version(&live, &live).as_deref(), Some("v1"));
     }
 
     #[test]
-    fn an_object_loses_what_the_new_schema_does_not_take() {
-        let before = json!({
-            "size": {"type": "integer"}, "mode": {"type": "string"}, "note": {"type": "string"}, "kept": {"type": "string"},
-        });
-        let after = json!({
-            "size": {"type": "integer", "maximum": 5}, "mode": {"type": "string", "enum": ["a"]},
-            "kept": {"type": "string"}, "more": {"type": "string"},
-        });
-        let live = crd(&[("v1", spec(&before))], "v1");
-        let wanted = crd(&[("v1", spec(&after))], "v1");
-        let object = |spec: Value| json!({"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "a"}, "spec": spec});
-        let lost = |spec: Value| {
-            losses(&live, &wanted, "v1", &object(spec))
-                .into_iter()
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(lost(json!({"size": 5, "mode": "a", "kept": "k"})), Vec::<String>::new());
+    fn stored_objects_move_to_the_new_storage_version_unless_a_webhook_converts_them() {
+        let plain = || spec(&json!({"size": {"type": "integer"}}));
+        let live = crd(&[("v1", plain())], "v1");
+        let same = crd(&[("v1", plain()), ("v2", plain())], "v1");
+        let mut other = crd(&[("v1", plain()), ("v2", plain())], "v2");
+        let moved = |wanted: &Value| moves(&live, wanted).unwrap();
+        assert_eq!(moved(&same), ("v1".to_owned(), vec!["v1".to_owned()]));
         assert_eq!(
-            lost(json!({"size": 6, "mode": "b", "note": "n", "old": 1})),
-            [".spec.mode", ".spec.note", ".spec.size"],
-            "what was not taken before is no loss"
+            moved(&other),
+            ("v1".to_owned(), vec!["v1".to_owned(), "v2".to_owned()])
         );
-    }
-
-    #[test]
-    fn a_new_required_field_is_a_loss_unless_it_has_a_default() {
-        let live = crd(&[("v1", spec(&json!({})))], "v1");
-        let mut strict = spec(&json!({"size": {"type": "integer"}}));
-        strict["required"] = json!(["size"]);
-        let object = json!({"spec": {}});
-        let wanted = crd(&[("v1", strict.clone())], "v1");
-        assert_eq!(
-            losses(&live, &wanted, "v1", &object).into_iter().collect::<Vec<_>>(),
-            [".spec"]
-        );
-        strict["properties"]["size"]["default"] = json!(1);
-        let wanted = crd(&[("v1", strict)], "v1");
-        assert!(losses(&live, &wanted, "v1", &object).is_empty());
+        other["spec"]["conversion"] = json!({"strategy": "Webhook"});
+        assert_eq!(moved(&other), ("v1".to_owned(), vec!["v1".to_owned()]));
+        assert_eq!(moves(&live, &crd(&[("v2", plain())], "v2")), None);
     }
 }

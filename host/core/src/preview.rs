@@ -21,8 +21,8 @@ const MAX_FIELDS: usize = 20;
 /// The longest value that is shown, in bytes.
 const MAX_VALUE: usize = 200;
 
-/// The most primaries whose changes are kept, over all plugins.
-const MAX_PRIMARIES: usize = 1000;
+/// The most primaries whose changes are kept, over all plugins, unless the host is told otherwise.
+pub const MAX_PRIMARIES: usize = 1000;
 
 /// What is shown of a value that nobody should see.
 const MASKED: &str = "***";
@@ -64,6 +64,10 @@ pub struct PreviewedChange {
     pub fields: Vec<FieldChange>,
     /// How many more fields there are.
     pub more_fields: usize,
+    /// A digest of all that is wanted of the object, masked and shortened values included: two versions of a plugin for which
+    /// it is the same want the same.
+    #[serde(skip)]
+    pub digest: String,
 }
 
 /// For people, on one line.
@@ -74,6 +78,7 @@ impl fmt::Display for PreviewedChange {
             object,
             fields,
             more_fields,
+            digest: _,
         } = self;
         write!(formatter, "{act:?} {object}")?;
         for FieldChange { path, from, to } in fields {
@@ -95,7 +100,13 @@ impl PreviewedChange {
             object,
             fields: Vec::new(),
             more_fields: 0,
+            digest: String::new(),
         }
+    }
+
+    /// The same with the digest of what is wanted.
+    pub fn wanting(self, digest: String) -> Self {
+        Self { digest, ..self }
     }
 
     /// An object that would be applied over what is live; `applied` is what was applied before.
@@ -150,6 +161,7 @@ impl PreviewedChange {
             object,
             fields,
             more_fields,
+            digest: String::new(),
         }
     }
 }
@@ -200,6 +212,7 @@ fn shown(value: &Value) -> String {
 #[derive(Debug)]
 pub struct Previews<R> {
     known: BTreeMap<R, Preview>,
+    most: usize,
 }
 
 /// What one primary would have done.
@@ -222,13 +235,15 @@ impl Preview {
     }
 }
 
-impl<R> Default for Previews<R> {
-    fn default() -> Self {
-        Self { known: BTreeMap::new() }
-    }
-}
-
 impl<R: Ord + Clone> Previews<R> {
+    /// Keeps the changes of at most so many primaries.
+    pub fn of_at_most(most: usize) -> Self {
+        Self {
+            known: BTreeMap::new(),
+            most,
+        }
+    }
+
     /// What a primary would have done, as far as it is known.
     pub fn get(&self, primary: &R) -> Option<&Preview> {
         self.known.get(primary)
@@ -237,7 +252,7 @@ impl<R: Ord + Clone> Previews<R> {
     /// A primary would have this done. Of more primaries than are kept, the first in order are.
     pub fn put(&mut self, primary: R, preview: Preview) {
         self.known.insert(primary, preview);
-        if self.known.len() > MAX_PRIMARIES {
+        if self.known.len() > self.most {
             self.known.pop_last();
         }
     }
@@ -361,7 +376,7 @@ mod tests {
         let changes = vec![PreviewedChange::whole(PreviewAction::Create, "it".into()); 30];
         let preview = Preview::new(String::new(), changes);
         assert_eq!((preview.changes.len(), preview.more), (MAX_CHANGES, 10));
-        let mut previews = Previews::default();
+        let mut previews = Previews::of_at_most(MAX_PRIMARIES);
         for primary in 0..MAX_PRIMARIES + 5 {
             previews.put(primary, preview.clone());
         }

@@ -257,6 +257,7 @@ impl Host {
         let traces = Traces::new(options.traces.clone(), &clock);
         let mut context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics, traces);
         context.recordings = Recordings::new(options.allow_recording);
+        context.state.keep_previews(options.previews);
         let context = Arc::new(context);
         Self {
             client,

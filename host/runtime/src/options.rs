@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pilothouse_cluster::identity::AccountTokens;
+use pilothouse_core::preview::MAX_PRIMARIES;
 use pilothouse_core::selector::Selector;
 use pilothouse_metrics::Metrics;
 
@@ -68,6 +69,8 @@ pub struct HostOptions {
     pub traces: Option<TraceOptions>,
     /// Whether people with the right may record the calls of plugins.
     pub allow_recording: bool,
+    /// The most primaries whose previews are kept, over all plugins in preview.
+    pub previews: usize,
     /// The time of day.
     pub clock: WallClock,
     /// Where the calls of guests run.
@@ -95,6 +98,7 @@ impl Default for HostOptions {
             heartbeat: None,
             traces: None,
             allow_recording: false,
+            previews: MAX_PRIMARIES,
             clock: WallClock::System,
             blocking: Blocking::Threads,
         }

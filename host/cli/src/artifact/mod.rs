@@ -118,6 +118,11 @@ fn target_of(location: &Location) -> anyhow::Result<Target> {
     })
 }
 
+/// A reference with a digest, as a Plugin's status has them.
+pub fn pinned_to(reference: &str, digest: &str) -> anyhow::Result<Location> {
+    Ok(pinned(&reference.parse()?, digest.parse()?))
+}
+
 /// The location with a digest and without a tag: it always means the same artifact.
 fn pinned(location: &Location, digest: Digest) -> Location {
     match location {

@@ -10,7 +10,7 @@ use crate::plugins::read_document;
 use crate::settings;
 
 /// How registries are reached, and how much is said about it.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct RegistryArguments {
     /// How registries are reached: certificate authorities, plain HTTP, mirrors; YAML (default:
     /// $XDG_CONFIG_HOME/pilothouse/registries.yaml or ~/.config/pilothouse/registries.yaml, if it exists)

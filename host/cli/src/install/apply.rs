@@ -2,19 +2,27 @@
 //! order in which a host may use it: CRDs, account, roles, bindings, and the Plugin last. Each step can be repeated.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_cluster::Client;
-use pilothouse_cluster::install::install_crd;
+use pilothouse_cluster::install::{Edited, install_crd};
 use pilothouse_cluster::installer::{Applied, Installer, title};
+use pilothouse_core::crd_change::CrdChange;
+use pilothouse_core::manifest::BroughtCrd;
 use pilothouse_core::rights::rules::Place;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
+use super::losses::{CompareSchemas, Losses, losses};
+use super::takeover::{Takeover, TakenOver, joined, narrows};
 use super::{DescribedPlugin, Format, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
 use crate::artifact::{printable, wait_for};
 use crate::run::ClusterArguments;
+
+/// The next step when something is refused half-way.
+const AGAIN: &str = "what was applied stays; run the command again when it is corrected";
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -26,8 +34,11 @@ Examples:
 A component that is given as a file has to be in the host's --plugin-dir under the same name, and a layout under the same path. An
 artifact is pinned to its digest; `pilothouse verify` verifies its signature.
 
-What is not said about the host (--host-namespace, --host-account, --identity, --host-in-namespaces) stays as the plugin is
-installed already; all else becomes what the command line says. With -o the cluster is not looked at, so say all of it.
+What is not said about the host (--host-namespace, --host-account, --identity, --host-in-namespaces) stays as the Plugin records it;
+all else becomes what the command line says. With -o the cluster is not looked at, so say all of it.
+
+A CustomResourceDefinition that would lose data of live objects, or that another program manages, is refused. While another version
+runs, its rights stay until the host runs this one.
 
 Exit code: 0, 1 if the plugin is not installed, 2 if the command line is wrong.";
 
@@ -46,39 +57,47 @@ pub struct InstallCommand {
     #[arg(long)]
     yes: bool,
 
+    /// Number of seconds that the host has to start this version, where another one runs that has rights of its own
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    wait: u64,
+
     #[command(flatten)]
     cluster: ClusterArguments,
 }
 
 /// What an installation changes.
 pub(super) struct Plan {
-    /// The CRDs that are there already, by name.
-    present_crds: Vec<String>,
-    /// What is applied, and whether it is there already.
-    objects: Vec<(Value, bool)>,
+    /// The CRDs that it brings, and those in the cluster.
+    crds: Vec<(BroughtCrd, Option<Value>)>,
+    /// What is applied, and what is there already.
+    objects: Vec<(Value, Option<Value>)>,
     /// What an earlier installation granted and this one does not.
     pub(super) stale: Vec<Value>,
+    /// The takeover from a version that runs with other rights.
+    takeover: Option<Takeover>,
 }
 
 impl InstallCommand {
     /// Installs, or prints.
-    pub fn execute(self) -> anyhow::Result<()> {
+    pub fn execute(self, compare: CompareSchemas) -> anyhow::Result<()> {
         let Self {
             plugin,
             output,
             yes,
+            wait,
             cluster,
         } = self;
         let plugin = plugin.describe_over(&Value::Null)?;
         plugin.check()?;
+        plugin.check_source()?;
         let target = cluster.target();
-        let resource = plugin.resource()?;
         if let Some(format) = output {
             let plugin = plugin.hosted(&LivePlugin::default())?;
             let rights = wait_for(plugin.rights(target))?;
             tell_remarks(&rights);
             let definitions = plugin.checked.crds.iter().map(|crd| crd.definition.clone());
-            let documents: Vec<Value> = definitions.chain(plugin.grants(&rights)).chain([resource]).collect();
+            let grants = plugin.grants(&rights);
+            let documents: Vec<Value> = definitions.chain(grants).chain([plugin.resource()?]).collect();
             print!("{}", printed(&documents, format)?);
             return Ok(());
         }
@@ -88,10 +107,12 @@ impl InstallCommand {
             let live = LivePlugin::find(&installer, plugin.name()).await?;
             let plugin = plugin.hosted(&live)?;
             let rights = plugin.rights(target.clone()).await?;
-            let plan = plan(&installer, &plugin, &rights, Some(resource), live.installed).await?;
-            print!("{}", explained(&plugin, &rights, &plan));
+            let plan = plan(&installer, &plugin, &rights, Some(plugin.resource()?), live).await?;
+            let losses = plan.losses(&installer, compare).await?;
+            print!("{}", explained(&plugin, &rights, &plan, &losses));
+            losses.refuse("installation")?;
             confirm("Install it?", yes).await?;
-            carry_out(&client, &installer, &plugin, &plan).await
+            plan.carry_out(&client, &installer, Duration::from_secs(wait)).await
         })
     }
 }
@@ -102,7 +123,7 @@ pub(super) async fn plan(
     plugin: &DescribedPlugin,
     rights: &Rights,
     resource: Option<Value>,
-    installed: Vec<Value>,
+    live: LivePlugin,
 ) -> anyhow::Result<Plan> {
     let mut namespaces = vec![plugin.host.namespace.as_str()];
     namespaces.extend(rights.account.places().filter_map(|(place, _)| match place {
@@ -112,11 +133,9 @@ pub(super) async fn plan(
     for namespace in namespaces {
         installer.check_namespace(namespace).await?;
     }
-    let mut present_crds = Vec::new();
+    let mut crds = Vec::new();
     for crd in &plugin.checked.crds {
-        if installer.find(&crd.definition).await?.is_some() {
-            present_crds.push(crd.name.clone());
-        }
+        crds.push((crd.clone(), installer.find(&crd.definition).await?));
     }
     let mut objects = Vec::new();
     for object in plugin.grants(rights).into_iter().chain(resource) {
@@ -124,19 +143,30 @@ pub(super) async fn plan(
         if let Some(live) = &live {
             installer.check(&object, live)?;
         }
-        objects.push((object, live.is_some()));
+        objects.push((object, live));
     }
     let is_wanted = |object: &Value| objects.iter().any(|(wanted, _)| title(wanted) == title(object));
-    let stale = installed.into_iter().filter(|object| !is_wanted(object)).collect();
-    Ok(Plan {
-        present_crds,
+    let LivePlugin {
+        plugin: resource,
+        installed,
+    } = live;
+    let stale: Vec<Value> = installed.into_iter().filter(|object| !is_wanted(object)).collect();
+    let takeover = Takeover::from(resource.as_ref(), plugin.component.digest(), &plugin.checked.manifest);
+    let plan = Plan {
+        crds,
         objects,
         stale,
+        takeover: None,
+    };
+    let is_narrower = !plan.stale.is_empty() || plan.changed().any(|(wanted, live)| narrows(wanted, live));
+    Ok(Plan {
+        takeover: takeover.filter(|_| is_narrower),
+        ..plan
     })
 }
 
 /// All that somebody has to know to say yes. What comes from the plugin cannot move the cursor.
-fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
+fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan, losses: &Losses) -> String {
     let manifest = &plugin.checked.manifest;
     let mut text = format!("Plugin {}: {} {}", plugin.name, manifest.name, manifest.version);
     if !manifest.description.is_empty() {
@@ -164,17 +194,17 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
     }
     text.push_str("\nThis applies\n");
     let state = |is_there| if is_there { ", which is there already" } else { "" };
-    for crd in &plugin.checked.crds {
-        let is_there = plan.present_crds.contains(&crd.name);
-        let _ = writeln!(text, "  CustomResourceDefinition {}{}", crd.name, state(is_there));
+    for (crd, live) in &plan.crds {
+        let _ = writeln!(text, "  CustomResourceDefinition {}{}", crd.name, state(live.is_some()));
     }
-    for (object, is_there) in &plan.objects {
-        let _ = writeln!(text, "  {}{}", title(object), state(*is_there));
+    for (object, live) in &plan.objects {
+        let _ = writeln!(text, "  {}{}", title(object), state(live.is_some()));
     }
     if !plan.stale.is_empty() {
         text.push_str("and deletes what an earlier installation granted\n");
         text.push_str(&titles(&plan.stale));
     }
+    text.push_str(&losses.explained());
     text.push('\n');
     text.lines()
         .fold(String::new(), |text, line| text + &printable(line) + "\n")
@@ -188,34 +218,98 @@ pub(super) fn titles(objects: &[Value]) -> String {
     })
 }
 
-pub(super) async fn carry_out(
-    client: &Client,
-    installer: &Installer,
-    plugin: &DescribedPlugin,
-    plan: &Plan,
-) -> anyhow::Result<()> {
-    let again = "what was applied stays; run the command again when it is corrected";
-    for crd in &plugin.checked.crds {
-        let wrote = install_crd(client, crd).await.context(again)?;
-        println!(
-            "CustomResourceDefinition {} {}",
-            crd.name,
-            if wrote { "applied" } else { "unchanged" }
-        );
+impl Plan {
+    /// The CRDs that the plugin brings, and those in the cluster.
+    pub(super) fn crds(&self) -> impl Iterator<Item = &(BroughtCrd, Option<Value>)> {
+        self.crds.iter()
     }
-    // What is no longer granted goes first, and the Plugin comes last: no version has more than it is given.
-    for object in &plan.stale {
-        installer.delete(object).await.context(again)?;
+
+    /// What is there already and is applied in another form.
+    pub(super) fn changed(&self) -> impl Iterator<Item = (&Value, &Value)> {
+        let present = self.objects.iter().filter_map(|(wanted, live)| Some((wanted, live.as_ref()?)));
+        present.filter(|(wanted, live)| narrows(wanted, live) || narrows(live, wanted))
+    }
+
+    /// What live objects would lose with the CRDs.
+    pub(super) async fn losses(&self, installer: &Installer, compare: CompareSchemas) -> anyhow::Result<Losses> {
+        let mut all = Losses::default();
+        for (crd, live) in &self.crds {
+            if let Some(live) = live {
+                let change = CrdChange::between(live, &crd.definition);
+                all.extend(losses(installer, crd, live, &change, compare).await?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Applies all of it.
+    pub(super) async fn carry_out(
+        &self,
+        client: &Client,
+        installer: &Installer,
+        within: Duration,
+    ) -> anyhow::Result<()> {
+        for (crd, _) in &self.crds {
+            let wrote = install_crd(client, crd, Edited::Restore).await.context(AGAIN)?;
+            let word = if wrote { "applied" } else { "unchanged" };
+            println!("CustomResourceDefinition {} {word}", crd.name);
+        }
+        let Some(takeover) = &self.takeover else {
+            // What is no longer granted goes first, and the Plugin comes last: no version has more than it is given.
+            delete(installer, &self.stale).await?;
+            for (object, _) in &self.objects {
+                apply(installer, object).await?;
+            }
+            return Ok(());
+        };
+        let mut joint = Vec::new();
+        for (object, live) in &self.objects {
+            let live = live.as_ref().filter(|live| narrows(object, live));
+            apply(installer, &live.map_or_else(|| object.clone(), |live| joined(object, live))).await?;
+            joint.extend(live.map(|_| object));
+        }
+        let Some((plugin, _)) = self.objects.last() else {
+            return Ok(());
+        };
+        println!("waiting until the host runs this version; until then the rights of the earlier one stay");
+        match takeover.wait(installer, plugin, within).await.context(AGAIN)? {
+            TakenOver::Completely => {}
+            TakenOver::Partly(left) => {
+                println!(
+                    "note: this version runs, and the rights of the earlier one stay, because of it are left: {}; when they are gone, \
+                     run the command again",
+                    left.join(", ")
+                );
+                return Ok(());
+            }
+            TakenOver::NotYet(reason) => bail!(
+                "this version does not run after {} s, so the earlier one keeps its rights: {reason}; when that is corrected, run the \
+                 command again",
+                within.as_secs()
+            ),
+        }
+        delete(installer, &self.stale).await?;
+        for object in joint {
+            apply(installer, object).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn delete(installer: &Installer, objects: &[Value]) -> anyhow::Result<()> {
+    for object in objects {
+        installer.delete(object).await.context(AGAIN)?;
         println!("{} deleted", title(object));
     }
-    for (object, _) in &plan.objects {
-        let applied = installer.apply(object).await.context(again)?;
-        let word = match applied {
-            Applied::Created => "created",
-            Applied::Changed => "changed",
-            Applied::Unchanged => "unchanged",
-        };
-        println!("{} {word}", title(object));
-    }
+    Ok(())
+}
+
+async fn apply(installer: &Installer, object: &Value) -> anyhow::Result<()> {
+    let word = match installer.apply(object).await.context(AGAIN)? {
+        Applied::Created => "created",
+        Applied::Changed => "changed",
+        Applied::Unchanged => "unchanged",
+    };
+    println!("{} {word}", title(object));
     Ok(())
 }

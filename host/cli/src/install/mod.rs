@@ -3,8 +3,10 @@
 //! needs is decided in `pilothouse_core::rights`.
 
 pub mod apply;
+pub mod losses;
 pub mod preview;
 pub mod rights;
+pub mod takeover;
 pub mod uninstall;
 pub mod upgrade;
 
@@ -21,7 +23,7 @@ use pilothouse_cluster::discovery::Discovery;
 use pilothouse_cluster::installer::{Installer, InstallerError};
 use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
-use pilothouse_core::rights::installed::{HostAccount, HostOptions, InstalledHost};
+use pilothouse_core::rights::installed::{HostAccount, HostOptions, INSTALLED_FOR, InstalledHost};
 use pilothouse_core::rights::objects::{Grantee, account_name, labels, objects};
 use pilothouse_core::rights::resources::{Resources, kinds};
 use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
@@ -153,9 +155,9 @@ pub struct HostlessPlugin {
 /// What a cluster has of a plugin.
 #[derive(Default)]
 pub struct LivePlugin {
-    /// The spec of its Plugin; null where there is none.
-    pub spec: Value,
-    /// The accounts, roles and bindings that were installed for it.
+    /// Its Plugin, if there is one.
+    pub plugin: Option<Value>,
+    /// The accounts, roles and bindings with its label. Others than administrators may have made those in a namespace.
     pub installed: Vec<Value>,
 }
 
@@ -173,6 +175,11 @@ impl PluginArguments {
     /// Where compiled plugins are kept.
     pub fn cache(&self) -> &CacheArguments {
         &self.installation.cache
+    }
+
+    /// How registries are reached.
+    pub fn registries(&self) -> &RegistryArguments {
+        &self.installation.registries
     }
 
     /// Loads the plugin and asks it what it is. No cluster is looked at.
@@ -313,16 +320,19 @@ impl HostlessPlugin {
         self.plugin.check()
     }
 
-    /// As [`DescribedPlugin::resource`]: the Plugin is the same for every host.
-    pub fn resource(&self) -> anyhow::Result<Value> {
-        self.plugin.resource()
+    /// Refuses a source that no Plugin can have.
+    pub fn check_source(&self) -> anyhow::Result<()> {
+        self.plugin.source.clone().map(drop).map_err(anyhow::Error::msg)
     }
 
     /// The plugin for the host that the command line names. What it does not say stays as the plugin is installed.
     pub fn hosted(self, live: &LivePlugin) -> anyhow::Result<DescribedPlugin> {
         let Self { mut plugin, options } = self;
-        let LivePlugin { spec, installed } = live;
-        plugin.host = options.over(&plugin.name, spec, installed, HOST_NAMESPACE)?;
+        let LivePlugin {
+            plugin: resource,
+            installed,
+        } = live;
+        plugin.host = options.over(&plugin.name, resource.as_ref(), installed, HOST_NAMESPACE)?;
         if plugin.host.in_namespaces {
             let seen = plugin.confinement.reached();
             let narrowed = plugin.confinement.within(&seen);
@@ -338,9 +348,8 @@ impl HostlessPlugin {
 impl LivePlugin {
     /// Looks at a cluster. One that does not know Plugins has none.
     pub async fn find(installer: &Installer, name: &str) -> anyhow::Result<Self> {
-        let plugin = find_plugin(installer, name).await?.unwrap_or_default();
         Ok(Self {
-            spec: plugin["spec"].clone(),
+            plugin: find_plugin(installer, name).await?,
             installed: installer.installed().await?,
         })
     }
@@ -442,7 +451,10 @@ impl DescribedPlugin {
         }
         Ok(json!({
             "apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin",
-            "metadata": {"name": self.name, "labels": labels(&self.name)},
+            "metadata": {
+                "name": self.name, "labels": labels(&self.name),
+                "annotations": {INSTALLED_FOR: self.host.record()},
+            },
             "spec": spec,
         }))
     }

@@ -1,12 +1,13 @@
 //! Owns what a version of a plugin would change in a cluster: a host in this process runs it in preview, with a client that
 //! changes nothing, until it has looked at every object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use pilothouse_cluster::connect::{ClusterTarget, connect_through};
 use pilothouse_cluster::fence::WriteFence;
+use pilothouse_core::preview::PreviewedChange;
 use pilothouse_core::rights::Confinement;
 use pilothouse_core::{Limits, Name};
 use pilothouse_metrics::RequestMetrics;
@@ -42,9 +43,21 @@ pub struct PreviewedChanges {
     pub primaries: usize,
     /// How many of them it fails for.
     pub failing: usize,
-    /// By the object that it is for, a line for each object that would change.
-    pub changes: BTreeMap<String, Vec<String>>,
+    /// By the object that it is for, the objects that would change.
+    pub changes: BTreeMap<String, Vec<ObjectChange>>,
 }
+
+/// An object that would change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectChange {
+    /// What would be done, in words.
+    pub line: String,
+    /// A digest of what is wanted.
+    pub digest: String,
+}
+
+/// The most namespaces that a host can be narrowed to.
+const MOST_NAMESPACES: usize = 32;
 
 /// What a component would change in a live cluster, if it ran there as the Plugin of this name, in all namespaces.
 pub fn live_changes(
@@ -92,7 +105,7 @@ impl PreviewedVersion<'_> {
         };
         let fence = WriteFence::closed();
         let client = connect_through(target, USER_AGENT, &fence, &RequestMetrics::default()).await?;
-        let host = Host::new(client, HostOptions::default());
+        let host = Host::new(client, options(confinement));
         let handle = host.handle();
         let (stop, stopped) = oneshot::channel::<()>();
         let running = host.run(vec![plugin], async {
@@ -134,26 +147,62 @@ impl PreviewedVersion<'_> {
                     .is_some_and(|namespace| own.contains(namespace))
         };
         for (controller, primary, preview) in previews.into_iter().filter(|(_, primary, _)| selects(primary)) {
-            let mut lines: Vec<String> = preview.changes.iter().map(ToString::to_string).collect();
+            let mut changes: Vec<ObjectChange> = preview.changes.iter().map(ObjectChange::of).collect();
             if preview.more > 0 {
-                lines.push(format!("and {} more objects", preview.more));
+                changes.push(ObjectChange {
+                    line: format!("and {} more objects", preview.more),
+                    digest: preview.basis,
+                });
             }
-            if !lines.is_empty() {
-                found.changes.insert(format!("{controller} {primary}"), lines);
+            if !changes.is_empty() {
+                found.changes.insert(format!("{controller} {primary}"), changes);
             }
         }
         Ok(found)
     }
 }
 
+/// A host that keeps what all primaries would have done, and sees no more than the Plugin where that can be said.
+fn options(confinement: &Confinement) -> HostOptions {
+    let reached = if confinement.namespaces().is_empty() {
+        BTreeSet::new()
+    } else {
+        confinement.reached()
+    };
+    HostOptions {
+        previews: usize::MAX,
+        watch_namespaces: if reached.len() > MOST_NAMESPACES {
+            BTreeSet::new()
+        } else {
+            reached
+        },
+        ..HostOptions::default()
+    }
+}
+
+impl ObjectChange {
+    fn of(change: &PreviewedChange) -> Self {
+        Self {
+            line: change.to_string(),
+            digest: change.digest.clone(),
+        }
+    }
+}
+
 impl PreviewedChanges {
     /// The changes that another version would not make, too.
     pub fn beyond(&mut self, other: &Self) {
-        for (object, lines) in &mut self.changes {
+        for (object, changes) in &mut self.changes {
             let known = other.changes.get(object).map(Vec::as_slice).unwrap_or_default();
-            lines.retain(|line| !known.contains(line));
+            changes.retain(|change| !known.contains(change));
+            for change in changes {
+                // What differs is masked, shortened, or in an object that is not there.
+                if known.iter().any(|known| known.line == change.line) {
+                    change.line.push_str(", with other values than the running version");
+                }
+            }
         }
-        self.changes.retain(|_, lines| !lines.is_empty());
+        self.changes.retain(|_, changes| !changes.is_empty());
     }
 }
 
@@ -161,22 +210,50 @@ impl PreviewedChanges {
 mod tests {
     use super::*;
 
+    fn change(line: &str, digest: &str) -> ObjectChange {
+        ObjectChange {
+            line: line.to_owned(),
+            digest: digest.to_owned(),
+        }
+    }
+
+    fn changes(objects: &[(&str, &[(&str, &str)])]) -> PreviewedChanges {
+        let all = objects.iter().map(|(object, changes)| {
+            let changes = changes.iter().map(|(line, digest)| change(line, digest));
+            ((*object).to_owned(), changes.collect())
+        });
+        PreviewedChanges {
+            changes: all.collect(),
+            ..PreviewedChanges::default()
+        }
+    }
+
     #[test]
     fn what_both_versions_would_change_is_no_difference_between_them() {
-        let changes = |objects: &[(&str, &[&str])]| PreviewedChanges {
-            changes: objects
-                .iter()
-                .map(|(object, lines)| {
-                    (
-                        (*object).to_owned(),
-                        lines.iter().map(|line| (*line).to_owned()).collect(),
-                    )
-                })
-                .collect(),
-            ..PreviewedChanges::default()
+        let mut new = changes(&[
+            ("c a/x", &[("Update X", "1"), ("Create Y", "2")]),
+            ("c a/z", &[("Update Z", "3")]),
+        ]);
+        new.beyond(&changes(&[("c a/x", &[("Update X", "1")]), ("c a/z", &[("Update Z", "3")])]));
+        assert_eq!(new, changes(&[("c a/x", &[("Create Y", "2")])]));
+    }
+
+    #[test]
+    fn what_both_versions_would_change_in_other_ways_is_a_difference() {
+        let mut new = changes(&[("c a/x", &[("Update Secret X; .data.key: *** becomes ***", "2")])]);
+        new.beyond(&changes(&[("c a/x", &[("Update Secret X; .data.key: *** becomes ***", "1")])]));
+        let line = "Update Secret X; .data.key: *** becomes ***, with other values than the running version";
+        assert_eq!(new, changes(&[("c a/x", &[(line, "2")])]));
+    }
+
+    #[test]
+    fn a_preview_sees_no_more_than_the_plugin() {
+        let names = |count: usize| (0..count).map(|number| format!("n-{number}")).collect::<Vec<_>>();
+        let seen = |namespaces: usize, access: usize| {
+            let confinement = Confinement::new(&names(namespaces), &names(access)).unwrap();
+            options(&confinement).watch_namespaces.len()
         };
-        let mut new = changes(&[("c a/x", &["Update X", "Create Y"]), ("c a/z", &["Update Z"])]);
-        new.beyond(&changes(&[("c a/x", &["Update X"]), ("c a/z", &["Update Z"])]));
-        assert_eq!(new, changes(&[("c a/x", &["Create Y"])]));
+        assert_eq!((seen(2, 3), seen(0, 0)), (3, 0));
+        assert_eq!(seen(33, 0), 0, "a host watches that many one by one only up to a limit");
     }
 }

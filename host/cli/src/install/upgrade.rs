@@ -1,30 +1,29 @@
 //! Owns `pilothouse upgrade`: it says how a new version differs from the installed one in rights, CRDs and the objects that
 //! would change, refuses what loses data, asks, and applies it.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use pilothouse_artifact::Location;
 use pilothouse_cluster::connect::ClusterTarget;
-use pilothouse_cluster::installer::{Installer, InstallerError};
-use pilothouse_core::Kind;
-use pilothouse_core::crd_change::{CrdChange, common_version, losses};
-use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_cluster::installer::Installer;
+use pilothouse_core::crd_change::CrdChange;
 use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::rights::rules::{Place, Rules};
-use pilothouse_core::rights::{Rights, words};
-use pilothouse_core::served::ServedKind;
+use pilothouse_core::rights::words;
 use pilothouse_core::wasi::Wasi;
+use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
-use super::apply::{carry_out, plan, titles};
-use super::preview::{PreviewedChanges, PreviewedVersion};
+use super::apply::{Plan, plan, titles};
+use super::losses::{CompareSchemas, Losses};
+use super::preview::{ObjectChange, PreviewedChanges, PreviewedVersion};
 use super::{DescribedPlugin, LivePlugin, PluginArguments, client, confirm, tell_remarks};
-use crate::artifact::{printable, wait_for};
+use crate::artifact::{component, pinned_to, printable, wait_for};
 use crate::compiling;
+use crate::plugins::NamedFile;
 use crate::run::ClusterArguments;
 
 /// The most objects that are named in one list.
@@ -38,13 +37,16 @@ Examples:
   pilothouse upgrade app-service=app-service.wasm --dry-run
 
 What the command line does not say stays: namespaces, configuration and account as the Plugin has them, and what the host may
-(--host-namespace, --host-account, --identity, --host-in-namespaces) as its roles and bindings have it.
+(--host-namespace, --host-account, --identity, --host-in-namespaces) as the Plugin's annotation pilothouse.dev/installed-for says.
 
-Which objects would change is found out by rendering every live object with the new version, in preview. Without --from the
-result is compared with what is in the cluster, which is what the running version has made, or what others have made of it.
-With --from every object is rendered with the old version, too, and what both versions would change is left out.
+Which objects would change is found out by rendering every live object with both versions, in preview; what both would change is
+left out. The running version is the artifact that the Plugin's status names, or what --from gives. For a Plugin with a file and
+without --from, the result of the new version is compared with the objects in the cluster.
 
-Patterns and rules of CRDs (x-kubernetes-validations) are not evaluated.
+Rights that only the earlier version needs are taken away when the new version runs and nothing of the earlier one is left.
+
+Live objects are checked against a changed CRD as an API server would, with patterns and rules (x-kubernetes-validations). Rules
+that use CEL functions of Kubernetes, such as quantity(), are named and not evaluated.
 
 Exit code: 0, 1 if the plugin is not upgraded or the change would lose data, 2 if the command line is wrong.";
 
@@ -55,10 +57,11 @@ pub struct UpgradeCommand {
     #[command(flatten)]
     plugin: PluginArguments,
 
-    /// The component of the version that runs, a file. All objects are rendered with it, too, and what it would change as the new
-    /// version does is not shown (default: compare with the objects in the cluster)
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
+    /// The component of the version that runs. All objects are rendered with it, too, and what it would change as the new version
+    /// does is not shown (default: the artifact that the Plugin's status names; for a Plugin with a file, the objects in the
+    /// cluster take its place)
+    #[arg(long, value_name = "FILE|REF")]
+    from: Option<NamedFile>,
 
     /// Say what would change, and change nothing
     #[arg(long)]
@@ -68,7 +71,8 @@ pub struct UpgradeCommand {
     #[arg(long, conflicts_with = "from")]
     no_objects: bool,
 
-    /// Number of seconds in which all objects have to be looked at
+    /// Number of seconds in which all objects have to be looked at, and in which the host has to start the new version if the
+    /// earlier one has rights that this one does not need
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     wait: u64,
 
@@ -81,20 +85,19 @@ pub struct UpgradeCommand {
 }
 
 /// All that is to be known of an upgrade.
-struct Differences {
+struct Differences<'a> {
     gained: Rules,
     lost: Rules,
-    crds: Vec<(String, Option<CrdChange>)>,
-    /// What speaks against it.
-    refusals: Vec<String>,
+    plan: &'a Plan,
+    losses: Losses,
     objects: Option<PreviewedChanges>,
-    /// What was granted before and is not any more.
-    stale: Vec<Value>,
+    /// With what the objects are compared, in words.
+    basis: &'static str,
 }
 
 impl UpgradeCommand {
     /// Upgrades, or says what that would change.
-    pub fn execute(self) -> anyhow::Result<()> {
+    pub fn execute(self, compare: CompareSchemas) -> anyhow::Result<()> {
         let Self {
             plugin,
             from,
@@ -109,9 +112,11 @@ impl UpgradeCommand {
         };
         let target = cluster.target();
         let (live, installed) = wait_for(live_plugin(&target, &name))?;
-        // It ran until now, with what it was granted.
-        let sandbox = plugin.cache().sandbox()?.granting(Wasi::Inert);
-        let before = from.map(|file| compiling::load(&sandbox, &file)).transpose()?;
+        let before = if no_objects {
+            None
+        } else {
+            running_version(from, &live, &plugin)?
+        };
         let plugin = plugin.describe_over(&live["spec"])?.hosted(&installed)?;
         plugin.check()?;
         // An archive can be looked at, too, but not installed.
@@ -125,9 +130,22 @@ impl UpgradeCommand {
             tell_remarks(&rights);
             let client = client(&target).await?;
             let installer = Installer::new(client.clone(), &name);
-            let mut differences = differences(&installer, &plugin, &rights, &installed.installed).await?;
+            let granted = granted(&installed, &plugin);
+            let plan = plan(&installer, &plugin, &rights, resource, installed).await?;
+            let mut differences = Differences {
+                gained: rights.account.beyond(&granted),
+                lost: granted.beyond(&rights.account),
+                losses: plan.losses(&installer, compare).await?,
+                plan: &plan,
+                objects: None,
+                basis: if before.is_some() {
+                    "the running version"
+                } else {
+                    "the objects in the cluster"
+                },
+            };
             // Versions of a kind that is not served yet cannot be looked at.
-            if !no_objects && differences.refusals.is_empty() {
+            if !no_objects && differences.losses.refusals.is_empty() {
                 let version = |component, config| PreviewedVersion {
                     name: &name,
                     component,
@@ -147,19 +165,50 @@ impl UpgradeCommand {
                 }
                 differences.objects = Some(new);
             }
-            if !differences.refusals.is_empty() {
-                print!("{}", explained(&plugin, &live, &differences));
-                bail!("the upgrade would lose data, and is refused; nothing was changed");
-            }
-            let plan = plan(&installer, &plugin, &rights, resource, installed.installed).await?;
-            differences.stale.clone_from(&plan.stale);
             print!("{}", explained(&plugin, &live, &differences));
+            differences.losses.refuse("upgrade")?;
             if dry_run {
                 return Ok(());
             }
             confirm("Upgrade it?", yes).await?;
-            carry_out(&client, &installer, &plugin, &plan).await
+            plan.carry_out(&client, &installer, within).await
         })
+    }
+}
+
+/// The component of the version that runs: the one that is given, else the artifact that the Plugin's status names.
+fn running_version(
+    from: Option<NamedFile>,
+    live: &Value,
+    plugin: &PluginArguments,
+) -> anyhow::Result<Option<PluginComponent>> {
+    // It ran until now, with what it was granted.
+    let sandbox = plugin.cache().sandbox()?.granting(Wasi::Inert);
+    let fetched = |location: &Location| {
+        let (pinned, bytes) = component(location, plugin.registries().clone())?;
+        anyhow::Ok(compiling::load_bytes(&sandbox, &pinned.to_string(), &bytes)?)
+    };
+    if let Some(from) = from {
+        let loaded = match from.reference() {
+            None => compiling::load(&sandbox, &from.file)?,
+            Some(reference) => fetched(&reference.parse()?)?,
+        };
+        return Ok(Some(loaded));
+    }
+    let artifact = &live["status"]["artifact"];
+    let (Some(reference), Some(digest)) = (artifact["reference"].as_str(), artifact["digest"].as_str()) else {
+        return Ok(None);
+    };
+    match pinned_to(reference, digest).and_then(|location| fetched(&location)) {
+        Ok(running) => Ok(Some(running)),
+        Err(error) => {
+            eprintln!(
+                "note: the running version cannot be fetched, so the objects in the cluster take its place; give it with --from to \
+                 compare the two: {}",
+                printable(&format!("{error:#}"))
+            );
+            Ok(None)
+        }
     }
 }
 
@@ -171,21 +220,16 @@ async fn live_plugin(target: &ClusterTarget, name: &str) -> anyhow::Result<(Valu
     let live =
         live.with_context(|| format!("there is no Plugin {name} to upgrade; `pilothouse install` installs one"))?;
     let installed = LivePlugin {
-        spec: live["spec"].clone(),
+        plugin: Some(live.clone()),
         installed: installer.installed().await?,
     };
     Ok((live, installed))
 }
 
-/// Compares the installed version with the one that is to take its place. Changes nothing.
-async fn differences(
-    installer: &Installer,
-    plugin: &DescribedPlugin,
-    rights: &Rights,
-    objects: &[Value],
-) -> anyhow::Result<Differences> {
-    let mut installed = Rules::default();
-    for role in objects {
+/// What the plugin's account is granted so far.
+fn granted(installed: &LivePlugin, plugin: &DescribedPlugin) -> Rules {
+    let mut granted = Rules::default();
+    for role in &installed.installed {
         if role["metadata"]["name"] != account_name(&plugin.name) {
             continue;
         }
@@ -193,104 +237,20 @@ async fn differences(
             Some(namespace) => Place::Namespace(namespace.to_owned()),
             None => Place::Cluster,
         };
-        installed.add_role(&place, role);
+        granted.add_role(&place, role);
     }
-    let mut crds = Vec::new();
-    let mut refusals = Vec::new();
-    for crd in &plugin.checked.crds {
-        let change = match installer.find(&crd.definition).await? {
-            None => None,
-            Some(live) => {
-                let change = CrdChange::between(&live, &crd.definition);
-                refusals.extend(refused(installer, crd, &live, &change).await?);
-                Some(change)
-            }
-        };
-        crds.push((crd.name.clone(), change));
-    }
-    Ok(Differences {
-        gained: rights.account.beyond(&installed),
-        lost: installed.beyond(&rights.account),
-        crds,
-        refusals,
-        objects: None,
-        stale: Vec::new(),
-    })
-}
-
-/// Why the change of a CRD would lose data.
-async fn refused(
-    installer: &Installer,
-    crd: &BroughtCrd,
-    live: &Value,
-    change: &CrdChange,
-) -> Result<Vec<String>, InstallerError> {
-    let mut refusals = Vec::new();
-    if !change.dropped_stored.is_empty() {
-        refusals.push(format!(
-            "CustomResourceDefinition {} drops {}, in which objects are or were stored; keep the version, or migrate the stored \
-             objects and remove it from status.storedVersions \
-             (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/)",
-            crd.name,
-            change.dropped_stored.join(", ")
-        ));
-    }
-    let Some(version) = common_version(live, &crd.definition).filter(|_| !change.is_none()) else {
-        return Ok(refusals);
-    };
-    let kind = Kind::new(&crd.group, &version, &crd.kind);
-    let Some(served) = ServedKind::of_crd(crd, &kind) else {
-        return Ok(refusals);
-    };
-    let mut named = Vec::new();
-    let mut more = 0_usize;
-    installer
-        .each(&served, |object| {
-            let lost: BTreeSet<String> = losses(live, &crd.definition, &version, &object);
-            if lost.is_empty() {
-                return;
-            }
-            if named.len() == MOST_NAMED {
-                more += 1;
-                return;
-            }
-            let metadata = &object["metadata"];
-            let place = metadata["namespace"].as_str().map(|namespace| format!("{namespace}/"));
-            let paths: Vec<String> = lost.into_iter().collect();
-            named.push(format!(
-                "{}{}: {}",
-                place.unwrap_or_default(),
-                metadata["name"].as_str().unwrap_or_default(),
-                paths.join(", ")
-            ));
-        })
-        .await?;
-    if !named.is_empty() {
-        let rest = if more > 0 {
-            format!("; and {more} more")
-        } else {
-            String::new()
-        };
-        refusals.push(format!(
-            "the new schema of CustomResourceDefinition {} does not take what {} objects have: {}{rest}; change these objects, or \
-             the schema",
-            crd.name,
-            named.len() + more,
-            named.join("; ")
-        ));
-    }
-    Ok(refusals)
+    granted
 }
 
 /// All that somebody has to know to say yes. What comes from the plugin cannot move the cursor.
-fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) -> String {
+fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'_>) -> String {
     let Differences {
         gained,
         lost,
-        crds,
-        refusals,
+        plan,
+        losses,
         objects,
-        stale,
+        basis,
     } = differences;
     let version = live["status"]["version"].as_str().unwrap_or("(not known)");
     let mut text = format!(
@@ -305,7 +265,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
         }
     }
     if gained.is_empty() && lost.is_empty() {
-        text.push_str("Its rights stay as they are\n");
+        text.push_str("Its ServiceAccount may do what it may now\n");
     }
     if plugin.host.account.is_some() {
         let _ = writeln!(text, "{}", plugin.host);
@@ -313,8 +273,9 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
     for caution in words::cautions(gained) {
         let _ = writeln!(text, "caution: {caution}");
     }
-    for (name, change) in crds {
-        let _ = writeln!(text, "CustomResourceDefinition {name} {}", described(change.as_ref()));
+    for (crd, live) in plan.crds() {
+        let change = live.as_ref().map(|live| CrdChange::between(live, &crd.definition));
+        let _ = writeln!(text, "CustomResourceDefinition {} {}", crd.name, described(change.as_ref()));
     }
     if let Some(PreviewedChanges {
         primaries,
@@ -324,7 +285,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
     {
         let _ = writeln!(
             text,
-            "Of its {primaries} objects, {} would change something",
+            "Of its {primaries} objects, {} would change something, compared with {basis}",
             changes.len()
         );
         if *failing > 0 {
@@ -332,7 +293,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
         }
         for (object, lines) in changes.iter().take(MOST_NAMED) {
             let _ = writeln!(text, "  {object}");
-            for line in lines {
+            for ObjectChange { line, digest: _ } in lines {
                 let _ = writeln!(text, "    {line}");
             }
         }
@@ -340,13 +301,16 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
             let _ = writeln!(text, "  and {} more", changes.len() - MOST_NAMED);
         }
     }
-    if !stale.is_empty() {
+    let changed: Vec<Value> = plan.changed().map(|(wanted, _)| wanted.clone()).collect();
+    if !changed.is_empty() {
+        text.push_str("This changes what an earlier installation granted\n");
+        text.push_str(&titles(&changed));
+    }
+    if !plan.stale.is_empty() {
         text.push_str("This deletes what an earlier installation granted\n");
-        text.push_str(&titles(stale));
+        text.push_str(&titles(&plan.stale));
     }
-    for refusal in refusals {
-        let _ = writeln!(text, "refused: {refusal}");
-    }
+    text.push_str(&losses.explained());
     text.push('\n');
     text.lines()
         .fold(String::new(), |text, line| text + &printable(line) + "\n")

@@ -1,15 +1,22 @@
 //! Owns for which host a plugin is installed: the host's namespace and account, in whose name it acts, and whether it sees some
-//! namespaces only. No Plugin records this. What the command line does not say is read from the roles and bindings that
-//! were installed before, so that a host keeps its rights when the plugin is installed again or upgraded.
+//! namespaces only. An annotation of the Plugin records this, so that a host keeps its rights when the plugin is installed again
+//! or upgraded and the command line does not repeat it.
+//!
+//! Only the Plugin is believed, because it is cluster-scoped and a policy protects it. Accounts, roles and bindings are not:
+//! whoever may write in one namespace could label some of their own there, and would have an administrator grant rights to them.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::objects::{Acting, account_name, act_name, watch_name};
+use super::objects::{Acting, account_name, act_name};
 
-/// What somebody says of the host. What is not said stays as it is installed.
+/// The annotation of a Plugin that says for which host it is installed, as JSON.
+pub const INSTALLED_FOR: &str = "pilothouse.dev/installed-for";
+
+/// What somebody says of the host. What is not said stays as it is recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostOptions {
     /// Its namespace.
@@ -35,57 +42,59 @@ pub enum HostAccount {
 }
 
 /// The host that a plugin is installed for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstalledHost {
     /// Its namespace, in which the plugin's account is.
     pub namespace: String,
     /// Its account, if it is granted something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// In whose name it acts.
+    #[serde(default, rename = "identity")]
     pub acting: Acting,
     /// Whether it sees the Plugin's namespaces only.
+    #[serde(default)]
     pub in_namespaces: bool,
 }
 
 /// Why it is not known for which host a plugin is installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// The objects do not agree.
-    #[error("plugin {plugin} is installed for hosts in the namespaces {}; say with --host-namespace which it is", .namespaces.join(", "))]
-    Namespaces {
+    /// Nobody recorded it, and something is installed already.
+    #[error(
+        "Plugin {plugin} has no annotation {INSTALLED_FOR}, and {objects} may be installed for it; see whether they are meant, and \
+         say for which host the plugin is installed, with --host-namespace, and with --host-account and --identity or with \
+         --no-host-account"
+    )]
+    Unrecorded {
         /// The plugin.
         plugin: String,
-        /// All that are named.
-        namespaces: Vec<String>,
+        /// What is installed, for people.
+        objects: String,
     },
-    /// The objects do not agree.
+    /// Somebody has written something else.
     #[error(
-        "plugin {plugin} is installed for hosts with the ServiceAccounts {}; say with --host-account which it is, or \
-         --no-host-account", .accounts.join(", ")
+        "the annotation {INSTALLED_FOR} of Plugin {plugin} cannot be read: {message}; remove it, and say for which host the plugin \
+         is installed, with --host-namespace, --host-account and --identity"
     )]
-    Accounts {
+    Record {
         /// The plugin.
         plugin: String,
-        /// All that are named.
-        accounts: Vec<String>,
+        /// What is wrong.
+        message: String,
     },
-    /// The objects do not agree, or some are missing.
-    #[error(
-        "what is installed for plugin {0} does not say in whose name its host makes the plugin's requests; say it with --identity"
-    )]
-    Acting(String),
     /// There is nobody to grant it to.
     #[error("{0} is about the rights of the host's ServiceAccount; name it with --host-account")]
     NoAccount(&'static str),
 }
 
 impl HostOptions {
-    /// The host, given the live Plugin's spec (null where there is none) and the accounts, roles and bindings that were
-    /// installed for the plugin.
+    /// The host, given the live Plugin (none if there is none) and the accounts, roles and bindings with the plugin's label.
     pub fn over(
         self,
         plugin: &str,
-        spec: &Value,
+        live: Option<&Value>,
         installed: &[Value],
         default_namespace: &str,
     ) -> Result<InstalledHost, HostError> {
@@ -95,33 +104,34 @@ impl HostOptions {
             acting,
             in_namespaces,
         } = self;
-        let found = Found::in_objects(plugin, installed);
-        let namespace = match namespace {
-            Some(namespace) => namespace,
-            None if found.namespaces.len() > 1 => {
-                return Err(HostError::Namespaces {
-                    plugin: plugin.to_owned(),
-                    namespaces: found.namespaces.into_iter().collect(),
-                });
-            }
-            None => found
-                .namespaces
-                .first()
-                .map_or(default_namespace, String::as_str)
-                .to_owned(),
+        let recorded = match live {
+            Some(live) => InstalledHost::recorded(plugin, live)?,
+            None => None,
         };
-        let is_said = !matches!(account, HostAccount::Unsaid);
+        let before = match recorded {
+            Some(recorded) => recorded,
+            None => {
+                let said_namespace = namespace.as_deref();
+                let is_said = said_namespace.is_some() && account != HostAccount::Unsaid;
+                let unexplained = unexplained(plugin, installed, said_namespace.unwrap_or(default_namespace));
+                if !is_said && !unexplained.is_empty() {
+                    return Err(HostError::Unrecorded {
+                        plugin: plugin.to_owned(),
+                        objects: Vec::from_iter(unexplained).join(", "),
+                    });
+                }
+                InstalledHost {
+                    namespace: default_namespace.to_owned(),
+                    ..InstalledHost::default()
+                }
+            }
+        };
         let account = match account {
             HostAccount::Named(account) => Some(account),
             HostAccount::Ungranted => None,
-            HostAccount::Unsaid if found.accounts.len() > 1 => {
-                return Err(HostError::Accounts {
-                    plugin: plugin.to_owned(),
-                    accounts: found.accounts.into_iter().collect(),
-                });
-            }
-            HostAccount::Unsaid => found.accounts.first().cloned(),
+            HostAccount::Unsaid => before.account,
         };
+        let namespace = namespace.unwrap_or(before.namespace);
         if account.is_none() {
             for (option, is_meant) in [
                 ("--identity", acting.is_some()),
@@ -131,128 +141,67 @@ impl HostOptions {
                     return Err(HostError::NoAccount(option));
                 }
             }
-            return Ok(InstalledHost {
-                namespace,
-                ..InstalledHost::default()
-            });
+            return Ok(Self::without_account(namespace));
         }
-        let acting = match (acting, found.acting.len()) {
-            (Some(acting), _) => acting,
-            (None, 1) => found.acting[0],
-            // Nothing was granted to any host before.
-            (None, 0) if is_said && found.accounts.is_empty() => Acting::default(),
-            (None, _) => return Err(HostError::Acting(plugin.to_owned())),
-        };
         Ok(InstalledHost {
             namespace,
             account,
-            acting,
-            in_namespaces: in_namespaces.unwrap_or_else(|| found.is_in_namespaces(spec)),
+            acting: acting.unwrap_or(before.acting),
+            in_namespaces: in_namespaces.unwrap_or(before.in_namespaces),
         })
     }
+
+    fn without_account(namespace: String) -> InstalledHost {
+        InstalledHost {
+            namespace,
+            ..InstalledHost::default()
+        }
+    }
 }
 
-/// What the objects say.
-#[derive(Default)]
-struct Found {
-    namespaces: BTreeSet<String>,
-    accounts: BTreeSet<String>,
-    acting: Vec<Acting>,
-    /// What the host may watch in the whole cluster beside what the plugin may: API group and resource.
-    everywhere: BTreeSet<(String, String)>,
-    /// What the plugin or the host may in single namespaces.
-    within: BTreeSet<(String, String)>,
-    /// The namespaces in which the plugin has a Role.
-    roles: BTreeSet<String>,
-}
-
-impl Found {
-    fn in_objects(plugin: &str, installed: &[Value]) -> Self {
-        let (own, watch, act) = (account_name(plugin), watch_name(plugin), act_name(plugin));
-        let mut found = Self::default();
-        for object in installed {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
-            match object["kind"].as_str().unwrap_or_default() {
-                "ServiceAccount" => found.namespaces.extend(namespace),
-                "ClusterRoleBinding" | "RoleBinding" => found.binding(object, name == own),
-                "Role" if name == act => found.act_role(object),
-                "Role" if name == own || name == watch => {
-                    found.within.extend(resources(object));
-                    found.roles.extend(namespace.filter(|_| name == own));
-                }
-                "ClusterRole" if name == watch => found.everywhere.extend(resources(object)),
-                _ => {}
-            }
-        }
-        found
-    }
-
-    /// The first subject of a binding of the plugin's own roles is the plugin's account. A second one is the host's, which
-    /// makes the requests in its own name.
-    fn binding(&mut self, binding: &Value, is_own: bool) {
-        let subjects = binding["subjects"].as_array().into_iter().flatten();
-        for (index, subject) in subjects.enumerate() {
-            let (Some(name), Some(namespace), "ServiceAccount") = (
-                subject["name"].as_str(),
-                subject["namespace"].as_str(),
-                subject["kind"].as_str().unwrap_or_default(),
-            ) else {
-                continue;
-            };
-            self.namespaces.insert(namespace.to_owned());
-            if is_own && index == 0 {
-                continue;
-            }
-            self.accounts.insert(name.to_owned());
-            if is_own {
-                self.acts(Acting::Host);
-            }
-        }
-    }
-
-    fn act_role(&mut self, role: &Value) {
-        for (_, resource) in resources(role) {
-            match resource.as_str() {
-                "serviceaccounts" => self.acts(Acting::Impersonation),
-                "serviceaccounts/token" => self.acts(Acting::Token),
-                _ => {}
-            }
-        }
-    }
-
-    fn acts(&mut self, acting: Acting) {
-        if !self.acting.contains(&acting) {
-            self.acting.push(acting);
-        }
-    }
-
-    /// A host that sees all namespaces may watch in the whole cluster what the plugin, which is confined, may read in its
-    /// namespaces only: its primaries at least.
-    fn is_in_namespaces(&self, spec: &Value) -> bool {
-        let mut namespaces = spec["namespaces"].as_array().into_iter().flatten().peekable();
-        let has_role = |namespace: &Value| {
-            namespace
-                .as_str()
-                .is_some_and(|namespace| self.roles.contains(namespace))
+impl InstalledHost {
+    /// What a Plugin records of its host.
+    fn recorded(plugin: &str, live: &Value) -> Result<Option<Self>, HostError> {
+        let Some(text) = live["metadata"]["annotations"][INSTALLED_FOR].as_str() else {
+            return Ok(None);
         };
-        namespaces.peek().is_some() && namespaces.all(has_role) && self.everywhere.is_disjoint(&self.within)
+        serde_json::from_str(text).map(Some).map_err(|error| HostError::Record {
+            plugin: plugin.to_owned(),
+            message: error.to_string(),
+        })
+    }
+
+    /// What the annotation [`INSTALLED_FOR`] says of it.
+    pub fn record(&self) -> String {
+        serde_json::to_string(self).expect("names and flags are JSON")
     }
 }
 
-/// The API groups and resources of a role.
-fn resources(role: &Value) -> Vec<(String, String)> {
-    let texts = |value: &Value| -> Vec<String> {
-        let values = value.as_array().into_iter().flatten();
-        values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
-    };
-    let mut found = Vec::new();
-    for rule in role["rules"].as_array().into_iter().flatten() {
-        for group in texts(&rule["apiGroups"]) {
-            found.extend(texts(&rule["resources"]).into_iter().map(|it| (group.clone(), it)));
+/// The objects that no host in this namespace explains which is granted nothing: accounts elsewhere, and grants to somebody else
+/// than the plugin's account. For people, a few of them.
+fn unexplained(plugin: &str, installed: &[Value], namespace: &str) -> BTreeSet<String> {
+    const MOST: usize = 5;
+    let own = account_name(plugin);
+    let is_of_the_plugin = |object: &Value| {
+        let metadata = &object["metadata"];
+        match object["kind"].as_str().unwrap_or_default() {
+            "ServiceAccount" => metadata["namespace"] == namespace,
+            "ClusterRoleBinding" | "RoleBinding" => {
+                let subjects = object["subjects"].as_array().map(Vec::as_slice).unwrap_or_default();
+                metadata["name"] == own.as_str() && subjects.len() == 1 && subjects[0]["namespace"] == namespace
+            }
+            _ => metadata["name"] != act_name(plugin).as_str(),
         }
-    }
-    found
+    };
+    let others = installed.iter().filter(|object| !is_of_the_plugin(object));
+    let title = |object: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let metadata = &object["metadata"];
+        let place = metadata["namespace"].as_str().map(|place| format!("{place}/"));
+        let (kind, name) = (text(&object["kind"]), text(&metadata["name"]));
+        format!("{kind} {}{name}", place.unwrap_or_default())
+    };
+    others.map(title).take(MOST).collect()
 }
 
 /// For people: what the host is granted; empty where that is nothing.
@@ -283,11 +232,7 @@ impl fmt::Display for InstalledHost {
 mod tests {
     use serde_json::json;
 
-    use super::super::objects::{Grantee, objects};
-    use super::super::resources::{Resources, kinds};
-    use super::super::{AdmissionExports, Confinement, ControllerNeeds, Rights};
     use super::*;
-    use crate::manifest;
 
     const DEFAULT: &str = "pilothouse-system";
 
@@ -300,75 +245,43 @@ mod tests {
         }
     }
 
-    /// What is installed for a host: the spec of the Plugin, and the objects. The plugin has cluster-scoped kinds, and such
-    /// in namespaces that it names.
-    fn installed(host: &InstalledHost, service_account: Option<&str>, namespaces: &[&str]) -> (Value, Vec<Value>) {
-        let touch = |kind: &str, namespaces: Value| {
-            json!({
-                "kind": {"group": "", "version": "v1", "kind": kind}, "access": ["read"], "scope": "Any",
-                "namespaces": namespaces,
-            })
-        };
-        let manifest = json!({
-            "name": "web", "version": "1.0.0",
-            "controllers": [{
-                "name": "webs", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
-                "touches": [touch("Node", json!([])), touch("ConfigMap", json!(["edge"]))],
-            }],
-        });
-        let checked = manifest::parse(&manifest.to_string()).unwrap();
-        let resources = Resources::of(&checked);
-        assert_eq!(resources.unknown(kinds(&checked)), []);
-        let names: Vec<String> = namespaces.iter().map(|&it| it.to_owned()).collect();
-        let mut confinement = Confinement::new(&names, &[]).unwrap();
-        if host.in_namespaces {
-            confinement = confinement.within(&confinement.reached()).unwrap();
-        }
-        let controllers = ControllerNeeds::of(&checked, AdmissionExports::default());
-        let rights = Rights::of(&controllers, &confinement, &resources).unwrap();
-        let grantee = Grantee {
-            plugin: "web",
-            namespace: &host.namespace,
-            account: service_account,
-            host_account: host.account.as_deref(),
-            acting: host.acting,
-        };
-        (json!({"namespaces": names}), objects(grantee, &rights))
+    fn plugin_for(host: &InstalledHost) -> Value {
+        json!({"metadata": {"name": "web", "annotations": {INSTALLED_FOR: host.record()}}})
     }
 
-    fn read(spec: &Value, objects: &[Value]) -> Result<InstalledHost, HostError> {
-        HostOptions::default().over("web", spec, objects, DEFAULT)
+    fn account(namespace: &str) -> Value {
+        json!({"kind": "ServiceAccount", "metadata": {"name": "pilothouse-plugin-web", "namespace": namespace}})
+    }
+
+    fn binding(place: Option<&str>, name: &str, subjects: &[(&str, &str)]) -> Value {
+        let subject = |(namespace, name): &(&str, &str)| json!({"kind": "ServiceAccount", "namespace": namespace, "name": name});
+        let subjects: Vec<Value> = subjects.iter().map(subject).collect();
+        let kind = if place.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+        json!({"kind": kind, "metadata": {"name": name, "namespace": place}, "subjects": subjects})
     }
 
     #[test]
-    fn what_is_not_said_is_read_from_what_is_installed() {
+    fn what_is_not_said_is_what_the_plugin_records() {
         for acting in [Acting::Host, Acting::Impersonation, Acting::Token] {
-            for (namespaces, in_namespaces) in [
-                (&[][..], false),
-                (&["shop"], false),
-                (&["shop"], true),
-                (&["shop", "edge"], true),
-                (&["edge"], false),
+            for before in [
+                host(Some("pilothouse"), acting, false),
+                host(Some("pilothouse"), acting, true),
+                host(None, Acting::Host, false),
             ] {
-                for service_account in [None, Some("shared"), Some("pilothouse")] {
-                    let host = host(Some("pilothouse"), acting, in_namespaces);
-                    let (spec, objects) = installed(&host, service_account, namespaces);
-                    assert_eq!(read(&spec, &objects), Ok(host), "{namespaces:?} {service_account:?}");
-                }
+                let live = plugin_for(&before);
+                let read = HostOptions::default().over("web", Some(&live), &[], DEFAULT);
+                assert_eq!(read, Ok(before));
             }
         }
-        let without = host(None, Acting::Host, false);
-        let (spec, objects) = installed(&without, None, &["shop"]);
-        assert_eq!(read(&spec, &objects), Ok(without));
-        let nothing = read(&Value::Null, &[]).unwrap();
+        let nothing = HostOptions::default().over("web", None, &[], DEFAULT).unwrap();
         assert_eq!((&*nothing.namespace, nothing.account), (DEFAULT, None));
     }
 
     #[test]
     fn what_is_said_counts_and_the_rest_stays() {
         let before = host(Some("pilothouse"), Acting::Impersonation, true);
-        let (spec, objects) = installed(&before, None, &["shop"]);
-        let over = |options: HostOptions| options.over("web", &spec, &objects, DEFAULT);
+        let live = plugin_for(&before);
+        let over = |options: HostOptions| options.over("web", Some(&live), &[], DEFAULT);
         let said = over(HostOptions {
             namespace: Some("moved".to_owned()),
             ..HostOptions::default()
@@ -400,13 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_installation_for_a_host_says_all_or_has_the_defaults() {
-        let options = HostOptions {
-            account: HostAccount::Named("pilothouse".to_owned()),
-            ..HostOptions::default()
-        };
-        let first = options.over("web", &Value::Null, &[], "other");
-        assert_eq!(first, Ok(host(Some("pilothouse"), Acting::Host, false)));
+    fn without_an_account_nothing_can_be_said_of_its_rights() {
         for (options, option) in [
             (
                 HostOptions {
@@ -423,47 +330,61 @@ mod tests {
                 "--host-in-namespaces",
             ),
         ] {
-            let refused = options.over("web", &Value::Null, &[], DEFAULT);
+            let refused = options.over("web", None, &[], DEFAULT);
             assert_eq!(refused, Err(HostError::NoAccount(option)));
         }
     }
 
+    /// Whoever may write in a namespace can label objects of their own there.
     #[test]
-    fn what_does_not_agree_has_to_be_said() {
-        let (spec, mut objects) = installed(&host(Some("pilothouse"), Acting::Impersonation, false), None, &[]);
-        let plugin = "web".to_owned();
-        let act = |object: &Value| object["metadata"]["name"] == "pilothouse-plugin-web-act";
-        // Who may impersonate, and nobody knows any more whether it is that.
-        let mut without = objects.clone();
-        without.retain(|object| !act(object));
-        assert_eq!(read(&spec, &without), Err(HostError::Acting(plugin.clone())));
-        let binding = objects.iter_mut().rfind(|object| act(object)).unwrap();
-        binding["subjects"][0]["name"] = json!("another");
-        let accounts = vec!["another".to_owned(), "pilothouse".to_owned()];
-        assert_eq!(
-            read(&spec, &objects),
-            Err(HostError::Accounts {
-                plugin: plugin.clone(),
-                accounts
-            })
-        );
-        let binding = objects.iter_mut().rfind(|object| act(object)).unwrap();
-        binding["subjects"][0] = json!({"kind": "ServiceAccount", "name": "pilothouse", "namespace": "elsewhere"});
-        let namespaces = vec!["elsewhere".to_owned(), "other".to_owned()];
-        assert_eq!(read(&spec, &objects), Err(HostError::Namespaces { plugin, namespaces }));
-        // What is no ServiceAccount is no host.
-        let binding = objects.iter_mut().rfind(|object| act(object)).unwrap();
-        binding["subjects"][0] = json!({"kind": "User", "name": "somebody"});
-        assert_eq!(
-            read(&spec, &objects),
-            Ok(host(Some("pilothouse"), Acting::Impersonation, false))
-        );
+    fn labelled_objects_decide_nothing() {
+        let own = "pilothouse-plugin-web";
+        let recorded = plugin_for(&host(Some("pilothouse"), Acting::Impersonation, false));
+        for planted in [
+            account("evil"),
+            binding(Some("evil"), own, &[("evil", own)]),
+            binding(Some("evil"), own, &[(DEFAULT, own), (DEFAULT, "chosen")]),
+            binding(Some("evil"), "pilothouse-plugin-web-watch", &[(DEFAULT, "chosen")]),
+            json!({"kind": "Role", "metadata": {"name": "pilothouse-plugin-web-act", "namespace": "evil"}}),
+        ] {
+            let planted = [planted];
+            let read = HostOptions::default().over("web", Some(&recorded), &planted, DEFAULT);
+            assert_eq!(read, Ok(host(Some("pilothouse"), Acting::Impersonation, false)));
+            for live in [None, Some(&json!({"metadata": {"name": "web"}}))] {
+                let read = HostOptions::default().over("web", live, &planted, DEFAULT);
+                assert!(matches!(read, Err(HostError::Unrecorded { .. })), "{planted:?}: {read:?}");
+            }
+            let said = HostOptions {
+                namespace: Some("other".to_owned()),
+                account: HostAccount::Ungranted,
+                ..HostOptions::default()
+            };
+            let read = said.over("web", None, &planted, DEFAULT);
+            assert_eq!(read, Ok(host(None, Acting::Host, false)));
+        }
     }
 
     #[test]
-    fn a_plugin_that_was_confined_by_hand_has_a_host_that_sees_everything() {
-        let wide = host(Some("pilothouse"), Acting::Host, false);
-        let (_, objects) = installed(&wide, None, &[]);
-        assert_eq!(read(&json!({"namespaces": ["shop"]}), &objects), Ok(wide));
+    fn an_installation_of_the_default_host_needs_no_record() {
+        let own = "pilothouse-plugin-web";
+        let installed = [
+            account(DEFAULT),
+            binding(None, own, &[(DEFAULT, own)]),
+            binding(Some("shop"), own, &[(DEFAULT, own)]),
+            json!({"kind": "Role", "metadata": {"name": own, "namespace": "shop"}}),
+        ];
+        let read = HostOptions::default().over("web", None, &installed, DEFAULT).unwrap();
+        assert_eq!((&*read.namespace, read.account), (DEFAULT, None));
+    }
+
+    #[test]
+    fn a_record_that_is_none_is_an_error() {
+        let live = json!({"metadata": {"annotations": {INSTALLED_FOR: "pilothouse-system"}}});
+        let read = HostOptions::default().over("web", Some(&live), &[], DEFAULT);
+        let message = read.unwrap_err().to_string();
+        assert!(
+            message.contains("of Plugin web cannot be read") && message.contains("remove it"),
+            "{message}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Owns the objects that grant a plugin's rights: its ServiceAccount, the roles and their bindings. Roles are named after
 //! the plugin, and labelled with it, so that whoever takes them away finds them.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Rights;
@@ -32,12 +33,15 @@ pub struct Grantee<'a> {
 }
 
 /// In whose name a host makes the requests of a plugin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Acting {
     /// In its own: it needs all rights of the plugin itself.
     #[default]
+    #[serde(rename = "none")]
     Host,
     /// In that of the plugin's ServiceAccount, which it impersonates.
+    #[serde(rename = "impersonate")]
     Impersonation,
     /// The same, with tokens that it requests for the ServiceAccount.
     Token,

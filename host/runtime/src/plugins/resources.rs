@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::host_resources::{HostResource, HostResourceApi, HostResources};
-use pilothouse_cluster::install::install_crd;
+use pilothouse_cluster::install::{Edited, install_crd};
 use pilothouse_core::Kind;
 use pilothouse_core::answer::shorten;
 use pilothouse_core::manifest::BroughtCrd;
@@ -189,7 +189,7 @@ async fn install(context: &PluginContext) {
     };
     let mut said = None;
     loop {
-        match install_crd(&context.client, &crd).await {
+        match install_crd(&context.client, &crd, Edited::Keep).await {
             Ok(wrote) => {
                 if wrote {
                     tracing::info!(crd = crd.name, "installed the CRD");

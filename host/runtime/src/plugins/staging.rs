@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::identity::Impersonation;
-use pilothouse_cluster::install::install_crd;
+use pilothouse_cluster::install::{Edited, install_crd};
 use pilothouse_core::exclusive_kinds::ExclusiveKindRequest;
 use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::{Blame, Kind};
@@ -363,7 +363,7 @@ impl PluginTask {
         for crd in &described.crds {
             let installed = self.until_done(|| async {
                 let turn = self.context.starting.acquire().await;
-                let error = match install_crd(client, crd).await {
+                let error = match install_crd(client, crd, Edited::Keep).await {
                     Ok(wrote) => return Ok(wrote),
                     Err(error) => error,
                 };

@@ -35,7 +35,8 @@ pub async fn preview(
     let requests = Requests::new(host, lane, primary_ref);
     let mut changes = Vec::new();
     for step in &planned.steps {
-        changes.extend(change_of(lane, &requests, step).await?);
+        let change = change_of(lane, &requests, step).await?;
+        changes.extend(change.map(|change| change.wanting(step.digest.to_string())));
     }
     for (served, child) in &planned.prune {
         changes.push(PreviewedChange::whole(
@@ -47,12 +48,8 @@ pub async fn preview(
     for (desired, (key, live)) in contributed.iter().zip(&targets) {
         // Nothing is made only to contribute to it, nor to what goes.
         if let (Some(live), Some(claim)) = (live.as_ref().filter(|live| !live.deleting), claims.get(key)) {
-            changes.extend(PreviewedChange::contribution(
-                desired.title(),
-                desired.kind(),
-                &live.value(),
-                claim,
-            ));
+            let change = PreviewedChange::contribution(desired.title(), desired.kind(), &live.value(), claim);
+            changes.extend(change.map(|change| change.wanting(digest(&json!(desired.body)))));
         }
     }
     let preview = Preview::new(basis, changes);
@@ -62,6 +59,7 @@ pub async fn preview(
         object,
         fields,
         more_fields,
+        digest: _,
     } in &preview.changes
     {
         let fields = serde_json::to_string(fields).expect("paths and values are text");

@@ -34,7 +34,7 @@ use std::collections::{HashMap, HashSet};
 
 use pilothouse_cluster::store::Store;
 use pilothouse_core::dependencies::Dependencies;
-use pilothouse_core::preview::Previews;
+use pilothouse_core::preview::{MAX_PRIMARIES, Previews};
 use tokio::sync::Notify;
 
 use crate::claims::Contributions;
@@ -116,7 +116,7 @@ impl SharedState {
                 refusals: Refusals::default(),
                 competing_waits: CompetingPluginWaits::default(),
                 orphans: Orphans::default(),
-                previews: Previews::default(),
+                previews: Previews::of_at_most(MAX_PRIMARIES),
                 history: History::default(),
             }),
             work: Notify::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::ownership::Owner;
-use pilothouse_core::preview::Preview;
+use pilothouse_core::preview::{Preview, Previews};
 use pilothouse_core::{Key, Kind, Name};
 
 use super::SharedState;
@@ -137,6 +137,11 @@ impl SharedState {
         of_lane
             .map(|(primary_ref, preview)| (primary_ref.name.clone(), preview.clone()))
             .collect()
+    }
+
+    /// Keeps the previews of at most so many primaries. Those that are known are forgotten.
+    pub fn keep_previews(&self, most: usize) {
+        self.tables.write().previews = Previews::of_at_most(most);
     }
 
     /// Whether the preview of a primary is known that was made from this.

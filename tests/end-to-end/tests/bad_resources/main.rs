@@ -171,7 +171,7 @@ async fn install(client: &Client, definition: &Value) {
         kind: text("/spec/names/kind").to_owned(),
         definition: definition.clone(),
     };
-    pilothouse_cluster::install::install_crd(client, &crd)
+    pilothouse_cluster::install::install_crd(client, &crd, pilothouse_cluster::install::Edited::Keep)
         .await
         .expect("the server takes the definition");
 }

@@ -228,7 +228,8 @@ async fn an_upgrade_that_loses_data_is_refused() {
         .await;
     let (code, printed, said) = installed.run("upgrade", &["--yes"]).await;
     assert_eq!(code, 1);
-    let words = "does not take what 1 objects have: default/one: .spec.note; change these objects, or the schema";
+    let words = "does not accept 1 live objects: default/one: spec.note: unknown field, which would be dropped; change \
+        these objects, or the schema";
     assert!(printed.contains(words), "{printed}");
     assert!(
         said.contains("would lose data, and is refused; nothing was changed"),

@@ -5,6 +5,7 @@ mod rules;
 mod structural;
 mod validate;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub(crate) use structural::Nulls;
@@ -82,7 +83,7 @@ impl CustomKind {
                 errors to complete validation";
             errors.push(FieldError::invalid("<nil>", &Value::Null, detail));
         } else {
-            errors.extend(rules::check(&self.schema, object, old));
+            errors.extend(rules::check(&self.schema, object, old).errors);
         }
         errors
     }
@@ -111,6 +112,11 @@ impl CustomKind {
             }
         }
         errors
+    }
+
+    /// The rules that cannot be evaluated over the object.
+    pub(crate) fn unevaluated_rules(&self, object: &Value) -> BTreeSet<String> {
+        rules::check(&self.schema, object, None).unevaluated
     }
 
     /// Checks the object against the schema and its rules.

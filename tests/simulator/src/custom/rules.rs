@@ -3,6 +3,8 @@
 //! A rule that cannot be evaluated (`expression.rs`) counts as kept: the simulated server then accepts what a real one may
 //! refuse.
 
+use std::collections::BTreeSet;
+
 use cel::ExecutionError;
 use serde_json::Value;
 
@@ -12,11 +14,20 @@ use crate::failure::{FieldError, Wrong};
 use crate::fields::Element;
 use crate::schema::{Additional, Listing, Node, Rule, Schema};
 
-/// Violated rules.
-pub(crate) fn check(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    walk(schema, object, old, "", &mut errors);
-    errors
+/// What the rules of a schema say of an object.
+#[derive(Default)]
+pub(crate) struct Checked {
+    /// Violated rules.
+    pub(crate) errors: Vec<FieldError>,
+    /// The texts of rules that could not be evaluated.
+    pub(crate) unevaluated: BTreeSet<String>,
+}
+
+/// Evaluates the rules of a schema over an object.
+pub(crate) fn check(schema: &Schema, object: &Value, old: Option<&Value>) -> Checked {
+    let mut checked = Checked::default();
+    walk(schema, object, old, "", &mut checked);
+    checked
 }
 
 /// Whether the schema has rules at all.
@@ -37,8 +48,16 @@ pub(crate) fn any(schema: &Schema) -> bool {
             .any(|node| matches!(node, Node::Inline(_)) && any(node.get()))
 }
 
-fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
-    errors.extend(schema.rules.iter().filter_map(|rule| evaluate(rule, value, old, path)));
+fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, checked: &mut Checked) {
+    for rule in &schema.rules {
+        match evaluate(rule, value, old, path) {
+            Verdict::Kept => {}
+            Verdict::Violated(error) => checked.errors.push(error),
+            Verdict::Unknown => {
+                checked.unevaluated.insert(rule.text.clone());
+            }
+        }
+    }
     match value {
         Value::Object(members) => {
             for (name, value) in members {
@@ -48,7 +67,7 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors:
                     } else {
                         format!("{path}.{name}")
                     };
-                    walk(member, value, old.and_then(|old| old.get(name)), &path, errors);
+                    walk(member, value, old.and_then(|old| old.get(name)), &path, checked);
                 }
             }
         }
@@ -56,7 +75,7 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors:
             let Some(item) = &schema.items else { return };
             for (index, value) in items.iter().enumerate() {
                 let old = old.and_then(|old| counterpart(schema, value, old));
-                walk(item.get(), value, old, &format!("{path}[{index}]"), errors);
+                walk(item.get(), value, old, &format!("{path}[{index}]"), checked);
             }
         }
         _ => {}
@@ -75,18 +94,25 @@ fn counterpart<'a>(schema: &Schema, item: &Value, old: &'a Value) -> Option<&'a 
         .find(|old| element(old).as_ref() == Some(&wanted))
 }
 
-/// The error of a violated rule.
-fn evaluate(rule: &Rule, value: &Value, old: Option<&Value>, path: &str) -> Option<FieldError> {
+/// What one rule says.
+enum Verdict {
+    Kept,
+    Violated(FieldError),
+    Unknown,
+}
+
+fn evaluate(rule: &Rule, value: &Value, old: Option<&Value>, path: &str) -> Verdict {
     let transition = rule.text.contains("oldSelf");
     if transition && old.is_none() {
-        return None;
+        return Verdict::Kept;
     }
-    match run(&rule.text, value, old)? {
-        Ok(cel::Value::Bool(false)) => Some(violation(rule, value, old, path)),
-        Ok(_) => None,
-        Err(fault) => {
+    match run(&rule.text, value, old) {
+        None => Verdict::Unknown,
+        Some(Ok(cel::Value::Bool(false))) => Verdict::Violated(violation(rule, value, old, path)),
+        Some(Ok(_)) => Verdict::Kept,
+        Some(Err(fault)) => {
             let detail = format!("rule evaluation error: {fault} evaluating rule: {}", rule.text);
-            Some(FieldError::with_shown(Wrong::Invalid, path, &shown(value), detail))
+            Verdict::Violated(FieldError::with_shown(Wrong::Invalid, path, &shown(value), detail))
         }
     }
 }
@@ -131,7 +157,7 @@ mod tests {
         let properties = json!({"min": {"type": "integer"}, "max": {"type": "integer"}, "list": {"type": "array"}});
         let spec = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
         let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": spec}}));
-        check(&schema, value, old).iter().map(ToString::to_string).collect()
+        check(&schema, value, old).errors.iter().map(ToString::to_string).collect()
     }
 
     #[test]

@@ -1,0 +1,184 @@
+//! Owns what live objects lose when a CustomResourceDefinition is replaced: versions in which objects are stored, and what the
+//! new schema does not accept. What a schema accepts is decided by the caller, which knows a validator.
+
+use std::collections::BTreeSet;
+
+use anyhow::ensure;
+use pilothouse_cluster::install::MANAGER as HOST_MANAGER;
+use pilothouse_cluster::installer::{Installer, InstallerError, MANAGER};
+use pilothouse_core::Kind;
+use pilothouse_core::crd_change::{CrdChange, moves};
+use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_core::served::ServedKind;
+use serde_json::Value;
+
+use crate::artifact::printable;
+
+/// The most objects that are named in one list.
+const MOST_NAMED: usize = 20;
+
+/// What a schema makes of an object that another schema accepts.
+#[derive(Debug, Default)]
+pub struct Objections {
+    /// What it does not accept, and what would be dropped: each with its path.
+    pub errors: BTreeSet<String>,
+    /// Rules (`x-kubernetes-validations`) that could not be evaluated.
+    pub unevaluated: BTreeSet<String>,
+}
+
+/// Compares what two definitions make of an object.
+pub type CompareObject = Box<dyn Fn(&Value) -> Objections>;
+
+/// Compares a version of a definition with a version of another one; none if a version is not served.
+pub type CompareSchemas = fn(live: (&Value, &str), wanted: (&Value, &str)) -> Option<CompareObject>;
+
+/// What the change of a definition does to live objects.
+#[derive(Default)]
+pub struct Losses {
+    /// Why it would lose data.
+    pub refusals: Vec<String>,
+    /// What could not be found out.
+    pub cautions: Vec<String>,
+}
+
+impl Losses {
+    /// Adds those of another definition.
+    pub fn extend(&mut self, other: Self) {
+        let Self { refusals, cautions } = other;
+        self.refusals.extend(refusals);
+        self.cautions.extend(cautions);
+    }
+
+    /// For people, a line each.
+    pub fn explained(&self) -> String {
+        let Self { refusals, cautions } = self;
+        let cautions = cautions.iter().map(|caution| format!("caution: {caution}\n"));
+        let refusals = refusals.iter().map(|refusal| format!("refused: {refusal}\n"));
+        cautions.chain(refusals).collect()
+    }
+
+    /// An error if something would be lost.
+    pub fn refuse(&self, what: &str) -> anyhow::Result<()> {
+        ensure!(
+            self.refusals.is_empty(),
+            "the {what} would lose data, and is refused; nothing was changed"
+        );
+        Ok(())
+    }
+}
+
+/// Looks at all live objects.
+pub async fn losses(
+    installer: &Installer,
+    crd: &BroughtCrd,
+    live: &Value,
+    change: &CrdChange,
+    compare: CompareSchemas,
+) -> Result<Losses, InstallerError> {
+    let mut losses = Losses::default();
+    let others = other_managers(live);
+    if !others.is_empty() && !change.is_none() {
+        losses.cautions.push(format!(
+            "CustomResourceDefinition {} is there from {}; what this plugin brings takes the place of what it says",
+            crd.name,
+            Vec::from_iter(others).join(", ")
+        ));
+    }
+    if !change.dropped_stored.is_empty() {
+        losses.refusals.push(format!(
+            "CustomResourceDefinition {} drops {}, in which objects are or were stored; keep the version, or migrate the stored \
+             objects and remove it from status.storedVersions \
+             (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/)",
+            crd.name,
+            change.dropped_stored.join(", ")
+        ));
+    }
+    let Some((from, to)) = moves(live, &crd.definition).filter(|_| !change.is_none()) else {
+        return Ok(losses);
+    };
+    let Some(served) = ServedKind::of_crd(crd, &Kind::new(&crd.group, &from, &crd.kind)) else {
+        return Ok(losses);
+    };
+    let comparisons: Vec<CompareObject> = to
+        .iter()
+        .filter_map(|to| compare((live, &from), (&crd.definition, to)))
+        .collect();
+    let mut named = Vec::new();
+    let mut more = 0_usize;
+    let mut unevaluated = BTreeSet::new();
+    installer
+        .each(&served, |object| {
+            let mut errors = BTreeSet::new();
+            for compare in &comparisons {
+                let objections = compare(&object);
+                errors.extend(objections.errors);
+                unevaluated.extend(objections.unevaluated);
+            }
+            if errors.is_empty() {
+                return;
+            }
+            if named.len() == MOST_NAMED {
+                more += 1;
+                return;
+            }
+            let metadata = &object["metadata"];
+            let namespace = metadata["namespace"].as_str().map(|namespace| format!("{namespace}/"));
+            named.push(format!(
+                "{}{}: {}",
+                namespace.unwrap_or_default(),
+                metadata["name"].as_str().unwrap_or_default(),
+                Vec::from_iter(errors).join(", ")
+            ));
+        })
+        .await?;
+    if !named.is_empty() {
+        let rest = match more {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        losses.refusals.push(format!(
+            "the new schema of CustomResourceDefinition {} does not accept {} live objects: {}{rest}; change these objects, or the \
+             schema",
+            crd.name,
+            named.len() + more,
+            named.join("; ")
+        ));
+    }
+    losses.cautions.extend(unevaluated.into_iter().map(|rule| {
+        format!(
+            "only an API server can evaluate the rule {rule:?} of CustomResourceDefinition {}; check that live objects keep it",
+            crd.name
+        )
+    }));
+    Ok(losses)
+}
+
+/// The field managers, other than hosts and installations, that have written what a definition says.
+fn other_managers(live: &Value) -> BTreeSet<String> {
+    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let writers = entries.filter(|entry| entry["fieldsV1"]["f:spec"].is_object() && entry["subresource"].is_null());
+    let managers = writers.filter_map(|entry| entry["manager"].as_str());
+    let others = managers.filter(|manager| ![HOST_MANAGER, MANAGER].contains(manager));
+    others.map(printable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_else_has_written_a_definition_is_named() {
+        let entry = |manager: &str, fields: Value| json!({"manager": manager, "fieldsV1": fields});
+        let live = json!({"metadata": {"managedFields": [
+            entry("pilothouse", json!({"f:spec": {}})),
+            entry("pilothouse-install", json!({"f:spec": {}})),
+            entry("kube-apiserver", json!({"f:status": {}})),
+            entry("cert-manager", json!({"f:metadata": {}})),
+            entry("helm", json!({"f:spec": {"f:versions": {}}})),
+        ]}});
+        assert_eq!(Vec::from_iter(other_managers(&live)), ["helm"]);
+        assert!(other_managers(&json!({})).is_empty());
+    }
+}
