@@ -115,7 +115,8 @@ impl Takeover {
 pub fn joined(wanted: &Value, live: &Value) -> Value {
     let mut joined = wanted.clone();
     for list in GRANTS {
-        let (Some(own), Some(others)) = (joined[list].as_array_mut(), live[list].as_array()) else {
+        let own = joined.get_mut(list).and_then(Value::as_array_mut);
+        let (Some(own), Some(others)) = (own, live[list].as_array()) else {
             continue;
         };
         for other in others {
@@ -215,5 +216,7 @@ mod tests {
         assert_eq!(joined["rules"], json!([rule("pods"), rule("secrets")]));
         assert_eq!(joined["subjects"], json!([subject("x"), subject("y")]));
         assert!(!narrows(&joined, &live));
+        let role = super::joined(&json!({"rules": []}), &json!({"rules": [rule("pods")]}));
+        assert_eq!(role, json!({"rules": [rule("pods")]}), "a role has no subjects");
     }
 }

@@ -188,7 +188,8 @@ fn unexplained(plugin: &str, installed: &[Value], namespace: &str) -> BTreeSet<S
             "ServiceAccount" => metadata["namespace"] == namespace,
             "ClusterRoleBinding" | "RoleBinding" => {
                 let subjects = object["subjects"].as_array().map(Vec::as_slice).unwrap_or_default();
-                metadata["name"] == own.as_str() && subjects.len() == 1 && subjects[0]["namespace"] == namespace
+                let is_here = |subject: &Value| subject["namespace"] == namespace;
+                metadata["name"] == own.as_str() && subjects.len() <= 1 && subjects.iter().all(is_here)
             }
             _ => metadata["name"] != act_name(plugin).as_str(),
         }

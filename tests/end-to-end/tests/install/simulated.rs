@@ -99,6 +99,7 @@ impl Installed {
         let (group, version) = match kind {
             "ClusterRole" => ("rbac.authorization.k8s.io", "v1"),
             "AppService" => ("kosmos.io", "v1"),
+            "Plugin" => ("pilothouse.dev", "v1alpha1"),
             _ => ("apiextensions.k8s.io", "v1"),
         };
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -263,4 +264,46 @@ async fn an_upgrade_that_loses_data_is_refused() {
         2,
         "nothing was changed"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_narrower_schema_that_live_objects_violate_is_refused() {
+    let installed = Installed::new().await;
+    // As if the installed definition took any name of a port, and two of one name.
+    let mut live = installed.definition().await;
+    let (path, name) = (
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/ports",
+        "/items/properties/name",
+    );
+    let narrow = live.pointer(path).unwrap().clone();
+    let ports = live.pointer_mut(path).unwrap();
+    ports.as_object_mut().unwrap().remove("x-kubernetes-validations");
+    assert!(ports.pointer_mut(name).unwrap().as_object_mut().unwrap().remove("pattern").is_some());
+    let patch = json!({"spec": {"versions": live["spec"]["versions"]}});
+    installed
+        .patch("CustomResourceDefinition", "appservices.kosmos.io", "", patch)
+        .await;
+    let ports = json!({"spec": {"ports": [{"name": "Web", "port": 80}]}});
+    installed.patch("AppService", "one", "", ports).await;
+    let ports = json!({"spec": {"ports": [{"name": "web", "port": 80}, {"name": "web", "port": 81}]}});
+    installed.patch("AppService", "two", "", ports).await;
+    for (verb, what) in [("upgrade", "upgrade"), ("install", "installation")] {
+        let (code, printed, said) = installed.run(verb, &["--yes"]).await;
+        assert_eq!(code, 1, "{printed}");
+        for words in [
+            "refused: the new schema of CustomResourceDefinition appservices.kosmos.io does not accept 2 live objects: ",
+            "default/one: spec.ports[0].name: Invalid value: \"Web\": spec.ports[0].name in body should match",
+            "default/two: spec.ports: Invalid value: give each port a name of its own",
+        ] {
+            assert!(printed.contains(words), "{words}: {printed}");
+        }
+        assert!(said.contains(&format!("the {what} would lose data, and is refused")), "{said}");
+    }
+    let patch = json!({"spec": {"ports": [{"name": "web", "port": 80}]}});
+    installed.patch("AppService", "two", "", patch.clone()).await;
+    installed.patch("AppService", "one", "", patch).await;
+    let (code, printed, said) = installed.run("install", &["--yes"]).await;
+    assert_eq!(code, 0, "{printed}{said}");
+    assert!(printed.contains("CustomResourceDefinition appservices.kosmos.io applied"), "{printed}");
+    assert_eq!(installed.definition().await.pointer(path), Some(&narrow));
 }

@@ -63,7 +63,7 @@ async fn a_host_keeps_its_rights_when_the_plugin_is_upgraded_or_installed_again(
         let installed = Installed::with(&[&host, options, confined].concat()).await;
         let granted = installed.granted().await;
         assert_eq!(titles(&granted), expected, "{options:?}");
-        // A Plugin does not record what is said of the host, and an installation says of the Plugin what it is to be.
+        // An installation says of the Plugin what it is to be; the host stays as the Plugin records it.
         for (verb, arguments) in [
             ("upgrade", ["--no-objects", "--yes"].as_slice()),
             ("install", &[&["--yes"], confined].concat()),
@@ -144,4 +144,43 @@ async fn what_is_to_be_deleted_is_said_before_it_is() {
         code == 1 && said.contains("name them with --namespaces, or say --host-in-namespaces=false"),
         "{said}"
     );
+}
+
+/// Whoever may write in one namespace can label objects of their own there.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_others_have_labelled_divert_no_rights() {
+    let bare = Installed::bare().await;
+    let labels = serde_json::json!({"app.kubernetes.io/managed-by": "pilothouse", "pilothouse.dev/plugin": "shop"});
+    let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "evil"}});
+    let account = serde_json::json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "pilothouse-plugin-shop", "namespace": "evil", "labels": labels},
+    });
+    bare.create(&namespace).await;
+    bare.create(&account).await;
+    let host = ["--host-account", "runner", "--yes"];
+    let (code, printed, said) = bare.run("install", &host).await;
+    assert_eq!(code, 1, "{printed}");
+    for words in [
+        "Plugin shop has no annotation pilothouse.dev/installed-for",
+        "ServiceAccount evil/pilothouse-plugin-shop",
+        "say for which host the plugin is installed",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(titles(&bare.granted().await), ["ServiceAccount evil/pilothouse-plugin-shop"]);
+
+    // Once the Plugin says for which host it is installed, such objects are only told of.
+    let named = [&["--host-namespace", "other"][..], &host].concat();
+    let (code, _, said) = bare.run("install", &named).await;
+    assert_eq!(code, 0, "{said}");
+    bare.create(&account).await;
+    let (code, printed, said) = bare.run("upgrade", &["--no-objects", "--yes"]).await;
+    assert_eq!(code, 0, "{said}");
+    let words = "The host's ServiceAccount other/runner may ";
+    assert!(printed.contains(words), "{printed}");
+    for binding in bare.granted().await.iter().filter(|it| !it["object"]["subjects"].is_null()) {
+        let subjects = binding["object"]["subjects"].as_array().unwrap();
+        assert!(subjects.iter().all(|it| it["namespace"] == "other"), "{binding}");
+    }
 }

@@ -71,17 +71,34 @@ async fn an_upgrade_renders_all_objects_with_both_versions() {
     };
     let kinds = ["ConfigMap", "Deployment", "Service"];
     let told = |printed: &str| kinds.map(|kind| updates(printed, kind));
-    let two_objects = "Of its 2 objects, 2 would change something\n";
+    let two_objects = |basis: &str| format!("Of its 2 objects, 2 would change something, compared with {basis}\n");
     let live = upgrade(&[]).await;
-    assert!(live.contains(two_objects), "{live}");
+    assert!(live.contains(&two_objects("the objects in the cluster")), "{live}");
     assert_eq!(told(&live), [2, 2, 1], "{live}");
     let both = upgrade(&["--from", &component("reverse-proxy")]).await;
-    assert!(both.contains(two_objects), "{both}");
+    assert!(both.contains(&two_objects("the running version")), "{both}");
     assert_eq!(told(&both), [2, 2, 0], "{both}");
+    // Without --from it is the artifact that the status names.
+    let layout = format!("oci-layout:{}:old", folder.path("layout"));
+    let (code, printed, said) = command(&["push", &component("reverse-proxy"), &layout], &installed.kubeconfig).await;
+    assert_eq!(code, 0, "{said}");
+    let digest = printed.trim().rsplit_once('@').unwrap().1.to_owned();
+    let runs = async |digest: &str| {
+        let artifact = json!({"reference": layout, "digest": digest, "size": 1});
+        let status = json!({"objects": 2, "failing": 0, "controllers": [], "conditions": [], "artifact": artifact});
+        installed.patch("Plugin", "proxy", "status", json!({"status": status})).await;
+    };
+    runs(&digest).await;
+    let fetched = upgrade(&[]).await;
+    assert!(fetched.contains(&two_objects("the running version")), "{fetched}");
+    assert_eq!(told(&fetched), [2, 2, 0], "{fetched}");
+    runs(&format!("sha256:{}", "0".repeat(64))).await;
+    let lost = upgrade(&[]).await;
+    assert!(lost.contains(&two_objects("the objects in the cluster")), "{lost}");
     // The new one in the old one's place: nothing of it is new.
     let neither = upgrade(&["--from", new.strip_prefix("proxy=").unwrap()]).await;
     assert!(
-        neither.contains("Of its 2 objects, 0 would change something\n"),
+        neither.contains("Of its 2 objects, 0 would change something, compared with the running version\n"),
         "{neither}"
     );
 }
