@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use pilothouse_end_to_end::program::{Folder, Process, component};
+use pilothouse_end_to_end::program::{Folder, Process, component, ended};
 use serde_json::json;
 
 use super::Installed;
@@ -80,7 +80,7 @@ async fn an_upgrade_renders_all_objects_with_both_versions() {
     assert_eq!(told(&both), [2, 2, 0], "{both}");
     // Without --from it is the artifact that the status names.
     let layout = format!("oci-layout:{}:old", folder.path("layout"));
-    let (code, printed, said) = command(&["push", &component("reverse-proxy"), &layout], &installed.kubeconfig).await;
+    let (code, printed, said) = ended(&["push", &component("reverse-proxy"), &layout]);
     assert_eq!(code, 0, "{said}");
     let digest = printed.trim().rsplit_once('@').unwrap().1.to_owned();
     let runs = async |digest: &str| {
