@@ -154,10 +154,7 @@ mod tests {
         let mut other = crd(&[("v1", plain()), ("v2", plain())], "v2");
         let moved = |wanted: &Value| moves(&live, wanted).unwrap();
         assert_eq!(moved(&same), ("v1".to_owned(), vec!["v1".to_owned()]));
-        assert_eq!(
-            moved(&other),
-            ("v1".to_owned(), vec!["v1".to_owned(), "v2".to_owned()])
-        );
+        assert_eq!(moved(&other), ("v1".to_owned(), vec!["v1".to_owned(), "v2".to_owned()]));
         other["spec"]["conversion"] = json!({"strategy": "Webhook"});
         assert_eq!(moved(&other), ("v1".to_owned(), vec!["v1".to_owned()]));
         assert_eq!(moves(&live, &crd(&[("v2", plain())], "v2")), None);

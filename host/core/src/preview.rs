@@ -105,6 +105,7 @@ impl PreviewedChange {
     }
 
     /// The same with the digest of what is wanted.
+    #[must_use]
     pub fn wanting(self, digest: String) -> Self {
         Self { digest, ..self }
     }

@@ -26,7 +26,8 @@ async fn installed(client: &Client) -> Api<DynamicObject> {
         definition: plugin_definition(),
     };
     for is_new in [true, false] {
-        let written = pilothouse_cluster::install::install_crd(client, &crd, pilothouse_cluster::install::Edited::Keep).await;
+        let written =
+            pilothouse_cluster::install::install_crd(client, &crd, pilothouse_cluster::install::Edited::Keep).await;
         assert_eq!(
             written.expect("the server takes it"),
             is_new,

@@ -49,6 +49,7 @@ impl CustomSchema {
 
 impl Objections {
     /// What was not objected to before.
+    #[must_use]
     pub fn beyond(mut self, before: &Self) -> Self {
         self.errors.retain(|error| !before.errors.contains(error));
         self.unevaluated.retain(|rule| !before.unevaluated.contains(rule));

@@ -16,7 +16,7 @@ use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
 use super::losses::{CompareSchemas, Losses, losses};
-use super::takeover::{Takeover, TakenOver, joined, narrows};
+use super::takeover::{TakenOver, Takeover, joined, narrows};
 use super::{DescribedPlugin, Format, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
 use crate::artifact::{printable, wait_for};
 use crate::run::ClusterArguments;
@@ -226,7 +226,10 @@ impl Plan {
 
     /// What is there already and is applied in another form.
     pub(super) fn changed(&self) -> impl Iterator<Item = (&Value, &Value)> {
-        let present = self.objects.iter().filter_map(|(wanted, live)| Some((wanted, live.as_ref()?)));
+        let present = self
+            .objects
+            .iter()
+            .filter_map(|(wanted, live)| Some((wanted, live.as_ref()?)));
         present.filter(|(wanted, live)| narrows(wanted, live) || narrows(live, wanted))
     }
 
@@ -265,7 +268,11 @@ impl Plan {
         let mut joint = Vec::new();
         for (object, live) in &self.objects {
             let live = live.as_ref().filter(|live| narrows(object, live));
-            apply(installer, &live.map_or_else(|| object.clone(), |live| joined(object, live))).await?;
+            apply(
+                installer,
+                &live.map_or_else(|| object.clone(), |live| joined(object, live)),
+            )
+            .await?;
             joint.extend(live.map(|_| object));
         }
         let Some((plugin, _)) = self.objects.last() else {

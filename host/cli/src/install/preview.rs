@@ -234,14 +234,20 @@ mod tests {
             ("c a/x", &[("Update X", "1"), ("Create Y", "2")]),
             ("c a/z", &[("Update Z", "3")]),
         ]);
-        new.beyond(&changes(&[("c a/x", &[("Update X", "1")]), ("c a/z", &[("Update Z", "3")])]));
+        new.beyond(&changes(&[
+            ("c a/x", &[("Update X", "1")]),
+            ("c a/z", &[("Update Z", "3")]),
+        ]));
         assert_eq!(new, changes(&[("c a/x", &[("Create Y", "2")])]));
     }
 
     #[test]
     fn what_both_versions_would_change_in_other_ways_is_a_difference() {
         let mut new = changes(&[("c a/x", &[("Update Secret X; .data.key: *** becomes ***", "2")])]);
-        new.beyond(&changes(&[("c a/x", &[("Update Secret X; .data.key: *** becomes ***", "1")])]));
+        new.beyond(&changes(&[(
+            "c a/x",
+            &[("Update Secret X; .data.key: *** becomes ***", "1")],
+        )]));
         let line = "Update Secret X; .data.key: *** becomes ***, with other values than the running version";
         assert_eq!(new, changes(&[("c a/x", &[(line, "2")])]));
     }

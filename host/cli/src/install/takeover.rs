@@ -50,7 +50,9 @@ impl Takeover {
         let finalizers = manifest.controllers.iter().filter_map(|it| it.finalizer.clone());
         Some(Self {
             digest: format!("sha256:{digest}"),
-            kinds: made.map(|touch| (touch.kind.group.clone(), touch.kind.kind.clone())).collect(),
+            kinds: made
+                .map(|touch| (touch.kind.group.clone(), touch.kind.kind.clone()))
+                .collect(),
             finalizers: finalizers.collect(),
         })
     }
@@ -144,7 +146,8 @@ fn is_same(wanted: &Value, live: &Value) -> bool {
     };
     let is_nothing = |value: &Value| value == "";
     let has_all = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
-        one.iter().all(|(name, value)| other.get(name) == Some(value) || is_nothing(value))
+        one.iter()
+            .all(|(name, value)| other.get(name) == Some(value) || is_nothing(value))
     };
     has_all(wanted, live) && has_all(live, wanted)
 }
@@ -183,7 +186,12 @@ mod tests {
         let none = json!([]);
         assert_eq!(state(new, 2, &[deployments], &none), TakenOver::Completely);
         assert_eq!(
-            state(new, 2, &[deployments, ("", "Service")], &json!([{"finalizer": "example.com/b"}])),
+            state(
+                new,
+                2,
+                &[deployments, ("", "Service")],
+                &json!([{"finalizer": "example.com/b"}])
+            ),
             TakenOver::Partly(vec!["Service".to_owned(), "example.com/b".to_owned()])
         );
         let refused = state("sha256:old", 2, &[deployments], &none);

@@ -275,7 +275,12 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
     }
     for (crd, live) in plan.crds() {
         let change = live.as_ref().map(|live| CrdChange::between(live, &crd.definition));
-        let _ = writeln!(text, "CustomResourceDefinition {} {}", crd.name, described(change.as_ref()));
+        let _ = writeln!(
+            text,
+            "CustomResourceDefinition {} {}",
+            crd.name,
+            described(change.as_ref())
+        );
     }
     if let Some(PreviewedChanges {
         primaries,

@@ -108,23 +108,18 @@ impl HostOptions {
             Some(live) => InstalledHost::recorded(plugin, live)?,
             None => None,
         };
-        let before = match recorded {
-            Some(recorded) => recorded,
-            None => {
-                let said_namespace = namespace.as_deref();
-                let is_said = said_namespace.is_some() && account != HostAccount::Unsaid;
-                let unexplained = unexplained(plugin, installed, said_namespace.unwrap_or(default_namespace));
-                if !is_said && !unexplained.is_empty() {
-                    return Err(HostError::Unrecorded {
-                        plugin: plugin.to_owned(),
-                        objects: Vec::from_iter(unexplained).join(", "),
-                    });
-                }
-                InstalledHost {
-                    namespace: default_namespace.to_owned(),
-                    ..InstalledHost::default()
-                }
+        let before = if let Some(recorded) = recorded {
+            recorded
+        } else {
+            let is_said = namespace.is_some() && account != HostAccount::Unsaid;
+            let unexplained = unexplained(plugin, installed, namespace.as_deref().unwrap_or(default_namespace));
+            if !is_said && !unexplained.is_empty() {
+                return Err(HostError::Unrecorded {
+                    plugin: plugin.to_owned(),
+                    objects: Vec::from_iter(unexplained).join(", "),
+                });
             }
+            Self::without_account(default_namespace.to_owned())
         };
         let account = match account {
             HostAccount::Named(account) => Some(account),
@@ -255,9 +250,14 @@ mod tests {
     }
 
     fn binding(place: Option<&str>, name: &str, subjects: &[(&str, &str)]) -> Value {
-        let subject = |(namespace, name): &(&str, &str)| json!({"kind": "ServiceAccount", "namespace": namespace, "name": name});
+        let subject =
+            |(namespace, name): &(&str, &str)| json!({"kind": "ServiceAccount", "namespace": namespace, "name": name});
         let subjects: Vec<Value> = subjects.iter().map(subject).collect();
-        let kind = if place.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+        let kind = if place.is_some() {
+            "RoleBinding"
+        } else {
+            "ClusterRoleBinding"
+        };
         json!({"kind": kind, "metadata": {"name": name, "namespace": place}, "subjects": subjects})
     }
 
@@ -353,7 +353,10 @@ mod tests {
             assert_eq!(read, Ok(host(Some("pilothouse"), Acting::Impersonation, false)));
             for live in [None, Some(&json!({"metadata": {"name": "web"}}))] {
                 let read = HostOptions::default().over("web", live, &planted, DEFAULT);
-                assert!(matches!(read, Err(HostError::Unrecorded { .. })), "{planted:?}: {read:?}");
+                assert!(
+                    matches!(read, Err(HostError::Unrecorded { .. })),
+                    "{planted:?}: {read:?}"
+                );
             }
             let said = HostOptions {
                 namespace: Some("other".to_owned()),

@@ -36,7 +36,7 @@ pub async fn preview(
     let mut changes = Vec::new();
     for step in &planned.steps {
         let change = change_of(lane, &requests, step).await?;
-        changes.extend(change.map(|change| change.wanting(step.digest.to_string())));
+        changes.extend(change.map(|change| change.wanting(step.digest.clone())));
     }
     for (served, child) in &planned.prune {
         changes.push(PreviewedChange::whole(

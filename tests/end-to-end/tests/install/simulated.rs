@@ -278,7 +278,15 @@ async fn a_narrower_schema_that_live_objects_violate_is_refused() {
     let narrow = live.pointer(path).unwrap().clone();
     let ports = live.pointer_mut(path).unwrap();
     ports.as_object_mut().unwrap().remove("x-kubernetes-validations");
-    assert!(ports.pointer_mut(name).unwrap().as_object_mut().unwrap().remove("pattern").is_some());
+    assert!(
+        ports
+            .pointer_mut(name)
+            .unwrap()
+            .as_object_mut()
+            .unwrap()
+            .remove("pattern")
+            .is_some()
+    );
     let patch = json!({"spec": {"versions": live["spec"]["versions"]}});
     installed
         .patch("CustomResourceDefinition", "appservices.kosmos.io", "", patch)
@@ -297,13 +305,19 @@ async fn a_narrower_schema_that_live_objects_violate_is_refused() {
         ] {
             assert!(printed.contains(words), "{words}: {printed}");
         }
-        assert!(said.contains(&format!("the {what} would lose data, and is refused")), "{said}");
+        assert!(
+            said.contains(&format!("the {what} would lose data, and is refused")),
+            "{said}"
+        );
     }
     let patch = json!({"spec": {"ports": [{"name": "web", "port": 80}]}});
     installed.patch("AppService", "two", "", patch.clone()).await;
     installed.patch("AppService", "one", "", patch).await;
     let (code, printed, said) = installed.run("install", &["--yes"]).await;
     assert_eq!(code, 0, "{printed}{said}");
-    assert!(printed.contains("CustomResourceDefinition appservices.kosmos.io applied"), "{printed}");
+    assert!(
+        printed.contains("CustomResourceDefinition appservices.kosmos.io applied"),
+        "{printed}"
+    );
     assert_eq!(installed.definition().await.pointer(path), Some(&narrow));
 }

@@ -157,7 +157,11 @@ mod tests {
         let properties = json!({"min": {"type": "integer"}, "max": {"type": "integer"}, "list": {"type": "array"}});
         let spec = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
         let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": spec}}));
-        check(&schema, value, old).errors.iter().map(ToString::to_string).collect()
+        check(&schema, value, old)
+            .errors
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Error};
+use pilothouse_core::rights::installed::INSTALLED_FOR;
 use pilothouse_end_to_end::components::root;
 use serde_json::{Value, json};
 
@@ -103,11 +104,16 @@ async fn only_who_may_act_as_its_account_creates_or_changes_a_plugin() {
     assert!(said.contains(&format!("{system}/admin")), "{said}");
     let said = refusal(patch("guarded", json!({"spec": {"serviceAccountName": "admin"}})).await);
     assert!(said.contains("in whose name this Plugin would act"), "{said}");
+    // To whom the next installation grants rights is as much as the spec.
+    let host = json!({"metadata": {"annotations": {INSTALLED_FOR: "{}"}}});
+    let said = refusal(patch("others", host.clone()).await);
+    assert!(said.contains(&format!("{system}/admin")), "{said}");
     for (name, change) in [
         (
             "guarded",
             json!({"spec": {"serviceAccountName": "shared", "concurrency": 2}}),
         ),
+        ("guarded", host),
         ("others", json!({"metadata": {"labels": {"team": "a"}}})),
     ] {
         let changed = patch(name, change).await;

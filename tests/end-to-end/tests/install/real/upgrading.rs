@@ -116,7 +116,14 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
     let kubeconfig = bench.account("staying-system", "host", &rules).await;
     let (folder, bytes) = (Folder::new(), std::fs::read(component("app-service")).unwrap());
     let plugin = format!("staying={}", folder.file("app.wasm", &bytes));
-    let options = ["--host-namespace", "staying-system", "--host-account", "host", "--identity", "impersonate"];
+    let options = [
+        "--host-namespace",
+        "staying-system",
+        "--host-account",
+        "host",
+        "--identity",
+        "impersonate",
+    ];
     let (code, _, said) = command(&[&["install", &plugin, "--yes"][..], &options].concat(), &bench.admin).await;
     assert_eq!(code, 0, "{said}");
     let directory = folder.path("");
@@ -168,7 +175,10 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
     let upgrade = ["upgrade", &missing, "--no-objects", "--yes"];
     let (code, printed, said) = command(&upgrade, &bench.admin).await;
     assert_eq!(code, 0, "{printed}{said}{}", host.log());
-    assert!(printed.contains("until then the rights of the earlier one stay"), "{printed}");
+    assert!(
+        printed.contains("until then the rights of the earlier one stay"),
+        "{printed}"
+    );
     assert!(!is_granted().await, "{printed}");
     let own = bench.find(&named("Plugin", None, "staying")).await.unwrap();
     assert_eq!(own["status"]["digest"], own["spec"]["source"]["digest"]);

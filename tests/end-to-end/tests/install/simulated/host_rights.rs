@@ -168,7 +168,10 @@ async fn objects_that_others_have_labelled_divert_no_rights() {
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    assert_eq!(titles(&bare.granted().await), ["ServiceAccount evil/pilothouse-plugin-shop"]);
+    assert_eq!(
+        titles(&bare.granted().await),
+        ["ServiceAccount evil/pilothouse-plugin-shop"]
+    );
 
     // Once the Plugin says for which host it is installed, such objects are only told of.
     let named = [&["--host-namespace", "other"][..], &host].concat();
@@ -179,7 +182,12 @@ async fn objects_that_others_have_labelled_divert_no_rights() {
     assert_eq!(code, 0, "{said}");
     let words = "The host's ServiceAccount other/runner may ";
     assert!(printed.contains(words), "{printed}");
-    for binding in bare.granted().await.iter().filter(|it| !it["object"]["subjects"].is_null()) {
+    for binding in bare
+        .granted()
+        .await
+        .iter()
+        .filter(|it| !it["object"]["subjects"].is_null())
+    {
         let subjects = binding["object"]["subjects"].as_array().unwrap();
         assert!(subjects.iter().all(|it| it["namespace"] == "other"), "{binding}");
     }

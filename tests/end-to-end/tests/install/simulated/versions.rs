@@ -86,7 +86,9 @@ async fn an_upgrade_renders_all_objects_with_both_versions() {
     let runs = async |digest: &str| {
         let artifact = json!({"reference": layout, "digest": digest, "size": 1});
         let status = json!({"objects": 2, "failing": 0, "controllers": [], "conditions": [], "artifact": artifact});
-        installed.patch("Plugin", "proxy", "status", json!({"status": status})).await;
+        installed
+            .patch("Plugin", "proxy", "status", json!({"status": status}))
+            .await;
     };
     runs(&digest).await;
     let fetched = upgrade(&[]).await;
