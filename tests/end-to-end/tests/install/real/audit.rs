@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use pilothouse_core::rights::objects::account_name;
+use pilothouse_core::rights::objects::{account_name, act_name, watch_name};
 use pilothouse_end_to_end::program::{Process, component};
 use pilothouse_testkit::controlplane::AuditMark;
 use pilothouse_testkit::requests::Request;
@@ -99,15 +99,15 @@ impl Grant {
     }
 }
 
-/// What the roles of a plugin's account grant.
-fn grants(plugin: &str, documents: &[Value]) -> Vec<Grant> {
+/// What the roles of this name grant, for a plugin.
+fn grants(plugin: &str, name: &str, documents: &[Value]) -> Vec<Grant> {
     let texts = |value: &Value| -> Vec<String> {
         let values = value.as_array().into_iter().flatten();
         values.map(|value| value.as_str().unwrap().to_owned()).collect()
     };
     let is_role = |document: &&Value| {
         let kind = document["kind"].as_str().unwrap();
-        kind.ends_with("Role") && document["metadata"]["name"] == account_name(plugin)
+        kind.ends_with("Role") && document["metadata"]["name"] == name
     };
     let mut grants = Vec::new();
     for role in documents.iter().filter(is_role) {
@@ -235,7 +235,7 @@ async fn no_request_is_refused_and_no_right_is_granted_for_nothing() {
         bench.namespace(namespace).await;
     }
     let kubeconfig = bench.account(SYSTEM, "host", &rights_of_an_acting_host()).await;
-    let mut granted = Vec::new();
+    let (mut granted, mut granted_to_host) = (Vec::new(), Vec::new());
     let mut arguments = [
         "run",
         "--identity",
@@ -250,7 +250,10 @@ async fn no_request_is_refused_and_no_right_is_granted_for_nothing() {
     for plugin in PLUGINS {
         let component = component(plugin);
         let documents = installed(&bench, &component, SYSTEM, "impersonate").await;
-        granted.extend(grants(plugin, &documents));
+        granted.extend(grants(plugin, &account_name(plugin), &documents));
+        for name in [watch_name(plugin), act_name(plugin)] {
+            granted_to_host.extend(grants(plugin, &name, &documents));
+        }
         arguments.extend(["--plugin".to_owned(), component]);
     }
     let mark = control_plane.mark().unwrap();
@@ -387,6 +390,19 @@ async fn no_request_is_refused_and_no_right_is_granted_for_nothing() {
     assert!(granted.len() > 60, "the roles are read: {}", granted.len());
     let exceptions: BTreeSet<_> = UNUSED.iter().collect();
     assert_eq!(excused, exceptions, "an exception that is none any more");
+    // Of the host's own rights for the plugins, too, each is used.
+    let is_used = |grant: &&Grant| {
+        of_host.iter().any(|request| {
+            let account = request.impersonated.as_deref();
+            match &*grant.verb {
+                "impersonate" => account == Some(&*format!("system:serviceaccount:{SYSTEM}:{}", grant.name)),
+                _ => account.is_none() && request.code < 400 && grant.is_used_by(request),
+            }
+        })
+    };
+    let unused: Vec<&Grant> = granted_to_host.iter().filter(|grant| !is_used(grant)).collect();
+    assert!(unused.is_empty(), "granted to the host and not used: {unused:#?}");
+    assert!(granted_to_host.len() > 20, "{granted_to_host:?}");
     // The host reviews each account, and acts as none of the others.
     let reviews = of_host
         .iter()
