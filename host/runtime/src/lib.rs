@@ -13,6 +13,7 @@ mod call_slots;
 mod claims;
 pub mod clock;
 mod competing_plugins;
+mod contact;
 mod context;
 mod contribute;
 mod custody;
