@@ -225,10 +225,6 @@ impl RunCommand {
         } = metrics.serve()?;
         let served_api = api.serve()?;
         let (exporter, traces) = traces.open()?;
-        if let Some(exporter) = exporter {
-            // It ends with the process: the last spans are worth no delay of the end.
-            tokio::spawn(exporter.run());
-        }
         let watch_namespaces = seen(watch_namespaces)?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
@@ -292,6 +288,9 @@ impl RunCommand {
             host.run(specs, stop.as_mut()).await?
         };
         say_what_is_left(&left);
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
         Ok(())
     }
 }
