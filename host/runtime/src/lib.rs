@@ -67,7 +67,7 @@ pub use heartbeat::Heartbeat;
 pub use host::{Handle, Host, UnfinishedWork};
 pub use lane::{RunMode, StaticPlugin};
 pub use leadership::ElectionOptions;
-pub use options::{HostOptions, Identity};
+pub use options::{HostOptions, Identity, InstallCrds};
 pub use pilothouse_webhook::certificates::Lifetimes;
 pub use plugins::{Library, PluginSummary, check_plugin};
 pub use queue::Depth;

@@ -65,7 +65,7 @@ mod simulated {
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::{app_service, create, hostile, unhurried};
     use pilothouse_metrics::Metrics;
-    use pilothouse_runtime::{EndpointServer, Endpoints, Heartbeat, Host, HostOptions};
+    use pilothouse_runtime::{EndpointServer, Endpoints, Heartbeat, Host, HostOptions, InstallCrds};
     use pilothouse_simulator::{Fault, Options, Rule, Simulator};
     use pilothouse_testkit::cluster::Cluster;
     use rustix::process::Signal;
@@ -330,7 +330,7 @@ mod simulated {
             let options = HostOptions {
                 metrics,
                 heartbeat: Some(heartbeat),
-                install_crds: true,
+                install_crds: InstallCrds::All,
                 ..HostOptions::default()
             };
             let host = Host::new(cluster.host_client().await.unwrap(), options.clone());
