@@ -262,9 +262,12 @@ async fn replicas_that_divide_the_work_answer_together_and_one_that_is_silent_is
     };
     let mut hosts: Vec<Process> = replicas.iter().map(start).collect();
     let last = RefCell::new(String::new());
-    let service = ["--service", "pilothouse-system/harbour"];
+    let ask = async |arguments: &[&str]| {
+        let service = ["--service", "pilothouse-system/harbour"];
+        ask(&admin, &[arguments, &service].concat()).await
+    };
     let status = async |is_so: fn(&Value) -> bool| {
-        let (_, printed, said) = ask(&admin, &[&["status"], &service[..]].concat()).await;
+        let (_, printed, said) = ask(&["status"]).await;
         let document: Value = serde_json::from_str(&printed).unwrap_or_default();
         last.replace(format!("{document}\n{said}"));
         is_so(&document)
@@ -302,16 +305,12 @@ async fn replicas_that_divide_the_work_answer_together_and_one_that_is_silent_is
         || format!("{}\n{}", last.borrow(), logs(&hosts)),
     )
     .await;
-    let (_, printed, said) = ask(&admin, &[&["top"], &service[..]].concat()).await;
+    let (_, printed, said) = ask(&["top"]).await;
     let usage: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&usage["plugins"][0]["objects"], &*said), (&json!(12), ""), "{usage}");
     assert!(usage["plugins"][0]["reconciles"].as_u64() >= Some(12), "{usage}");
 
-    let (code, printed, said) = ask(
-        &admin,
-        &[&["why", "appservice/web", "-n", "tenant-00"], &service[..]].concat(),
-    )
-    .await;
+    let (code, printed, said) = ask(&["why", "appservice/web", "-n", "tenant-00"]).await;
     let document: Value = serde_json::from_str(&printed).unwrap_or_default();
     let children = document["controllers"][0]["children"].as_array();
     assert!(
@@ -321,7 +320,7 @@ async fn replicas_that_divide_the_work_answer_together_and_one_that_is_silent_is
 
     // One is killed: until its Lease ends, it is known to live.
     drop(hosts.pop());
-    let (code, printed, said) = ask(&admin, &[&["status"], &service[..]].concat()).await;
+    let (code, printed, said) = ask(&["status"]).await;
     let document: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(
         (code, document["replicas"].as_array().map(Vec::len)),
