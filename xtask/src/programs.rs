@@ -1,5 +1,5 @@
 //! Owns the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
-//! cosign, oras, wkg, promtool, helm and kustomize; cargo-component; and the image of the host. Finds each in its variable of the environment, on the search path in the pinned version, or
+//! cosign, oras, wkg, promtool, helm, kustomize and kubectl; cargo-component; and the image of the host. Finds each in its variable of the environment, on the search path in the pinned version, or
 //! in the cache, and fetches or builds what is missing. Leaves what is done with them to the tests.
 
 use std::env;
@@ -122,6 +122,7 @@ pub(crate) fn find() -> Result<Programs> {
         ("cargo_component", one(CARGO_COMPONENT.obtain())),
         ("promtool", one(promtool())),
         ("helm", helm()),
+        ("kubectl", one(kubectl())),
         ("image", one(image())),
     ] {
         match programs {
@@ -252,6 +253,13 @@ fn helm() -> Result<Vec<(&'static str, PathBuf)>> {
             .map(|(variable, program)| (*variable, folder.join(program.name))),
     );
     Ok(found)
+}
+
+fn kubectl() -> Result<(&'static str, PathBuf)> {
+    const VARIABLE: &str = "PILOTHOUSE_KUBECTL";
+    let program = given(VARIABLE)?.or_else(|| on_path("kubectl", |_| true));
+    let program = program.with_context(|| format!("there is no kubectl; install it, or set {VARIABLE} to it"))?;
+    Ok((VARIABLE, program))
 }
 
 /// The image of the host. Its program takes too long to be built for every test.

@@ -15,7 +15,7 @@ use pilothouse_core::selector::Selector;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::compiling::notice;
 use pilothouse_host::run::USER_AGENT;
-use pilothouse_runtime::{Handle, Host, HostOptions, Library, UnfinishedWork};
+use pilothouse_runtime::{Handle, Host, HostOptions, InstallCrds, Library, UnfinishedWork};
 use pilothouse_sandbox::Sandbox;
 use pilothouse_simulator::Options as SimulatorOptions;
 use pilothouse_testhost::stop_signal;
@@ -260,7 +260,7 @@ fn objects(client: Client) -> Objects {
 fn options(plugin: &str) -> anyhow::Result<HostOptions> {
     let selector = Selector::parse(&format!("{LABEL}={plugin}"));
     Ok(HostOptions {
-        install_crds: true,
+        install_crds: InstallCrds::All,
         plugin_selector: selector.map_err(|error| anyhow!("{error}"))?,
         instance: MANAGER.to_owned(),
         ..HostOptions::default()

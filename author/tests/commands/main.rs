@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod build;
+mod called_by_name;
 mod cargo_component;
 #[path = "../../../tests/end-to-end/tests/lifecycle/dice.rs"]
 mod dice;
-mod kubectl;
 mod manifests;
 mod manual;
 mod new;

@@ -9,6 +9,16 @@
 {{- if and .Values.policies.reservedMetadata.enabled (not .Values.policies.reservedMetadata.resources) }}
 {{- fail "policies.reservedMetadata.enabled is true and its resources are empty: the policy would concern nothing; list the resources that the plugins own, as `pilothouse inspect` prints them" }}
 {{- end }}
+{{- $ports := dict (toString (int .Values.metrics.port)) "metrics.port" }}
+{{- range $value, $section := dict "api.port" .Values.api "webhooks.port" .Values.webhooks }}
+{{- if $section.enabled }}
+{{- $port := toString (int $section.port) }}
+{{- if hasKey $ports $port }}
+{{- fail (printf "%s and %s are both %s: a pod can listen on a port once; give one of them another port" (get $ports $port) $value $port) }}
+{{- end }}
+{{- $_ := set $ports $port $value }}
+{{- end }}
+{{- end }}
 {{- if .Values.plugins.static }}
 {{- include "pilothouse.checkStatic" . }}
 {{- else if .Values.plugins.pullSecret }}
@@ -22,6 +32,9 @@
 {{- define "pilothouse.checkStatic" -}}
 {{- if .Values.plugins.selector }}
 {{- fail "plugins.static and plugins.selector are both set: with plugins.static the host runs no Plugin resources, so there is nothing to select; remove one" }}
+{{- end }}
+{{- if eq .Values.crds.installedBy "host" }}
+{{- fail "plugins.static is set and crds.installedBy is host: the host would install the CRD of Plugin alone, and runs no Plugin resources; set crds.installedBy to nobody, and have the CRDs of the plugins installed" }}
 {{- end }}
 {{- if .Values.artifacts.pullSecrets }}
 {{- fail "plugins.static and artifacts.pullSecrets are both set: only Plugin resources name Secrets; give the credentials for static plugins as plugins.pullSecret" }}
@@ -63,9 +76,6 @@
 {{- end }}
 {{- if .Values.webhooks.enabled }}
 {{- fail "rbac.clusterRole is false and webhooks.enabled is true: webhook configurations are of cluster scope; set webhooks.enabled to false, and plugins default and validate before they reconcile" }}
-{{- end }}
-{{- if eq .Values.crds.installedBy "host" }}
-{{- fail "rbac.clusterRole is false and crds.installedBy is host: CRDs are of cluster scope; set crds.installedBy to nobody, and have the CRDs of the plugins installed" }}
 {{- end }}
 {{- if .Values.priorityClass.create }}
 {{- fail "rbac.clusterRole is false and priorityClass.create is true: a PriorityClass is of cluster scope; name an existing one" }}

@@ -14,7 +14,7 @@ use pilothouse_core::manifest::is_label;
 use pilothouse_core::reach::MAX_SCOPES;
 use pilothouse_core::selector::Selector;
 use pilothouse_metrics::Metrics;
-use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
+use pilothouse_runtime::{Host, HostOptions, Identity, InstallCrds, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -84,9 +84,10 @@ pub struct RunCommand {
     #[arg(long, value_name = "[PLUGIN=]GRANT", requires = "plugins")]
     wasi: Vec<WasiGrant>,
 
-    /// Install the CRDs that the plugins include and, without --plugin, the CRD of Plugin
-    #[arg(long)]
-    install_crds: bool,
+    /// Install the CRDs that the plugins include and, without --plugin, the CRD of Plugin; with =host the CRD of Plugin alone,
+    /// as where `pilothouse install` and `upgrade` apply those of plugins
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    install_crds: Option<CrdsToInstall>,
 
     /// See and act in these namespaces only, so that Roles there are enough (default: all). A Plugin without spec.namespaces
     /// is for all of them. May be repeated; at most 32
@@ -161,6 +162,23 @@ impl ClusterArguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
+enum CrdsToInstall {
+    /// That of Plugin
+    Host,
+    /// Those of the plugins, too
+    All,
+}
+
+impl From<CrdsToInstall> for InstallCrds {
+    fn from(which: CrdsToInstall) -> Self {
+        match which {
+            CrdsToInstall::Host => Self::Host,
+            CrdsToInstall::All => Self::All,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
 enum LogFormat {
     Text,
     Json,
@@ -225,10 +243,6 @@ impl RunCommand {
         } = metrics.serve()?;
         let served_api = api.serve()?;
         let (exporter, traces) = traces.open()?;
-        if let Some(exporter) = exporter {
-            // It ends with the process: the last spans are worth no delay of the end.
-            tokio::spawn(exporter.run());
-        }
         let watch_namespaces = seen(watch_namespaces)?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
@@ -252,7 +266,7 @@ impl RunCommand {
             .map_or_else(WriteFence::default, |election| election.fence.clone());
         let (client, identity) = connect(&cluster.target(), &fence, &metrics, identity, accounts).await?;
         let options = HostOptions {
-            install_crds,
+            install_crds: install_crds.map_or(InstallCrds::Nothing, InstallCrds::from),
             watch_namespaces,
             resync: Duration::from_secs(resync),
             workers,
@@ -292,6 +306,9 @@ impl RunCommand {
             host.run(specs, stop.as_mut()).await?
         };
         say_what_is_left(&left);
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
         Ok(())
     }
 }

@@ -1,15 +1,23 @@
 //! Owns the options about traces: the collector that they go to, and of how many reconciles.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use clap::Args;
 use http::Uri;
 use pilothouse_runtime::TraceOptions;
 use pilothouse_traces::{ExportOptions, Exporter};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::settings;
 
 /// Where collectors take traces below their address.
 const PATH: &str = "/v1/traces";
+
+/// How long the last spans may take to reach the collector when the process ends.
+const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// The options about traces.
 #[derive(Args)]
@@ -24,9 +32,41 @@ pub struct TraceArguments {
     otlp_ratio: f64,
 }
 
+/// An exporter that runs.
+pub struct RunningExporter {
+    over: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl RunningExporter {
+    fn start(exporter: Exporter) -> Self {
+        let (over, is_over) = oneshot::channel();
+        let is_over = async move {
+            // Dropped or sent: the process ends.
+            let _ = is_over.await;
+        };
+        Self {
+            over,
+            task: tokio::spawn(exporter.run(is_over)),
+        }
+    }
+
+    /// Sends what is queued, for at most [`LAST_SPANS`].
+    pub async fn finish(self) {
+        let Self { over, task } = self;
+        let _ = over.send(());
+        if timeout(LAST_SPANS, task).await.is_err() {
+            tracing::warn!(
+                "the collector has not taken the last traces within {} s",
+                LAST_SPANS.as_secs()
+            );
+        }
+    }
+}
+
 impl TraceArguments {
-    /// Who sends traces, and who takes them from the host.
-    pub fn open(self) -> anyhow::Result<(Option<Exporter>, Option<TraceOptions>)> {
+    /// Who sends traces, from now on, and who takes them from the host.
+    pub fn open(self) -> anyhow::Result<(Option<RunningExporter>, Option<TraceOptions>)> {
         let Self {
             otlp_endpoint,
             otlp_ratio,
@@ -45,7 +85,7 @@ impl TraceArguments {
             sink,
             ratio: otlp_ratio,
         };
-        Ok((Some(exporter), Some(options)))
+        Ok((Some(RunningExporter::start(exporter)), Some(options)))
     }
 }
 

@@ -70,6 +70,8 @@ pub trait Sink: Send + Sync + 'static {
     fn list_ends(&self, source: &WatchSource, version: &str);
     /// The watch is open: what trouble it had is over.
     fn works(&self, kind: &Arc<Kind>);
+    /// The server has sent something: a page of a list, an event or a bookmark.
+    fn heard(&self) {}
     /// The watch has trouble and goes on trying; called at each try.
     fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError);
     /// The server does not let the host see the kind. A sink that can do without returns how long to wait before the next
@@ -243,6 +245,7 @@ impl Reflector {
                 self.request(&query, "List")
             };
             let text = read_page(&self.client, pages, request).await?;
+            self.sink.heard();
             let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
                 RequestError::Garbled(format!("a list of {} has another form: {error}", self.source.kind))
             })?;
@@ -326,6 +329,9 @@ impl Reflector {
                 .map_err(|_| RequestError::Silent(LONGEST_SILENCE))?;
             let Some(frame) = frame else { break };
             let Ok(data) = frame?.into_data() else { continue };
+            if status.is_success() {
+                self.sink.heard();
+            }
             let mut rest = &data[..];
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n')
                 && status.is_success()

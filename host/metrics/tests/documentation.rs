@@ -20,7 +20,7 @@ struct Family {
 }
 
 /// What Prometheus adds to each sample.
-const OF_THE_SCRAPE: [&str; 2] = ["instance", "job"];
+const OF_THE_SCRAPE: [&str; 4] = ["instance", "job", "namespace", "service"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

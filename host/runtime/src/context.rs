@@ -14,6 +14,7 @@ use crate::blocking::Blocking;
 use crate::cached_namespaces::CachedNamespaces;
 use crate::clock::WallClock;
 use crate::competing_plugins::KnownPlugins;
+use crate::contact::ServerContact;
 use crate::definition_changes::DefinitionChanges;
 use crate::kind_registry::KindRegistry;
 use crate::lane::Lane;
@@ -47,6 +48,8 @@ pub struct HostContext {
     pub kinds: KindRegistry,
     /// Whether this replica is the one that writes.
     pub leadership: Leadership,
+    /// When the API server was last heard of.
+    pub contact: Arc<ServerContact>,
     /// The namespaces that the cache is to hold.
     pub cached: Arc<CachedNamespaces>,
     /// This replica's part, where the work is divided.
@@ -100,6 +103,7 @@ impl HostContext {
             state: SharedState::new(capacity),
             kinds: KindRegistry::default(),
             leadership,
+            contact: Arc::default(),
             cached: Arc::default(),
             shards: Mutex::new(None),
             holders: Mutex::default(),

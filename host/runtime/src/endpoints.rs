@@ -119,7 +119,7 @@ impl Endpoints {
             return Err("the host is starting: it loads its plugins".to_owned());
         };
         if self.was_ready.load(Ordering::Relaxed) {
-            return Ok(());
+            return host.lost_readiness().map_or(Ok(()), Err);
         }
         match self.missing.take_part(move || host.missing_for_readiness()).await {
             None => Err(format!("the host's state has been locked for {} s", PATIENCE.as_secs())),

@@ -174,6 +174,11 @@ impl Handle {
     pub fn missing_for_readiness(&self) -> Vec<String> {
         readiness::missing(&self.context, &self.registry)
     }
+
+    /// What ends the readiness of a host that has been ready, in words: it is idle, and its caches may be old.
+    pub fn lost_readiness(&self) -> Option<String> {
+        readiness::lost(&self.context)
+    }
 }
 
 fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64>) -> PluginFigures {
@@ -323,10 +328,8 @@ impl Host {
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
     ) -> Result<UnfinishedWork, StartError> {
-        let HostContext { clock, leadership, .. } = &*self.context;
         let options = self.options.election.as_ref();
-        let election =
-            options.map(|options| leadership::start(&self.client, options, clock.clone(), leadership.clone()));
+        let election = options.map(|options| leadership::start(&self.client, options, &self.context));
         let shards = options.and_then(|options| Some((options, options.shards?)));
         let address = self
             .options

@@ -20,6 +20,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::clock::{WallClock, sleep_until};
+use crate::contact::ServerContact;
+use crate::context::HostContext;
 use crate::lease_task::{LeaseTask, LoggedProblem};
 use crate::sharding::peers::Peers;
 
@@ -105,7 +107,7 @@ impl Leadership {
 }
 
 /// Begins to take part in the election.
-pub fn start(client: &Client, options: &ElectionOptions, clock: WallClock, leadership: Leadership) -> LeaseTask {
+pub fn start(client: &Client, options: &ElectionOptions, host: &HostContext) -> LeaseTask {
     let ElectionOptions {
         namespace,
         name,
@@ -124,8 +126,9 @@ pub fn start(client: &Client, options: &ElectionOptions, clock: WallClock, leade
         candidate: LeaseCandidate::new(identity, times),
         times,
         fence,
-        leadership,
-        clock,
+        leadership: host.leadership.clone(),
+        contact: host.contact.clone(),
+        clock: host.clock.clone(),
         begun: Instant::now(),
         live: None,
         leads_until: None,
@@ -141,6 +144,8 @@ struct Participant {
     times: LeaseTimes,
     fence: WriteFence,
     leadership: Leadership,
+    /// Every request for the Lease that is answered is a sign of the API server.
+    contact: Arc<ServerContact>,
     clock: WallClock,
     /// Where the candidate's clock begins.
     begun: Instant,
@@ -278,6 +283,7 @@ impl Participant {
         // Who leads knows what the Lease says until a write is refused.
         if !self.live.as_ref().is_some_and(is_ours) {
             self.live = self.api.read().await?;
+            self.contact.heard();
         }
         if self.live.as_ref().is_some_and(|live| !live.is_ours()) {
             return Err(ElectionError::Foreign);
@@ -296,6 +302,7 @@ impl Participant {
         // Before the request is sent: others see it later, and wait from then on.
         let sent = Instant::now();
         let written = self.api.write(self.live.as_ref(), &record).await?;
+        self.contact.heard();
         let won = written.is_some();
         self.live = written;
         // Who came in between sees in turn that this one leads.

@@ -30,11 +30,35 @@ pub enum Identity {
 use crate::heartbeat::Heartbeat;
 use crate::traces::TraceOptions;
 
+/// Which CRDs the host installs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InstallCrds {
+    /// None.
+    #[default]
+    Nothing,
+    /// Its own: that of Plugin. Those of plugins are somebody else's matter, who also says when they change.
+    Host,
+    /// Those that plugins bring, and, if it follows Plugin resources, its own.
+    All,
+}
+
+impl InstallCrds {
+    /// Whether the CRD of Plugin is installed.
+    pub fn has_own(self) -> bool {
+        self != Self::Nothing
+    }
+
+    /// Whether the CRDs that plugins bring are installed.
+    pub fn has_those_of_plugins(self) -> bool {
+        self == Self::All
+    }
+}
+
 /// How the host runs.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// Whether the CRDs that plugins bring are installed.
-    pub install_crds: bool,
+    /// Which CRDs are installed.
+    pub install_crds: InstallCrds,
     /// The namespaces that the host sees and acts in; all if there is none. What is of cluster scope it sees all the same.
     pub watch_namespaces: BTreeSet<String>,
     /// How often every object is reconciled again though nothing is known to have changed.
@@ -80,7 +104,7 @@ pub struct HostOptions {
 impl Default for HostOptions {
     fn default() -> Self {
         Self {
-            install_crds: false,
+            install_crds: InstallCrds::Nothing,
             watch_namespaces: BTreeSet::new(),
             resync: Duration::from_hours(1),
             workers: 32,

@@ -2,7 +2,8 @@
 //! are served, if any are to be.
 //!
 //! Once the host has been ready, a plugin that comes or changes later is its own matter: it must not take the others'
-//! webhooks out of their Service. A replica that does not lead is ready by the same rule, as it answers webhooks, too.
+//! webhooks out of their Service. A replica that does not lead is ready by the same rule, as it answers webhooks, too; but
+//! only as long as it hears of the API server, because its caches get old otherwise.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +17,25 @@ use crate::plugins::{PluginRegistry, StartingPlugin};
 /// For how long a plugin may keep the host from being ready by what may fail for it alone: to fetch, to compile, to make the
 /// requests of its start, and to list a kind that the server cannot list.
 const LONGEST_START: Duration = Duration::from_mins(5);
+
+/// A replica that neither leads nor holds shards, and has heard nothing of the API server for so long, is not ready any more. A
+/// watch that shows nothing, not even a bookmark, is opened again before. Where all replicas lose the API server for longer than this,
+/// none is ready, and that harms nothing: an API server that does not answer calls no webhooks.
+const LONGEST_SILENCE: Duration = Duration::from_mins(3);
+
+/// What ends the readiness of a host that has been ready.
+pub fn lost(host: &HostContext) -> Option<String> {
+    let holds_shards = host.shards.lock().as_ref().is_some_and(|share| share.held > 0);
+    let silence = host.contact.silence();
+    let is_lost = !host.leadership.leads() && !holds_shards && silence > LONGEST_SILENCE;
+    is_lost.then(|| {
+        format!(
+            "this replica does not lead, and the API server has answered nothing for {} s, so its caches may be old; the log \
+             says why",
+            silence.as_secs()
+        )
+    })
+}
 
 /// What keeps the host from being ready, each in words; nothing if it is.
 pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {

@@ -96,6 +96,8 @@ impl Traces {
             return Trace::default();
         };
         if fastrand::f64() >= options.ratio {
+            // A link to an earlier run would say that this one did not happen.
+            links.lock().forget(primary_ref);
             return Trace::default();
         }
         let root = SpanContext::root();
@@ -118,8 +120,10 @@ impl Traces {
     pub fn wrote(&self, key: &Key, primary_ref: &PrimaryRef) {
         let Some(Tracer { links, .. }) = &self.0 else { return };
         let mut links = links.lock();
-        if let Some(context) = links.running.get(primary_ref).copied() {
-            note(&mut links.writes, key.clone(), context);
+        match links.running.get(primary_ref).copied() {
+            Some(context) => note(&mut links.writes, key.clone(), context),
+            // What an earlier run wrote there is not what triggers anything from now on.
+            None => drop(links.writes.remove(key)),
         }
     }
 
@@ -177,6 +181,12 @@ fn milliseconds(time: std::time::Duration) -> Value {
 }
 
 impl Links {
+    /// A run of this primary is not traced, so that no link leads to one before it.
+    fn forget(&mut self, primary_ref: &PrimaryRef) {
+        self.running.remove(primary_ref);
+        self.runs.remove(primary_ref);
+    }
+
     /// What led to a job, as far as that was traced.
     fn of(&self, primary_ref: &PrimaryRef, job: &Job) -> Vec<SpanLink> {
         let written = job
@@ -270,5 +280,67 @@ impl Drop for Stage {
             links: Vec::new(),
             outcome: SpanOutcome::Unset,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pilothouse_traces::{ExportOptions, Exporter};
+
+    use super::*;
+    use crate::queue::{ReconcileResult, Trigger};
+    use crate::test_support::{TestHost, child_kind, controller, name, primary};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_leads_to_the_last_run_or_nowhere_if_that_was_not_traced() {
+        let host = TestHost::new().await;
+        let lane = host.lane("p", controller(&[]));
+        let options = ExportOptions {
+            endpoint: "http://127.0.0.1:9/v1/traces".parse().unwrap(),
+            instance: "test".to_owned(),
+            version: "1",
+        };
+        let (_exporter, sink) = Exporter::new(options).unwrap();
+        let mut traces = Traces::new(Some(TraceOptions { sink, ratio: 1.0 }), &WallClock::starting_at(0));
+        let key = Key {
+            kind: child_kind().into(),
+            name: name("child"),
+        };
+        let job = |trigger: Trigger| Job {
+            lane: lane.id,
+            name: name("a"),
+            failures: 0,
+            hot_loop: None,
+            trigger,
+            waited: Duration::ZERO,
+        };
+        let retried = || {
+            job(Trigger {
+                reason: TriggerReason::Retry,
+                object: None,
+            })
+        };
+        let changed = || job(Trigger::of(TriggerReason::ChildChanged, Arc::new(key.clone())));
+        let (it, other) = (primary(&lane, "a"), primary(&lane, "b"));
+        // A run that writes the child: its span, as far as it has one, and what the trace of the next runs is linked to.
+        let run = |traces: &Traces| {
+            let trace = traces.begin(&it, &retried());
+            let links = trace.0.as_ref().map(|trace| trace.links.clone());
+            traces.wrote(&key, &it);
+            let ended = JobResult::unchanged(ReconcileResult::Done { again: None });
+            traces.end(trace, &it, &lane, &retried(), &ended);
+            links
+        };
+        let linked = |traces: &Traces| traces.begin(&other, &changed()).0.unwrap().links.len();
+        assert_eq!(run(&traces).map(|links| links.len()), Some(0));
+        assert_eq!(run(&traces).map(|links| links.len()), Some(1), "to the run before");
+        assert_eq!(linked(&traces), 1, "to the run that wrote the child");
+        traces.0.as_mut().unwrap().options.ratio = 0.0;
+        assert!(run(&traces).is_none(), "it is not traced");
+        traces.0.as_mut().unwrap().options.ratio = 1.0;
+        assert_eq!(linked(&traces), 0);
+        assert_eq!(run(&traces).map(|links| links.len()), Some(0));
     }
 }

@@ -35,6 +35,10 @@ impl Sink for HostContext {
         self.kinds.trouble_ends(kind);
     }
 
+    fn heard(&self) {
+        self.contact.heard();
+    }
+
     fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError) {
         if self.kinds.has_new_trouble(kind, &trouble) {
             self.settle_lanes_of(kind);

@@ -2,6 +2,7 @@
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>), in batches, from a bounded queue. Nobody waits for it: where the
 //! collector is slow or gone, spans are dropped and counted.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use hyper_util::rt::TokioExecutor;
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::encode::request;
 use crate::span::{FinishedSpan, Value};
@@ -119,21 +120,37 @@ impl Exporter {
         Ok((exporter, sink))
     }
 
-    /// Sends batches until every sink is gone and the last span is sent.
-    pub async fn run(mut self) {
+    /// Sends batches until every sink is gone, or `over` is, and the last span is sent. What sinks are given after that is dropped.
+    pub async fn run(mut self, over: impl Future<Output = ()>) {
+        let mut over = pin!(over);
         let mut batch = Vec::new();
-        while let Some(first) = self.queue.recv().await {
-            batch.push(first);
-            let due = Instant::now() + LINGER;
-            while batch.len() < BATCH {
-                let room = BATCH - batch.len();
-                match tokio::time::timeout_at(due, self.queue.recv_many(&mut batch, room)).await {
-                    Ok(0) | Err(_) => break,
-                    Ok(_) => {}
-                }
+        loop {
+            self.fill(&mut batch, over.as_mut()).await;
+            if batch.is_empty() {
+                return;
             }
             self.send(&batch).await;
             batch.clear();
+        }
+    }
+
+    /// Waits for the first span, and then until there are enough, or they have waited for long enough, or all is over. Nothing
+    /// in the batch means that none will come.
+    async fn fill(&mut self, batch: &mut Vec<FinishedSpan>, mut over: Pin<&mut impl Future<Output = ()>>) {
+        let mut due = None;
+        while batch.len() < BATCH {
+            let room = BATCH - batch.len();
+            tokio::select! {
+                biased;
+                () = &mut over, if !self.queue.is_closed() => self.queue.close(),
+                taken = self.queue.recv_many(batch, room) => {
+                    if taken == 0 {
+                        return;
+                    }
+                    due.get_or_insert_with(|| Instant::now() + LINGER);
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => return,
+            }
         }
     }
 

@@ -73,7 +73,7 @@ async fn a_batch_is_one_request_and_what_is_left_is_sent_at_the_end() {
     sink.put(span("first"));
     sink.put(span("second"));
     drop(sink);
-    let ((head, body), ()) = tokio::join!(take(&listener, 200), exporter.run());
+    let ((head, body), ()) = tokio::join!(take(&listener, 200), exporter.run(std::future::pending()));
     assert!(head.starts_with("post /v1/traces http/1.1"), "{head}");
     assert!(head.contains("content-type: application/x-protobuf"), "{head}");
     for text in ["first", "second", "service.name", "pod-0", "1.2.3"] {
@@ -86,7 +86,7 @@ async fn a_busy_collector_is_asked_once_more_and_one_that_refuses_is_not() {
     let (listener, exporter, sink) = exporter().await;
     sink.put(span("again"));
     drop(sink);
-    let run = tokio::spawn(exporter.run());
+    let run = tokio::spawn(exporter.run(std::future::pending()));
     assert!(has(&take(&listener, 503).await.1, "again"));
     assert!(has(&take(&listener, 200).await.1, "again"));
     run.await.unwrap();
@@ -94,11 +94,32 @@ async fn a_busy_collector_is_asked_once_more_and_one_that_refuses_is_not() {
     let (listener, exporter, sink) = self::exporter().await;
     sink.put(span("refused"));
     drop(sink);
-    let run = tokio::spawn(exporter.run());
+    let run = tokio::spawn(exporter.run(std::future::pending()));
     take(&listener, 400).await;
     run.await.unwrap();
     let again = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
     assert!(again.is_err(), "it was refused for good");
+}
+
+#[tokio::test]
+async fn what_is_queued_is_sent_at_once_when_all_is_over_though_sinks_are_left() {
+    let (listener, exporter, sink) = exporter().await;
+    let (over, is_over) = tokio::sync::oneshot::channel::<()>();
+    let run = tokio::spawn(exporter.run(async move {
+        is_over.await.unwrap();
+    }));
+    sink.put(span("last"));
+    // It waits for more spans, until all is over.
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), listener.accept())
+            .await
+            .is_err()
+    );
+    over.send(()).unwrap();
+    let taken = tokio::time::timeout(Duration::from_secs(3), take(&listener, 200)).await;
+    assert!(has(&taken.expect("it does not wait any more").1, "last"));
+    run.await.unwrap();
+    sink.put(span("late"));
 }
 
 #[tokio::test]

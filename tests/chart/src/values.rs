@@ -284,7 +284,7 @@ impl Default for Crds {
 pub enum CrdInstaller {
     /// This chart, which keeps it when it is uninstalled.
     Chart,
-    /// The host, with the CRDs of all plugins.
+    /// The host. The CRDs of plugins are applied by `pilothouse install` and `upgrade`.
     Host,
     /// Somebody else.
     Nobody,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow};
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_core::Limits;
-use pilothouse_runtime::{Handle, Host, HostOptions, RunMode, StaticPlugin, UnfinishedWork};
+use pilothouse_runtime::{Handle, Host, HostOptions, InstallCrds, RunMode, StaticPlugin, UnfinishedWork};
 use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -76,7 +76,7 @@ impl RunningHost {
         let host = Host::new(
             client,
             HostOptions {
-                install_crds: true,
+                install_crds: InstallCrds::All,
                 ..HostOptions::default()
             },
         );

@@ -23,6 +23,8 @@ pub enum Program {
     Helm,
     /// Puts manifests together.
     Kustomize,
+    /// Runs plugins of its own, by their names.
+    Kubectl,
     /// Builds crates as components.
     CargoComponent,
 }
@@ -50,6 +52,7 @@ impl Program {
             Self::Promtool => "PILOTHOUSE_PROMTOOL",
             Self::Helm => "PILOTHOUSE_HELM",
             Self::Kustomize => "PILOTHOUSE_KUSTOMIZE",
+            Self::Kubectl => "PILOTHOUSE_KUBECTL",
             Self::CargoComponent => "PILOTHOUSE_CARGO_COMPONENT",
         }
     }

@@ -12,7 +12,8 @@ use pilothouse_end_to_end::log::Tail;
 use pilothouse_end_to_end::stage::unhurried;
 use pilothouse_runtime::clock::WallClock;
 use pilothouse_runtime::{
-    Blocking, Depth, Handle, Host, HostOptions, Library, RunMode, StaticPlugin, UnfinishedWork, WebhookOptions,
+    Blocking, Depth, Handle, Host, HostOptions, InstallCrds, Library, RunMode, StaticPlugin, UnfinishedWork,
+    WebhookOptions,
 };
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, Pause, SteeredHost, SteeredPlugin};
@@ -214,7 +215,7 @@ impl Shared {
         // Where the plugin directory is followed, its files are read in turn, too, for as long as the run takes.
         let (world, reads_files) = (self.world.clone(), inner.follows_resources);
         HostOptions {
-            install_crds: true,
+            install_crds: InstallCrds::All,
             instance: format!("pilothouse-{number}"),
             webhooks: inner.webhooks.clone(),
             clock: WallClock::FromTokio {

@@ -12,7 +12,8 @@ use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_runtime::api::documents::ObjectDocument;
 use pilothouse_runtime::artifacts::ArtifactStore;
 use pilothouse_runtime::{
-    Handle, Host, HostOptions, Library, Lifetimes, Maker, RunMode, StaticPlugin, UnfinishedWork, WebhookOptions,
+    Handle, Host, HostOptions, InstallCrds, Library, Lifetimes, Maker, RunMode, StaticPlugin, UnfinishedWork,
+    WebhookOptions,
 };
 use pilothouse_sandbox::{PluginComponent, Sandbox};
 use pilothouse_testkit::cluster::Cluster;
@@ -99,7 +100,7 @@ impl<C: Components> RuntimeHost<C> {
     /// A host that installs CRDs, with these components. Somebody else sees to it that its log is in the tail.
     pub fn with(components: C, options: HostOptions, limits: Limits, tail: Tail) -> Self {
         let options = HostOptions {
-            install_crds: true,
+            install_crds: InstallCrds::All,
             ..options
         };
         Self {
@@ -123,7 +124,12 @@ impl<C: Components> RuntimeHost<C> {
 
     /// Has it install no CRDs from its next start on.
     pub fn install_no_crds(&mut self) {
-        self.options.install_crds = false;
+        self.options.install_crds = InstallCrds::Nothing;
+    }
+
+    /// Has it install the CRD of Plugin alone from its next start on.
+    pub fn install_own_crd(&mut self) {
+        self.options.install_crds = InstallCrds::Host;
     }
 
     /// Has it fetch artifacts from a store, from its next start on.

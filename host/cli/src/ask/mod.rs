@@ -36,7 +36,7 @@ const TRIES: usize = 12;
 const ALL_WITHIN: Duration = Duration::from_secs(15);
 const ONE_WITHIN: Duration = Duration::from_secs(3);
 
-/// The names of the Service, its port and the ServiceAccount, unless they are given.
+/// The names of the Service and its port, unless they are given.
 const SERVICE: &str = "pilothouse";
 const PORT: &str = "api";
 
@@ -66,8 +66,8 @@ pub struct HostAddressArguments {
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", conflicts_with = "host", value_parser = parse_service)]
     service: Option<HostService>,
 
-    /// Ask as this ServiceAccount, with a token that is made for the question (default: the host's own account, or, without
-    /// the right to make tokens for it, the token of the kubeconfig)
+    /// Ask as this ServiceAccount, with a token that is made for the question (default: the host's own account, which has
+    /// the name of its Service, or, without the right to make tokens for it, the token of the kubeconfig)
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "host", value_parser = parse_account)]
     account: Option<(String, String)>,
 
@@ -166,7 +166,8 @@ async fn token(
     account: Option<(String, String)>,
 ) -> anyhow::Result<Option<String>> {
     let is_asked_for = account.is_some();
-    let (namespace, name) = account.unwrap_or_else(|| (service.namespace.clone(), SERVICE.to_owned()));
+    // The chart gives both the same name, unless its value serviceAccount.name says otherwise.
+    let (namespace, name) = account.unwrap_or_else(|| (service.namespace.clone(), service.name.clone()));
     match host_proxy::token_for(client, &namespace, &name, AUDIENCE).await {
         Ok(token) => Ok(Some(token)),
         Err(error) if is_asked_for || !matches!(error.code(), Some(403 | 404)) => {

@@ -187,6 +187,27 @@ impl Gate {
         ))
     }
 
+    /// Whether a caller may see objects of which `get` is the right to get them. Whoever may list them in the same place sees them
+    /// whole, too: the account of a host that acts as its plugins' accounts may do that alone.
+    pub async fn may_see(&self, caller: &Caller, get: &Permission) -> Result<bool, Refusal> {
+        Ok(self.allows(caller, get).await? || self.allows(caller, &in_its_place(get)).await?)
+    }
+
+    /// The same, where the lack of both rights is the end.
+    pub async fn demand_to_see(&self, caller: &Caller, get: &Permission) -> Result<(), Refusal> {
+        match (self.may_see(caller, get).await?, caller) {
+            (true, _) | (_, Caller::Local) => Ok(()),
+            (false, Caller::User(user, _)) => Err(Refusal::new(
+                403,
+                format!(
+                    "{} may not {}; ask an administrator of the cluster for this right, or for list in place of get",
+                    user.name,
+                    listed(std::slice::from_ref(get))
+                ),
+            )),
+        }
+    }
+
     fn cluster(&self) -> Result<(Client, RuntimeHandle), Refusal> {
         let cluster = self.cluster.get().cloned();
         cluster.ok_or_else(|| Refusal::new(503, "the host is starting; try again in a few seconds"))
@@ -269,6 +290,14 @@ impl<T: Clone> ReviewCache<T> {
             known.clear();
         }
         known.insert(asked, (Instant::now(), answer));
+    }
+}
+
+/// The right to list what a right is to get. With a name it is that to list the object alone, with a field selector.
+fn in_its_place(get: &Permission) -> Permission {
+    Permission {
+        verb: "list",
+        ..get.clone()
     }
 }
 

@@ -208,7 +208,7 @@ impl KnownObject {
     }
 }
 
-/// The right that it takes to see objects in a place.
+/// The right to get objects in a place, with which, or with that to list them, somebody may see them here.
 pub fn right_to_see_place(context: &HostContext, (kind, namespace): &Place) -> Option<Permission> {
     let served = context.kinds.served().get(kind)?;
     Some(Permission {

@@ -147,7 +147,7 @@ impl HostApi {
             });
             let mut is_visible = false;
             for right in everywhere.into_iter().flatten() {
-                is_visible = is_visible || self.gate.allows(caller, &right).await?;
+                is_visible = is_visible || self.gate.may_see(caller, &right).await?;
             }
             if is_visible {
                 seen.push(object);
@@ -181,7 +181,7 @@ impl HostApi {
                 format!("the cluster does not serve {kind} now; try again later"),
             ));
         };
-        self.gate.demand(caller, &right).await?;
+        self.gate.demand_to_see(caller, &right).await?;
         let known = self.ask(move |process, host| {
             let known = look(process, &host.context, &host.registry, &kind, &name);
             let places = known.places().into_iter();
@@ -193,7 +193,7 @@ impl HostApi {
         let mut visible: BTreeSet<Place> = BTreeSet::new();
         for (right, place) in rights {
             if let Some(right) = right
-                && self.gate.allows(caller, &right).await?
+                && self.gate.may_see(caller, &right).await?
             {
                 visible.insert(place);
             }

@@ -168,7 +168,7 @@ fn seconds_until(time: Instant) -> f64 {
     Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)).as_secs_f64()
 }
 
-/// The right that it takes to see something of an object; none where the kind is not served, so that nobody has it.
+/// The right to get an object, with which, or with that to list it, somebody may see something of it; none where the kind is not served, so that nobody has it.
 pub fn right_to_see(served: &ServedKinds, kind: &Kind, name: &Name) -> Option<Permission> {
     let served = served.get(kind)?;
     Some(Permission {

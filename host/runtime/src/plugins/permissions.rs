@@ -98,7 +98,7 @@ impl PluginTask {
             rights.retain(|right| !is_of_account(right));
             rights.insert(identity.permission());
         }
-        if self.context.options.install_crds && lanes.iter().any(|lane| lane.brings_crd) {
+        if self.context.options.install_crds.has_those_of_plugins() && lanes.iter().any(|lane| lane.brings_crd) {
             rights.extend(["get", "patch"].map(|verb| Permission {
                 group: "apiextensions.k8s.io".to_owned(),
                 resource: "customresourcedefinitions".to_owned(),

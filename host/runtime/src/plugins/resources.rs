@@ -44,7 +44,7 @@ struct FollowedPlugin {
 
 /// Follows the Plugin resources for ever.
 pub async fn follow(context: Arc<PluginContext>) {
-    if context.options.install_crds {
+    if context.options.install_crds.has_own() {
         install(&context).await;
     }
     let kind = HostResourceApi::new(context.client.clone(), Kind::new(GROUP, VERSION, "Plugin"), PLURAL);

@@ -107,7 +107,7 @@ impl PluginTask {
         }
         self.claim(running, wanted, &described)?;
         self.enter(life, LifeEvent::KindsClaimed);
-        if self.context.options.install_crds {
+        if self.context.options.install_crds.has_those_of_plugins() {
             self.install(wanted, &described).await;
         } else {
             self.crds_are_there(wanted, &described, &loaded).await;

@@ -365,6 +365,7 @@ impl Replica {
         self.count();
         self.announce().await?;
         let listed = self.leases.list().await?;
+        self.host.contact.heard();
         let now = self.now();
         self.peers.observe(listed, now);
         let agrees = {

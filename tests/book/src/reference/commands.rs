@@ -101,7 +101,10 @@ fn spelled(argument: &Arg) -> String {
     if flags.is_empty() {
         return values;
     }
-    if argument.get_action().takes_values() {
+    let is_optional = argument.get_num_args().is_some_and(|range| range.min_values() == 0);
+    if argument.get_action().takes_values() && is_optional {
+        format!("{}[={values}]", flags.join(", "))
+    } else if argument.get_action().takes_values() {
         format!("{} {values}", flags.join(", "))
     } else {
         flags.join(", ")
@@ -183,6 +186,14 @@ mod tests {
                         .action(ArgAction::SetTrue)
                         .help("Not at all."),
                 )
+                .arg(
+                    Arg::new("more")
+                        .long("more")
+                        .value_name("WHAT")
+                        .num_args(0..=1)
+                        .require_equals(true)
+                        .help("More."),
+                )
                 .arg(Arg::new("secret").long("secret").hide(true))
                 .after_help("Examples:\n  p take it"),
         )
@@ -197,6 +208,7 @@ mod tests {
             "p take [OPTIONS] <A|B>",
             "| `A\\|B` | required | Which \\<file>. |",
             "| `-w, --way WAY` | `fast` | How.. One of `fast`, `slow` |",
+            "| `--more[=WHAT]` |  | More. |",
             "| `--dry` |  | Not at all. |",
             "  p take it",
         ] {

@@ -6,5 +6,6 @@
 #[path = "../install/support.rs"]
 mod support;
 
+mod external;
 mod real;
 mod simulated;

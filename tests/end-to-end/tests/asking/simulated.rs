@@ -20,16 +20,16 @@ fn free_address() -> SocketAddr {
 }
 
 /// A host that serves its API on this machine.
-struct AskedHost {
+pub struct AskedHost {
     simulator: Simulator,
     process: Process,
-    address: SocketAddr,
-    folder: Folder,
+    pub address: SocketAddr,
+    pub folder: Folder,
     _serving: Box<dyn std::any::Any>,
 }
 
 impl AskedHost {
-    async fn start(plugins: &[&str]) -> Self {
+    pub async fn start(plugins: &[&str]) -> Self {
         Self::start_with(plugins, Folder::new(), &[]).await
     }
 
@@ -82,7 +82,7 @@ impl AskedHost {
     }
 
     /// Waits until an answer is as it is to be.
-    async fn until(&mut self, what: &str, arguments: &[&str], is_so: impl Fn(&Value) -> bool) -> Value {
+    pub async fn until(&mut self, what: &str, arguments: &[&str], is_so: impl Fn(&Value) -> bool) -> Value {
         let (host, key) = (format!("http://{}", self.address), self.folder.path("api.key"));
         let all = [arguments, &["--host", &host, "--api-key-file", &key, "-o", "json"]].concat();
         let look = |_: &Process| {
@@ -187,7 +187,7 @@ async fn an_object_is_explained_with_its_children_its_runs_and_who_changed_what_
 }
 
 /// Creates an object as soon as its kind is served.
-async fn create_when_served(host: &mut AskedHost, object: &Value) {
+pub async fn create_when_served(host: &mut AskedHost, object: &Value) {
     host.until("the plugin is ready", &["status"], |document| {
         document["plugins"][0]["ready"] == true
     })

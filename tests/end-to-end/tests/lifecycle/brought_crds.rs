@@ -6,7 +6,10 @@ mod simulated {
     use kube::Api;
     use kube::api::{DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
-    use pilothouse_end_to_end::stage::Stage;
+    use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_end_to_end::stage::{Stage, unhurried};
+    use pilothouse_runtime::HostOptions;
+    use pilothouse_testkit::cluster::Cluster;
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_testkit::requests::HOST_ACCOUNT;
     use serde_json::{Value, json};
@@ -70,6 +73,22 @@ mod simulated {
 
     fn message(condition: &Value) -> &str {
         condition["message"].as_str().unwrap_or_default()
+    }
+
+    /// As the chart has it where the host installs its own CRD.
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_installs_its_own_crd_alone_waits_for_those_of_plugins() {
+        let mut host = RuntimeHost::new(HostOptions::default(), unhurried());
+        host.install_own_crd();
+        // It waits for the CRD of Plugin.
+        let fleet = Fleet::start_host_with(Cluster::simulated(), host).await;
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", bringing(&wishes(&["color"]))).await;
+        fleet.says("it", "Established", "False", "CrdMissing").await;
+        assert_eq!(fleet.stage.find("CustomResourceDefinition", NAME), None);
+        apply(&fleet, &wishes(&["color"])).await;
+        fleet.is_ready("it").await;
+        fleet.stage.stop().await;
     }
 
     #[tokio::test(start_paused = true)]

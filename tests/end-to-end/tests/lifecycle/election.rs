@@ -19,11 +19,12 @@ pub mod simulated {
     use pilothouse_end_to_end::stage::{app_service, unhurried};
     use pilothouse_end_to_end::webhooks::Asker;
     use pilothouse_metrics::Metrics;
-    use pilothouse_runtime::{ElectionOptions, HostOptions, WebhookOptions};
+    use pilothouse_runtime::{ElectionOptions, Endpoints, Heartbeat, HostOptions, WebhookOptions};
     use pilothouse_simulator::{Asked, Fault, Rights};
     use pilothouse_testkit::cluster::{Cluster, Mark};
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_testkit::requests::{HOST_ACCOUNT, Request};
+    use pilothouse_webhook::plain::{PlainHandler as _, PlainResponse};
     use serde_json::{Value, json};
     use tempfile::TempDir;
     use tokio::time::Instant;
@@ -199,6 +200,53 @@ pub mod simulated {
         let written = writes(&fleet, mark);
         assert!((2..=3).contains(&written.len()), "nothing is repeated: {written:#?}");
         assert!(written.iter().all(|write| write.contains("more")), "{written:#?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_standby_that_hears_nothing_of_the_api_server_is_not_ready_until_it_hears_of_it_again() {
+        let (fleet, second) = two_replicas().await;
+        let endpoints = |host: &RuntimeHost| {
+            let heartbeat = Heartbeat::default();
+            heartbeat.turn();
+            let endpoints = Endpoints::new("1", Metrics::default(), heartbeat);
+            endpoints.set_host(host.handle().unwrap().clone());
+            endpoints
+        };
+        let (leader, standby) = (endpoints(&fleet.stage.host), endpoints(&second));
+        let ready = async |of: &Endpoints| {
+            let PlainResponse { code, body, .. } = of.get("/readyz").await;
+            (code, String::from_utf8(body.into()).unwrap())
+        };
+        let is_ready = (200, "ok\n".to_owned());
+        assert_eq!(
+            [ready(&leader).await, ready(&standby).await],
+            [&is_ready; 2].map(Clone::clone)
+        );
+        // Its requests are lost. The bookmarks of its watches show that its caches are not old.
+        second.cut_off(true);
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        assert_eq!(ready(&standby).await, is_ready);
+        // A short outage is none of anybody's business.
+        for (group, plural) in [("kosmos.io", "appservices"), ("apps", "deployments"), ("", "services")] {
+            fleet.stage.simulator().cut_watches(group, plural);
+        }
+        tokio::time::sleep(Duration::from_secs(175)).await;
+        assert_eq!(ready(&standby).await, is_ready);
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        let (code, said) = ready(&standby).await;
+        assert!(
+            code == 503 && said.starts_with("this replica does not lead, and the API server has answered nothing for "),
+            "{code} {said}"
+        );
+        assert_eq!(ready(&leader).await, is_ready, "it leads");
+        second.cut_off(false);
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        assert_eq!(
+            ready(&standby).await,
+            is_ready,
+            "its requests for the Lease are answered"
+        );
+        fleet.stage.stop().await;
     }
 
     #[tokio::test(start_paused = true)]

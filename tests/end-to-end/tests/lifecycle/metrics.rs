@@ -54,13 +54,26 @@ mod simulated {
             let object = hostile(&format!("o{index}"), &json!({"behaviour": "config-map"}));
             fleet.stage.create(&object).await;
         }
-        fleet.stage.create(&hostile("bad", &json!({"behaviour": "trap"}))).await;
+        // The kind of a broken call, and what breaks it.
+        let broken = [
+            ("trap", "trap"),
+            ("memoryBytes", "memory-bomb"),
+            ("output", "many-objects"),
+            ("contract", "undeclared-read"),
+        ];
+        for (_, behaviour) in broken {
+            let object = hostile(behaviour, &json!({"behaviour": behaviour}));
+            fleet.stage.create(&object).await;
+        }
         fleet
             .until("all are reconciled", |stage| {
-                let trapped = stage
-                    .reconciled("Hostile", "bad")
-                    .is_some_and(|it| it["reason"] == "GuestTrap");
-                trapped && (0..5).all(|index| stage.is_reconciled("Hostile", &format!("o{index}")))
+                let fails = |name: &str| {
+                    stage
+                        .reconciled("Hostile", name)
+                        .is_some_and(|it| it["status"] == "False")
+                };
+                broken.iter().all(|(_, behaviour)| fails(behaviour))
+                    && (0..5).all(|index| stage.is_reconciled("Hostile", &format!("o{index}")))
             })
             .await;
         fleet.stage.host.settled().await.unwrap();
@@ -68,13 +81,19 @@ mod simulated {
         let count = |name: &str, labels: &[&str]| scrape.count(name, labels).unwrap_or(u64::MAX);
         let failed = count("pilothouse_reconciles_total", &of_it(&["result=\"guest_failure\""]));
         let succeeded = count("pilothouse_reconciles_total", &of_it(&["result=\"success\""]));
-        assert!(failed >= 1 && succeeded >= 5, "{}", scrape.0);
-        let traps = count("pilothouse_guest_traps_total", &["plugin=\"it\"", "kind=\"trap\""]);
-        assert_eq!(traps, failed);
+        assert!(failed >= broken.len() as u64 && succeeded >= 5, "{}", scrape.0);
+        let traps = |kind: &str| {
+            let kind = format!("kind=\"{kind}\"");
+            count("pilothouse_guest_traps_total", &["plugin=\"it\"", &kind])
+        };
+        let traps: Vec<u64> = broken.iter().map(|(kind, _)| traps(kind)).collect();
+        assert!(traps.iter().all(|traps| *traps >= 1), "{}", scrape.0);
+        assert_eq!(traps.iter().sum::<u64>(), failed, "{}", scrape.0);
         assert_eq!(
             count("pilothouse_guest_traps_total", &["plugin=\"it\""]),
-            traps,
-            "nothing else was broken"
+            failed,
+            "nothing else was broken: {}",
+            scrape.0
         );
         assert_eq!(
             count("pilothouse_reconcile_duration_seconds_count", OF_IT),
@@ -93,7 +112,7 @@ mod simulated {
         );
         assert_eq!(
             count("pilothouse_cached_objects", &["kind=\"Hostile.v1.hostile.test.dev\""]),
-            6
+            5 + broken.len() as u64
         );
         let config_maps = fleet.stage.all("ConfigMap").len() as u64;
         assert_eq!(
@@ -101,7 +120,7 @@ mod simulated {
             config_maps
         );
         assert!(count("pilothouse_cached_bytes", &["kind=\"ConfigMap.v1\""]) > config_maps * 100);
-        assert_eq!(count("pilothouse_failing_objects", OF_IT), 1);
+        assert_eq!(count("pilothouse_failing_objects", OF_IT), broken.len() as u64);
         for idle in ["queue_depth", "reconciles_running", "queue_held_objects"] {
             assert_eq!(count(&format!("pilothouse_{idle}"), OF_IT), 0, "{idle}");
         }
@@ -115,6 +134,74 @@ mod simulated {
             !scrape.has_label("o1") && !scrape.has_label("default"),
             "no object and no namespace is named"
         );
+        fleet.stage.stop().await;
+    }
+
+    /// With one worker, which an object holds whose write takes the API server long, all others are queued.
+    #[tokio::test(start_paused = true)]
+    async fn objects_that_find_no_worker_are_as_many_and_as_old_as_they_are() {
+        let metrics = Metrics::default();
+        let options = HostOptions {
+            metrics: metrics.clone(),
+            workers: 1,
+            plugin_workers: 1,
+            ..HostOptions::default()
+        };
+        let fleet = Fleet::start_with(Cluster::simulated(), options).await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        let slow = Rule::new(Fault::Delay(Duration::from_secs(20)))
+            .verbs(&["patch"])
+            .resource("configmaps")
+            .times(1);
+        fleet.stage.simulator().faults().add(slow);
+        for index in 0..4 {
+            let object = hostile(&format!("o{index}"), &json!({"behaviour": "config-map"}));
+            fleet.stage.create(&object).await;
+        }
+        let depth = |_: &Stage| scrape(&fleet, &metrics).count("pilothouse_queue_depth", OF_IT) == Some(3);
+        fleet.until("three are queued", depth).await;
+        let oldest = || {
+            scrape(&fleet, &metrics)
+                .seconds("pilothouse_queue_oldest_age_seconds", OF_IT)
+                .unwrap()
+        };
+        let before = oldest();
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        assert_eq!(oldest(), before + Duration::from_secs(7));
+        assert!(depth(&fleet.stage));
+        let running = scrape(&fleet, &metrics).count("pilothouse_reconciles_running", OF_IT);
+        assert_eq!(running, Some(1));
+        let empty = |_: &Stage| scrape(&fleet, &metrics).count("pilothouse_queue_depth", OF_IT) == Some(0);
+        fleet.until("the queue is empty", empty).await;
+        assert_eq!(oldest(), Duration::ZERO);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_plugin_has_read_is_counted_until_its_object_goes() {
+        let (fleet, metrics) = measured().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        let reads = || {
+            let scrape = scrape(&fleet, &metrics);
+            ["", "_bytes"].map(|unit| scrape.count(&format!("pilothouse_dependencies{unit}"), OF_IT).unwrap())
+        };
+        assert_eq!(reads(), [0, 0]);
+        for (name, expected) in [("a", 1), ("b", 2)] {
+            fleet
+                .stage
+                .create(&hostile(name, &json!({"behaviour": "many-finds", "count": 1})))
+                .await;
+            fleet.until("it is read", |_| reads()[0] == expected).await;
+        }
+        let [_, bytes] = reads();
+        assert!((1..10_000).contains(&bytes), "{bytes}");
+        fleet.stage.delete_hostile("a").await;
+        fleet.until("one is left", |_| reads()[0] == 1).await;
+        assert!(reads()[1] < bytes, "{:?}", reads());
         fleet.stage.stop().await;
     }
 

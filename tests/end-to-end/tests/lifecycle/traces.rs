@@ -1,18 +1,22 @@
 //! The traces of reconciles, as a collector gets them: it decodes what comes.
 
 mod simulated {
+    use std::net::Ipv4Addr;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use kube::Api;
     use kube::api::{DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
+    use kube::{Api, Client};
     use pilothouse_end_to_end::host::RuntimeHost;
-    use pilothouse_end_to_end::stage::{Stage, hostile, unhurried};
+    use pilothouse_end_to_end::program::{Folder, Process, component};
+    use pilothouse_end_to_end::stage::{Stage, create, hostile, unhurried};
     use pilothouse_runtime::{HostOptions, TraceOptions};
+    use pilothouse_simulator::{Options, Simulator};
     use pilothouse_testkit::cluster::Cluster;
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_traces::{ExportOptions, Exporter};
+    use rustix::process::Signal;
     use serde_json::json;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
@@ -156,7 +160,7 @@ mod simulated {
         let spans = Arc::<Mutex<Vec<Message>>>::default();
         tokio::spawn(collect(listener, spans.clone()));
         let (exporter, sink) = Exporter::new(options).unwrap();
-        tokio::spawn(exporter.run());
+        tokio::spawn(exporter.run(std::future::pending()));
         let options = HostOptions {
             traces: Some(TraceOptions { sink, ratio: 1.0 }),
             ..HostOptions::default()
@@ -311,5 +315,31 @@ mod simulated {
             "{link:?}"
         );
         stage.host.stop().await.unwrap();
+    }
+
+    /// Spans wait for five seconds for others to share a request with.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_host_that_stops_sends_the_spans_that_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let collector = format!("http://{}", listener.local_addr().unwrap());
+        let spans = Arc::<Mutex<Vec<Message>>>::default();
+        tokio::spawn(collect(listener, spans.clone()));
+        let (folder, simulator) = (Folder::new(), Simulator::new(Options::default()));
+        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
+        let arguments = ["run", "--kubeconfig", &kubeconfig, "--install-crds"];
+        let plugin = component("hostile");
+        let traced = ["--plugin", &plugin, "--otlp-endpoint", &collector];
+        let mut process = Process::start(&[&arguments[..], &traced].concat());
+        process.says(&["plugin ready"]).await;
+        let talks = hostile(
+            "last",
+            &json!({"behaviour": "log-each-level", "text": "the guest was called"}),
+        );
+        create(Client::new(simulator.service(), "default"), &talks).await;
+        process.says(&["the guest was called"]).await;
+        process.signal(Signal::TERM);
+        assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());
+        assert_eq!(roots(&spans, "last").len(), 1, "{}", process.log());
     }
 }

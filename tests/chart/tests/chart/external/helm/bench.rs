@@ -40,6 +40,8 @@ pub struct Bench {
     pub namespace: &'static str,
     /// What the host is given as the volume with components.
     pub plugins: String,
+    /// Where a host serves its API. None: nowhere, because several hosts run on this machine.
+    pub asked_at: Option<SocketAddr>,
 }
 
 impl Bench {
@@ -62,6 +64,7 @@ impl Bench {
             folder: Folder::new(),
             namespace,
             plugins: components::folder().display().to_string(),
+            asked_at: None,
         };
         bench
             .apply(&json!({
@@ -250,8 +253,10 @@ impl Bench {
                 "--metrics-address" => format!("{option}={metrics}"),
                 "--webhook-service" => format!("--webhook-url=https://{asked}"),
                 "--webhook-listen" => format!("{option}={webhooks}"),
-                // Several hosts run on this machine.
-                "--api-address" => format!("{option}=off"),
+                "--api-address" => match self.asked_at {
+                    Some(address) => format!("{option}={address}"),
+                    None => format!("{option}=off"),
+                },
                 // The tests' own, which Process::start_host gives.
                 "--cache-dir" => continue,
                 _ => argument,

@@ -1,6 +1,8 @@
 //! What helm makes of the chart, without a cluster and on a real one.
 
+mod accepted;
 mod artifacts;
+mod asking;
 pub mod bench;
 mod installing;
 mod policies;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 /// Values by the names of their golden files.
-fn variants() -> [(&'static str, Value); 5] {
+pub fn variants() -> [(&'static str, Value); 5] {
     let everything = json!({
         "fullnameOverride": "harbour",
         "image": {"repository": "registry.example.com/host", "tag": "1.2.3", "digest": format!("sha256:{}", "0".repeat(64)),
@@ -84,7 +84,7 @@ fn helm() -> Helm {
     Helm::new(&folder(), "pilothouse", "pilothouse-system")
 }
 
-fn documents(yaml: &str) -> Vec<Value> {
+pub fn documents(yaml: &str) -> Vec<Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
     documents.into_iter().filter(|document| !document.is_null()).collect()
 }
@@ -153,7 +153,7 @@ fn the_crd_is_installed_by_the_chart_or_by_the_host_and_never_by_both() {
         let rendered = helm().template(&json!({"crds": {"installedBy": installer}})).unwrap();
         let found = (
             rendered.contains("kind: CustomResourceDefinition"),
-            rendered.contains("--install-crds"),
+            rendered.contains("--install-crds=host\n"),
         );
         assert_eq!(found, (has_crd, host_installs), "{installer}");
     }

@@ -82,12 +82,35 @@ fn values_that_contradict_each_other_are_refused_with_the_next_step() {
             "list the Plugins that have webhooks",
         ),
         (
+            json!({"metrics": {"port": 8443}}),
+            "metrics.port and api.port are both 8443: a pod can listen on a port once; give one of them another port",
+        ),
+        (
+            json!({"api": {"port": 9443}, "webhooks": {"enabled": true, "plugins": ["gate"]}}),
+            "api.port and webhooks.port are both 9443",
+        ),
+        (
+            json!({"api": {"enabled": false}, "metrics": {"port": 9443}, "webhooks": {"enabled": true, "plugins": ["gate"]}}),
+            "metrics.port and webhooks.port are both 9443",
+        ),
+        (
             json!({"priorityClass": {"create": true}}),
             "name the PriorityClass to create",
         ),
     ] {
         let said = refusal(&values);
         assert!(said.contains(words), "{values}: {said}");
+    }
+}
+
+#[test]
+fn a_port_that_nothing_listens_on_may_be_that_of_something_else() {
+    for values in [
+        json!({"metrics": {"port": 8443}, "api": {"enabled": false}}),
+        json!({"api": {"port": 9443}}),
+    ] {
+        let rendered = Helm::new(&folder(), "pilothouse", "pilothouse-system").template(&values);
+        let _ = rendered.unwrap_or_else(|failed| panic!("{values}: {failed}"));
     }
 }
 

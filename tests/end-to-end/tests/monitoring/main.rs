@@ -7,6 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use pilothouse_end_to_end::program::{Folder, Process, component, ended};
 use pilothouse_end_to_end::scrape::{Scrape, get};
 
+mod external;
+
 /// An address at which nobody listens.
 fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
@@ -63,7 +65,7 @@ mod simulated {
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::{app_service, create, hostile, unhurried};
     use pilothouse_metrics::Metrics;
-    use pilothouse_runtime::{EndpointServer, Endpoints, Heartbeat, Host, HostOptions};
+    use pilothouse_runtime::{EndpointServer, Endpoints, Heartbeat, Host, HostOptions, InstallCrds};
     use pilothouse_simulator::{Fault, Options, Rule, Simulator};
     use pilothouse_testkit::cluster::Cluster;
     use rustix::process::Signal;
@@ -328,7 +330,7 @@ mod simulated {
             let options = HostOptions {
                 metrics,
                 heartbeat: Some(heartbeat),
-                install_crds: true,
+                install_crds: InstallCrds::All,
                 ..HostOptions::default()
             };
             let host = Host::new(cluster.host_client().await.unwrap(), options.clone());
@@ -359,84 +361,5 @@ mod simulated {
         runtime.block_on(host).unwrap().unwrap();
         is("/livez", 200);
         assert_eq!(is("/readyz", 503), "the host is stopping\n");
-    }
-}
-
-mod external {
-    mod promtool {
-        use std::fs;
-        use std::io::Write as _;
-        use std::process::{Command, Stdio};
-
-        use pilothouse_end_to_end::components::root;
-        use pilothouse_end_to_end::host::RuntimeHost;
-        use pilothouse_end_to_end::stage::{Stage, hostile, unhurried};
-        use pilothouse_external::programs::Program;
-        use pilothouse_metrics::{ApiRequest, Metrics};
-        use pilothouse_runtime::HostOptions;
-        use pilothouse_testkit::cluster::Cluster;
-        use pilothouse_testkit::host::SteeredHost as _;
-        use serde_json::json;
-        use std::time::Duration;
-
-        /// What promtool says of its input; nothing if it is content.
-        fn checked(arguments: &[&str], input: &str) -> String {
-            let mut promtool = Command::new(Program::Promtool.path())
-                .args(arguments)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            promtool.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-            let output = promtool.wait_with_output().unwrap();
-            let said = [&output.stdout[..], &output.stderr].concat();
-            let said = String::from_utf8(said).unwrap();
-            let verdict = if output.status.success() { "" } else { "FAILED\n" };
-            format!("{verdict}{said}")
-        }
-
-        #[tokio::test(start_paused = true)]
-        async fn promtool_finds_nothing_to_say_about_the_metrics_of_a_host() {
-            let metrics = Metrics::default();
-            let options = HostOptions {
-                metrics: metrics.clone(),
-                ..HostOptions::default()
-            };
-            let host = RuntimeHost::new(options, unhurried());
-            let mut stage = Stage {
-                cluster: Cluster::simulated(),
-                host,
-            };
-            let spec = stage.host.spec("hostile").unwrap();
-            stage.start(vec![spec]).await;
-            stage.host.settled().await.unwrap();
-            stage.create(&hostile("a", &json!({"behaviour": "config-map"}))).await;
-            stage
-                .until(|stage| stage.is_reconciled("Hostile", "a").then_some(()))
-                .await
-                .unwrap();
-            // The simulated cluster has a client of its own.
-            let request = ApiRequest::new("GET", "/api/v1/pods", None, None);
-            metrics.requests().ended(request, Some(200), Duration::from_millis(1));
-            let text = metrics.print(&stage.host.handle().unwrap().figures());
-            assert_eq!(checked(&["check", "metrics"], &text), "");
-            // Not because promtool does not look.
-            let counter = "# HELP b B.\n# TYPE b counter\nb 1\n";
-            assert!(checked(&["check", "metrics"], counter).contains("_total"));
-            stage.host.stop().await.unwrap();
-        }
-
-        #[test]
-        fn promtool_accepts_the_alerts() {
-            let alerts = root().join("deploy/monitoring/alerts.yaml");
-            let said = checked(&["check", "rules", "--lint-fatal", &alerts.display().to_string()], "");
-            let text = fs::read_to_string(&alerts).unwrap();
-            let rules = text
-                .lines()
-                .filter(|line| line.trim_start().starts_with("- alert:"))
-                .count();
-            assert!(said.contains(&format!("SUCCESS: {rules} rules found")), "{said}");
-        }
     }
 }

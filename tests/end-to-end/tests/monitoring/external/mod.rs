@@ -1,0 +1,3 @@
+//! Monitoring, as Prometheus' own program checks it.
+
+mod promtool;
