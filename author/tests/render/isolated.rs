@@ -671,7 +671,11 @@ fn a_component_that_imports_wasi_needs_a_grant_for_each_command() {
             }
         }
         succeeds(&with(&["--wasi", "inert"]));
-        if command[0] != "replay" {
+        if command[0] == "replay" {
+            let piped = ["replay", "-", "--component", &dice, "--wasi", "inert"];
+            let ended = pilothouse(&piped, &lines.join("\n"));
+            assert_eq!(ended.code, 0, "{}{}", ended.said, ended.printed);
+        } else {
             succeeds(&with(&["--config", &inert]));
             succeeds(&with(&["--config", &none, "--wasi", "inert"]));
             assert_eq!(run(&with(&["--config", &inert, "--wasi", "none"])).code, 1);
