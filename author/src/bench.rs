@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use pilothouse_host::output::Format;
 use pilothouse_testkit::documents::Document;
 use pilothouse_testkit::isolation::Isolated;
 use serde_json::{Value, json};
 
-use crate::plugin::{PluginArguments, Prepared, StateArguments};
+use crate::plugin::{PluginArguments, StateArguments};
 use crate::verdict::NotAsExpected;
 
 /// Calls before the first that is measured.
@@ -60,6 +60,7 @@ pub struct BenchCommand {
 /// A component and what its calls have cost so far.
 struct Candidate {
     plugin: Isolated,
+    primary: Document,
     times: Vec<Duration>,
     whole: Duration,
     memory_bytes: u64,
@@ -79,24 +80,28 @@ struct Figures {
 impl BenchCommand {
     /// Measures.
     pub fn execute(self) -> anyhow::Result<()> {
-        let mut prepared = vec![self.state.prepare(self.plugin.load()?, &self.files)?];
+        let given = self.state.read(&self.files)?;
+        let mut prepared = vec![self.state.prepare(self.plugin.load()?, &given)?];
         if let Some(other) = &self.against {
-            let other = self.plugin.load_other(other)?;
-            // Standard input is read once.
-            let Prepared { primaries, .. } = &prepared[0];
-            let cluster = self.state.objects(&[])?;
-            let plugin = other
-                .at(self.state.milliseconds()?)
-                .with_documents(&cluster)
-                .with_documents(primaries);
-            let primaries = primaries.clone();
-            prepared.push(Prepared { plugin, primaries });
+            prepared.push(self.state.prepare(self.plugin.load_other(other)?, &given)?);
         }
         let mut results = Vec::new();
-        for primary in prepared[0].primaries.clone() {
-            let candidates: Vec<Isolated> = prepared.iter().map(|it| it.plugin.clone()).collect();
-            let figures = measured(candidates, &primary, self.calls)?;
-            results.push((format!("{} {}", primary.kind.kind, primary.name), figures));
+        for primary in &prepared[0].primaries {
+            let title = format!("{} {}", primary.kind.kind, primary.name);
+            let candidates = prepared.iter().map(|it| {
+                let is_same = |its: &&Document| its.kind == primary.kind && its.name == primary.name;
+                let own = it.primaries.iter().find(is_same);
+                let own = own.with_context(|| {
+                    format!(
+                        "{} does not reconcile {}",
+                        it.plugin.component().display(),
+                        primary.kind
+                    )
+                })?;
+                Ok((it.plugin.clone(), own.clone()))
+            });
+            let candidates = candidates.collect::<anyhow::Result<_>>()?;
+            results.push((title, measured(candidates, self.calls)?));
         }
         match self.output {
             Format::Text => print!("{}", text(&results, self.calls)),
@@ -106,9 +111,11 @@ impl BenchCommand {
     }
 }
 
-fn measured(plugins: Vec<Isolated>, primary: &Document, calls: u32) -> anyhow::Result<Vec<Figures>> {
-    let candidate = |plugin: Isolated| Candidate {
+/// Measures components, each with the object as its own CRD completes it.
+fn measured(plugins: Vec<(Isolated, Document)>, calls: u32) -> anyhow::Result<Vec<Figures>> {
+    let candidate = |(plugin, primary): (Isolated, Document)| Candidate {
         plugin: plugin.once(),
+        primary,
         times: Vec::with_capacity(calls as usize),
         whole: Duration::ZERO,
         memory_bytes: 0,
@@ -121,7 +128,7 @@ fn measured(plugins: Vec<Isolated>, primary: &Document, calls: u32) -> anyhow::R
             candidates.reverse();
         }
         for candidate in &mut candidates {
-            candidate.call(primary, call >= WARM_UP)?;
+            candidate.call(call >= WARM_UP)?;
         }
         if call % 2 == 1 {
             candidates.reverse();
@@ -131,7 +138,8 @@ fn measured(plugins: Vec<Isolated>, primary: &Document, calls: u32) -> anyhow::R
 }
 
 impl Candidate {
-    fn call(&mut self, primary: &Document, counts: bool) -> anyhow::Result<()> {
+    fn call(&mut self, counts: bool) -> anyhow::Result<()> {
+        let primary = &self.primary;
         let begun = Instant::now();
         let run = self.plugin.run(&primary.object);
         let whole = begun.elapsed();

@@ -10,7 +10,7 @@ use pilothouse_core::wasi::Wasi;
 use pilothouse_host::artifact::printable;
 use pilothouse_host::output::Format;
 use pilothouse_testkit::diff::{hidden, yaml};
-use pilothouse_testkit::documents;
+use pilothouse_testkit::documents::{self, STANDARD_INPUT};
 use pilothouse_testkit::properties::{Options, Property, Remark, Report, Violation, check};
 use serde_json::{Value, json};
 
@@ -174,7 +174,8 @@ impl CheckCommand {
             for line in yaml(&hidden(object)).lines() {
                 let _ = writeln!(text, "  {}", printable(line));
             }
-            let _ = writeln!(text, "\nrepeat it with:\n\n  {}\n", self.again(*property, *case));
+            let (repeat, command) = (self.repeat(), self.again(*property, *case));
+            let _ = writeln!(text, "\n{repeat}:\n\n  {command}\n");
         }
         for property in &options.properties {
             let is_broken = violations.iter().any(|violation| violation.property == *property);
@@ -193,6 +194,16 @@ impl CheckCommand {
             report.per_second()
         );
         text
+    }
+
+    /// What stands above the command that repeats a failure. What was given on standard input is not in the command.
+    fn repeat(&self) -> &'static str {
+        let mut sources = self.files.iter().chain(&self.state.cluster);
+        if sources.any(|source| source == Path::new(STANDARD_INPUT)) {
+            "repeat it, with the same standard input, with"
+        } else {
+            "repeat it with"
+        }
     }
 
     /// The command that repeats exactly one failure.
@@ -337,6 +348,15 @@ mod tests {
             again(&["-n", "shop", "--now", "2026-02-03T04:05:06Z", "--strict", "--seed", "7"]),
             "pilothouse check web.wasm --namespace shop --now 2026-02-03T04:05:06Z --strict --seed 7 --case 42 --property valid"
         );
+    }
+
+    #[test]
+    fn who_repeats_a_case_is_told_that_it_needs_the_standard_input() {
+        assert_eq!(command(&["-f", "a.yaml"]).repeat(), "repeat it with");
+        for options in [["-f", "-"], ["--cluster", "-"]] {
+            let command = command(&options);
+            assert_eq!(command.repeat(), "repeat it, with the same standard input, with");
+        }
     }
 
     #[test]

@@ -77,6 +77,14 @@ pub struct StateArguments {
     pub now: Timestamp,
 }
 
+/// The objects that the command line names, as they were read. Standard input is read once, however many plugins get them.
+pub struct Given {
+    /// What is in the cluster.
+    cluster: Vec<Document>,
+    /// What the plugin is asked about.
+    objects: Vec<Document>,
+}
+
 /// A plugin on the state of a cluster, with the objects that it is asked about.
 #[derive(Clone)]
 pub struct Prepared {
@@ -152,21 +160,35 @@ impl StateArguments {
         u64::try_from(milliseconds).with_context(|| format!("--now {} is before 1970; give a later time", self.now))
     }
 
-    /// Reads the objects of the cluster; `others` are the sources of other objects.
-    pub fn objects(&self, others: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
+    /// Refuses standard input that is named twice, in the cluster and in `others`, which are the sources of other objects.
+    pub fn read_once(&self, others: &[PathBuf]) -> Result<(), DocumentsError> {
         let is_input = |path: &&PathBuf| path.as_path() == Path::new(STANDARD_INPUT);
         if self.cluster.iter().chain(others).filter(is_input).count() > 1 {
-            return Err(DocumentsError::Twice.into());
+            return Err(DocumentsError::Twice);
         }
+        Ok(())
+    }
+
+    /// Reads the objects of the cluster; `others` are the sources of other objects.
+    pub fn objects(&self, others: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
+        self.read_once(others)?;
         Ok(documents::read(&self.cluster)?)
+    }
+
+    /// Reads the objects of the cluster and those that a plugin is asked about.
+    pub fn read(&self, files: &[PathBuf]) -> anyhow::Result<Given> {
+        Ok(Given {
+            cluster: self.objects(files)?,
+            objects: documents::read(files)?,
+        })
     }
 
     /// Puts the plugin on the state of the cluster, and has a simulated API server give the objects the form in which they
     /// would be stored. Objects that the plugin does not reconcile become part of the cluster.
-    pub fn prepare(&self, plugin: Isolated, files: &[PathBuf]) -> anyhow::Result<Prepared> {
+    pub fn prepare(&self, plugin: Isolated, given: &Given) -> anyhow::Result<Prepared> {
         let now = self.milliseconds()?;
-        let mut cluster = self.objects(files)?;
-        let given = documents::read(files)?;
+        let Given { cluster, objects } = given;
+        let mut cluster = cluster.clone();
         let plugin = placed(plugin, &mut cluster, &self.namespace);
         let mut store = Store::new(runtime(), now);
         let definitions = cluster
@@ -185,7 +207,7 @@ impl StateArguments {
                 .context("a CustomResourceDefinition cannot be installed")?;
         }
         let mut primaries = Vec::new();
-        for mut document in given {
+        for mut document in objects.iter().cloned() {
             place(&plugin, &mut document, &self.namespace);
             if !plugin.reconciles(&document.kind) {
                 cluster.push(document);

@@ -17,6 +17,7 @@ Examples:
   pilothouse replay web.recording.jsonl
   pilothouse replay web.recording.jsonl --component target/plugins/app-service.wasm
   pilothouse replay web.recording.jsonl --component new.wasm -o json
+  pilothouse replay - --component new.wasm < web.recording.jsonl
 
 Without --component, the component is read from where the host has read it, and has to be the recorded one. A read that the
 recording does not have is answered as if nothing were there, and named. Differences that masked values of Secrets explain are
@@ -29,8 +30,8 @@ answer differs.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReplayCommand {
-    /// The recording, as `pilothouse record` has written it
-    #[arg(value_name = "FILE")]
+    /// The recording, as `pilothouse record` has written it; - for standard input
+    #[arg(value_name = "FILE|-")]
     recording: PathBuf,
 
     /// The component to replay the calls with, which may be another version

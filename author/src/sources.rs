@@ -16,8 +16,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 /// How often they are looked at while somebody writes them.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Folders that hold what is made from the sources, or what others keep there.
-const IGNORED: [&str; 5] = ["target", "node_modules", "__pycache__", "dist", "build"];
+/// Folders that hold what others keep there, wherever they are.
+const IGNORED: [&str; 2] = ["node_modules", "__pycache__"];
+
+/// Folders in the folder of a project that hold what is made from the sources. Further down, a module may have such a name.
+const MADE: [&str; 3] = ["target", "dist", "build"];
 
 /// What in the folder of a project is about the component, and no part of it.
 const BESIDE: [&str; 8] = [
@@ -150,7 +153,7 @@ enum Place {
 /// Whether a file or folder may be a part of the component, by its name and that of the folder that it is in.
 fn is_source(path: &Path, folder: Place) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_beside = folder == Place::Given && BESIDE.contains(&&*name);
+    let is_beside = folder == Place::Given && (BESIDE.contains(&&*name) || MADE.contains(&&*name));
     let is_ignored = IGNORED.contains(&&*name) || IGNORED_ENDINGS.iter().any(|ending| name.ends_with(ending));
     // A link to a folder above would lead round in a circle.
     let is_link = || path.is_symlink() && path.is_dir();
@@ -180,6 +183,8 @@ mod tests {
             "target/debug/x",
             ".git/HEAD",
             "target/new",
+            "build/index.js",
+            "src/node_modules/x.js",
             "dev.log",
             "README.md",
             "sample.yaml",
@@ -193,7 +198,13 @@ mod tests {
             assert_eq!(sources.look(), before, "{path}");
         }
         let mut known = before;
-        for path in ["src/lib.rs", "src/new.rs", "crd.yaml", "src/tests/mod.rs"] {
+        for path in [
+            "src/lib.rs",
+            "src/new.rs",
+            "crd.yaml",
+            "src/tests/mod.rs",
+            "src/build/mod.rs",
+        ] {
             fs::create_dir_all(at(path).parent().unwrap()).unwrap();
             fs::write(at(path), "22").unwrap();
             let now = sources.look();

@@ -211,6 +211,39 @@ mod isolated {
     }
 
     #[test]
+    fn a_golden_case_with_a_mistake_is_an_error_in_the_report_and_the_others_run() {
+        let project = Project::new();
+        project.test(&["--isolated", "--update"]);
+        project.write("tests/golden/broken/input.yaml", "");
+        project.write("tests/golden/larger/input.yaml", &INPUT.replace("size: 2", "size: 3"));
+        project.write("tests/golden/larger/expected.yaml", "{}\n");
+        let (code, text) = project.test(&["--isolated", "--junit", "report.xml"]);
+        assert_eq!(code, Some(1), "{text}");
+        has(
+            &text,
+            &[
+                "ERROR   golden    tests/golden/broken",
+                "tests/golden/broken/input.yaml is empty",
+                "FAILED  golden    tests/golden/larger",
+                "ok      golden    tests/golden/smallest",
+                "1 passed, 1 failed, 1 could not be run",
+                "1 of 3 tests could not be run",
+            ],
+        );
+        let report = project.read("report.xml");
+        let report = roxmltree::Document::parse(&report).unwrap();
+        let root = report.root_element();
+        assert_eq!(
+            ["tests", "failures", "errors"].map(|name| root.attribute(name)),
+            [Some("3"), Some("1"), Some("1")]
+        );
+        let error = report.descendants().find(|node| node.has_tag_name("error")).unwrap();
+        assert!(error.attribute("message").unwrap().contains("input.yaml is empty"));
+        let (_, text) = project.test(&["--isolated", "-o", "json"]);
+        has(&text, &["\"errors\": 1", "\"result\": \"error\""]);
+    }
+
+    #[test]
     fn a_golden_case_is_written_holds_and_fails_with_the_difference_and_the_reconcile() {
         let project = Project::new();
         let (code, text) = project.test(&["--isolated"]);

@@ -127,7 +127,7 @@ struct KindOptions {
     scope: Scope,
 
     /// The plural of the kind in lower case (default: the English one)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::plural)]
     plural: Option<String>,
 
     /// Add a finalizer, which is asked before an object is deleted
@@ -281,9 +281,6 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
         finalizer,
         admission,
     } = options;
-    if let Some(plural) = plural {
-        kind.check_plural(plural)?;
-    }
     let is_of_cluster = *scope == Scope::Cluster;
     let conditions = [
         ("cluster", is_of_cluster),

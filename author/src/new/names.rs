@@ -53,8 +53,10 @@ pub enum NameError {
         proposal: String,
     },
     /// Not a plural.
-    #[error("{0:?} is no plural of a kind: it has a-z, 0-9 and - only, and begins with a letter; for example {1}")]
-    Plural(String, String),
+    #[error(
+        "{0:?} is no plural of a kind: it has a-z, 0-9 and - only, and begins with a letter; for example galleries"
+    )]
+    Plural(String),
 }
 
 /// Names that crates of this kind cannot have: Rust's keywords, and crates that every project depends on.
@@ -156,12 +158,14 @@ const TAKEN_TYPES: &[&str] = &[
     "FieldError",
     "Fields",
     "Finalization",
+    "Finalized",
     "Finalizer",
     "Fn",
     "From",
     "Iterator",
     "JsonSchema",
     "Kind",
+    "Live",
     "LiveDeployment",
     "LiveStatus",
     "NoConfig",
@@ -411,20 +415,20 @@ impl NewKind {
         let hisses = ["s", "x", "z", "ch", "sh"].iter().any(|ending| word.ends_with(ending));
         word + if hisses { "es" } else { "s" }
     }
+}
 
-    /// Checks a plural that somebody has given.
-    pub fn check_plural(&self, plural: &str) -> Result<(), NameError> {
-        let is_plural = plural.starts_with(|first: char| first.is_ascii_lowercase())
-            && plural
-                .chars()
-                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-')
-            && !plural.ends_with('-')
-            && plural.len() <= MAX_LABEL;
-        if is_plural {
-            Ok(())
-        } else {
-            Err(NameError::Plural(plural.to_owned(), self.plural()))
-        }
+/// Checks a plural that somebody has given.
+pub fn plural(text: &str) -> Result<String, NameError> {
+    let is_plural = text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text
+            .chars()
+            .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-')
+        && !text.ends_with('-')
+        && text.len() <= MAX_LABEL;
+    if is_plural {
+        Ok(text.to_owned())
+    } else {
+        Err(NameError::Plural(text.to_owned()))
     }
 }
 
@@ -540,15 +544,15 @@ mod tests {
             let kind = kind(&format!("example.com/v1/{name}"));
             assert_eq!((kind.module().as_str(), kind.plural().as_str()), (module, plural));
         }
-        assert_eq!(kind("example.com/v1/Cluster").type_name(), "ClusterResource");
+        for taken in ["Cluster", "Live", "Finalized", "String"] {
+            let kind = kind(&format!("example.com/v1/{taken}"));
+            assert_eq!(kind.type_name(), format!("{taken}Resource"));
+        }
         assert_eq!(kind("example.com/v1/HttpProxy").label(), "http-proxy");
         assert_eq!(kind("example.com/v1/HTTPRoute").variable(), "httpRoute");
         assert_eq!(kind("example.com/v1/Site").variable(), "site");
-        assert!(kind("example.com/v1/Data").check_plural("data").is_ok());
-        let error = kind("example.com/v1/Policy")
-            .check_plural("Policies")
-            .unwrap_err()
-            .to_string();
-        assert!(error.ends_with("for example policies"), "{error}");
+        assert_eq!(plural("data").unwrap(), "data");
+        let error = plural("Policies").unwrap_err().to_string();
+        assert!(error.ends_with("for example galleries"), "{error}");
     }
 }

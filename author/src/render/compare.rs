@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pilothouse_testkit::diff::diff;
+use pilothouse_core::answer::DesiredObject;
+use pilothouse_testkit::diff::{HIDDEN, SECRET_MEMBERS, diff, hidden, is_secret};
 use pilothouse_testkit::documents;
 use pilothouse_testkit::isolation::Isolated;
 use serde_json::{Value, json};
 
 use super::Rendered;
-use super::output::desired;
+use super::output::{desired, uncovered};
 
-/// Objects by what they are called in messages: a kind, and where each one is.
-type Objects = BTreeMap<String, Value>;
+/// Objects by what they are called in messages: a kind, and where each one is. Several primaries may want one object.
+type Objects = BTreeMap<String, Vec<Value>>;
 
-/// What is desired and not expected, or expected and not desired.
+/// What is desired and not expected, or expected and not desired. The file may be what `render` has printed: it has an object
+/// once for each primary that contributes to it, and Secrets as comments, with their values hidden.
 pub(super) fn with_file(
     plugin: &Isolated,
     expected: &Path,
@@ -22,19 +24,23 @@ pub(super) fn with_file(
     rendered: &[Rendered],
 ) -> anyhow::Result<Vec<String>> {
     let mut known = Objects::new();
-    for mut document in documents::read(&[expected])? {
-        plugin.place(&mut document.object, namespace);
-        let title = title(&document.object).unwrap_or_default();
-        known.insert(title, document.object);
+    for (file, text) in documents::texts(&[expected])? {
+        for mut document in documents::parse_repeated(&uncovered(&text), &file)? {
+            plugin.place(&mut document.object, namespace);
+            let title = title(&document.object).unwrap_or_default();
+            known.entry(title).or_default().push(document.object);
+        }
     }
-    let found = rendered.iter().flat_map(objects).collect();
-    Ok(differences(&known, &found))
+    Ok(differences(known, objects(rendered, |_| "")))
 }
 
 /// What one version makes of the same objects, and the other.
 pub(super) fn with_other(before: &[Rendered], after: &[Rendered]) -> Vec<String> {
-    let all = |rendered: &[Rendered]| rendered.iter().flat_map(objects).collect::<Objects>();
-    let mut found = differences(&all(before), &all(after));
+    let ownership = |ownership: &str| match ownership {
+        "Contributed" => " (contributed)",
+        _ => "",
+    };
+    let mut found = differences(objects(before, ownership), objects(after, ownership));
     let reports = before.iter().zip(after).filter_map(|(before, after)| {
         let difference = diff(&report(before), &report(after))?;
         Some(format!("{}:\n{difference}", before.title()))
@@ -43,18 +49,19 @@ pub(super) fn with_other(before: &[Rendered], after: &[Rendered]) -> Vec<String>
     found
 }
 
-fn objects(rendered: &Rendered) -> Vec<(String, Value)> {
-    let Ok(run) = &rendered.run else { return Vec::new() };
-    let object = |(ownership, desired): (&str, &pilothouse_core::answer::DesiredObject)| {
-        let body = Value::Object(desired.body.clone());
-        let contributed = if ownership == "Contributed" {
-            " (contributed)"
-        } else {
-            ""
-        };
-        Some((format!("{}{contributed}", title(&body)?), body))
-    };
-    desired(&run.reconciled.answer).filter_map(object).collect()
+/// All objects that are wanted; `suffix` makes a part of the title of how an object is wanted.
+fn objects(rendered: &[Rendered], suffix: impl Fn(&str) -> &'static str) -> Objects {
+    let mut objects = Objects::new();
+    let runs = rendered.iter().filter_map(|one| one.run.as_ref().ok());
+    for (ownership, object) in runs.flat_map(|run| desired(&run.reconciled.answer)) {
+        let DesiredObject { body, .. } = object;
+        let body = Value::Object(body.clone());
+        if let Some(title) = title(&body) {
+            let title = format!("{title}{}", suffix(ownership));
+            objects.entry(title).or_default().push(body);
+        }
+    }
+    objects
 }
 
 /// What is said of an object, without the objects that it wants, and without what is measured.
@@ -76,17 +83,47 @@ fn report(rendered: &Rendered) -> Value {
     }
 }
 
-fn differences(expected: &Objects, found: &Objects) -> Vec<String> {
+/// How two sets of objects differ. Where there are several objects of one title, those that are the same on both sides are set
+/// aside, and the rest is compared in its order.
+fn differences(expected: Objects, mut found: Objects) -> Vec<String> {
     let mut differences = Vec::new();
-    for (title, object) in expected {
-        match found.get(title) {
-            None => differences.push(format!("- {title}: expected, and not desired\n")),
-            Some(desired) => differences.extend(diff(object, desired).map(|shown| format!("{title}:\n{shown}"))),
+    for (title, mut objects) in expected {
+        let mut desired = found.remove(&title).unwrap_or_default();
+        objects.retain(|object| {
+            let same = desired.iter().position(|desired| difference(object, desired).is_none());
+            same.inspect(|index| drop(desired.remove(*index))).is_none()
+        });
+        let mut desired = desired.into_iter();
+        for object in objects {
+            differences.push(match desired.next() {
+                Some(desired) => {
+                    let shown = difference(&object, &desired).unwrap_or_default();
+                    format!("{title}:\n{shown}")
+                }
+                None => format!("- {title}: expected, and not desired\n"),
+            });
         }
+        differences.extend(desired.map(|_| new(&title)));
     }
-    let new = found.keys().filter(|title| !expected.contains_key(*title));
-    differences.extend(new.map(|title| format!("+ {title}: desired, and not expected\n")));
+    for (title, objects) in found {
+        differences.extend(objects.iter().map(|_| new(&title)));
+    }
     differences
+}
+
+fn new(title: &str) -> String {
+    format!("+ {title}: desired, and not expected\n")
+}
+
+/// How two objects differ. Of a Secret whose values `render` has hidden, the names of the values are compared.
+fn difference(expected: &Value, desired: &Value) -> Option<String> {
+    let mut values = SECRET_MEMBERS
+        .into_iter()
+        .filter_map(|member| expected[member].as_object());
+    if is_secret(expected) && values.any(|values| values.values().any(|value| value == HIDDEN)) {
+        return diff(expected, &hidden(desired));
+    }
+    diff(expected, desired)
 }
 
 fn title(object: &Value) -> Option<String> {
@@ -97,4 +134,38 @@ fn title(object: &Value) -> Option<String> {
         format!(".{}", kind.group)
     };
     Some(format!("{}{group} {name}", kind.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::output::{tests::secret, yaml};
+    use super::*;
+
+    #[test]
+    fn a_secret_is_compared_with_its_comment_and_with_itself() {
+        let rendered = [secret()];
+        let expected = |shows_secrets: bool, from: &str, to: &str| {
+            let text = yaml(&rendered, shows_secrets).replace(from, to);
+            let documents = documents::parse_repeated(&uncovered(text.as_bytes()), Path::new("f")).unwrap();
+            let mut known = Objects::new();
+            for document in documents {
+                let title = title(&document.object).unwrap();
+                known.entry(title).or_default().push(document.object);
+            }
+            assert_eq!(known.len(), 1, "{text}");
+            differences(known, objects(&rendered, |_| ""))
+        };
+        assert!(expected(false, "", "").is_empty());
+        assert!(expected(true, "", "").is_empty());
+        for (shows_secrets, from, to) in [
+            (false, "password", "token"),
+            (true, "password", "token"),
+            (true, "aHVzaA", "b3RoZXI"),
+        ] {
+            let found = expected(shows_secrets, from, to);
+            assert_eq!(found.len(), 1, "{from}");
+            assert!(found[0].starts_with("Secret n/s:\n"), "{found:?}");
+            assert!(!found[0].contains("aHVz") && !found[0].contains("b3Ro"), "{found:?}");
+        }
+    }
 }

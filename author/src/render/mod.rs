@@ -13,9 +13,9 @@ use pilothouse_core::{Kind, Name};
 use pilothouse_host::artifact::printable;
 use pilothouse_host::install::preview::{PreviewedChanges, live_changes};
 use pilothouse_host::run::ClusterArguments;
-use pilothouse_testkit::isolation::{Failed, Run};
+use pilothouse_testkit::isolation::{Failed, Isolated, Run};
 
-use crate::plugin::{PluginArguments, Prepared, Settings, StateArguments, mark_deleted};
+use crate::plugin::{Given, PluginArguments, Prepared, Settings, StateArguments, mark_deleted};
 use crate::verdict::NotAsExpected;
 
 /// What `--diff` calls the live cluster.
@@ -113,8 +113,9 @@ impl RenderCommand {
         }
     }
 
-    fn prepare(&self, component: &Path) -> anyhow::Result<Prepared> {
-        let mut prepared = self.state.prepare(self.plugin.load_other(component)?, &self.files)?;
+    /// The plugin on the state of the cluster, and what it makes of the objects.
+    fn rendered(&self, component: &Path, given: &Given) -> anyhow::Result<(Isolated, Vec<Rendered>)> {
+        let mut prepared = self.state.prepare(self.plugin.load_other(component)?, given)?;
         if self.finalize {
             let controllers = prepared.plugin.manifest().manifest.controllers.clone();
             for primary in &mut prepared.primaries {
@@ -124,21 +125,18 @@ impl RenderCommand {
             }
             prepared.plugin = prepared.plugin.with_documents(&prepared.primaries);
         }
-        Ok(prepared)
-    }
-
-    fn rendered(&self, component: &Path) -> anyhow::Result<Vec<Rendered>> {
-        let Prepared { plugin, primaries } = self.prepare(component)?;
+        let Prepared { plugin, primaries } = prepared;
         let rendered = primaries.into_iter().map(|primary| Rendered {
             run: plugin.run(&primary.object),
             kind: primary.kind,
             name: primary.name,
         });
-        Ok(rendered.collect())
+        let rendered = rendered.collect();
+        Ok((plugin, rendered))
     }
 
     fn print(&self) -> anyhow::Result<()> {
-        let rendered = self.rendered(&self.plugin.component)?;
+        let (_, rendered) = self.rendered(&self.plugin.component, &self.state.read(&self.files)?)?;
         let text = match self.output {
             Format::Yaml => output::yaml(&rendered, self.show_secrets),
             Format::Text => output::text(&rendered),
@@ -163,9 +161,13 @@ impl RenderCommand {
     }
 
     fn diff_with(&self, with: &Path) -> anyhow::Result<()> {
-        let rendered = self.rendered(&self.plugin.component)?;
+        // The file that is compared with could be standard input, too.
+        let sources = [&self.files[..], &[with.to_owned()]].concat();
+        self.state.read_once(&sources)?;
+        let given = self.state.read(&self.files)?;
+        let (plugin, rendered) = self.rendered(&self.plugin.component, &given)?;
         let differences = if is_component(with)? {
-            compare::with_other(&self.rendered(with)?, &rendered)
+            compare::with_other(&self.rendered(with, &given)?.1, &rendered)
         } else {
             if let Some(failing) = rendered
                 .iter()
@@ -173,7 +175,6 @@ impl RenderCommand {
             {
                 return Err(NotAsExpected(format!("the plugin fails for {}: {}", failing.0, failing.1)).into());
             }
-            let plugin = self.prepare(&self.plugin.component)?.plugin;
             compare::with_file(&plugin, with, &self.state.namespace, &rendered)?
         };
         told(&differences)
@@ -192,7 +193,7 @@ impl RenderCommand {
         let wanted: Vec<Name> = if files.is_empty() {
             Vec::new()
         } else {
-            let Prepared { primaries, .. } = state.prepare(isolated.clone(), files)?;
+            let Prepared { primaries, .. } = state.prepare(isolated.clone(), &state.read(files)?)?;
             primaries.into_iter().map(|primary| primary.name).collect()
         };
         let name = isolated.manifest().manifest.name.clone();

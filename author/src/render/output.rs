@@ -23,6 +23,9 @@ use serde_json::{Map, Value, json};
 
 use super::Rendered;
 
+/// The line above a Secret that is written as a comment.
+const COVERED: &str = "# Its values are hidden; --show-secrets prints them.";
+
 /// As documents that kubectl takes; the rest in comments.
 pub(super) fn yaml(rendered: &[Rendered], show_secrets: bool) -> String {
     let mut text = String::new();
@@ -37,7 +40,8 @@ pub(super) fn yaml(rendered: &[Rendered], show_secrets: bool) -> String {
                 in_words(ownership, desired.lifecycle)
             );
             if is_secret(&body) && !show_secrets {
-                text.push_str("# Its values are hidden; --show-secrets prints them.\n");
+                text.push_str(COVERED);
+                text.push('\n');
                 text.push_str(&commented(&to_yaml(&hidden(&body))));
             } else {
                 text.push_str(&to_yaml(&body));
@@ -47,6 +51,17 @@ pub(super) fn yaml(rendered: &[Rendered], show_secrets: bool) -> String {
         text.push_str(&commented(&summary(one, false)));
     }
     text
+}
+
+/// What [`yaml`] has written, with Secrets as objects rather than comments.
+pub(super) fn uncovered(text: &[u8]) -> Vec<u8> {
+    let mut is_secret = false;
+    let line = |line: &[u8]| {
+        let comment = line.strip_prefix(b"# ").filter(|_| is_secret).map(<[u8]>::to_vec);
+        is_secret = line.trim_ascii_end() == COVERED.as_bytes() || comment.is_some();
+        comment.unwrap_or_else(|| line.to_vec())
+    };
+    text.split_inclusive(|byte| *byte == b'\n').flat_map(line).collect()
 }
 
 /// A summary without the objects themselves.
@@ -289,7 +304,7 @@ fn log_document(log: &[LogLine]) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -300,7 +315,7 @@ mod tests {
     use super::*;
 
     /// What came of an object for which a plugin wants a Secret.
-    fn secret() -> Rendered {
+    pub(in crate::render) fn secret() -> Rendered {
         let body = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "n"}, "data": {"password": "aHVzaA=="},
         });

@@ -9,30 +9,33 @@ use super::{FinishedTest, shown};
 /// The report of tests that took so long in all.
 pub fn report(tests: &[FinishedTest], took: Duration) -> String {
     let failures = tests.iter().filter(|test| test.failure().is_some()).count();
+    let errors = tests.iter().filter(|test| test.error().is_some()).count();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let mut line = |text: String| writeln!(xml, "{text}").expect("writing to a String cannot fail");
     line(format!(
-        "<testsuites name=\"pilothouse\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" time=\"{}\">",
+        "<testsuites name=\"pilothouse\" tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{}\">",
         tests.len(),
         seconds(took)
     ));
     for test in tests {
         let file = escaped(&shown(&test.file));
         let (name, time) = (escaped(&test.name), seconds(test.took));
-        let failed = usize::from(test.failure().is_some());
+        let (failed, error) = (test.failure().is_some(), test.error().is_some());
+        let (failed, error) = (usize::from(failed), usize::from(error));
         line(format!(
-            "  <testsuite name=\"{file}\" tests=\"1\" failures=\"{failed}\" errors=\"0\" skipped=\"0\" time=\"{time}\">"
+            "  <testsuite name=\"{file}\" tests=\"1\" failures=\"{failed}\" errors=\"{error}\" skipped=\"0\" time=\"{time}\">"
         ));
         let case = format!(
             "    <testcase name=\"{name}\" classname=\"{}\" time=\"{time}\"",
             test.kind.as_str()
         );
-        match test.failure() {
+        let element = if failed > 0 { "failure" } else { "error" };
+        match test.failure().or(test.error()) {
             None => line(format!("{case}/>")),
             Some(failure) => {
                 line(format!("{case}>"));
                 line(format!(
-                    "      <failure message=\"{}\" type=\"{}\">{}</failure>",
+                    "      <{element} message=\"{}\" type=\"{}\">{}</{element}>",
                     escaped(&failure.message),
                     test.kind.as_str(),
                     escaped(&failure.details)

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use pilothouse_host::plugins::CacheArguments;
 use pilothouse_testkit::scenario::Scenario;
@@ -132,6 +132,8 @@ pub enum TestResult {
     Updated,
     /// Something was not as expected.
     Failed(TestFailure),
+    /// It could not be run: a file of it has a mistake, or what it needs is missing.
+    Error(TestFailure),
 }
 
 /// Why a test failed.
@@ -148,7 +150,31 @@ impl FinishedTest {
     pub fn failure(&self) -> Option<&TestFailure> {
         match &self.result {
             TestResult::Failed(failure) => Some(failure),
-            TestResult::Passed | TestResult::Updated => None,
+            TestResult::Passed | TestResult::Updated | TestResult::Error(_) => None,
+        }
+    }
+
+    /// Why it could not be run, if it could not.
+    pub fn error(&self) -> Option<&TestFailure> {
+        match &self.result {
+            TestResult::Error(error) => Some(error),
+            TestResult::Passed | TestResult::Updated | TestResult::Failed(_) => None,
+        }
+    }
+
+    /// A test that could not be run.
+    fn not_run(file: &Path, name: &str, kind: TestKind, took: Duration, error: &anyhow::Error) -> Self {
+        let text = format!("{error:#}");
+        let (message, details) = text.split_once('\n').unwrap_or((&text, ""));
+        Self {
+            file: file.to_owned(),
+            name: name.to_owned(),
+            kind,
+            took,
+            result: TestResult::Error(TestFailure {
+                message: message.to_owned(),
+                details: details.to_owned(),
+            }),
         }
     }
 }
@@ -190,13 +216,27 @@ impl TestCommand {
             plugins.check_wasi(self.wasi.or(None))?;
         }
         let mut reporter = Reporter::new(self.output);
+        // A test that cannot be run is an error of its own; the others run, and all of them are reported.
         for case in &golden {
-            reporter.ended(golden::run(case, &plugins, self.wasi, self.update)?);
+            let begun = Instant::now();
+            let ended = golden::run(case, &plugins, self.wasi, self.update).unwrap_or_else(|error| {
+                let name = case.file_name().unwrap_or_default().to_string_lossy();
+                FinishedTest::not_run(case, &name, TestKind::Golden, begun.elapsed(), &error)
+            });
+            reporter.ended(ended);
         }
         if !scenarios.is_empty() {
-            let stage = Stage::open(components, self.real)?;
+            let stage = Stage::open(components, self.real).map_err(|error| format!("{error:#}"));
+            let kind = if self.real { TestKind::Real } else { TestKind::Simulated };
             for scenario in &scenarios {
-                reporter.ended(stage.tell(scenario)?);
+                let begun = Instant::now();
+                let told = match &stage {
+                    Ok(stage) => stage.tell(scenario),
+                    Err(error) => Err(anyhow!("{error}")),
+                };
+                reporter.ended(told.unwrap_or_else(|error| {
+                    FinishedTest::not_run(&scenario.file, &scenario.name, kind, begun.elapsed(), &error)
+                }));
             }
         }
         let tests = reporter.finish(begun.elapsed());
@@ -204,9 +244,13 @@ impl TestCommand {
             let xml = junit::report(&tests, begun.elapsed());
             fs::write(file, xml).with_context(|| format!("cannot write the JUnit report to {}", file.display()))?;
         }
+        let all = tests.len();
+        let errors = tests.iter().filter(|test| test.error().is_some()).count();
+        if errors > 0 {
+            bail!("{errors} of {all} tests could not be run");
+        }
         let failed = tests.iter().filter(|test| test.failure().is_some()).count();
         if failed > 0 {
-            let all = tests.len();
             return Err(NotAsExpected(format!("{failed} of {all} tests failed")).into());
         }
         Ok(())

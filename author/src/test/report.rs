@@ -68,6 +68,7 @@ fn text(test: &FinishedTest, coloured: bool) -> String {
         TestResult::Passed => ("ok", GREEN),
         TestResult::Updated => ("updated", YELLOW),
         TestResult::Failed(_) => ("FAILED", RED),
+        TestResult::Error(_) => ("ERROR", RED),
     };
     let verdict = painted(&format!("{verdict:<7}"), colour, coloured);
     let mut text = format!(
@@ -76,7 +77,7 @@ fn text(test: &FinishedTest, coloured: bool) -> String {
         shown(file),
         took.as_secs_f64()
     );
-    if let TestResult::Failed(failure) = result {
+    if let TestResult::Failed(failure) | TestResult::Error(failure) = result {
         let _ = writeln!(text, "  {}", failure.message);
         for line in paint(&failure.details, coloured) {
             let _ = writeln!(text, "    {line}");
@@ -110,20 +111,27 @@ fn summary(tests: &[FinishedTest], took: Duration) -> String {
     let count = |is_meant: fn(&TestResult) -> bool| tests.iter().filter(|test| is_meant(&test.result)).count();
     let passed = count(|result| *result == TestResult::Passed);
     let updated = count(|result| *result == TestResult::Updated);
-    let failed = tests.len() - passed - updated;
+    let errors = tests.iter().filter(|test| test.error().is_some()).count();
+    let failed = tests.len() - passed - updated - errors;
+    let errors = match errors {
+        0 => String::new(),
+        1 => ", 1 could not be run".to_owned(),
+        errors => format!(", {errors} could not be run"),
+    };
     let updated = if updated > 0 {
         format!(", {updated} updated")
     } else {
         String::new()
     };
     format!(
-        "{passed} passed, {failed} failed{updated} in {:.2} s",
+        "{passed} passed, {failed} failed{errors}{updated} in {:.2} s",
         took.as_secs_f64()
     )
 }
 
 fn document(tests: &[FinishedTest], took: Duration) -> Value {
     let failed = tests.iter().filter(|test| test.failure().is_some()).count();
+    let errors = tests.iter().filter(|test| test.error().is_some()).count();
     let tests: Vec<Value> = tests
         .iter()
         .map(|test| {
@@ -143,9 +151,10 @@ fn document(tests: &[FinishedTest], took: Duration) -> Value {
                     TestResult::Passed => "passed",
                     TestResult::Updated => "updated",
                     TestResult::Failed(_) => "failed",
+                    TestResult::Error(_) => "error",
                 },
             });
-            if let TestResult::Failed(failure) = result {
+            if let TestResult::Failed(failure) | TestResult::Error(failure) = result {
                 document["message"] = failure.message.as_str().into();
                 document["details"] = failure.details.as_str().into();
             }
@@ -153,8 +162,9 @@ fn document(tests: &[FinishedTest], took: Duration) -> Value {
         })
         .collect();
     json!({
-        "passed": tests.len() - failed,
+        "passed": tests.len() - failed - errors,
         "failed": failed,
+        "errors": errors,
         "seconds": took.as_secs_f64(),
         "tests": tests,
     })

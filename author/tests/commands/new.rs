@@ -565,6 +565,7 @@ fn names_that_a_language_has_another_use_for_are_written_otherwise() {
         ("python", "Import", "kinds/import_kind.py"),
         ("python", "Admission", "kinds/admission.py"),
         ("go", "Package", "kinds/packagekind/packagekind.go"),
+        ("go", "String", "kinds/stringkind/stringkind.go"),
         ("go", "Internal", "kinds/internalkind/internalkind.go"),
         ("go", "HTTPRoute", "kinds/httproute/httproute.go"),
         ("js", "Operator", "kinds/operator.js"),
@@ -692,8 +693,8 @@ fn wrong_arguments_are_answered_with_right_ones_and_write_nothing() {
         assert!(error.contains(said), "{arguments:?}: {error}");
     }
     let plural = ["new", "site", "--kind", "example.com/v1/Site", "--plural", "Sites"];
-    let error = call(folder.path(), &plural).failed(1);
-    assert!(error.contains("for example sites"), "{error}");
+    let error = call(folder.path(), &plural).failed(2);
+    assert!(error.contains("\"Sites\" is no plural of a kind"), "{error}");
     assert_eq!(files(folder.path()), []);
 }
 

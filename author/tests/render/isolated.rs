@@ -205,6 +205,82 @@ mod comparing {
     }
 
     #[test]
+    fn standard_input_is_read_once_however_much_is_compared() {
+        let files = Files::new();
+        let (app, plugin) = (files.file("app.yaml", APP), component("app-service"));
+        let expected = files.file("expected.yaml", &printed(&["render", &plugin, "-f", &app]));
+        for other in [&expected, &plugin] {
+            let ended = pilothouse(&["render", &plugin, "-f", "-", "--diff", other], APP);
+            assert_eq!((ended.code, ended.printed.as_str()), (0, ""), "{}", ended.said);
+            let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
+            let ended = pilothouse(
+                &["render", &plugin, "-f", &app, "--cluster", "-", "--diff", other],
+                deployment,
+            );
+            assert_eq!((ended.code, ended.printed.as_str()), (0, ""), "{}", ended.said);
+        }
+        let said = refused(&["render", &plugin, "-f", "-", "--diff", "-"]);
+        assert!(said.contains("standard input (-) is named twice"), "{said}");
+    }
+
+    #[test]
+    fn what_several_objects_contribute_to_one_is_compared_piece_by_piece() {
+        let stream = |name: &str, port: u16| {
+            format!(
+                "---\napiVersion: nginx-stream.jeffthecoder.xyz/v1beta1\nkind: StreamIngress\nmetadata: {{name: {name}}}\n\
+                 spec: {{listen: {port}, upstream: {{service: db, port: {port}}}}}\n"
+            )
+        };
+        let files = Files::new();
+        let plugin = component("stream-ingress");
+        let service = "apiVersion: v1\nkind: Service\nmetadata: {name: db}\n\
+                       spec: {ports: [{name: a, port: 5432}, {name: b, port: 5433}, {name: c, port: 5434}]}\n\
+                       ---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: tcp-services, namespace: ingress-nginx}\n\
+                       ---\napiVersion: v1\nkind: Service\nmetadata: {name: ingress-nginx-controller, namespace: ingress-nginx}\n";
+        let cluster = files.file("cluster.yaml", service);
+        let render = |object: &str, more: &[&str]| {
+            let fixed = ["render", &plugin, "-f", object, "--cluster", &cluster];
+            pilothouse(&[&fixed[..], more].concat(), "")
+        };
+        let both = files.file("both.yaml", &(stream("a", 5432) + &stream("b", 5433)));
+        let text = render(&both, &[]).printed;
+        assert_eq!(text.matches("kind: ConfigMap").count(), 2, "{text}");
+        assert!(text.contains("contributed"), "{text}");
+        let expected = files.file("expected.yaml", &text);
+        let ended = render(&both, &["--diff", &expected]);
+        assert_eq!((ended.code, ended.printed.as_str()), (0, ""), "{}", ended.said);
+        let changed = files.file("changed.yaml", &(stream("a", 5434) + &stream("b", 5433)));
+        let ended = render(&changed, &["--diff", &expected]);
+        assert_eq!(ended.code, 3, "{}{}", ended.printed, ended.said);
+        assert!(
+            ended.printed.contains("5432") && ended.printed.contains("5434"),
+            "{}",
+            ended.printed
+        );
+        assert!(
+            !ended.printed.contains("not desired") && !ended.printed.contains("5433"),
+            "{}",
+            ended.printed
+        );
+        let one = files.file("one.yaml", &stream("b", 5433));
+        let ended = render(&one, &["--diff", &expected]);
+        let lines: Vec<&str> = ended.printed.lines().collect();
+        assert!(
+            !lines.is_empty() && lines.iter().all(|line| line.ends_with("expected, and not desired")),
+            "{}",
+            ended.printed
+        );
+        let nothing = files.file("nothing.yaml", "# nothing is expected\n");
+        let ended = render(&one, &["--diff", &nothing]);
+        assert!(
+            ended.code == 3 && ended.printed.contains("desired, and not expected"),
+            "{}{}",
+            ended.printed,
+            ended.said
+        );
+    }
+
+    #[test]
     fn what_another_component_answers_otherwise_is_shown() {
         let files = Files::new();
         let (object, other) = (files.file("h.yaml", WORDLESS), reworded(&files));
@@ -511,6 +587,43 @@ fn a_component_is_measured_against_another_in_turns() {
 }
 
 #[test]
+fn components_are_measured_on_the_same_cluster() {
+    let files = Files::new();
+    let plugin = component("hostile");
+    // It reads the ConfigMap of its own name and counts on, so what it writes has as many digits as what is there.
+    let count = "9".repeat(12);
+    let there = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: h}}\ndata: {{text: '{count}'}}\n");
+    let object = files.file("h.yaml", &hostile("differs-by-read"));
+    let cluster = files.file("cluster.yaml", &there);
+    let both = files.file("both.yaml", &format!("{}---\n{there}", hostile("differs-by-read")));
+    let ratio = |arguments: &[&str], input: &str| {
+        let fixed = ["bench", &plugin, "--against", &plugin, "--calls", "2", "-o", "json"];
+        let ended = pilothouse(&[&fixed[..], arguments].concat(), input);
+        assert_eq!(ended.code, 0, "{}", ended.said);
+        let report: Value = serde_json::from_str(&ended.printed).unwrap();
+        let bytes = |index: usize| {
+            report["objects"][0]["components"][index]["outputBytes"]
+                .as_u64()
+                .unwrap()
+        };
+        (bytes(0), bytes(1))
+    };
+    let (alone, _) = ratio(&["-f", &object], "");
+    for (arguments, input) in [
+        (&["-f", &object, "--cluster", &cluster][..], ""),
+        (&["-f", &object, "--cluster", "-"], &there),
+        (&["-f", &both], ""),
+    ] {
+        let (first, second) = ratio(arguments, input);
+        assert!(
+            first > alone + 10,
+            "{arguments:?}: the cluster is read, {first} and {alone}"
+        );
+        assert_eq!(first, second, "{arguments:?}");
+    }
+}
+
+#[test]
 fn a_component_that_imports_wasi_needs_a_grant_for_each_command() {
     let files = Files::new();
     let dice = files.file("dice.wasm", "");
@@ -558,7 +671,11 @@ fn a_component_that_imports_wasi_needs_a_grant_for_each_command() {
             }
         }
         succeeds(&with(&["--wasi", "inert"]));
-        if command[0] != "replay" {
+        if command[0] == "replay" {
+            let piped = ["replay", "-", "--component", &dice, "--wasi", "inert"];
+            let ended = pilothouse(&piped, &lines.join("\n"));
+            assert_eq!(ended.code, 0, "{}{}", ended.said, ended.printed);
+        } else {
             succeeds(&with(&["--config", &inert]));
             succeeds(&with(&["--config", &none, "--wasi", "inert"]));
             assert_eq!(run(&with(&["--config", &inert, "--wasi", "none"])).code, 1);

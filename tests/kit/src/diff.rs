@@ -18,7 +18,7 @@ use similar::{ChangeTag, TextDiff};
 const CONTEXT: usize = 3;
 
 /// The members of a Secret that nobody should see.
-const SECRET_MEMBERS: [&str; 2] = ["data", "stringData"];
+pub const SECRET_MEMBERS: [&str; 2] = ["data", "stringData"];
 
 /// What stands in place of a value that nobody should see.
 pub const HIDDEN: &str = "***";

@@ -130,6 +130,16 @@ pub enum DocumentsError {
 /// Reads files, folders and standard input (`-`), in this order. No object may be there twice.
 pub fn read(sources: &[impl AsRef<Path>]) -> Result<Vec<Document>, DocumentsError> {
     let mut documents = Vec::new();
+    for (file, text) in texts(sources)? {
+        documents.extend(parse(&text, &file)?);
+    }
+    distinct(&documents)?;
+    Ok(documents)
+}
+
+/// The files that files, folders and standard input (`-`) mean, with the bytes of each.
+pub fn texts(sources: &[impl AsRef<Path>]) -> Result<Vec<(PathBuf, Vec<u8>)>, DocumentsError> {
+    let mut texts = Vec::new();
     let mut read_input = false;
     for source in sources {
         let source = source.as_ref();
@@ -137,7 +147,7 @@ pub fn read(sources: &[impl AsRef<Path>]) -> Result<Vec<Document>, DocumentsErro
             if std::mem::replace(&mut read_input, true) {
                 return Err(DocumentsError::Twice);
             }
-            documents.extend(parse(&bytes(std::io::stdin().lock(), source)?, source)?);
+            texts.push((source.to_owned(), bytes(std::io::stdin().lock(), source)?));
             continue;
         }
         for file in files(source)? {
@@ -146,15 +156,25 @@ pub fn read(sources: &[impl AsRef<Path>]) -> Result<Vec<Document>, DocumentsErro
                 source,
             };
             let opened = std::fs::File::open(&file).map_err(unread)?;
-            documents.extend(parse(&bytes(opened, &file)?, &file)?);
+            let text = bytes(opened, &file)?;
+            texts.push((file, text));
         }
+    }
+    Ok(texts)
+}
+
+/// Reads the objects of a text that comes from `file`. No object may be there twice.
+pub fn parse(text: &[u8], file: &Path) -> Result<Vec<Document>, DocumentsError> {
+    let documents = parse_repeated(text, file)?;
+    if documents.is_empty() {
+        return Err(DocumentsError::Empty(file.to_owned()));
     }
     distinct(&documents)?;
     Ok(documents)
 }
 
-/// Reads the objects of a text that comes from `file`. No object may be there twice.
-pub fn parse(text: &[u8], file: &Path) -> Result<Vec<Document>, DocumentsError> {
+/// Reads the objects of a text that comes from `file`. An object may be there several times, and there may be none.
+pub fn parse_repeated(text: &[u8], file: &Path) -> Result<Vec<Document>, DocumentsError> {
     let text = std::str::from_utf8(text).map_err(|error| DocumentsError::NotText {
         file: file.to_owned(),
         line: text[..error.valid_up_to()].split(|byte| *byte == b'\n').count(),
@@ -167,10 +187,6 @@ pub fn parse(text: &[u8], file: &Path) -> Result<Vec<Document>, DocumentsError> 
             return Err(DocumentsError::TooMany);
         }
     }
-    if documents.is_empty() {
-        return Err(DocumentsError::Empty(file.to_owned()));
-    }
-    distinct(&documents)?;
     Ok(documents)
 }
 

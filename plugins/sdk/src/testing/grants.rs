@@ -82,7 +82,7 @@ impl Grants {
             })
     }
 
-    /// Checks that the kind of a desired object is declared.
+    /// Checks that a desired object is one that the manifest declares: its kind, its place, its name and its labels.
     pub(super) fn check_desired(&self, desired: &DesiredObject) {
         let access = match desired.ownership {
             Ownership::Owned => "owned",
@@ -99,6 +99,19 @@ impl Grants {
         // The host fills in the namespace. Which kinds have none only a cluster knows.
         let namespace = object["metadata"]["namespace"].as_str().or(self.home.as_deref());
         self.check_place(declared, namespace, &format!("the answer has {object}"));
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        assert!(
+            declared.names.is_empty() || declared.names.iter().any(|one| one == name),
+            "the answer has {object}, and the manifest declares only the names {:?}: add it to .named(..)",
+            declared.names
+        );
+        // Somebody else's object has the labels that it has.
+        if let (Ownership::Owned, Some(labels)) = (&desired.ownership, declared.labels.as_deref()) {
+            assert!(
+                selector::matches(labels, object),
+                "the answer has {object}, whose labels do not match {labels}, which the manifest declares: give it these labels"
+            );
+        }
     }
 
     /// Checks that objects in a namespace (none: in every one, or outside of all) may be touched.

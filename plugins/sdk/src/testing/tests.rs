@@ -29,6 +29,8 @@ struct SampleSpec {
     hidden: Option<bool>,
 }
 
+const LEASE: Kind = Kind::new("coordination.k8s.io", "v1", "Lease");
+
 impl Resource for SampleObject {
     const KIND: Kind = Kind::new("example.com", "v1", "Sample");
 }
@@ -47,7 +49,8 @@ impl Plugin for Sample {
                         .read([".data[\"a.b/c\"]", ".items[].port"])
                         .named(["one", "two"]),
                 )
-                .touches(Touch::new(NODE).read([".spec"]).with_labels("zone=here").anywhere()),
+                .touches(Touch::new(NODE).read([".spec"]).with_labels("zone=here").anywhere())
+                .touches(Touch::new(LEASE).owned().contributed().with_labels("zone=here")),
         )
     }
 }
@@ -74,6 +77,12 @@ impl Controller for Sample {
             "own-elsewhere" => Outcome::new().owned(json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "b"},
             })),
+            "own-other-name" => Outcome::new().owned(json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "three", "namespace": "a"},
+            })),
+            "own-labelled" => Outcome::new().owned(lease("here")),
+            "own-other-labels" => Outcome::new().owned(lease("there")),
+            "contribute-other-labels" => Outcome::new().contributed(lease("there")),
             "list-nodes" => Outcome::new().status(cluster.list_json(&NODE, ListOptions::new())?),
             "list-by-port" => {
                 Outcome::new().status(found(ListOptions::new().namespace("a").field(".items[].port", 80))?)
@@ -95,6 +104,10 @@ impl Controller for Sample {
             other => return Err(Failure::permanent(format!("{other} is nothing to do"))),
         })
     }
+}
+
+fn lease(zone: &str) -> Value {
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "one", "labels": {"zone": zone}}})
 }
 
 fn sample(does: &str) -> Value {
@@ -191,6 +204,25 @@ fn listing_by_an_undeclared_field_fails_the_test() {
 #[should_panic(expected = "the answer has this object as contributed, which the manifest does not declare")]
 fn touching_a_kind_in_an_undeclared_way_fails_the_test() {
     let _ = cluster().reconcile::<Sample>(sample("contribute"));
+}
+
+#[test]
+#[should_panic(expected = "the manifest declares only the names [\"one\", \"two\"]")]
+fn owning_an_object_of_another_name_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("own-other-name"));
+}
+
+#[test]
+#[should_panic(expected = "whose labels do not match zone=here")]
+fn owning_an_object_without_the_declared_labels_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("own-other-labels"));
+}
+
+#[test]
+fn declared_labels_are_asked_of_what_is_owned_alone() {
+    for does in ["own-labelled", "contribute-other-labels"] {
+        cluster().reconcile::<Sample>(sample(does)).unwrap();
+    }
 }
 
 #[test]

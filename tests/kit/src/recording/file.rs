@@ -1,6 +1,7 @@
 //! Owns reading a recording from a file, with an error for each way in which it can be wrong.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use pilothouse_core::contract::VERSIONS;
@@ -10,6 +11,7 @@ use pilothouse_sandbox::{Compiler, LoadError, PluginComponent, Sandbox, SandboxO
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::documents::STANDARD_INPUT;
 use crate::environment;
 
 /// The longest beginning of a line that a message shows.
@@ -35,7 +37,7 @@ pub enum RecordingError {
         /// The file.
         file: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Nothing is in it.
     #[error("the recording {0} is empty; record again with `pilothouse record`")]
@@ -105,14 +107,25 @@ pub enum RecordingError {
 }
 
 impl Recording {
-    /// Reads a file.
+    /// Reads a file, or standard input where it is called `-`.
     pub fn read(file: impl AsRef<Path>) -> Result<Self, RecordingError> {
         let file = file.as_ref();
-        let text = fs::read_to_string(file).map_err(|source| RecordingError::Read {
+        let is_input = file == Path::new(STANDARD_INPUT);
+        let text = if is_input {
+            io::read_to_string(io::stdin())
+        } else {
+            fs::read_to_string(file)
+        };
+        let text = text.map_err(|source| RecordingError::Read {
             file: file.to_owned(),
             source,
         })?;
-        Self::parse(&file.display().to_string(), &text)
+        let name = if is_input {
+            "of standard input".to_owned()
+        } else {
+            file.display().to_string()
+        };
+        Self::parse(&name, &text)
     }
 
     /// Reads a recording; `name` stands for it in messages.
