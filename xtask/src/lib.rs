@@ -7,6 +7,7 @@ pub mod book;
 pub mod builders;
 mod cargo_tool;
 pub mod ci;
+pub mod command_line;
 pub mod controlplane;
 mod debian;
 pub mod demo;

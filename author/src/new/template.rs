@@ -203,6 +203,7 @@ const JAVASCRIPT: Language = Language {
         file!("operator.js", "js/operator.js.in"),
         file!("pilothouse.js", "js/pilothouse.js.in"),
         file!("pilothouse.d.ts", "js/pilothouse.d.ts.in"),
+        file!("imports.d.ts", "js/imports.d.ts.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),

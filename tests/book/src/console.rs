@@ -20,6 +20,24 @@ pub enum Step {
     },
 }
 
+/// The sections of a page that are for the readers of one language: all but those whose heading names another one.
+pub fn of_language(page: &str, language: &str, others: &[&str]) -> String {
+    let mut is_kept = true;
+    let mut is_code = false;
+    let mut kept = String::new();
+    for line in page.lines() {
+        is_code ^= line.starts_with("```");
+        if let (false, Some(heading)) = (is_code, line.strip_prefix("## ")) {
+            is_kept = heading.contains(language) || !others.iter().any(|other| heading.contains(other));
+        }
+        if is_kept {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
 /// The steps of a page, in order. A block after the comment `<!-- not run: REASON -->` is left out.
 pub fn steps(page: &str) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -54,7 +72,8 @@ fn named_file(line: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
-fn commands(block: &[&str]) -> Vec<Step> {
+/// What a console runs.
+pub fn commands(block: &[&str]) -> Vec<Step> {
     let mut steps = Vec::<Step>::new();
     let mut is_continued = false;
     for line in block {
@@ -166,6 +185,13 @@ $ end
             run("end", &[]),
         ];
         assert_eq!(steps(page), expected);
+    }
+
+    #[test]
+    fn sections_of_other_languages_are_left_out() {
+        let page = "# A\n\n## Make it in B\n\n```\n## no heading of C\n```\n## Make it in C\n\nc\n\n## End\n";
+        let kept = of_language(page, "B", &["C"]);
+        assert_eq!(kept, "# A\n\n## Make it in B\n\n```\n## no heading of C\n```\n## End\n");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What keeps the documentation true: the pages that are generated from code, the links of all pages, and the consoles
-//! whose commands a test runs. Building the book is left to `cargo xtask book`.
+//! What keeps the documentation true: the pages that are generated from code, the links of all pages, and the consoles,
+//! whose commands a test runs or at least reads. Building the book is left to `cargo xtask book`.
 #![forbid(unsafe_code)]
 
 /// The code of these pages is compiled and run.
@@ -22,6 +22,7 @@ mod pages_with_code {
 pub mod console;
 pub mod markdown;
 pub mod reference;
+pub mod shell;
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -1,22 +1,47 @@
-//! docs/tutorial.md, as its reader does it: in an empty folder, every file is written and every command run, in order, and
+//! The tutorials, as their readers do them: in an empty folder, every file is written and every command run, in order, and
 //! the output is what the page shows. Consoles that need a cluster are left out, and say so in the page.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use pilothouse_book::console::{Step, has_shown, steps};
+use pilothouse_book::console::{Step, has_shown, of_language, steps};
 use pilothouse_book::root;
 use pilothouse_end_to_end::components::program;
 
-/// A reader: where they are, and what is on their search path.
+/// How long `pilothouse dev` may take until the operator runs; it builds before.
+const DEV_WITHIN: Duration = Duration::from_mins(15);
+
+/// What `pilothouse dev` says when all is there that the operator makes of the sample.
+const DEV_SAYS: [&str; 2] = [
+    "ConfigMap default/sample is Current",
+    "Deployment default/sample is Current",
+];
+
+/// A reader: where they are, what is on their search path, and how long each command took.
 struct Reader {
     folder: PathBuf,
     path: String,
+    took: Vec<(String, Duration)>,
 }
 
 impl Reader {
+    /// A reader in this folder, which has what they have cloned.
+    fn new(folder: &Path) -> Self {
+        let programs = program().parent().map(Path::to_path_buf).unwrap();
+        symlink(root().canonicalize().unwrap(), folder.join("pilothouse")).unwrap();
+        Self {
+            folder: folder.canonicalize().unwrap(),
+            path: format!("{}:{}", programs.display(), env::var("PATH").unwrap()),
+            took: Vec::new(),
+        }
+    }
+
     fn does(&mut self, step: &Step) {
         match step {
             Step::Write { file, text } => {
@@ -27,13 +52,23 @@ impl Reader {
             Step::Run { command, .. } if command.starts_with("cd ") => {
                 self.folder = self.folder.join(&command["cd ".len()..]);
             }
-            Step::Run { command, shown } => self.runs(command, shown),
+            Step::Run { command, shown } => {
+                let started = Instant::now();
+                if command.starts_with("pilothouse dev") {
+                    self.watches(command);
+                } else {
+                    self.runs(command, shown);
+                }
+                self.took.push((command.clone(), started.elapsed()));
+            }
         }
     }
 
-    fn runs(&self, command: &str, shown: &[String]) {
+    /// The shell that runs a command.
+    fn shell(&self, command: &str) -> Command {
         let root = root().canonicalize().expect("the repository is there");
-        let output = Command::new("sh")
+        let mut shell = Command::new("sh");
+        shell
             .args(["-euc", command])
             .current_dir(&self.folder)
             .stdin(Stdio::null())
@@ -41,9 +76,12 @@ impl Reader {
             .env("XDG_CACHE_HOME", root.join("target/test-code"))
             // What is compiled once is there for the next run of this test.
             .env("CARGO_BUILD_BUILD_DIR", root.join("target/tutorial"))
-            .env_remove("KUBECONFIG")
-            .output()
-            .expect("sh runs");
+            .env_remove("KUBECONFIG");
+        shell
+    }
+
+    fn runs(&self, command: &str, shown: &[String]) {
+        let output = self.shell(command).output().expect("sh runs");
         let printed = String::from_utf8_lossy(&output.stdout);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "$ {command}\n{printed}{said}{}", output.status);
@@ -53,22 +91,80 @@ impl Reader {
             shown.join("\n")
         );
     }
+
+    /// Runs a command that goes on, until it says that the operator works; then the reader presses Ctrl-C.
+    fn watches(&self, command: &str) {
+        let started = Instant::now();
+        // In place of the shell, so that it is the process that is interrupted.
+        let mut process = self
+            .shell(&format!("exec {command} --plain"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh runs");
+        let output = BufReader::new(process.stdout.take().expect("it is piped"));
+        let (sender, printed) = mpsc::channel();
+        thread::spawn(move || {
+            output
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
+        let mut said = String::new();
+        while !DEV_SAYS.iter().all(|line| said.contains(line)) {
+            let Ok(line) = printed.recv_timeout(DEV_WITHIN.saturating_sub(started.elapsed())) else {
+                let _ = process.kill();
+                panic!("$ {command}\nsays\n{said}\nand not {DEV_SAYS:?}");
+            };
+            said.push_str(&line);
+            said.push('\n');
+        }
+        let id = process.id().to_string();
+        let interrupted = Command::new("kill").args(["-INT", &id]).status().expect("kill runs");
+        assert!(interrupted.success(), "the process {id} is there");
+        let status = process.wait().expect("it can be waited for");
+        assert!(status.success(), "$ {command}\n{said}{status}");
+    }
+
+    /// Prints how long the commands took, and all of them together.
+    fn sums_up(&self, page: &str) {
+        println!("{page}, seconds of each command:");
+        for (command, took) in &self.took {
+            println!("{:>8.1}  {command}", took.as_secs_f64());
+        }
+        let all: Duration = self.took.iter().map(|(_, took)| *took).sum();
+        println!("{page}: {:.1} minutes", all.as_secs_f64() / 60.0);
+    }
 }
 
-fn page() -> Vec<Step> {
-    steps(&fs::read_to_string(root().join("docs/tutorial.md")).expect("the page can be read"))
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join("docs").join(name)).expect("the page can be read")
 }
 
-#[test]
-fn the_tutorial_has_all_steps_of_an_author() {
-    let commands: Vec<_> = page()
+/// The languages of the second tutorial.
+const LANGUAGES: [&str; 2] = ["JavaScript", "Python"];
+
+/// What a reader of this language does.
+fn steps_in(language: &str) -> Vec<Step> {
+    let others: Vec<_> = LANGUAGES.into_iter().filter(|it| *it != language).collect();
+    steps(&of_language(&page("tutorial-other-languages.md"), language, &others))
+}
+
+fn assert_all_steps(steps: Vec<Step>, needed: &[&str]) {
+    let commands: Vec<_> = steps
         .into_iter()
         .filter_map(|step| match step {
             Step::Run { command, .. } => Some(command),
             Step::Write { .. } => None,
         })
         .collect();
-    for command in ["pilothouse new ", "cargo test", "pilothouse build", "pilothouse test"] {
+    let always = [
+        "pilothouse new ",
+        "pilothouse test",
+        "pilothouse render",
+        "pilothouse check",
+        "pilothouse dev",
+    ];
+    for command in always.iter().chain(needed) {
         assert!(
             commands.iter().any(|it| it.starts_with(command)),
             "{command}: {commands:#?}"
@@ -76,21 +172,41 @@ fn the_tutorial_has_all_steps_of_an_author() {
     }
 }
 
+#[test]
+fn the_tutorials_have_all_steps_of_an_author() {
+    assert_all_steps(steps(&page("tutorial.md")), &["cargo test", "pilothouse build"]);
+    assert_all_steps(steps_in("JavaScript"), &["npm install", "npm test", "npm run build"]);
+    assert_all_steps(steps_in("Python"), &["make test", "make build"]);
+}
+
 mod external {
     use super::*;
 
+    fn follow(page: &str, steps: &[Step]) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut reader = Reader::new(folder.path());
+        for step in steps {
+            reader.does(step);
+        }
+        reader.sums_up(page);
+    }
+
     #[test]
     fn the_tutorial_works_from_an_empty_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        let programs = program().parent().map(Path::to_path_buf).unwrap();
-        // What the reader has cloned.
-        symlink(root().canonicalize().unwrap(), folder.path().join("pilothouse")).unwrap();
-        let mut reader = Reader {
-            folder: folder.path().canonicalize().unwrap(),
-            path: format!("{}:{}", programs.display(), env::var("PATH").unwrap()),
-        };
-        for step in page() {
-            reader.does(&step);
+        follow("docs/tutorial.md", &steps(&page("tutorial.md")));
+    }
+
+    mod javascript {
+        #[test]
+        fn the_tutorial_works_from_an_empty_folder() {
+            super::follow("the tutorial in JavaScript", &super::steps_in("JavaScript"));
+        }
+    }
+
+    mod python {
+        #[test]
+        fn the_tutorial_works_from_an_empty_folder() {
+            super::follow("the tutorial in Python", &super::steps_in("Python"));
         }
     }
 }
