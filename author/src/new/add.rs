@@ -17,7 +17,7 @@ const MARKER: &str = "pilothouse:";
 /// Adds a kind.
 pub fn kind(folder: &Path, kind: &NewKind, options: &KindOptions) -> anyhow::Result<()> {
     let project = Project::open(folder)?;
-    let values = project.values(kind, options)?;
+    let values = project.values(kind, options);
     let mut files = project.language.kind.to_vec();
     if options.admission {
         files.extend(project.language.admission);
@@ -39,7 +39,7 @@ pub fn admission(folder: &Path, kind: &str) -> anyhow::Result<()> {
         finalizer: false,
         admission: true,
     };
-    let values = project.values(&kind, &options)?;
+    let values = project.values(&kind, &options);
     let written = write(folder, project.language.admission, &values)?;
     let lines = project.language.admission_lines.iter();
     let lines: Vec<_> = lines.filter_map(|lines| lines.made(&values)).collect();
@@ -126,13 +126,13 @@ impl Project {
     }
 
     /// What the templates are given. What is in Cargo.toml and README stays as it is.
-    fn values(&self, kind: &NewKind, options: &KindOptions) -> anyhow::Result<Values> {
-        let mut values = values(&self.name, self.language, kind, options)?;
+    fn values(&self, kind: &NewKind, options: &KindOptions) -> Values {
+        let mut values = values(&self.name, self.language, kind, options);
         values.texts.insert("sdk", String::new());
         if let Some(module) = &self.go_module {
             values.texts.insert("go_module", module.clone());
         }
-        Ok(values)
+        values
     }
 
     /// A kind of the project by its name. The modules of a project in Rust say what kinds there are, else the CRDs do.

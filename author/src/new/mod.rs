@@ -248,7 +248,7 @@ fn create(
         "--sdk is for projects in Rust; a project in {} has a helper of its own",
         language.name
     );
-    let mut values = values(name.as_str(), language, kind, options)?;
+    let mut values = values(name.as_str(), language, kind, options);
     sdk.put_into(&mut values);
     let mut files = [language.project, language.kind].concat();
     if options.admission {
@@ -274,7 +274,7 @@ fn create(
 }
 
 /// What the templates are given.
-fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOptions) -> anyhow::Result<Values> {
+fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOptions) -> Values {
     let KindOptions {
         scope,
         plural,
@@ -312,10 +312,10 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
         ("plural", plural.clone().unwrap_or_else(|| kind.plural())),
         ("child", child.to_owned()),
     ];
-    Ok(Values {
+    Values {
         texts: texts.into(),
         holds,
-    })
+    }
 }
 
 /// Writes files that must not be there yet. Nothing is written if one of them is, or if two of them are the same file.
@@ -376,7 +376,7 @@ mod tests {
             finalizer: true,
             admission: true,
         };
-        let mut values = values("site", language, kind, &options).unwrap();
+        let mut values = values("site", language, kind, &options);
         Sdk::Published.put_into(&mut values);
         values
     }
