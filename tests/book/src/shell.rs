@@ -8,7 +8,7 @@ pub fn programs(line: &str) -> Vec<Vec<String>> {
     while let Some(letter) = letters.next() {
         match (reader.quote, letter) {
             (Some(quote), _) if letter == quote => reader.quote = None,
-            (Some('"'), '$') | (None, '$') if letters.peek() == Some(&'(') => {
+            (Some('"') | None, '$') if letters.peek() == Some(&'(') => {
                 letters.next();
                 // What the inner command prints stands for a part of a word of the outer one, which goes on after it.
                 reader.word.push('X');
