@@ -6,11 +6,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::author_bench::{self, AuthorOptions};
 use crate::{plugins, programs};
 
 /// Which benchmark to run.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum BenchOptions {
+    /// Measure how long an author waits: from `pilothouse new` to green tests, `render`, `check`, and a swap in `dev`.
+    Author(AuthorOptions),
     /// Compare reconciles in the sandbox, each on a fresh instance, with the same logic compiled natively.
     Call(CallOptions),
     /// Compare the host, on real control planes, with a client that makes the same writes and nothing else.
@@ -150,7 +153,7 @@ pub fn run(options: &BenchOptions) -> Result<()> {
             "stream-ingress",
         ],
         BenchOptions::Idle | BenchOptions::Handover(_) => &["app-service"],
-        BenchOptions::Identity(_) => &[],
+        BenchOptions::Author(_) | BenchOptions::Identity(_) => &[],
         BenchOptions::Scrape(_) => &["service-ingress"],
         BenchOptions::Admission(_) => &["hostile", "reverse-proxy"],
         BenchOptions::Artifacts(_) => &["app-service", "service-ingress"],
@@ -164,6 +167,7 @@ pub fn run(options: &BenchOptions) -> Result<()> {
         })?;
     }
     match options {
+        BenchOptions::Author(options) => author_bench::run(options),
         BenchOptions::Call(CallOptions {
             only,
             calls,

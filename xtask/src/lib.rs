@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod author_bench;
 pub mod bench;
 pub mod book;
 pub mod builders;

@@ -12,7 +12,7 @@ use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 fn documents() -> Vec<String> {
     let mut found: Vec<String> = ["README.md", "CONTRIBUTING.md"].map(str::to_owned).into();
     for folder in ["docs", "plugins", "deploy", "tests"] {
-        found.extend(pages(folder).unwrap());
+        found.extend(pages(folder).expect("the folders are there"));
     }
     // What npm and pip have installed there.
     found.retain(|page| !page.contains("/node_modules/") && !page.contains("/.venv/"));
