@@ -5,14 +5,15 @@
 //! a replica leads, and which shards it holds, is decided in host/runtime.
 
 use std::collections::HashMap;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Method, Request};
 use parking_lot::Mutex;
 use pilothouse_core::shards::{Division, Divisions, HashRanges, hash_of};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
 /// Whether this process may change anything. Clones are the same fence.
@@ -214,15 +215,25 @@ where
             }
             Ok(Some(answered)) => {
                 let answer = self.inner.call(request);
-                // The connection may not even be made yet: what is dropped before it is sent is never sent.
-                Box::pin(async move {
-                    let answer = tokio::time::timeout_at(answered, answer).await;
-                    answer.map_err(|_| NotLeading)?.map_err(Into::into)
-                })
+                Box::pin(before(answered, async move { answer.await.map_err(Into::into) }))
             }
             Err(refused) => Box::pin(async move { Err(refused.into()) }),
         }
     }
+}
+
+/// Waits for an answer until a time. The connection may not even be made yet: what is dropped before it is sent is never sent.
+/// So the time is looked at each time before the request may go on: a process that was stopped learns of the connection
+/// and of the time at once.
+async fn before<R>(answered: Instant, answer: impl Future<Output = Result<R, BoxError>>) -> Result<R, BoxError> {
+    let (mut answer, mut late) = (pin!(answer), pin!(sleep_until(answered)));
+    let answer = poll_fn(|context| {
+        if Instant::now() >= answered || late.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        answer.as_mut().poll(context).map(Some)
+    });
+    answer.await.ok_or(NotLeading)?
 }
 
 #[cfg(test)]
@@ -325,6 +336,32 @@ mod tests {
         assert_eq!(may(&fence).await, [true, true, false, false, true, true, false]);
         tokio::time::sleep_until(begin).await;
         assert_eq!(may(&fence).await, [false; 7]);
+    }
+
+    /// As after SIGSTOP and SIGCONT: the connection is made and the Lease has ended, and the process learns of both at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_waits_for_a_connection_is_not_sent_when_its_time_is_over() {
+        let fence = WriteFence::closed();
+        let now = Instant::now();
+        fence.open_until(now + Duration::from_secs(10), now + Duration::from_secs(12));
+        let (connected, is_sent) = (Arc::new(tokio::sync::Notify::new()), Arc::new(Mutex::new(false)));
+        let (waits_for, sends) = (connected.clone(), is_sent.clone());
+        let server = tower::service_fn(move |_: Request<()>| {
+            let (waits_for, sends) = (waits_for.clone(), sends.clone());
+            async move {
+                waits_for.notified().await;
+                *sends.lock() = true;
+                Ok::<_, BoxError>(Response::new(()))
+            }
+        });
+        let mut service = fence.layer(server);
+        let answer = tokio::spawn(service.call(request(&Method::PATCH, "/api/v1/namespaces/a/configmaps/b")));
+        tokio::task::yield_now().await;
+        connected.notify_one();
+        tokio::time::advance(Duration::from_mins(1)).await;
+        let refused = answer.await.unwrap().unwrap_err();
+        assert!(refused.is::<NotLeading>(), "{refused}");
+        assert!(!*is_sent.lock());
     }
 
     #[tokio::test(start_paused = true)]

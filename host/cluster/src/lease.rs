@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use pilothouse_core::lease::LeaseRecord;
+use pilothouse_core::rights::objects::{MANAGED_BY, MANAGED_BY_LABEL};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -41,6 +42,17 @@ impl LiveLease {
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.object["metadata"]["annotations"][name].as_str()
     }
+}
+
+/// What came of writing a Lease of a group, whose list shows only Leases with the label of the host.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GroupWrite {
+    /// It is written so.
+    Written(LiveLease),
+    /// It is not as it was read any more.
+    Changed,
+    /// It was to be made, and there is one without the label, which this one holds.
+    Unlabelled(String),
 }
 
 /// Annotations of a Lease, by name.
@@ -106,6 +118,8 @@ impl LeaseApi {
             transitions,
         } = record;
         let mut object = live.map_or_else(|| self.0.empty(), |live| live.object.clone());
+        // Somebody may have removed it; who writes has made sure that the Lease is one of the host's.
+        object["metadata"]["labels"][MANAGED_BY_LABEL] = json!(MANAGED_BY);
         object["spec"]["holderIdentity"] = json!(holder);
         object["spec"]["leaseDurationSeconds"] = json!(duration_seconds);
         object["spec"]["acquireTime"] = json!(acquired);
@@ -115,6 +129,31 @@ impl LeaseApi {
             object["metadata"]["annotations"][*name] = json!(value);
         }
         self.0.write(&object, live.is_none()).await?.map(read).transpose()
+    }
+
+    /// The same for a Lease that a list has not shown: it may be there without the label. If it names the holder that is to
+    /// be written, it has lost the label, and gets it again.
+    pub async fn write_in_group(
+        &self,
+        live: Option<&LiveLease>,
+        record: &LeaseRecord,
+        annotations: &LeaseAnnotations<'_>,
+    ) -> Result<GroupWrite, RequestError> {
+        if let Some(written) = self.annotate(live, record, annotations).await? {
+            return Ok(GroupWrite::Written(written));
+        }
+        if live.is_some() {
+            return Ok(GroupWrite::Changed);
+        }
+        let found = match self.read().await? {
+            Some(found) if !found.is_ours() => found,
+            _ => return Ok(GroupWrite::Changed),
+        };
+        if found.record.holder != record.holder {
+            return Ok(GroupWrite::Unlabelled(found.record.holder));
+        }
+        let written = self.annotate(Some(&found), record, annotations).await?;
+        Ok(written.map_or(GroupWrite::Changed, GroupWrite::Written))
     }
 
     /// Gives the Lease back for its holder. It may have been written since it was read: by a write of the holder's own whose

@@ -6,6 +6,7 @@
 //! it starts whether whole objects or their metadata are wanted.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +113,21 @@ pub struct Reflector {
     pub sink: Arc<dyn Sink>,
     /// Where restarts are counted.
     pub metrics: WatchMetrics,
+}
+
+/// An object of which only the place is read.
+#[derive(Deserialize)]
+struct NamedObject<'a> {
+    #[serde(borrow)]
+    metadata: NamedMetadata<'a>,
+}
+
+#[derive(Deserialize)]
+struct NamedMetadata<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Option<Cow<'a, str>>,
 }
 
 /// Why a watch ends.
@@ -249,8 +265,9 @@ impl Reflector {
             let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
                 RequestError::Garbled(format!("a list of {} has another form: {error}", self.source.kind))
             })?;
-            let items = page.items.unwrap_or_default();
+            let mut items = page.items.unwrap_or_default();
             pages.had(items.len(), text.len());
+            items.retain(|item| !self.is_elsewhere(item));
             let version = page.metadata.resource_version;
             if next.is_none() {
                 if seen.is_some_and(|seen| is_before(&version, seen)) {
@@ -261,7 +278,6 @@ impl Reflector {
             }
             for item in items {
                 let object = self.readable(self.codec.read(item));
-                // A server that cannot divide lists by namespace sends all of it.
                 if let Some(object) = object.filter(|object| self.source.scope.has(&object.name)) {
                     self.sink.observed(&self.source, object);
                 }
@@ -402,6 +418,17 @@ impl Reflector {
             Err(ObjectError { name: Some(name), .. }) if is_deleted => self.sink.deleted(&self.source, &name),
             Err(error) => self.leave_out(&error),
         }
+    }
+
+    /// Whether an object is in the part of another replica: a server that cannot divide lists by namespace sends all of it, and
+    /// what is not kept is not decoded. One whose name cannot be read is, and is reported then.
+    fn is_elsewhere(&self, object: &RawValue) -> bool {
+        let scope = &self.source.scope;
+        let is_elsewhere = |object: NamedObject<'_>| {
+            let NamedMetadata { name, namespace } = object.metadata;
+            !scope.has(&Name::new(namespace.as_deref(), &name))
+        };
+        scope.hashes.is_some() && serde_json::from_str(object.get()).is_ok_and(is_elsewhere)
     }
 
     fn readable(&self, read: Result<CachedObject, ObjectError>) -> Option<CachedObject> {

@@ -18,6 +18,7 @@ use pilothouse_core::manifest::Touch;
 use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
+use pilothouse_core::shards::HashRanges;
 use pilothouse_core::{Kind, Name};
 use pilothouse_simulator::{Controllers, Fault, Options, Rule, Simulator};
 use serde_json::{Value, json};
@@ -280,6 +281,41 @@ async fn what_happens_is_told_once_over_many_renewals_of_the_watch() {
         "{asked:?}"
     );
     assert!(bench.cache.trouble.lock().is_empty());
+}
+
+/// A server that cannot divide lists sends all of it. What another replica has is not decoded, so what is wrong with it is not
+/// reported here either.
+#[tokio::test(start_paused = true)]
+async fn objects_of_another_part_are_left_out_of_a_list_before_they_are_decoded() {
+    let object = |name: &str, namespace: &str, managed_fields: Value| {
+        json!({
+            "metadata": {
+                "name": name, "namespace": namespace, "uid": name, "resourceVersion": "2", "managedFields": managed_fields,
+            },
+        })
+    };
+    let page = json!({
+        "kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"},
+        "items": [object("a", "mine", json!([])), object("b", "theirs", json!(5)), object("c", "mine", json!(5))],
+    });
+    let server = tower::service_fn(move |request: http::Request<Body>| {
+        let page = page.to_string();
+        async move {
+            if request.uri().query().unwrap_or_default().contains("watch=true") {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(page.into_bytes())))
+        }
+    });
+    let mut bench = Bench::new();
+    let reach = Reach::all().within_hashes(HashRanges::of_namespace("mine"));
+    bench
+        .watch_with(Client::new(server, "default"), &[".data"], reach)
+        .await;
+    let told = bench.told();
+    let unreadable = told.iter().filter(|told| told.starts_with("unreadable")).count();
+    assert!(told.contains(&"+a".to_owned()), "{told:?}");
+    assert_eq!((unreadable, told.len()), (1, 2), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]

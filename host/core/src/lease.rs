@@ -3,9 +3,12 @@
 //! The algorithm is that of client-go
 //! (<https://github.com/kubernetes/client-go/blob/v0.36.0/tools/leaderelection/leaderelection.go>): a candidate measures
 //! how long it has seen the same record by its own clock, and never compares another machine's time with its own. It
-//! differs in two points. An identity belongs to one process, so a record with it was written by this process. And a Lease
+//! differs in three points. An identity belongs to one process, so a record with it was written by this process. A Lease
 //! that is deleted while somebody holds it counts as held for as long as it would have been, because its holder may write
-//! until it notices.
+//! until it notices. For the same reason an edit by hand never shortens the wait: only a record that its holder gave back
+//! ends it, and `leaseDurationSeconds` can make it longer than this candidate's own duration, never shorter.
+//!
+//! A candidate that finds no Lease, and has never seen one, takes it at once: it cannot know whether this is the first start.
 
 use std::time::Duration;
 
@@ -92,6 +95,12 @@ impl LeaseRecord {
         }
     }
 
+    /// Whether its holder, and not somebody by hand, has written that nobody holds it: as [`Self::given_back`] does, and
+    /// client-go.
+    fn is_given_back(&self) -> bool {
+        self.holder.is_empty() && self.duration_seconds == 1 && self.acquired == self.renewed
+    }
+
     /// How long it lasts after it was renewed.
     fn duration(&self) -> Duration {
         let seconds = u64::try_from(self.duration_seconds).unwrap_or(0);
@@ -121,6 +130,10 @@ pub struct LeaseCandidate {
 struct SeenRecord {
     record: LeaseRecord,
     since: Duration,
+    /// Until when somebody may write because of it, or because of the one before it.
+    until: Duration,
+    /// Who that is; empty if an edit by hand has removed a holder that this candidate has not seen.
+    writer: String,
 }
 
 impl LeaseCandidate {
@@ -142,15 +155,11 @@ impl LeaseCandidate {
     /// the time of day as it is written into the Lease.
     pub fn next(&mut self, live: Option<&LeaseRecord>, now: Duration, time: &str) -> LeaseStep {
         self.observe(live, now);
-        let held = self.seen.as_ref().filter(|seen| {
-            let holder = &seen.record.holder;
-            !holder.is_empty() && *holder != self.identity
-        });
-        if let Some(SeenRecord { record, since }) = held {
-            let until = *since + record.duration();
-            if now < until {
-                return LeaseStep::Wait(until);
-            }
+        let held = self.seen.as_ref().filter(|seen| seen.writer != self.identity);
+        if let Some(SeenRecord { until, .. }) = held
+            && now < *until
+        {
+            return LeaseStep::Wait(*until);
         }
         LeaseStep::Write(self.own_record(live, time))
     }
@@ -160,19 +169,42 @@ impl LeaseCandidate {
         if let Some(live) = live
             && self.seen.as_ref().is_none_or(|seen| seen.record != *live)
         {
-            self.seen = Some(SeenRecord {
-                record: live.clone(),
-                since: now,
-            });
+            self.seen = Some(self.changed(live, now));
         }
     }
 
-    /// Who holds the Lease as far as it has been observed, be it this candidate. A Lease that is deleted counts as held for
-    /// as long as it would have been.
+    /// What a record means that is new.
+    fn changed(&self, live: &LeaseRecord, now: Duration) -> SeenRecord {
+        let before = self.seen.as_ref().filter(|before| now < before.until);
+        let ended = now + self.times.duration.max(live.duration());
+        let (until, writer) = match before {
+            _ if live.is_given_back() => (now, String::new()),
+            // The holder that was removed by hand writes until it notices.
+            Some(before) if live.holder.is_empty() => (before.until, before.writer.clone()),
+            // Whoever wrote before may do so until then, whatever the record says now.
+            Some(before) if before.writer != self.identity => (before.until.max(ended), live.holder.clone()),
+            _ if live.holder.is_empty() && self.had_it_last(live) => (now, String::new()),
+            _ => (ended, live.holder.clone()),
+        };
+        SeenRecord {
+            record: live.clone(),
+            since: now,
+            until,
+            writer,
+        }
+    }
+
+    /// Whether this candidate held the Lease before somebody cleared it, and nobody else did in between.
+    fn had_it_last(&self, live: &LeaseRecord) -> bool {
+        let before = self.seen.as_ref().map(|seen| &seen.record);
+        before.is_some_and(|before| before.holder == self.identity && before.transitions == live.transitions)
+    }
+
+    /// Who holds the Lease as far as it has been observed, be it this candidate. A Lease that is deleted, or whose holder
+    /// was removed by hand, counts as held for as long as it would have been.
     pub fn holder(&self, now: Duration) -> Option<&str> {
-        let SeenRecord { record, since } = self.seen.as_ref()?;
-        let is_held = !record.holder.is_empty() && now < *since + record.duration();
-        is_held.then_some(&*record.holder)
+        let SeenRecord { until, writer, .. } = self.seen.as_ref()?;
+        (!writer.is_empty() && now < *until).then_some(&**writer)
     }
 
     /// For how long the Lease has been observed as it is; none if it has never been seen.
@@ -241,7 +273,7 @@ mod tests {
             (Some("two"), None),
             "it was deleted"
         );
-        one.observe(Some(&held_by("", "later")), at(20));
+        one.observe(Some(&held_by("two", "later").given_back("now")), at(20));
         assert_eq!(one.holder(at(20)), None, "it was given back");
     }
 
@@ -308,12 +340,14 @@ mod tests {
 
     #[test]
     fn what_somebody_writes_into_it_ends_some_time() {
-        for duration_seconds in [i32::MIN, -1, 0] {
+        for duration_seconds in [i32::MIN, -1, 0, 1, 14] {
             let live = LeaseRecord {
                 duration_seconds,
                 ..held_by("x", "a")
             };
-            assert_eq!(written(candidate("two").next(Some(&live), at(0), "now")).holder, "two");
+            let mut two = candidate("two");
+            assert_eq!(two.next(Some(&live), at(0), "now"), LeaseStep::Wait(at(15)));
+            assert_eq!(written(two.next(Some(&live), at(15), "now")).holder, "two");
         }
         let live = LeaseRecord {
             duration_seconds: i32::MAX,
@@ -324,6 +358,48 @@ mod tests {
         assert_eq!(two.next(Some(&live), at(0), "now"), LeaseStep::Wait(START + LONGEST));
         let taken = written(two.next(Some(&live), START + LONGEST, "now"));
         assert_eq!(taken.transitions, i32::MAX);
+    }
+
+    #[test]
+    fn what_somebody_edits_by_hand_does_not_shorten_the_wait() {
+        let cleared = held_by("", "a");
+        let hurried = LeaseRecord {
+            duration_seconds: 1,
+            ..held_by("one", "a")
+        };
+        let both = LeaseRecord {
+            duration_seconds: 1,
+            ..held_by("", "a")
+        };
+        for edited in [&cleared, &hurried, &both] {
+            // One that has seen the holder, and one that begins now.
+            let mut two = candidate("two");
+            two.observe(Some(&held_by("one", "a")), at(0));
+            let waits = |step: LeaseStep, from: u64, to: u64| match step {
+                LeaseStep::Wait(until) => assert!((at(from)..=at(to)).contains(&until), "{edited:?}: {until:?}"),
+                LeaseStep::Write(record) => panic!("{edited:?}: takes it with {record:?}"),
+            };
+            waits(two.next(Some(edited), at(5), "now"), 15, 20);
+            assert_eq!(two.holder(at(14)), Some("one"), "{edited:?}");
+            let mut three = candidate("three");
+            waits(three.next(Some(edited), at(5), "now"), 20, 20);
+            // The holder itself writes it anew at once.
+            let mut one = candidate("one");
+            one.observe(Some(&held_by("one", "a")), at(0));
+            assert_eq!(written(one.next(Some(edited), at(5), "now")).holder, "one");
+            one.observe(Some(&held_by("one", "a")), at(0));
+            assert_eq!(written(one.next(Some(edited), at(40), "now")).holder, "one");
+            for it in [&mut two, &mut three] {
+                assert!(
+                    matches!(it.next(Some(edited), at(20), "now"), LeaseStep::Write(_)),
+                    "{edited:?}"
+                );
+            }
+        }
+        let mut two = candidate("two");
+        two.observe(Some(&held_by("one", "a")), at(0));
+        let given_back = held_by("one", "a").given_back("b");
+        assert_eq!(written(two.next(Some(&given_back), at(1), "now")).holder, "two");
     }
 
     #[test]

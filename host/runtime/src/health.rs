@@ -91,7 +91,7 @@ pub fn without_object(plugin: Arc<str>, health: Arc<PluginHealth>) -> LogSink {
 
 impl PluginHealth {
     /// A reconcile has ended. Says what is to be done with the plugin, given how many objects it has to serve, which is
-    /// counted only if it matters.
+    /// counted only if it matters, and without the lock of the books: who holds the state's lock takes that of the books.
     pub fn ended(
         &self,
         call: &FinishedCall<'_>,
@@ -124,7 +124,16 @@ impl PluginHealth {
                 books.history.forget(&tenant, &who);
                 None
             }
-            Some(failure) if failure.is_crash() => books.crashed(&tenant, &who, failure, census),
+            Some(failure) if failure.is_crash() => {
+                if books.has_to_count(&tenant, &who) {
+                    drop(books);
+                    let census = census();
+                    books = self.books.lock();
+                    books.judge(census, failure)
+                } else {
+                    None
+                }
+            }
             _ if was_called => {
                 books.history.succeeded(&tenant, &who);
                 None
@@ -227,21 +236,21 @@ impl PluginHealth {
 }
 
 impl HealthState {
-    fn crashed(
-        &mut self,
-        tenant: &Tenant,
-        who: &(LaneId, Name),
-        failure: &Failure,
-        census: impl FnOnce() -> Census,
-    ) -> Option<PluginPause> {
+    /// Takes note of a crash. Says whether the objects have to be counted to know what to do about it.
+    fn has_to_count(&mut self, tenant: &Tenant, who: &(LaneId, Name)) -> bool {
         let is_worth_a_look = self.history.crashed(tenant, who);
         let counted = self.census.as_ref();
         let counted = counted.filter(|(when, _)| when.elapsed() < CENSUS_HOLDS);
         let is_well = counted.is_some_and(|(_, census)| !self.history.is_suspect(census));
-        if !is_worth_a_look || is_well || self.is_stopped {
+        is_worth_a_look && !is_well && !self.is_stopped
+    }
+
+    fn judge(&mut self, census: Census, failure: &Failure) -> Option<PluginPause> {
+        let (_, census) = self.census.insert((Instant::now(), census));
+        // Another reconcile may have ended while the objects were counted.
+        if self.is_stopped {
             return None;
         }
-        let (_, census) = self.census.insert((Instant::now(), census()));
         let tenants = self.history.failing(census);
         let wait = match self.history.judge(census) {
             Advice::Go => return None,
@@ -325,6 +334,7 @@ mod tests {
             };
             let measure = health.ended(&call, &clock, || {
                 counted += 1;
+                assert!(health.books.try_lock().is_some(), "it is counted without this lock");
                 (0..3).map(|index| (Tenant::of(&name(index)), 100)).collect()
             });
             assert_eq!(measure, None);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_core::preview::Preview;
+use pilothouse_core::shards::Division;
 use pilothouse_core::{Blame, Name};
 use pilothouse_metrics::{ControllerFigures, KindFigures, PluginFigures, ReconcileOutcome, StateFigures};
 use tokio::task::{Id, JoinSet};
@@ -22,6 +23,7 @@ use crate::heartbeat::BEAT;
 use crate::idle::IdleTimer;
 use crate::lane::{Lane, StaticPlugin};
 use crate::leadership::{self, Leadership};
+use crate::lease_task::InFlight;
 use crate::options::HostOptions;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
@@ -339,13 +341,16 @@ impl Host {
         let shards = shards
             .map(|(options, shards)| sharding::start(&self.client, options, shards, address, self.context.clone()));
         let ended = Box::pin(self.hand_out_jobs(plugins, stop)).await;
+        let in_flight = ended
+            .as_ref()
+            .map_or_else(|_| InFlight::default(), |(_, it)| it.clone());
         if let Some(shards) = shards {
-            shards.stop().await;
+            shards.stop(in_flight.clone()).await;
         }
         if let Some(election) = election {
-            election.stop().await;
+            election.stop(in_flight).await;
         }
-        ended
+        ended.map(|(unfinished, _)| unfinished)
     }
 
     /// Hands out jobs while the replica works, until `stop` resolves, or until the plugins have all ended by themselves.
@@ -353,7 +358,7 @@ impl Host {
         self,
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
-    ) -> Result<UnfinishedWork, StartError> {
+    ) -> Result<(UnfinishedWork, InFlight), StartError> {
         let handle = self.handle();
         let Self {
             client,
@@ -429,7 +434,7 @@ impl Host {
             }
         }
         heartbeat.as_ref().inspect(|heartbeat| heartbeat.stop());
-        Ok(jobs.stop(&context, options.grace).await)
+        Ok(jobs.stop(&context, options.grace, is_divided).await)
     }
 }
 
@@ -486,7 +491,7 @@ impl Jobs {
     }
 
     /// Waits for what runs, then abandons it.
-    async fn stop(mut self, context: &HostContext, grace: Duration) -> UnfinishedWork {
+    async fn stop(mut self, context: &HostContext, grace: Duration, is_divided: bool) -> (UnfinishedWork, InFlight) {
         let deadline = Instant::now() + grace;
         while !self.running.is_empty() {
             match tokio::time::timeout_at(deadline, self.running.join_next_with_id()).await {
@@ -495,15 +500,25 @@ impl Jobs {
             }
         }
         self.running.shutdown().await;
+        let mut in_flight = InFlight::default();
+        for (job, lane, _) in self.who.values() {
+            match &job.name.namespace {
+                Some(namespace) if is_divided && lane.division() == Division::Namespaces => {
+                    in_flight.namespaces.insert(namespace.clone());
+                }
+                _ => in_flight.of_leader = true,
+            }
+        }
         let abandoned = self
             .who
             .values()
             .map(|(job, lane, _)| (lane.title(), job.name.to_string()))
             .collect();
-        UnfinishedWork {
+        let unfinished = UnfinishedWork {
             abandoned,
             queued: context.state.queued(),
-        }
+        };
+        (unfinished, in_flight)
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::clock::{WallClock, sleep_until};
 use crate::contact::ServerContact;
 use crate::context::HostContext;
-use crate::lease_task::{LeaseTask, LoggedProblem};
+use crate::lease_task::{InFlight, LeaseTask, LoggedProblem};
 use crate::sharding::peers::Peers;
 
 /// How replicas choose their leader.
@@ -211,31 +211,32 @@ enum ElectionError {
 }
 
 impl Participant {
-    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
-        loop {
+    async fn run(mut self, mut stopped: oneshot::Receiver<InFlight>) {
+        let in_flight = loop {
             if !self.leadership.is_eligible() {
                 self.release().await;
                 tokio::select! {
                     () = tokio::time::sleep(self.times.retry_period) => continue,
+                    // It holds nothing.
                     _ = &mut stopped => return,
                 }
             }
             let leads_until = self.leads_until;
             let patience = self.times.renew_deadline / 4;
-            let (attempt, is_last) = {
+            let (attempt, stops) = {
                 let mut attempt = pin!(self.attempt());
                 tokio::select! {
-                    attempt = &mut attempt => (Some(attempt), false),
-                    () = sleep_until(leads_until) => (None, false),
+                    attempt = &mut attempt => (Some(attempt), None),
+                    () = sleep_until(leads_until) => (None, None),
                     // What is on its way may take effect, and then has to be given back.
-                    _ = &mut stopped => (tokio::time::timeout(patience, attempt).await.ok(), true),
+                    in_flight = &mut stopped => (tokio::time::timeout(patience, attempt).await.ok(), Some(in_flight)),
                 }
             };
-            if is_last {
+            if let Some(in_flight) = stops {
                 if let Some(Ok(Attempt::Leads(since))) = attempt {
                     self.leads_until.get_or_insert(since);
                 }
-                break;
+                break in_flight;
             }
             let Some(attempt) = attempt else {
                 // The fence has closed by itself.
@@ -264,10 +265,26 @@ impl Participant {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = sleep_until(self.leads_until) => self.step_down("it could not be renewed in time"),
-                _ = &mut stopped => break,
+                in_flight = &mut stopped => break in_flight,
             }
+        };
+        if in_flight.is_ok_and(|in_flight| in_flight.of_leader) {
+            self.leave_to_end();
+        } else {
+            self.release().await;
         }
-        self.release().await;
+    }
+
+    /// Leaves the Lease as it is: others wait until it ends.
+    fn leave_to_end(&mut self) {
+        self.fence.close();
+        self.leadership.set(false);
+        if self.leads_until.take().is_some() {
+            tracing::warn!(
+                lease = self.api.title(),
+                "left the Lease to end by itself: reconciles were abandoned, and their last writes may still take effect"
+            );
+        }
     }
 
     /// The wait between two looks, with jitter as client-go has it, so that replicas do not ask together.
@@ -285,7 +302,9 @@ impl Participant {
             self.live = self.api.read().await?;
             self.contact.heard();
         }
-        if self.live.as_ref().is_some_and(|live| !live.is_ours()) {
+        // One that names this replica has lost its label, and gets it again.
+        let is_foreign = |live: &LiveLease| !live.is_ours() && live.record.holder != self.candidate.identity();
+        if self.live.as_ref().is_some_and(is_foreign) {
             return Err(ElectionError::Foreign);
         }
         let record = self.live.as_ref().map(|live| &live.record);

@@ -1,7 +1,7 @@
 //! Owns a loaded plugin component: its metadata, and whether its machine code is mapped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use pilothouse_core::wasi::Wasi;
@@ -46,6 +46,8 @@ pub(crate) struct PluginComponentInner {
     optional: Optional,
     wasi_imports: Vec<String>,
     mapped: RwLock<Mapping>,
+    /// Held by the call that maps the code again.
+    waking: Mutex<()>,
     loaded: Instant,
     /// Milliseconds after `loaded` at which the last call began.
     used: AtomicU64,
@@ -94,6 +96,7 @@ impl PluginComponent {
                 code: mapped.code.clone(),
                 mapped: vec![(stack, Arc::new(mapped))],
             }),
+            waking: Mutex::default(),
             loaded: Instant::now(),
             used: AtomicU64::new(0),
         };
@@ -119,6 +122,7 @@ impl PluginComponent {
                 code: Code::nowhere(),
                 mapped: Vec::new(),
             }),
+            waking: Mutex::default(),
             loaded: Instant::now(),
             used: AtomicU64::new(0),
         };
@@ -226,13 +230,18 @@ impl PluginComponent {
             return Ok((mapped, None));
         }
         let start = Instant::now();
+        // Of several calls one maps it. It may have to be compiled again, which takes minutes: until then nobody who only looks
+        // at the mapping waits.
+        let _waking = inner.waking.lock().unwrap_or_else(PoisonError::into_inner);
+        let code = {
+            let state = inner.mapped.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(mapped) = state.find(stack) {
+                return Ok((mapped, Some(start.elapsed())));
+            }
+            state.code.clone()
+        };
+        let mapped = inner.shared.map_again(&inner.name, &inner.digest, stack, code)?;
         let mut state = inner.mapped.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mapped) = state.find(stack) {
-            return Ok((mapped, Some(start.elapsed())));
-        }
-        let mapped = inner
-            .shared
-            .map_again(&inner.name, &inner.digest, stack, state.code.clone())?;
         state.code = mapped.code.clone();
         let mapped = Arc::new(mapped);
         state.mapped.push((stack, Arc::clone(&mapped)));

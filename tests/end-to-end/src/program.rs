@@ -189,8 +189,32 @@ impl Process {
         }
     }
 
+    /// What it has logged: also what is no UTF-8, and why it cannot be read if it cannot.
     pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+        match fs::read(&self.log) {
+            Ok(log) => String::from_utf8_lossy(&log).into_owned(),
+            Err(error) => format!("cannot read the log {}: {error}", self.log.display()),
+        }
+    }
+
+    /// What the kernel says of the process and of each of its threads: in what state it is, and in which system call.
+    fn state(&self) -> String {
+        let process = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let read = |path: PathBuf| match fs::read(&path) {
+            Ok(text) => format!("{}: {}", path.display(), String::from_utf8_lossy(&text).trim_end()),
+            Err(error) => format!("cannot read {}: {error}", path.display()),
+        };
+        let mut told = vec![read(process.join("status"))];
+        match fs::read_dir(process.join("task")) {
+            Ok(tasks) => {
+                for task in tasks.flatten() {
+                    let of_task = ["comm", "stat", "wchan", "syscall"].map(|file| read(task.path().join(file)));
+                    told.extend(of_task);
+                }
+            }
+            Err(error) => told.push(format!("cannot list its threads: {error}")),
+        }
+        told.join("\n")
     }
 
     /// The lines of the log that have all these words.
@@ -216,7 +240,10 @@ impl Process {
             assert!(
                 status.is_none() && Instant::now() < deadline,
                 "it does not come that {what}; {}:\n{}",
-                status.map_or_else(|| "it runs".to_owned(), |status| format!("it has ended ({status})")),
+                status.map_or_else(
+                    || format!("it runs:\n{}\nIts log", self.state()),
+                    |status| format!("it has ended ({status})")
+                ),
                 self.log()
             );
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -246,5 +273,29 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_does_not_go_on_explains_itself() {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "printf 'a\\377b' >&2; exec sleep 60"])
+            .stdin(Stdio::null());
+        let process = Process::spawn(command);
+        let begun = Instant::now();
+        while !process.state().contains("(sleep)") || process.log().is_empty() {
+            assert!(begun.elapsed() < WITHIN, "{}", process.state());
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        assert_eq!(process.log(), "a\u{fffd}b");
+        let state = process.state();
+        for words in ["State:", "/comm: sleep", "/stat: ", "/wchan", "/syscall"] {
+            assert!(state.contains(words), "{words}: {state}");
+        }
     }
 }

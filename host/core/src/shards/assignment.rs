@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use super::plan::{PlannedShard, ShardPlan};
+
 /// What each shard costs beside its objects, so that shards without objects are divided, too.
 const BASE_LOAD: u128 = 1;
 
@@ -52,6 +54,40 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
         *used.entry(to).or_default() += cost(index);
     }
     assignment
+}
+
+/// A plan with the same shards and the loads that they have by now, if the replica that would have most to do by the loads of
+/// the plan would then have at most three quarters of it. Smaller differences are not worth another version.
+pub fn with_loads(plan: &ShardPlan, replicas: &[&str], live: &[LiveShard<'_>]) -> Option<ShardPlan> {
+    let planned: Vec<LiveShard<'_>> = plan
+        .shards
+        .iter()
+        .zip(live)
+        .map(|(planned, live)| LiveShard {
+            load: planned.load,
+            holder: live.holder,
+        })
+        .collect();
+    if planned.len() != live.len() || plan.shards.len() != live.len() {
+        return None;
+    }
+    let most = |assignment: &Assignment<'_>| {
+        let mut used: BTreeMap<Option<&str>, u128> = BTreeMap::new();
+        for (holder, shard) in assignment.iter().zip(live) {
+            *used.entry(*holder).or_default() += u128::from(shard.load) + BASE_LOAD;
+        }
+        used.into_values().max().unwrap_or_default()
+    };
+    let (before, after) = (most(&assign(replicas, &planned)), most(&assign(replicas, live)));
+    let shard = |(planned, live): (&PlannedShard, &LiveShard<'_>)| PlannedShard {
+        ranges: planned.ranges.clone(),
+        load: live.load,
+    };
+    (after * 4 <= before * 3).then(|| ShardPlan {
+        version: plan.version + 1,
+        shards: plan.shards.iter().zip(live).map(shard).collect(),
+        controllers: plan.controllers.clone(),
+    })
 }
 
 /// The replica with the least to do; of several the first by name.

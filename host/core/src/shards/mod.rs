@@ -12,7 +12,7 @@ mod review;
 #[cfg(test)]
 mod tests;
 
-pub use assignment::{Assignment, LiveShard, assign};
+pub use assignment::{Assignment, LiveShard, assign, with_loads};
 pub use cut::{NamespaceLoads, better_plan, first_plan, is_uneven};
 pub use hash::{HashRange, HashRanges, hash_of};
 pub use partition::{Division, Divisions, OwnedOf, OwnedWork};

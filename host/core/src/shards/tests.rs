@@ -353,3 +353,32 @@ fn only_what_a_controller_writes_in_the_namespace_of_its_primary_is_divided() {
         assert_eq!(Division::of(&controller(touch).touches), division, "{scope} {access}");
     }
 }
+
+#[test]
+fn a_plan_gets_the_loads_of_now_where_shares_become_more_even_by_them() {
+    let plan = first_plan(7, 4, &tenants(20));
+    let holders = [Some("a"), Some("a"), Some("b"), Some("b")];
+    let live = |loads: [u64; 4]| {
+        let shards = loads.into_iter().zip(holders);
+        shards
+            .map(|(load, holder)| LiveShard { load, holder })
+            .collect::<Vec<_>>()
+    };
+    let with = |loads| with_loads(&plan, &["a", "b"], &live(loads));
+    assert_eq!(with([100, 100, 100, 100]), None);
+    assert_eq!(with([120, 120, 100, 100]), None, "it is not worth it");
+    assert_eq!(with([100, 1000, 100, 100]), None, "nothing that moves would help much");
+    let next = with([400, 400, 100, 100]).unwrap();
+    assert_eq!(next.version, 8);
+    let loads: Vec<u64> = next.shards.iter().map(|shard| shard.load).collect();
+    assert_eq!(loads, [400, 400, 100, 100]);
+    let ranges = |plan: &ShardPlan| plan.shards.iter().map(|shard| shard.ranges.clone()).collect::<Vec<_>>();
+    assert_eq!(ranges(&next), ranges(&plan));
+    assert_eq!(
+        with_loads(&next, &["a", "b"], &live([400, 400, 100, 100])),
+        None,
+        "once is enough"
+    );
+    assert_eq!(with_loads(&plan, &["a", "b"], &live([400; 4])[..3]), None);
+    assert_eq!(with_loads(&plan, &[], &live([u64::MAX; 4])), None);
+}

@@ -20,6 +20,7 @@ use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::rights::resources::Resources;
 use pilothouse_core::rights::rules::{Place, Verb};
 use pilothouse_core::rights::{AdmissionExports, ControllerNeeds, Rights, RightsError};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::desired::{ComponentSource, DesiredPlugin};
@@ -44,6 +45,9 @@ const LEAST_WAIT: Duration = Duration::from_secs(10);
 
 /// How long after a review that failed the next one is made.
 const RETRY: Duration = Duration::from_secs(15);
+
+/// How many reviews are made at once.
+pub const REVIEWS_AT_ONCE: usize = 16;
 
 /// The longest list of missing rights, in bytes: the command that grants them comes after it.
 const LONGEST_LIST: usize = 1200;
@@ -111,7 +115,8 @@ impl LastReview {
             LastOutcome::Failed => self.took + RETRY,
             _ if is_asked => LEAST_WAIT,
             LastOutcome::Missing => MISSING_INTERVAL,
-            LastOutcome::Granted => INTERVAL,
+            // The next review ends when the interval does, if it takes as long as this one.
+            LastOutcome::Granted => INTERVAL.saturating_sub(self.took).max(self.took + LEAST_WAIT),
         };
         self.begun + wait
     }
@@ -329,22 +334,42 @@ impl PluginTask {
         rights: &BTreeSet<Permission>,
         known: &mut BTreeMap<Permission, bool>,
     ) -> Result<BTreeSet<Permission>, RequestError> {
-        let mut denied = BTreeSet::new();
-        for right in rights {
-            let has = if let Some(has) = known.get(right) {
-                *has
-            } else {
-                let turn = self.context.starting.acquire().await;
-                let has = account_has(&self.context.client, account, right).await?;
-                drop(turn);
-                known.insert(right.clone(), has);
-                has
-            };
-            if !has {
-                denied.insert(right.clone());
+        // Each namespace by itself: an authorizer may deny in one what a ClusterRole grants in all.
+        let unknown = rights.iter().filter(|right| !known.contains_key(right));
+        let unknown = unknown.cloned().collect();
+        self.ask(account, unknown, known).await?;
+        Ok(rights
+            .iter()
+            .filter(|right| known.get(right) != Some(&true))
+            .cloned()
+            .collect())
+    }
+
+    /// Asks which of these rights the account has, several at once.
+    async fn ask(
+        &self,
+        account: &Impersonation,
+        rights: Vec<Permission>,
+        known: &mut BTreeMap<Permission, bool>,
+    ) -> Result<(), RequestError> {
+        let (mut rights, mut reviews) = (rights.into_iter(), JoinSet::new());
+        loop {
+            while reviews.len() < REVIEWS_AT_ONCE
+                && let Some(right) = rights.next()
+            {
+                let turn = self.context.reviewing.clone().acquire_owned().await;
+                let (client, account) = (self.context.client.clone(), account.clone());
+                reviews.spawn(async move {
+                    let has = account_has(&client, &account, &right).await;
+                    drop(turn);
+                    has.map(|has| (right, has))
+                });
             }
+            let Some(ended) = reviews.join_next().await else { break };
+            let (right, has) = ended.expect("a review neither panics nor is cancelled")?;
+            known.insert(right, has);
         }
-        Ok(denied)
+        Ok(())
     }
 
     /// Lets lanes run, or stops them.
@@ -613,7 +638,11 @@ fn grant_command(
     if wanted.config.is_some() {
         command.push_str(" --config FILE-WITH-ITS-CONFIGURATION");
     }
-    command.push_str(" | kubectl apply --server-side -f -");
+    if loaded.is_some_and(|loaded| !loaded.component.wasi_imports().is_empty()) {
+        command.push_str(" --wasi inert");
+    }
+    // `pilothouse install` may have applied the same objects as another field manager.
+    command.push_str(" | kubectl apply --server-side --force-conflicts -f -");
     command
 }
 

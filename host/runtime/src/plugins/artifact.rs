@@ -243,8 +243,9 @@ impl PluginTask {
         self.fetch_again(store, request, &leaders, trust).await
     }
 
-    /// Brings the artifact of a plugin that does not run: the one that is recorded, if that takes no network, so that the
-    /// registry is asked afterwards.
+    /// Brings the artifact of a plugin that does not run: the one that is recorded, from the cache or else by its digest. What
+    /// the reference means by now is asked for afterwards, and has its trial beside what ran before: it may need rights that
+    /// are not granted.
     async fn fetch_first(
         &self,
         store: &dyn ArtifactStore,
@@ -252,12 +253,19 @@ impl PluginTask {
         trust: u64,
     ) -> Result<FetchedArtifact, StartupProblem> {
         if let Some(recorded) = self.recorded(request) {
-            match store.fetch_offline(request, &recorded).await {
-                Ok(Some(fetched)) => {
+            let fetched = match store.fetch_offline(request, &recorded).await {
+                Ok(None) => self
+                    .fetch_resolved(store, request, &recorded)
+                    .await
+                    .map_err(|problem| problem.message),
+                Ok(Some(fetched)) => Ok(fetched),
+                Err(problem) => Err(problem.message),
+            };
+            match fetched {
+                Ok(fetched) => {
                     self.artifact.set(Some(recorded), trust, true);
                     return Ok(fetched);
                 }
-                Ok(None) => {}
                 Err(problem) => tracing::warn!(
                     plugin = &*self.identity.name,
                     %problem,

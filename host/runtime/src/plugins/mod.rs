@@ -90,6 +90,8 @@ pub struct PluginContext {
     compiling: Semaphore,
     describing: Semaphore,
     starting: Semaphore,
+    /// The reviews of accounts' rights at once, of all plugins.
+    reviewing: Arc<Semaphore>,
     fetching: Semaphore,
     resolving: Semaphore,
     registry: Arc<PluginRegistry>,
@@ -115,6 +117,7 @@ impl PluginContext {
             compiling: Semaphore::new(COMPILERS),
             describing: Semaphore::new(DESCRIBERS),
             starting: Semaphore::new(STARTERS),
+            reviewing: Arc::new(Semaphore::new(access::REVIEWS_AT_ONCE)),
             fetching: Semaphore::new(FETCHERS),
             resolving: Semaphore::new(RESOLVERS),
             registry,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_cluster::lease::{LeaseGroup, LiveLease};
+use pilothouse_cluster::lease::{GroupWrite, LeaseGroup, LiveLease};
 use pilothouse_core::lease::LeaseTimes;
 use pilothouse_core::shards::{
     Divisions, HashRanges, HoldingReplica, LiveShard, OwnedWork, ShardHolder, ShardHolders, ShardPlan, assign,
@@ -34,7 +34,7 @@ use crate::cached_namespaces::CachedPart;
 use crate::clock::sleep_until;
 use crate::context::{HostContext, ReplicaShare};
 use crate::leadership::ElectionOptions;
-use crate::lease_task::{LeaseTask, LoggedProblem};
+use crate::lease_task::{InFlight, LeaseTask, LoggedProblem};
 use crate::state::WorkCount;
 
 /// How much shorter the wait is while something is to come.
@@ -75,6 +75,7 @@ pub fn start(
         begun: Instant::now(),
         plan: None,
         divisions: Arc::default(),
+        fenced_divisions: Arc::default(),
         announced: None,
         valid_until: None,
         held: BTreeMap::new(),
@@ -106,6 +107,8 @@ struct Replica {
     plan: Option<Arc<ShardPlan>>,
     /// How the work of controllers is divided, as far as all replicas agree.
     divisions: Arc<Divisions>,
+    /// The same as the fence has it: what runs by what is no more agreed on comes to its end.
+    fenced_divisions: Arc<Divisions>,
     /// The version in this replica's Lease.
     announced: Option<u64>,
     /// Until when others wait for this replica.
@@ -152,13 +155,25 @@ enum ShardingError {
          same number. Until then this one takes no shards and does not lead"
     )]
     OtherNumber { plan: String, planned: usize, own: usize },
+    #[error(
+        "the Lease {lease} has no label app.kubernetes.io/managed-by=pilothouse{}; if this host made it, label it, or delete it; \
+         if other software did, give another name with --lease", held_by(.holder)
+    )]
+    Unlabelled { lease: String, holder: String },
+}
+
+fn held_by(holder: &str) -> String {
+    match holder {
+        "" => ", and nobody holds it".to_owned(),
+        holder => format!(", and {holder:?} holds it"),
+    }
 }
 
 impl Replica {
-    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
+    async fn run(mut self, mut stopped: oneshot::Receiver<InFlight>) {
         let mut leadership = self.host.leadership.follow();
         let mut pauses = 0_u64;
-        loop {
+        let in_flight = loop {
             let expiry = self.expiry();
             let patience = self.times.renew_deadline / 2;
             let progress = {
@@ -167,9 +182,9 @@ impl Replica {
                     progress = &mut round => Some(progress),
                     () = sleep_until(expiry) => None,
                     // What is on its way may take effect, and then has to be given back.
-                    _ = &mut stopped => {
+                    in_flight = &mut stopped => {
                         let _ = tokio::time::timeout(patience, round).await;
-                        break;
+                        break in_flight;
                     }
                 }
             };
@@ -202,11 +217,11 @@ impl Replica {
                     () = tokio::time::sleep_until(again) => {}
                     () = sleep_until(expiry) => self.expire(),
                     _ = leadership.changed() => self.own(),
-                    _ = &mut stopped => return self.leave().await,
+                    in_flight = &mut stopped => return self.leave(in_flight.unwrap_or_default()).await,
                 }
             }
-        }
-        self.leave().await;
+        };
+        self.leave(in_flight.unwrap_or_default()).await;
     }
 
     fn now(&self) -> Duration {
@@ -226,7 +241,7 @@ impl Replica {
             self.valid_until = None;
             self.announced = None;
             self.divisions = Arc::default();
-            self.fence.set_divisions(self.divisions.clone(), None);
+            self.pass_divisions();
             for held in self.held.values_mut() {
                 held.until = now;
             }
@@ -339,9 +354,17 @@ impl Replica {
             self.peers.counts(self.now()),
             self.peers.loads(self.plans.shards(), self.now()),
         );
+        let shares = self.peers.shares(self.plans.shards(), self.now());
         let read = if self.host.leadership.leads() {
             self.plans
-                .read_and_keep(&self.host, self.plan.as_deref(), known, &counts, loads.as_deref())
+                .read_and_keep(
+                    &self.host,
+                    self.plan.as_deref(),
+                    known,
+                    &counts,
+                    loads.as_deref(),
+                    &shares,
+                )
                 .await
         } else {
             self.plans.read().await
@@ -383,14 +406,17 @@ impl Replica {
         let is_settled = is_current && agrees && has_leader && announced.is_some() && announced == self.announced;
         if is_settled && let Some(plan) = self.plan.clone() {
             self.divisions = Arc::new(plan.controllers.clone());
+            self.fenced_divisions = self.divisions.clone();
         }
-        self.fence.set_divisions(self.divisions.clone(), self.valid_until);
-        let is_done = self.take_and_renew(is_settled).await?;
+        self.fence
+            .set_divisions(self.fenced_divisions.clone(), self.valid_until);
+        let taken = self.take_and_renew(is_settled).await;
         if self.host.leadership.leads() {
             for (name, lease) in self.peers.abandoned(now) {
                 self.leases.lease(&name).delete(&lease).await?;
             }
         }
+        let is_done = taken?;
         match problem {
             Some(problem) => Err(problem),
             None if is_settled && is_done => Ok(Progress::Settled),
@@ -398,7 +424,16 @@ impl Replica {
         }
     }
 
-    /// Begins to work by another plan: what it changes is given up first.
+    /// From here on nothing passes the fence that is not agreed on.
+    fn pass_divisions(&mut self) {
+        self.fenced_divisions = self.divisions.clone();
+        self.fence
+            .set_divisions(self.fenced_divisions.clone(), self.valid_until);
+    }
+
+    /// Begins to work by another plan: what it changes is given up first. While something of that runs, the replica begins
+    /// nothing more of it, holds its Leases, and tries again in the next round; until it works by the plan, the others take up
+    /// nothing new.
     async fn adopt(&mut self, plan: Arc<ShardPlan>) {
         if let Some(before) = &self.plan {
             let ranges = |plan: &ShardPlan, shard: usize| plan.shards.get(shard).map(|shard| shard.ranges.clone());
@@ -411,8 +446,13 @@ impl Replica {
         self.divisions = Arc::new(divisions);
         self.own();
         let drained = self.host.state.nothing_runs_that_is_not_owned();
-        let _ = tokio::time::timeout(self.times.renew_deadline / 3, drained).await;
-        self.fence.set_divisions(self.divisions.clone(), self.valid_until);
+        if tokio::time::timeout(self.times.renew_deadline / 3, drained)
+            .await
+            .is_err()
+        {
+            return;
+        }
+        self.pass_divisions();
         for shard in self.leaving() {
             self.give_back(shard).await;
         }
@@ -442,11 +482,20 @@ impl Replica {
             ));
         };
         let lease = self.leases.lease(&self.own_lease);
-        let written = lease.annotate(live.as_ref(), &record, &state.annotations()).await?;
-        if let Some(written) = written {
-            self.peers.written(&self.own_lease, written, self.now());
-            self.valid_until = Some(sent + self.times.renew_deadline);
-            self.announced = version;
+        match lease
+            .write_in_group(live.as_ref(), &record, &state.annotations())
+            .await?
+        {
+            GroupWrite::Written(written) => {
+                self.peers.written(&self.own_lease, written, self.now());
+                self.valid_until = Some(sent + self.times.renew_deadline);
+                self.announced = version;
+            }
+            GroupWrite::Changed => {}
+            GroupWrite::Unlabelled(holder) => {
+                let lease = lease.title();
+                return Err(ShardingError::Unlabelled { lease, holder });
+            }
         }
         Ok(())
     }
@@ -508,19 +557,23 @@ impl Replica {
                 continue;
             };
             let lease = self.leases.lease(&name);
-            requests.spawn(async move { (shard, sent, lease.write(live.as_ref(), &record).await) });
+            requests.spawn(async move { (shard, sent, lease.write_in_group(live.as_ref(), &record, &[]).await) });
         }
         let (mut is_done, mut failed) = (true, None);
         while let Some(ended) = requests.join_next().await {
             let Ok((shard, sent, written)) = ended else { continue };
             match written {
-                Ok(Some(lease)) => self.hold(shard, &plan, sent, valid_until, lease),
-                Ok(None) => is_done = false,
-                Err(error) => failed = Some(error),
+                Ok(GroupWrite::Written(lease)) => self.hold(shard, &plan, sent, valid_until, lease),
+                Ok(GroupWrite::Changed) => is_done = false,
+                Ok(GroupWrite::Unlabelled(holder)) => {
+                    let lease = self.leases.lease(&shard_lease(shard)).title();
+                    failed = Some(ShardingError::Unlabelled { lease, holder });
+                }
+                Err(error) => failed = Some(error.into()),
             }
         }
         if let Some(error) = failed {
-            return Err(error.into());
+            return Err(error);
         }
         let has_all = (0..plan.shards.len()).all(|shard| is_target(shard) == self.held.contains_key(&shard));
         Ok(is_done && has_all)
@@ -652,12 +705,25 @@ impl Replica {
         }
     }
 
-    async fn leave(mut self) {
+    async fn leave(mut self, in_flight: InFlight) {
         self.divisions = Arc::default();
-        self.fence.set_divisions(self.divisions.clone(), None);
-        let held: Vec<usize> = std::mem::take(&mut self.held).into_keys().collect();
-        for shard in &held {
-            self.fence.close_shard(*shard);
+        self.valid_until = None;
+        self.pass_divisions();
+        let (mut held, mut left) = (Vec::new(), Vec::new());
+        for (shard, HeldShard { ranges, .. }) in std::mem::take(&mut self.held) {
+            self.fence.close_shard(shard);
+            let is_in_flight = in_flight.namespaces.iter().any(|namespace| ranges.has(namespace));
+            if is_in_flight { &mut left } else { &mut held }.push(shard);
+        }
+        if !left.is_empty() {
+            let leases: Vec<String> = left
+                .into_iter()
+                .map(|shard| self.leases.lease(&shard_lease(shard)).title())
+                .collect();
+            tracing::warn!(
+                ?leases,
+                "left Leases to end by themselves: reconciles were abandoned, and their last writes may still take effect"
+            );
         }
         // Others leave no shard to a replica that has given its own Lease back, and do not wait for it to work by their plan.
         let own_lease = self.own_lease.clone();

@@ -11,6 +11,7 @@ use pilothouse_core::shards::{HIGHEST_VERSION, hash_of, peer_address};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::shard_lease;
 use crate::state::WorkCount;
 
 /// The annotations of a replica's Lease.
@@ -78,6 +79,13 @@ impl ReplicaState {
             address: lease.annotation(ADDRESS).and_then(peer_address),
         }
     }
+}
+
+/// Who takes part in dividing shards, and who holds each.
+#[derive(Clone, Debug, Default)]
+pub struct Shares {
+    pub replicas: Vec<String>,
+    pub holders: Vec<Option<String>>,
 }
 
 /// All Leases that have been seen, by what follows the common prefix.
@@ -249,6 +257,17 @@ impl Peers {
             said.next().copied()
         };
         (0..shards).map(load).collect()
+    }
+
+    /// The replicas among which so many shards are divided, and who holds each.
+    pub fn shares(&self, shards: usize, now: Duration) -> Shares {
+        let owned = |name: &str| name.to_owned();
+        Shares {
+            replicas: self.taking_part(shards, now).into_iter().map(owned).collect(),
+            holders: (0..shards)
+                .map(|shard| self.holder(&shard_lease(shard), now).map(owned))
+                .collect(),
+        }
     }
 
     /// The latest plan that a replica works by.

@@ -6,13 +6,18 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::namespace_count::count_by_namespace;
 use pilothouse_cluster::shard_plan::{LivePlan, ShardPlanApi};
 use pilothouse_core::Kind;
-use pilothouse_core::shards::{Division, NamespaceLoads, ShardPlan, better_plan, first_plan, is_uneven};
+use pilothouse_core::shards::{
+    Division, LiveShard, NamespaceLoads, ShardPlan, better_plan, first_plan, is_uneven, with_loads,
+};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::ShardingError;
+use super::peers::Shares;
 use crate::context::HostContext;
 
 /// How long the leader waits before it counts objects again, where that did not lead to a better plan.
@@ -25,8 +30,14 @@ pub struct PlanKeeper {
     client: Client,
     /// The number of shards that this replica was started with.
     shards: usize,
+    /// How long a round waits for a count where there is no plan.
+    patience: Duration,
     /// When the leader counted objects last, and how long it waits before it does so again.
     counted: Option<(Instant, Duration)>,
+    /// The count that is under way: it may take longer than a Lease lasts, so no round waits for it to end.
+    counting: JoinSet<Result<NamespaceLoads, RequestError>>,
+    /// When the leader wrote the loads of shards last, with the same cuts.
+    loads_written: Option<Instant>,
 }
 
 impl PlanKeeper {
@@ -35,7 +46,10 @@ impl PlanKeeper {
             api: ShardPlanApi::new(client.clone(), namespace, name, timeout),
             client,
             shards,
+            patience: timeout / 2,
             counted: None,
+            counting: JoinSet::new(),
+            loads_written: None,
         }
     }
 
@@ -56,7 +70,7 @@ impl PlanKeeper {
 
     /// The same for the leader, who writes another plan where that is needed. `known` is the latest version that is known,
     /// `works_by` the plan by which this replica works, `counts` are the numbers of shards of the replicas that live, and
-    /// `loads` is how many objects each shard has, if that is known.
+    /// `loads` is how many objects each shard has, if that is known, and `shares` who holds them.
     pub async fn read_and_keep(
         &mut self,
         host: &HostContext,
@@ -64,6 +78,7 @@ impl PlanKeeper {
         known: u64,
         counts: &BTreeSet<usize>,
         loads: Option<&[u64]>,
+        shares: &Shares,
     ) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
         let live = self.read_live().await?;
         let parsed = live.as_ref().map(|live| self.parse(live)).transpose();
@@ -79,15 +94,15 @@ impl PlanKeeper {
             Some(plan) if plan.shards.len() != self.shards && has_users(plan) => {
                 return Err(self.other_number(plan));
             }
-            Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host, loads).await?,
+            Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host, loads, shares)?,
             // It was deleted, spoilt, set back, or is for another number of shards.
             _ => {
                 let known = known.max(parsed.as_ref().map_or(0, |plan| plan.version));
-                Some(self.renewed(works_by, known, host).await?)
+                self.renewed(works_by, known, host).await?
             }
         };
         let Some(next) = next else {
-            return Ok(parsed.map(Arc::new));
+            return Ok(parsed.filter(|plan| plan.shards.len() == self.shards).map(Arc::new));
         };
         if self.api.write(live.as_ref(), &next.print()).await? {
             tracing::info!(
@@ -102,22 +117,32 @@ impl PlanKeeper {
     }
 
     /// A plan in place of one that is there and can be used, if it is not as it should be.
-    async fn improved(
+    fn improved(
         &mut self,
         plan: &ShardPlan,
         host: &HostContext,
         loads: Option<&[u64]>,
+        shares: &Shares,
     ) -> Result<Option<ShardPlan>, ShardingError> {
+        let counted = self.counting.try_join_next();
         let is_due = self.counted.is_none_or(|(counted, wait)| counted.elapsed() >= wait);
-        let better = if is_due && loads.is_some_and(is_uneven) {
-            let better = better_plan(plan, &self.count(host).await?);
-            let before = self.counted.map_or(COUNT_INTERVAL, |(_, wait)| wait);
-            let wait = if better.is_some() { COUNT_INTERVAL } else { before * 2 };
-            self.counted = Some((Instant::now(), wait.min(LONGEST_COUNT_INTERVAL)));
-            better
-        } else {
-            None
-        };
+        if counted.is_none() && self.counting.is_empty() && is_due && loads.is_some_and(is_uneven) {
+            let wait = self.counted.map_or(COUNT_INTERVAL, |(_, wait)| wait * 2);
+            self.begin_count(host, wait.min(LONGEST_COUNT_INTERVAL));
+        }
+        let counted = counted.and_then(Result::ok).transpose()?;
+        let mut better = counted.and_then(|counted| better_plan(plan, &counted));
+        if better.is_some() {
+            self.counted = Some((Instant::now(), COUNT_INTERVAL));
+        } else if self
+            .loads_written
+            .is_none_or(|written| written.elapsed() >= COUNT_INTERVAL)
+        {
+            better = loads.and_then(|loads| reloaded(plan, loads, shares));
+            if better.is_some() {
+                self.loads_written = Some(Instant::now());
+            }
+        }
         let is_better = better.is_some();
         let mut next = better.unwrap_or_else(|| plan.clone());
         next.controllers.extend(host.divisions());
@@ -126,37 +151,51 @@ impl PlanKeeper {
         Ok(is_other.then_some(next))
     }
 
-    /// A plan where there is none that can be used. What replicas work by is kept, if it can be.
+    /// A plan where there is none that can be used; none until objects are counted. What replicas work by is kept, if it can
+    /// be.
     async fn renewed(
-        &self,
+        &mut self,
         works_by: Option<&ShardPlan>,
         known: u64,
         host: &HostContext,
-    ) -> Result<ShardPlan, ShardingError> {
+    ) -> Result<Option<ShardPlan>, ShardingError> {
         let kept = works_by.filter(|plan| plan.shards.len() == self.shards).cloned();
         let mut next = match kept {
             Some(kept) => kept,
-            None => first_plan(0, self.shards, &self.count(host).await?),
+            None => {
+                if self.counting.is_empty() {
+                    self.begin_count(host, COUNT_INTERVAL);
+                }
+                let counted = tokio::time::timeout(self.patience, self.counting.join_next()).await;
+                let Ok(Some(Ok(counted))) = counted else {
+                    return Ok(None);
+                };
+                first_plan(0, self.shards, &counted?)
+            }
         };
         next.version = known + 1;
         next.controllers.extend(host.divisions());
-        Ok(next)
+        Ok(Some(next))
     }
 
-    /// How many objects each namespace has of those whose work is divided. The cache has a part of them only.
-    async fn count(&self, host: &HostContext) -> Result<NamespaceLoads, ShardingError> {
+    /// Begins to count how many objects each namespace has of those whose work is divided. The cache has a part of them only.
+    fn begin_count(&mut self, host: &HostContext, again_after: Duration) {
+        self.counted = Some((Instant::now(), again_after));
         let lanes = host.state.lanes();
         let divided = lanes.iter().filter(|lane| lane.division() == Division::Namespaces);
         let kinds: BTreeMap<Kind, ServedKind> = divided
             .filter_map(|lane| Some((lane.grants.primary().clone(), lane.served(lane.grants.primary())?)))
             .collect();
-        let mut loads = NamespaceLoads::default();
-        for served in kinds.values() {
-            for (namespace, objects) in count_by_namespace(&self.client, served).await? {
-                loads.add(&namespace, objects);
+        let client = self.client.clone();
+        self.counting.spawn(async move {
+            let mut loads = NamespaceLoads::default();
+            for served in kinds.values() {
+                for (namespace, objects) in count_by_namespace(&client, served).await? {
+                    loads.add(&namespace, objects);
+                }
             }
-        }
-        Ok(loads)
+            Ok(loads)
+        });
     }
 
     async fn read_live(&self) -> Result<Option<LivePlan>, ShardingError> {
@@ -183,4 +222,14 @@ impl PlanKeeper {
         let plan = ShardPlan::parse(live.text());
         plan.map_err(|error| ShardingError::Plan(format!("the ConfigMap {} cannot be used: {error}", self.api.title())))
     }
+}
+
+/// The same plan with what each shard has by now, if the replicas' shares would become noticeably more even by it.
+fn reloaded(plan: &ShardPlan, loads: &[u64], shares: &Shares) -> Option<ShardPlan> {
+    let replicas: Vec<&str> = shares.replicas.iter().map(String::as_str).collect();
+    let live = loads.iter().zip(&shares.holders).map(|(load, holder)| LiveShard {
+        load: *load,
+        holder: holder.as_deref(),
+    });
+    with_loads(plan, &replicas, &live.collect::<Vec<_>>())
 }

@@ -18,8 +18,7 @@ mod simulated {
     const USER: &str = "system:serviceaccount:pilothouse-system:pilothouse-plugin-it";
 
     /// What the condition says to do.
-    const COMMAND: &str =
-        "pilothouse rights it=a.wasm --host-namespace pilothouse-system | kubectl apply --server-side -f -";
+    const COMMAND: &str = "pilothouse rights it=a.wasm --host-namespace pilothouse-system | kubectl apply --server-side --force-conflicts -f -";
 
     async fn fleet() -> Fleet {
         let options = HostOptions {

@@ -106,6 +106,11 @@ impl MemoryStore {
         self.state.lock().resolved
     }
 
+    /// The cache is lost, as with a pod that is gone.
+    pub fn lose_cache(&self) {
+        self.state.lock().cached.clear();
+    }
+
     /// Whether an artifact has been fetched.
     pub fn has(&self, digest: &str) -> bool {
         self.state.lock().cached.contains(digest)
@@ -485,6 +490,28 @@ mod simulated {
         store.is_down(false);
         runs(&fleet, "it", &two).await;
         fleet.says("it", "Fetched", "True", "Fetched").await;
+        fleet.stage.stop().await;
+    }
+
+    /// The tag means a version by now that cannot run. Without a cache the one that ran before comes from the registry.
+    #[tokio::test(start_paused = true)]
+    async fn a_host_without_a_cache_starts_what_ran_before_and_then_looks_what_is_meant() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let mut fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        fleet.stage.host.stop().await.unwrap();
+
+        store.lose_cache();
+        store.push_bytes(b"this is no component", "1");
+        fleet.start_host().await;
+        fleet.says("it", "Ready", "True", "PreviousVersion").await;
+        assert!(store.has(&one));
+        assert_eq!(fleet.status("it")["artifact"]["digest"], one);
+        let three = store.push("hostile", "1", 3);
+        runs(&fleet, "it", &three).await;
         fleet.stage.stop().await;
     }
 

@@ -50,6 +50,8 @@ pub mod simulated {
         HostOptions {
             election: Some(election),
             instance: identity.to_owned(),
+            // Less than the fence waits for an answer.
+            grace: Duration::from_secs(5),
             ..HostOptions::default()
         }
     }
@@ -284,6 +286,49 @@ pub mod simulated {
             tokio::time::sleep(Duration::from_secs(20)).await;
             assert_eq!(holder(&fleet), "one");
         }
+    }
+
+    /// Whoever clears the holder by hand, or makes the Lease short, does not make two replicas lead at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_cleared_by_hand_stays_with_its_holder() {
+        let (fleet, _second) = two_replicas().await;
+        let edits = [
+            json!({"holderIdentity": ""}),
+            json!({"holderIdentity": null}),
+            json!({"leaseDurationSeconds": 1}),
+            json!({"holderIdentity": "", "leaseDurationSeconds": 1}),
+        ];
+        for spec in edits {
+            for offset in 0..20 {
+                tokio::time::sleep(Duration::from_secs(4) + Duration::from_millis(100) * offset).await;
+                let patch = Patch::Merge(json!({"spec": spec}));
+                leases(&fleet)
+                    .await
+                    .patch("pilothouse", &PatchParams::default(), &patch)
+                    .await
+                    .unwrap();
+                assert!(leads(&fleet, "one").await <= HANDED_OVER_WITHIN);
+            }
+        }
+        let log = fleet.stage.host.log_tail();
+        assert!(!log.contains("leads no longer"), "{log}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_abandons_writes_when_it_stops_leaves_its_lease_to_end() {
+        let (mut fleet, _second) = two_replicas().await;
+        let never = Fault::LateAnswer(Duration::from_mins(5));
+        let never = pilothouse_simulator::Rule::new(never).resource("deployments").writes();
+        fleet.stage.simulator().faults().add(never);
+        fleet.stage.create(&another("more")).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        fleet.stage.host.stop().await.unwrap();
+        fleet.stage.simulator().faults().clear();
+        let took = leads(&fleet, "two").await;
+        assert!(took > Duration::from_secs(8), "{took:?}");
+        // The last renewal may have been on its way when it stopped.
+        assert!(took <= TAKEN_WITHIN + Duration::from_secs(1), "{took:?}");
+        converges(&fleet, "more").await;
     }
 
     #[tokio::test(start_paused = true)]

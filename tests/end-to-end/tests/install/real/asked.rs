@@ -236,7 +236,7 @@ async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() 
     let words = format!(
         "API servers do not ask the plugin at admission: user {user:?} may not pilothouse-default, pilothouse-validate \
          gates.gate.test.dev in all namespaces; grant these rights: pilothouse rights asked=gate.wasm --host-namespace {SYSTEM} \
-         | kubectl apply --server-side -f -"
+         | kubectl apply --server-side --force-conflicts -f -"
     );
     assert_eq!(asked.warning().await, words);
     assert_eq!(asked.is_asked().await, [false, false]);

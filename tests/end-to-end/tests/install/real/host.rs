@@ -253,7 +253,9 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
 /// The objects that the command prints which a line of the log says to apply.
 async fn granted_by(line: &str, bench: &Bench<'_>) -> Vec<Value> {
     let (_, command_line) = line.split_once("grant these rights: pilothouse ").unwrap();
-    let (command_line, _) = command_line.split_once(" | kubectl apply --server-side -f -").unwrap();
+    let (command_line, _) = command_line
+        .split_once(" | kubectl apply --server-side --force-conflicts -f -")
+        .unwrap();
     let arguments: Vec<&str> = command_line.split(' ').collect();
     let (code, yaml, said) = command(&arguments, &bench.admin).await;
     assert_eq!(code, 0, "{arguments:?}: {said}");
