@@ -14,7 +14,7 @@ fn published() -> Vec<PathBuf> {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
         if names
             .iter()
-            .any(|name| manifest.starts_with(&format!("[package]\nname = \"{name}\"\n")))
+            .any(|it| manifest.starts_with(&format!("[package]\nname = \"{}\"\n", it.name)))
         {
             published.push(folder.clone());
         }

@@ -33,11 +33,19 @@ struct Reader {
 impl Reader {
     /// A reader in this folder, which has what they have cloned.
     fn new(folder: &Path) -> Self {
-        let programs = program().parent().map(Path::to_path_buf).unwrap();
-        symlink(root().canonicalize().unwrap(), folder.join("pilothouse")).unwrap();
+        let programs = program()
+            .parent()
+            .map(Path::to_path_buf)
+            .expect("a program is in a folder");
+        let checkout = root().canonicalize().expect("the checkout is there");
+        symlink(checkout, folder.join("pilothouse")).expect("the folder is empty");
         Self {
-            folder: folder.canonicalize().unwrap(),
-            path: format!("{}:{}", programs.display(), env::var("PATH").unwrap()),
+            folder: folder.canonicalize().expect("the folder is there"),
+            path: format!(
+                "{}:{}",
+                programs.display(),
+                env::var("PATH").expect("programs are found by it")
+            ),
             took: Vec::new(),
         }
     }
@@ -183,7 +191,7 @@ mod external {
     use super::*;
 
     fn follow(page: &str, steps: &[Step]) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("folders can be made");
         let mut reader = Reader::new(folder.path());
         for step in steps {
             reader.does(step);

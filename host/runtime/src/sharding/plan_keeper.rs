@@ -160,18 +160,17 @@ impl PlanKeeper {
         host: &HostContext,
     ) -> Result<Option<ShardPlan>, ShardingError> {
         let kept = works_by.filter(|plan| plan.shards.len() == self.shards).cloned();
-        let mut next = match kept {
-            Some(kept) => kept,
-            None => {
-                if self.counting.is_empty() {
-                    self.begin_count(host, COUNT_INTERVAL);
-                }
-                let counted = tokio::time::timeout(self.patience, self.counting.join_next()).await;
-                let Ok(Some(Ok(counted))) = counted else {
-                    return Ok(None);
-                };
-                first_plan(0, self.shards, &counted?)
+        let mut next = if let Some(kept) = kept {
+            kept
+        } else {
+            if self.counting.is_empty() {
+                self.begin_count(host, COUNT_INTERVAL);
             }
+            let counted = tokio::time::timeout(self.patience, self.counting.join_next()).await;
+            let Ok(Some(Ok(counted))) = counted else {
+                return Ok(None);
+            };
+            first_plan(0, self.shards, &counted?)
         };
         next.version = known + 1;
         next.controllers.extend(host.divisions());
