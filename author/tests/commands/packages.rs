@@ -7,7 +7,11 @@ use crate::program::checkout;
 
 /// The folders of the crates that are published.
 fn published() -> Vec<PathBuf> {
-    let names = xtask::publish::published().unwrap();
+    let names: Vec<_> = xtask::publish::published()
+        .unwrap()
+        .into_iter()
+        .map(|it| it.name)
+        .collect();
     let mut folders = vec![checkout().to_path_buf()];
     let mut published = Vec::new();
     while let Some(folder) = folders.pop() {

@@ -23,7 +23,7 @@ const APP_SERVICE: &str = r#"{"apiVersion": "kosmos.io/v1", "kind": "AppService"
 
 /// What is measured: language, component, and the object that it reconciles.
 const ROWS: [(&str, &str, &str); 5] = [
-    ("Rust", "target/plugins/app-service.wasm", APP_SERVICE),
+    ("Rust (app-service)", "target/plugins/app-service.wasm", APP_SERVICE),
     ("C", "plugins/examples/website-c/build/website.wasm", WEBSITE),
     ("JavaScript", "plugins/examples/website-js/build/website.wasm", WEBSITE),
     ("Go", "plugins/examples/website-go/build/website.wasm", WEBSITE),
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let Figures { call, wake, memory } = measure(&component, object)?;
         let first = *rust.get_or_insert(call);
         println!(
-            "| {language} | {} | {} | {:.2} ms | {:.3} ms | {:.0} | {} |",
+            "| {language} | {} | {} | {} ms | {} ms | {:.0} | {} |",
             size(component.component_bytes()),
             size(component.code_bytes()),
             milliseconds(wake),
@@ -127,8 +127,16 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
+/// With two significant digits, as in the page.
+fn milliseconds(time: Duration) -> String {
+    let milliseconds = time.as_secs_f64() * 1000.0;
+    let decimals = match milliseconds {
+        ..0.1 => 3,
+        ..1.0 => 2,
+        ..10.0 => 1,
+        _ => 0,
+    };
+    format!("{milliseconds:.decimals$}")
 }
 
 fn size(bytes: u64) -> String {
