@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(may(&fence).await, [true, true, true, false, true, true, false]);
         fence.close_shard(3);
         assert_eq!(may(&fence).await, [true, true, false, false, true, true, false]);
-        tokio::time::sleep_until(begin).await;
+        sleep_until(begin).await;
         assert_eq!(may(&fence).await, [false; 7]);
     }
 
