@@ -18,7 +18,7 @@ fn published() -> Vec<PathBuf> {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
         if names
             .iter()
-            .any(|it| manifest.starts_with(&format!("[package]\nname = \"{}\"\n", it.name)))
+            .any(|name| manifest.starts_with(&format!("[package]\nname = \"{name}\"\n")))
         {
             published.push(folder.clone());
         }
