@@ -331,7 +331,21 @@ impl Host {
         stop: impl Future<Output = ()>,
     ) -> Result<UnfinishedWork, StartError> {
         let options = self.options.election.as_ref();
-        let election = options.map(|options| leadership::start(&self.client, options, &self.context));
+        let HostContext {
+            clock,
+            leadership,
+            contact,
+            ..
+        } = &*self.context;
+        let election = options.map(|options| {
+            leadership::start(
+                &self.client,
+                options,
+                clock.clone(),
+                leadership.clone(),
+                contact.clone(),
+            )
+        });
         let shards = options.and_then(|options| Some((options, options.shards?)));
         let address = self
             .options

@@ -21,7 +21,6 @@ use tokio::time::Instant;
 
 use crate::clock::{WallClock, sleep_until};
 use crate::contact::ServerContact;
-use crate::context::HostContext;
 use crate::lease_task::{InFlight, LeaseTask, LoggedProblem};
 use crate::sharding::peers::Peers;
 
@@ -107,7 +106,13 @@ impl Leadership {
 }
 
 /// Begins to take part in the election.
-pub fn start(client: &Client, options: &ElectionOptions, host: &HostContext) -> LeaseTask {
+pub fn start(
+    client: &Client,
+    options: &ElectionOptions,
+    clock: WallClock,
+    leadership: Leadership,
+    contact: Arc<ServerContact>,
+) -> LeaseTask {
     let ElectionOptions {
         namespace,
         name,
@@ -126,9 +131,9 @@ pub fn start(client: &Client, options: &ElectionOptions, host: &HostContext) -> 
         candidate: LeaseCandidate::new(identity, times),
         times,
         fence,
-        leadership: host.leadership.clone(),
-        contact: host.contact.clone(),
-        clock: host.clock.clone(),
+        leadership,
+        contact,
+        clock,
         begun: Instant::now(),
         live: None,
         leads_until: None,
