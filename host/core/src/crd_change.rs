@@ -16,6 +16,8 @@ pub struct CrdChange {
     pub dropped_stored: Vec<String>,
     /// Versions with another schema.
     pub changed: Vec<String>,
+    /// Versions that were served and are not any more.
+    pub unserved: Vec<String>,
     /// The version in which objects are stored, if it is another: before and after.
     pub storage: Option<(String, String)>,
 }
@@ -32,6 +34,9 @@ impl CrdChange {
             let (one, other) = (schema(live, name), schema(wanted, name));
             other.is_some_and(|other| !one.is_some_and(|one| has_all(one, other) && has_all(other, one)))
         });
+        let unserved = before
+            .iter()
+            .filter(|name| after.contains(name) && is_served(live, name) && !is_served(wanted, name));
         let storage = (storage(live), storage(wanted));
         Self {
             added: added.cloned().collect(),
@@ -41,6 +46,7 @@ impl CrdChange {
                 .filter(|name| stored.contains(name.as_str()))
                 .cloned()
                 .collect(),
+            unserved: unserved.cloned().collect(),
             dropped,
             storage: match storage {
                 (Some(before), Some(after)) if before != after => Some((before.to_owned(), after.to_owned())),
@@ -68,13 +74,14 @@ pub fn moves(live: &Value, wanted: &Value) -> Option<(String, Vec<String>)> {
 
 /// A version that both definitions serve, in which the objects can be compared: the one that is stored, if it is among them.
 fn common_version(live: &Value, wanted: &Value) -> Option<String> {
-    let served = |crd: &Value, name: &str| {
-        let mut versions = crd["spec"]["versions"].as_array().into_iter().flatten();
-        versions.any(|version| version["name"] == name && version["served"] == true)
-    };
     let candidates = storage(live).map(str::to_owned).into_iter().chain(versions(live));
-    let mut candidates = candidates.filter(|name| served(live, name) && served(wanted, name));
+    let mut candidates = candidates.filter(|name| is_served(live, name) && is_served(wanted, name));
     candidates.next()
+}
+
+fn is_served(crd: &Value, name: &str) -> bool {
+    let mut versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+    versions.any(|version| version["name"] == name && version["served"] == true)
 }
 
 fn versions(crd: &Value) -> Vec<String> {
@@ -144,6 +151,10 @@ mod tests {
         let wanted = crd(&[("v2", plain())], "v2");
         assert_eq!(CrdChange::between(&live, &wanted).dropped_stored, ["v1"]);
         assert!(CrdChange::between(&live, &live).is_none());
+        let mut unserved = live.clone();
+        unserved["spec"]["versions"][0]["served"] = json!(false);
+        let change = CrdChange::between(&live, &unserved);
+        assert_eq!((change.unserved, change.dropped), (vec!["v1alpha1".to_owned()], vec![]));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
 use super::losses::{CompareSchemas, Losses, losses};
-use super::takeover::{TakenOver, Takeover, joined, narrows};
+use super::takeover::{TakenOver, Takeover, differs, joined, narrows};
 use super::{DescribedPlugin, Format, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
 use crate::artifact::{printable, wait_for};
 use crate::run::ClusterArguments;
@@ -37,8 +37,8 @@ artifact is pinned to its digest; `pilothouse verify` verifies its signature.
 What is not said about the host (--host-namespace, --host-account, --identity, --host-in-namespaces) stays as the Plugin records it;
 all else becomes what the command line says. With -o the cluster is not looked at, so say all of it.
 
-A CustomResourceDefinition that would lose data of live objects, or that another program manages, is refused. While another version
-runs, its rights stay until the host runs this one.
+A CustomResourceDefinition that drops a version in which objects are stored, or that does not accept live objects, is refused. While
+another version runs, its rights stay until the host runs this one and has pruned what the other one made.
 
 Exit code: 0, 1 if the plugin is not installed, 2 if the command line is wrong.";
 
@@ -57,7 +57,8 @@ pub struct InstallCommand {
     #[arg(long)]
     yes: bool,
 
-    /// Number of seconds that the host has to start this version, where another one runs that has rights of its own
+    /// Number of seconds that the host has to start this version and to prune what another one made, where that one has rights that
+    /// this one does not need
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     wait: u64,
 
@@ -230,7 +231,7 @@ impl Plan {
             .objects
             .iter()
             .filter_map(|(wanted, live)| Some((wanted, live.as_ref()?)));
-        present.filter(|(wanted, live)| narrows(wanted, live) || narrows(live, wanted))
+        present.filter(|(wanted, live)| differs(wanted, live))
     }
 
     /// What live objects would lose with the CRDs.
@@ -278,21 +279,27 @@ impl Plan {
         let Some((plugin, _)) = self.objects.last() else {
             return Ok(());
         };
-        println!("waiting until the host runs this version; until then the rights of the earlier one stay");
-        match takeover.wait(installer, plugin, within).await.context(AGAIN)? {
+        println!(
+            "waiting until the host runs this version and has pruned what an earlier one made; until then the rights of both are \
+             granted"
+        );
+        let plugin = installer.find(plugin).await.context(AGAIN)?.unwrap_or_default();
+        match takeover.wait(installer, &plugin, within).await.context(AGAIN)? {
             TakenOver::Completely => {}
-            TakenOver::Partly(left) => {
-                println!(
-                    "note: this version runs, and the rights of the earlier one stay, because of it are left: {}; when they are gone, \
-                     run the command again",
-                    left.join(", ")
-                );
-                return Ok(());
-            }
+            TakenOver::Partly(left) => bail!(
+                "of an earlier version these are left after {} s, so its rights stay, beside those of this version: {}; see that the \
+                 Plugin is not suspended and that nobody holds these objects, and run the command again when they are gone",
+                within.as_secs(),
+                left.join(", ")
+            ),
             TakenOver::NotYet(reason) => bail!(
-                "this version does not run after {} s, so the earlier one keeps its rights: {reason}; when that is corrected, run the \
-                 command again",
+                "this version does not run after {} s, so the earlier one keeps its rights, beside those of this version: {reason}; when \
+                 that is corrected, run the command again",
                 within.as_secs()
+            ),
+            TakenOver::Meanwhile => bail!(
+                "somebody else has changed or deleted the Plugin meanwhile, so the rights of both versions stay; look at the Plugin, and \
+                 run the command again"
             ),
         }
         delete(installer, &self.stale).await?;

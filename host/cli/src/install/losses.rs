@@ -61,7 +61,7 @@ impl Losses {
     pub fn refuse(&self, what: &str) -> anyhow::Result<()> {
         ensure!(
             self.refusals.is_empty(),
-            "the {what} would lose data, and is refused; nothing was changed"
+            "the {what} would lose data or make live objects invalid, and is refused; nothing was changed"
         );
         Ok(())
     }
@@ -93,10 +93,22 @@ pub async fn losses(
             change.dropped_stored.join(", ")
         ));
     }
-    let Some((from, to)) = moves(live, &crd.definition).filter(|_| !change.is_none()) else {
+    if change.is_none() {
+        return Ok(losses);
+    }
+    let unchecked = || {
+        format!(
+            "live objects of CustomResourceDefinition {} cannot be compared with it, because no version is served before and after; \
+             serve one, or look at them yourself",
+            crd.name
+        )
+    };
+    let Some((from, to)) = moves(live, &crd.definition) else {
+        losses.cautions.push(unchecked());
         return Ok(losses);
     };
     let Some(served) = ServedKind::of_crd(crd, &Kind::new(&crd.group, &from, &crd.kind)) else {
+        losses.cautions.push(unchecked());
         return Ok(losses);
     };
     let comparisons: Vec<CompareObject> = to

@@ -15,7 +15,7 @@ use pilothouse_core::rights::rules::{Place, Rules};
 use pilothouse_core::rights::words;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_sandbox::PluginComponent;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::apply::{Plan, plan, titles};
 use super::losses::{CompareSchemas, Losses};
@@ -71,8 +71,8 @@ pub struct UpgradeCommand {
     #[arg(long, conflicts_with = "from")]
     no_objects: bool,
 
-    /// Number of seconds in which all objects have to be looked at, and in which the host has to start the new version if the
-    /// earlier one has rights that this one does not need
+    /// Number of seconds in which all objects have to be looked at, and in which the host has to start the new version and to prune
+    /// what the earlier one made, where that one has rights that this one does not need
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     wait: u64,
 
@@ -215,14 +215,10 @@ fn running_version(
 /// The Plugin, and what was installed for it.
 async fn live_plugin(target: &ClusterTarget, name: &str) -> anyhow::Result<(Value, LivePlugin)> {
     let installer = Installer::new(client(target).await?, name);
-    let named = json!({"apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": name}});
-    let live = installer.find(&named).await?;
+    let installed = LivePlugin::find(&installer, name).await?;
+    let live = installed.plugin.clone();
     let live =
         live.with_context(|| format!("there is no Plugin {name} to upgrade; `pilothouse install` installs one"))?;
-    let installed = LivePlugin {
-        plugin: Some(live.clone()),
-        installed: installer.installed().await?,
-    };
     Ok((live, installed))
 }
 
@@ -331,10 +327,16 @@ fn described(change: Option<&CrdChange>) -> String {
         dropped,
         dropped_stored: _,
         changed,
+        unserved,
         storage,
     } = change;
     let mut parts = Vec::new();
-    for (verb, versions) in [("gets", added), ("loses", dropped), ("changes the schema of", changed)] {
+    for (verb, versions) in [
+        ("gets", added),
+        ("loses", dropped),
+        ("no longer serves", unserved),
+        ("changes the schema of", changed),
+    ] {
         if !versions.is_empty() {
             parts.push(format!("{verb} {}", versions.join(", ")));
         }

@@ -75,8 +75,8 @@ pub enum HostError {
     },
     /// Somebody has written something else.
     #[error(
-        "the annotation {INSTALLED_FOR} of Plugin {plugin} cannot be read: {message}; remove it, and say for which host the plugin \
-         is installed, with --host-namespace, --host-account and --identity"
+        "the annotation {INSTALLED_FOR} of Plugin {plugin} cannot be read: {message}; if a newer pilothouse has written it, use that; \
+         otherwise remove it, and say for which host the plugin is installed, with --host-namespace, --host-account and --identity"
     )]
     Record {
         /// The plugin.
@@ -387,7 +387,7 @@ mod tests {
         let read = HostOptions::default().over("web", Some(&live), &[], DEFAULT);
         let message = read.unwrap_err().to_string();
         assert!(
-            message.contains("of Plugin web cannot be read") && message.contains("remove it"),
+            message.contains("of Plugin web cannot be read") && message.contains("otherwise remove it"),
             "{message}"
         );
     }

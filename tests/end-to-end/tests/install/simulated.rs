@@ -233,7 +233,7 @@ async fn an_upgrade_that_loses_data_is_refused() {
         these objects, or the schema";
     assert!(printed.contains(words), "{printed}");
     assert!(
-        said.contains("would lose data, and is refused; nothing was changed"),
+        said.contains("would lose data or make live objects invalid, and is refused; nothing was changed"),
         "{said}"
     );
     installed
@@ -306,7 +306,7 @@ async fn a_narrower_schema_that_live_objects_violate_is_refused() {
             assert!(printed.contains(words), "{words}: {printed}");
         }
         assert!(
-            said.contains(&format!("the {what} would lose data, and is refused")),
+            said.contains(&format!("the {what} would lose data or make live objects invalid, and is refused")),
             "{said}"
         );
     }

@@ -104,16 +104,27 @@ async fn only_who_may_act_as_its_account_creates_or_changes_a_plugin() {
     assert!(said.contains(&format!("{system}/admin")), "{said}");
     let said = refusal(patch("guarded", json!({"spec": {"serviceAccountName": "admin"}})).await);
     assert!(said.contains("in whose name this Plugin would act"), "{said}");
+    let may_bind = json!({
+        "apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": {"name": "acts", "namespace": system},
+        "rules": [{"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"],
+                   "resourceNames": ["pilothouse-plugin-guarded", "shared"]},
+                  {"apiGroups": [rbac], "resources": ["rolebindings"], "verbs": ["create"]}],
+    });
     // To whom the next installation grants rights is as much as the spec.
     let host = json!({"metadata": {"annotations": {INSTALLED_FOR: "{}"}}});
     let said = refusal(patch("others", host.clone()).await);
     assert!(said.contains(&format!("{system}/admin")), "{said}");
+    let said = refusal(patch("guarded", host.clone()).await);
+    let words = format!("you may not create RoleBindings in namespace {system}");
+    assert!(said.contains(&words), "{said}");
+    bench.apply(&[may_bind]).await;
+    let may_change = async || patch("guarded", host.clone()).await.is_ok();
+    until("who may bind roles changes it", may_change, String::new).await;
     for (name, change) in [
         (
             "guarded",
             json!({"spec": {"serviceAccountName": "shared", "concurrency": 2}}),
         ),
-        ("guarded", host),
         ("others", json!({"metadata": {"labels": {"team": "a"}}})),
     ] {
         let changed = patch(name, change).await;

@@ -164,7 +164,7 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
     let (code, printed, said) = command(&upgrade, &bench.admin).await;
     assert_eq!(code, 1, "{printed}");
     assert!(
-        said.contains("this version does not run after 5 s, so the earlier one keeps its rights: "),
+        said.contains("this version does not run after 5 s, so the earlier one keeps its rights, beside those of this version: "),
         "{said}"
     );
     assert!(is_granted().await, "{printed}");
@@ -176,7 +176,7 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
     let (code, printed, said) = command(&upgrade, &bench.admin).await;
     assert_eq!(code, 0, "{printed}{said}{}", host.log());
     assert!(
-        printed.contains("until then the rights of the earlier one stay"),
+        printed.contains("until then the rights of both are granted"),
         "{printed}"
     );
     assert!(!is_granted().await, "{printed}");
