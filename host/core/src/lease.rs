@@ -178,9 +178,16 @@ impl LeaseCandidate {
         let before = self.seen.as_ref().filter(|before| now < before.until);
         let ended = now + self.times.duration.max(live.duration());
         let (until, writer) = match before {
-            _ if live.is_given_back() => (now, String::new()),
-            // The holder that was removed by hand writes until it notices.
-            Some(before) if live.holder.is_empty() => (before.until, before.writer.clone()),
+            _ if live.is_given_back() && self.is_written_anew(live) => (now, String::new()),
+            // The holder that was removed by hand writes until it notices, and it may have renewed the Lease before.
+            Some(before) if live.holder.is_empty() => {
+                let until = if self.is_written_anew(live) {
+                    before.until.max(ended)
+                } else {
+                    before.until
+                };
+                (until, before.writer.clone())
+            }
             // Whoever wrote before may do so until then, whatever the record says now.
             Some(before) if before.writer != self.identity => (before.until.max(ended), live.holder.clone()),
             _ if live.holder.is_empty() && self.had_it_last(live) => (now, String::new()),
@@ -192,6 +199,12 @@ impl LeaseCandidate {
             until,
             writer,
         }
+    }
+
+    /// Whether a holder has written a record since the one that was seen last: an edit by hand leaves the time as it is.
+    fn is_written_anew(&self, live: &LeaseRecord) -> bool {
+        let before = self.seen.as_ref().map(|seen| &seen.record);
+        live.renewed.is_some() && before.is_none_or(|before| before.renewed != live.renewed)
     }
 
     /// Whether this candidate held the Lease before somebody cleared it, and nobody else did in between.
@@ -396,6 +409,26 @@ mod tests {
                 );
             }
         }
+        // A holder that nobody heard for a while renews the Lease, and is removed by hand before that is seen.
+        let mut two = candidate("two");
+        two.observe(Some(&held_by("one", "a")), at(0));
+        assert_eq!(
+            two.next(Some(&held_by("", "b")), at(14), "now"),
+            LeaseStep::Wait(at(29))
+        );
+        // One that has never been renewed looks like one that was given back, if somebody clears it.
+        let mut two = candidate("two");
+        let first = LeaseRecord {
+            acquired: Some("a".to_owned()),
+            ..held_by("one", "a")
+        };
+        two.observe(Some(&first), at(0));
+        let looks_given_back = LeaseRecord {
+            holder: String::new(),
+            duration_seconds: 1,
+            ..first
+        };
+        assert_eq!(two.next(Some(&looks_given_back), at(5), "now"), LeaseStep::Wait(at(15)));
         let mut two = candidate("two");
         two.observe(Some(&held_by("one", "a")), at(0));
         let given_back = held_by("one", "a").given_back("b");

@@ -241,7 +241,10 @@ mod tests {
             });
             takeover().state(&live(2, &json!({})), &live(2, &status))
         };
-        let own = [owned("Web", "apps", "Deployment", &[]), owned("Web", "", "Service", &["a"])];
+        let own = [
+            owned("Web", "apps", "Deployment", &[]),
+            owned("Web", "", "Service", &["a"]),
+        ];
         let finalizer = |name: &str| json!({"primary": kind("x.dev", "Web"), "finalizer": name});
         let is_done = state(NEW, 2, json!(own), json!([finalizer("x.dev/a")]));
         assert_eq!(is_done, TakenOver::Completely);
@@ -253,9 +256,13 @@ mod tests {
         assert_eq!(
             state(NEW, 2, more, json!([finalizer("x.dev/b")])),
             TakenOver::Partly(
-                ["objects of kind Service", "objects of kind StatefulSet", "the finalizer x.dev/b of Web objects"]
-                    .map(str::to_owned)
-                    .to_vec()
+                [
+                    "objects of kind Service",
+                    "objects of kind StatefulSet",
+                    "the finalizer x.dev/b of Web objects"
+                ]
+                .map(str::to_owned)
+                .to_vec()
             )
         );
         let refused = state("sha256:old", 2, json!(own), json!([]));
@@ -263,7 +270,10 @@ mod tests {
         assert!(matches!(state(NEW, 1, json!(own), json!([])), TakenOver::NotYet(_)));
         let changed = takeover().state(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
         assert_eq!(changed, TakenOver::Meanwhile);
-        assert_eq!(takeover().state(&live(2, &json!({})), &Value::Null), TakenOver::Meanwhile);
+        assert_eq!(
+            takeover().state(&live(2, &json!({})), &Value::Null),
+            TakenOver::Meanwhile
+        );
     }
 
     #[test]

@@ -76,6 +76,7 @@ pub fn start(
         plan: None,
         divisions: Arc::default(),
         fenced_divisions: Arc::default(),
+        adopting: None,
         announced: None,
         valid_until: None,
         held: BTreeMap::new(),
@@ -105,6 +106,8 @@ struct Replica {
     begun: Instant,
     /// What this replica works by.
     plan: Option<Arc<ShardPlan>>,
+    /// The version of the plan that it waits to work by, until what the plan changes has ended.
+    adopting: Option<u64>,
     /// How the work of controllers is divided, as far as all replicas agree.
     divisions: Arc<Divisions>,
     /// The same as the fence has it: what runs by what is no more agreed on comes to its end.
@@ -352,7 +355,11 @@ impl Replica {
             .max(self.peers.latest_plan(self.now()));
         let (counts, loads) = (
             self.peers.counts(self.now()),
-            self.peers.loads(self.plans.shards(), self.now()),
+            self.peers.loads(
+                self.plans.shards(),
+                self.plan.as_ref().map_or(0, |plan| plan.version),
+                self.now(),
+            ),
         );
         let shares = self.peers.shares(self.plans.shards(), self.now());
         let read = if self.host.leadership.leads() {
@@ -446,12 +453,18 @@ impl Replica {
         self.divisions = Arc::new(divisions);
         self.own();
         let drained = self.host.state.nothing_runs_that_is_not_owned();
-        if tokio::time::timeout(self.times.renew_deadline / 3, drained)
-            .await
-            .is_err()
-        {
+        // The Leases are renewed after this, so only the first try waits for long.
+        let is_first_try = self.adopting.replace(plan.version) != Some(plan.version);
+        let patience = if is_first_try {
+            self.times.renew_deadline / 3
+        } else {
+            self.times.retry_period / HURRY
+        };
+        if tokio::time::timeout(patience, drained).await.is_err() {
             return;
         }
+        self.adopting = None;
+        self.work.1 = None;
         self.pass_divisions();
         for shard in self.leaving() {
             self.give_back(shard).await;
@@ -607,6 +620,7 @@ impl Replica {
         let until = (sent + renew_deadline).min(valid_until);
         if !self.held.contains_key(&shard) {
             self.settled_since = None;
+            self.work.1 = None;
         }
         let held = self.held.entry(shard).or_insert_with(|| {
             tracing::info!(lease = self.leases.lease(&shard_lease(shard)).title(), hashes = %plan.shards[shard].ranges, "took a shard");
@@ -670,6 +684,7 @@ impl Replica {
             return;
         }
         self.settled_since = None;
+        self.work.1 = None;
         self.give_back_leases(vec![shard_lease(shard)]).await;
     }
 

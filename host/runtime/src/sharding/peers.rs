@@ -248,13 +248,15 @@ impl Peers {
         self.staying(now).map(|(_, state)| state.shards).collect()
     }
 
-    /// How many objects each shard has, as the replicas say that hold them; none if that is not known of each.
-    pub fn loads(&self, shards: usize, now: Duration) -> Option<Vec<u64>> {
+    /// How many objects each shard of a plan has, as the replicas say that hold them and work by it; none if that is not known of
+    /// each.
+    pub fn loads(&self, shards: usize, plan: u64, now: Duration) -> Option<Vec<u64>> {
         let load = |shard: usize| {
-            let mut said = self
+            let holder = self.holder(&shard_lease(shard), now)?;
+            let mut holders = self
                 .staying(now)
-                .filter_map(|(_, state)| state.work.by_shard.get(&shard));
-            said.next().copied()
+                .filter(|(identity, state)| *identity == holder && state.plan == plan);
+            holders.find_map(|(_, state)| state.work.by_shard.get(&shard)).copied()
         };
         (0..shards).map(load).collect()
     }

@@ -36,8 +36,9 @@ pub struct PlanKeeper {
     counted: Option<(Instant, Duration)>,
     /// The count that is under way: it may take longer than a Lease lasts, so no round waits for it to end.
     counting: JoinSet<Result<NamespaceLoads, RequestError>>,
-    /// When the leader wrote the loads of shards last, with the same cuts.
-    loads_written: Option<Instant>,
+    /// Since when the loads that replicas say would be shared better by a new assignment. While shards move, what they say is not
+    /// yet what they work at.
+    unshared_since: Option<Instant>,
 }
 
 impl PlanKeeper {
@@ -49,7 +50,7 @@ impl PlanKeeper {
             patience: timeout / 2,
             counted: None,
             counting: JoinSet::new(),
-            loads_written: None,
+            unshared_since: None,
         }
     }
 
@@ -58,7 +59,10 @@ impl PlanKeeper {
     }
 
     /// The plan as it is now; none if there is none.
-    pub async fn read(&self) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
+    pub async fn read(&mut self) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
+        // What was counted or said before belongs to the time in which this replica led.
+        self.counting = JoinSet::new();
+        self.unshared_since = None;
         let live = self.read_live().await?;
         let plan = live.map(|live| self.parse(&live)).transpose()?;
         let Some(plan) = plan else { return Ok(None) };
@@ -132,16 +136,18 @@ impl PlanKeeper {
         }
         let counted = counted.and_then(Result::ok).transpose()?;
         let mut better = counted.and_then(|counted| better_plan(plan, &counted));
+        let reloaded = loads.and_then(|loads| reloaded(plan, loads, shares));
         if better.is_some() {
             self.counted = Some((Instant::now(), COUNT_INTERVAL));
-        } else if self
-            .loads_written
-            .is_none_or(|written| written.elapsed() >= COUNT_INTERVAL)
-        {
-            better = loads.and_then(|loads| reloaded(plan, loads, shares));
-            if better.is_some() {
-                self.loads_written = Some(Instant::now());
+            self.unshared_since = None;
+        } else if reloaded.is_some() {
+            let since = *self.unshared_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= COUNT_INTERVAL {
+                better = reloaded;
+                self.unshared_since = None;
             }
+        } else {
+            self.unshared_since = None;
         }
         let is_better = better.is_some();
         let mut next = better.unwrap_or_else(|| plan.clone());

@@ -306,7 +306,9 @@ async fn a_narrower_schema_that_live_objects_violate_is_refused() {
             assert!(printed.contains(words), "{words}: {printed}");
         }
         assert!(
-            said.contains(&format!("the {what} would lose data or make live objects invalid, and is refused")),
+            said.contains(&format!(
+                "the {what} would lose data or make live objects invalid, and is refused"
+            )),
             "{said}"
         );
     }

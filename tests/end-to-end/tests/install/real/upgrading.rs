@@ -164,7 +164,9 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
     let (code, printed, said) = command(&upgrade, &bench.admin).await;
     assert_eq!(code, 1, "{printed}");
     assert!(
-        said.contains("this version does not run after 5 s, so the earlier one keeps its rights, beside those of this version: "),
+        said.contains(
+            "this version does not run after 5 s, so the earlier one keeps its rights, beside those of this version: "
+        ),
         "{said}"
     );
     assert!(is_granted().await, "{printed}");
