@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::peers::{Peers, ReplicaState, replica_lease};
+use self::peers::{Peers, ReplicaState, replica_lease, shard_lease};
 use self::plan_keeper::PlanKeeper;
 use crate::cached_namespaces::CachedPart;
 use crate::clock::sleep_until;
@@ -767,8 +767,4 @@ impl Replica {
             );
         }
     }
-}
-
-fn shard_lease(shard: usize) -> String {
-    format!("-shard-{shard}")
 }

@@ -11,7 +11,6 @@ use pilothouse_core::shards::{HIGHEST_VERSION, hash_of, peer_address};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::shard_lease;
 use crate::state::WorkCount;
 
 /// The annotations of a replica's Lease.
@@ -27,6 +26,11 @@ const REPLICA: &str = "-replica-";
 /// The Lease of a replica, without the prefix.
 pub fn replica_lease(identity: &str) -> String {
     format!("{REPLICA}{:016x}", hash_of(identity))
+}
+
+/// The Lease of a shard, without the prefix.
+pub fn shard_lease(shard: usize) -> String {
+    format!("-shard-{shard}")
 }
 
 /// How long the Lease of a replica that is gone is kept, at least.
