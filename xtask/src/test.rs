@@ -319,6 +319,14 @@ fn prepare(part: TestPart) -> Result<()> {
     if part == TestPart::Oracle {
         return Ok(());
     }
+    // `pilothouse push` reads the workspace's dependencies for WebAssembly, of which a build of the host downloads only some.
+    let fetched = cargo()
+        .args(["fetch", "--locked"])
+        .status()
+        .context("run cargo fetch")?;
+    if !fetched.success() {
+        eprintln!("cargo fetch failed: tests that push a plugin fail where dependencies for other platforms are missing");
+    }
     if part != TestPart::Unit {
         plugins::run(&plugins::PluginsOptions::default()).context("build the plugins")?;
     }

@@ -201,10 +201,11 @@ impl LeaseCandidate {
         }
     }
 
-    /// Whether a holder has written a record since the one that was seen last: an edit by hand leaves the time as it is.
+    /// Whether a holder has written a record since the one that was seen last: an edit by hand leaves the times as they are.
     fn is_written_anew(&self, live: &LeaseRecord) -> bool {
         let before = self.seen.as_ref().map(|seen| &seen.record);
-        live.renewed.is_some() && before.is_none_or(|before| before.renewed != live.renewed)
+        let is_other = |before: &LeaseRecord| before.renewed != live.renewed || before.acquired != live.acquired;
+        live.renewed.is_some() && before.is_none_or(is_other)
     }
 
     /// Whether this candidate held the Lease before somebody cleared it, and nobody else did in between.
