@@ -325,7 +325,9 @@ fn prepare(part: TestPart) -> Result<()> {
         .status()
         .context("run cargo fetch")?;
     if !fetched.success() {
-        eprintln!("cargo fetch failed: tests that push a plugin fail where dependencies for other platforms are missing");
+        eprintln!(
+            "cargo fetch failed: tests that push a plugin fail where dependencies for other platforms are missing"
+        );
     }
     if part != TestPart::Unit {
         plugins::run(&plugins::PluginsOptions::default()).context("build the plugins")?;
