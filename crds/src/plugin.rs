@@ -156,6 +156,10 @@ pub struct PluginStatus {
     /// The generation of the spec that this is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The generation of the spec as which the plugin runs. It is behind `observedGeneration` while a change is tried, or
+    /// cannot be carried out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_generation: Option<i64>,
     /// The digest of the component that runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,

@@ -135,9 +135,11 @@ fn clean(value: &mut Value, generation: &Value, names: &BTreeMap<String, String>
                 annotations.remove("deployment.kubernetes.io/revision");
             }
             // How often an object was changed differs, but not whether a status or a condition is about the last change.
-            if let Some(observed) = members.get_mut("observedGeneration") {
-                let is_last = observed == generation;
-                *observed = json!(if is_last { "the last" } else { "an earlier one" });
+            for name in ["observedGeneration", "runningGeneration"] {
+                if let Some(observed) = members.get_mut(name) {
+                    let is_last = observed == generation;
+                    *observed = json!(if is_last { "the last" } else { "an earlier one" });
+                }
             }
             if let Some(Value::Array(entries)) = members.get_mut("managedFields") {
                 for entry in entries.iter_mut() {

@@ -42,7 +42,8 @@ pub enum TakenOver {
 }
 
 impl Takeover {
-    /// By a component with this digest; none if no other version runs, and nothing of an earlier one is left.
+    /// By a component with this digest; none if no version runs, and nothing of an earlier one is left. What runs may be the same
+    /// component with another configuration, under which it needs more.
     pub fn from(live: Option<&Value>, digest: &str, manifest: &Manifest) -> Option<Self> {
         let live = live?;
         let takeover = Self {
@@ -55,8 +56,7 @@ impl Takeover {
                 .collect(),
         };
         let status = &live["status"];
-        let runs_another = status["digest"].is_string() && status["digest"] != *takeover.digest;
-        let is_meant = runs_another && !is_suspended(live) || !takeover.left(status).is_empty();
+        let is_meant = status["digest"].is_string() && !is_suspended(live) || !takeover.left(status).is_empty();
         is_meant.then_some(takeover)
     }
 
@@ -91,7 +91,8 @@ impl Takeover {
             if status["observedGeneration"].as_i64() < metadata["generation"].as_i64() {
                 return TakenOver::NotYet("its host has not looked at the change; see that the host runs".to_owned());
             }
-            if status["digest"] != *self.digest {
+            let runs_earlier = status["runningGeneration"].as_i64() < metadata["generation"].as_i64();
+            if status["digest"] != *self.digest || runs_earlier {
                 let conditions = status["conditions"].as_array().into_iter().flatten();
                 let mut wrong = conditions.filter(|condition| condition["status"] != "True");
                 let message = wrong.find_map(|condition| condition["message"].as_str());
@@ -234,9 +235,9 @@ mod tests {
 
     #[test]
     fn a_version_has_taken_over_when_nothing_of_an_earlier_one_is_left() {
-        let state = |digest: &str, observed: i64, owned: Value, finalizers: Value| {
+        let state = |digest: &str, (observed, running): (i64, i64), owned: Value, finalizers: Value| {
             let status = json!({
-                "observedGeneration": observed, "digest": digest, "ownedKinds": owned, "finalizers": finalizers,
+                "observedGeneration": observed, "runningGeneration": running, "digest": digest, "ownedKinds": owned, "finalizers": finalizers,
                 "conditions": [{"status": "True", "message": "fine"}, {"status": "False", "message": "it traps"}],
             });
             takeover().state(&live(2, &json!({})), &live(2, &status))
@@ -246,7 +247,7 @@ mod tests {
             owned("Web", "", "Service", &["a"]),
         ];
         let finalizer = |name: &str| json!({"primary": kind("x.dev", "Web"), "finalizer": name});
-        let is_done = state(NEW, 2, json!(own), json!([finalizer("x.dev/a")]));
+        let is_done = state(NEW, (2, 2), json!(own), json!([finalizer("x.dev/a")]));
         assert_eq!(is_done, TakenOver::Completely);
         let more = json!([
             owned("Web", "apps", "Deployment", &[]),
@@ -254,7 +255,7 @@ mod tests {
             owned("Old", "apps", "StatefulSet", &[]),
         ]);
         assert_eq!(
-            state(NEW, 2, more, json!([finalizer("x.dev/b")])),
+            state(NEW, (2, 2), more, json!([finalizer("x.dev/b")])),
             TakenOver::Partly(
                 [
                     "objects of kind Service",
@@ -265,9 +266,12 @@ mod tests {
                 .to_vec()
             )
         );
-        let refused = state("sha256:old", 2, json!(own), json!([]));
+        let refused = state("sha256:old", (2, 1), json!(own), json!([]));
         assert_eq!(refused, TakenOver::NotYet("it traps".to_owned()));
-        assert!(matches!(state(NEW, 1, json!(own), json!([])), TakenOver::NotYet(_)));
+        let refused = state(NEW, (2, 1), json!(own), json!([]));
+        let why = "the same component with the configuration before";
+        assert_eq!(refused, TakenOver::NotYet("it traps".to_owned()), "{why}");
+        assert!(matches!(state(NEW, (1, 1), json!(own), json!([])), TakenOver::NotYet(_)));
         let changed = takeover().state(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
         assert_eq!(changed, TakenOver::Meanwhile);
         assert_eq!(
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_something_to_take_over_where_another_version_runs_or_left_something() {
+    fn there_is_something_to_take_over_where_a_version_runs_or_left_something() {
         let is_meant = |spec: Value, status: &Value| {
             let mut live = live(1, status);
             live["spec"] = spec;
@@ -289,7 +293,7 @@ mod tests {
         assert!(is_meant(json!({}), &other) && is_meant(json!({}), &left));
         assert!(is_meant(suspended(), &left), "it is pruned when the Plugin is resumed");
         assert!(!is_meant(suspended(), &other));
-        assert!(!is_meant(json!({}), &json!({"digest": NEW})));
+        assert!(is_meant(json!({}), &json!({"digest": NEW})), "with another configuration");
         assert!(!is_meant(json!({}), &json!({})));
         assert!(Takeover::from(None, "new", &manifest()).is_none());
     }

@@ -77,6 +77,7 @@ impl PluginTask {
         self.remove(&left).await;
         self.plugin_state.set(|known| {
             known.lanes.clone_from(&lanes);
+            known.running_generation = request.generation();
             known.digest = Some(loaded.component.digest().to_owned());
             known.version = Some(described.version.clone());
             known.not_granted = None;

@@ -122,6 +122,8 @@ pub struct PluginFacts {
     pub is_artifact: bool,
     /// The artifact that runs, as far as that is known.
     pub artifact: RunningArtifact,
+    /// The generation of the spec as which the plugin runs.
+    pub running_generation: Option<i64>,
     /// The digest of the component that runs.
     pub digest: Option<String>,
     /// Its version.
@@ -172,6 +174,7 @@ impl Default for PluginState {
                 facts: std::array::from_fn(|_| ConditionState::unknown()),
                 is_artifact: false,
                 artifact: RunningArtifact::Unknown,
+                running_generation: None,
                 digest: None,
                 version: None,
                 lanes: Vec::new(),
@@ -267,6 +270,7 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
     ];
     PluginStatus {
         observed_generation: known.generation,
+        running_generation: known.running_generation,
         digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
         version: known.version.clone(),
         artifact: match &known.artifact {

@@ -253,6 +253,9 @@ mod simulated {
             "{message}"
         );
         fleet.says("it", "Ready", "True", "PreviousVersion").await;
+        // The component is the same, so the generation alone tells the two apart.
+        let generations = |status: &Value| [&status["observedGeneration"], &status["runningGeneration"]].map(Value::as_i64);
+        assert_eq!(generations(&fleet.status("it")), [Some(2), Some(1)]);
         fleet.stage.create(&plain("old")).await;
         fleet
             .until("the old one goes on", |stage| stage.find("ConfigMap", "old").is_some())
@@ -261,6 +264,7 @@ mod simulated {
         fleet.stage.create(&lister("new", None)).await;
         fleet.is_ready("it").await;
         fleet.says("it", "Granted", "True", "Granted").await;
+        assert_eq!(generations(&fleet.status("it")), [Some(2), Some(2)]);
         fleet
             .until("the new one reads", |stage| {
                 stage
