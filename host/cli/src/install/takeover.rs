@@ -271,7 +271,10 @@ mod tests {
         let refused = state(NEW, (2, 1), json!(own), json!([]));
         let why = "the same component with the configuration before";
         assert_eq!(refused, TakenOver::NotYet("it traps".to_owned()), "{why}");
-        assert!(matches!(state(NEW, (1, 1), json!(own), json!([])), TakenOver::NotYet(_)));
+        assert!(matches!(
+            state(NEW, (1, 1), json!(own), json!([])),
+            TakenOver::NotYet(_)
+        ));
         let changed = takeover().state(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
         assert_eq!(changed, TakenOver::Meanwhile);
         assert_eq!(
@@ -293,7 +296,10 @@ mod tests {
         assert!(is_meant(json!({}), &other) && is_meant(json!({}), &left));
         assert!(is_meant(suspended(), &left), "it is pruned when the Plugin is resumed");
         assert!(!is_meant(suspended(), &other));
-        assert!(is_meant(json!({}), &json!({"digest": NEW})), "with another configuration");
+        assert!(
+            is_meant(json!({}), &json!({"digest": NEW})),
+            "with another configuration"
+        );
         assert!(!is_meant(json!({}), &json!({})));
         assert!(Takeover::from(None, "new", &manifest()).is_none());
     }

@@ -254,7 +254,8 @@ mod simulated {
         );
         fleet.says("it", "Ready", "True", "PreviousVersion").await;
         // The component is the same, so the generation alone tells the two apart.
-        let generations = |status: &Value| [&status["observedGeneration"], &status["runningGeneration"]].map(Value::as_i64);
+        let generations =
+            |status: &Value| [&status["observedGeneration"], &status["runningGeneration"]].map(Value::as_i64);
         assert_eq!(generations(&fleet.status("it")), [Some(2), Some(1)]);
         fleet.stage.create(&plain("old")).await;
         fleet

@@ -23,7 +23,10 @@ mod simulated {
         let status = fleet.status("first");
         assert!(status["digest"].as_str().unwrap().starts_with("sha256:"), "{status:#}");
         assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
-        assert_eq!((&status["observedGeneration"], &status["runningGeneration"]), (&json!(1), &json!(1)));
+        assert_eq!(
+            (&status["observedGeneration"], &status["runningGeneration"]),
+            (&json!(1), &json!(1))
+        );
 
         let good = json!({"behaviour": "config-map"});
         fleet.stage.create(&hostile("web", &good)).await;

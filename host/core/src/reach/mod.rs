@@ -1,8 +1,11 @@
 //! Owns which objects of a kind have to be watched: the union of what controllers declare to look at, and the lists and
 //! watches that this takes.
 
+mod places;
+
 use std::collections::BTreeSet;
 
+use self::places::{Names, Places};
 use crate::key::Name;
 use crate::manifest::Touch;
 use crate::selector::Selector;
@@ -13,16 +16,27 @@ use crate::shards::HashRanges;
 pub const MAX_SCOPES: usize = 32;
 
 /// Which objects of a kind are looked at. What is given must all hold; the default is every object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// None: every namespace.
-    namespaces: Option<BTreeSet<String>>,
-    /// None: every name.
-    names: Option<BTreeSet<String>>,
+    /// Of a kind with namespaces.
+    places: Places,
+    /// Of a kind without namespaces: whatever namespaces are given.
+    names: Names,
     /// None: whatever the namespace's hash. Of a kind without namespaces it narrows nothing.
     hashes: Option<HashRanges>,
     /// Empty: whatever the labels.
     labels: Selector,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self {
+            places: Places::new(None, &Names::All),
+            names: Names::All,
+            hashes: None,
+            labels: Selector::default(),
+        }
+    }
 }
 
 /// What one list and watch is about. The scopes of a reach have no object in common.
@@ -47,7 +61,7 @@ impl Reach {
     /// Every object of these namespaces; of all, if none is given.
     pub fn namespaces<'a>(namespaces: impl IntoIterator<Item = &'a String>) -> Self {
         Self {
-            namespaces: set(namespaces),
+            places: Places::new(set(namespaces).as_ref(), &Names::All),
             ..Self::default()
         }
     }
@@ -59,9 +73,10 @@ impl Reach {
 
     /// Objects in these namespaces, of these names, with these labels; what is not given narrows nothing.
     pub fn within(namespaces: &[String], names: &[String], labels: Option<&Selector>) -> Self {
+        let names = Names::new(set(names));
         Self {
-            namespaces: set(namespaces),
-            names: set(names),
+            places: Places::new(set(namespaces).as_ref(), &names),
+            names,
             hashes: None,
             labels: labels.cloned().unwrap_or_default(),
         }
@@ -83,12 +98,8 @@ impl Reach {
     /// What of it is in these namespaces. Of a kind without namespaces it narrows nothing.
     #[must_use]
     pub fn within_namespaces(self, namespaces: &BTreeSet<String>) -> Self {
-        let namespaces = match &self.namespaces {
-            Some(own) => own.intersection(namespaces).cloned().collect(),
-            None => namespaces.clone(),
-        };
         Self {
-            namespaces: Some(namespaces),
+            places: self.places.intersection(&Places::new(Some(namespaces), &Names::All)),
             ..self
         }
     }
@@ -97,12 +108,9 @@ impl Reach {
     /// one selection and stay in another, and a watch tells the two apart only where it has one selector.
     #[must_use]
     pub fn union(self, other: &Self) -> Self {
-        let either = |one: Option<BTreeSet<String>>, other: &Option<BTreeSet<String>>| {
-            Some(one?.union(other.as_ref()?).cloned().collect())
-        };
         Self {
-            namespaces: either(self.namespaces, &other.namespaces),
-            names: either(self.names, &other.names),
+            places: self.places.union(&other.places),
+            names: self.names.union(&other.names),
             hashes: self
                 .hashes
                 .zip(other.hashes.as_ref())
@@ -117,10 +125,6 @@ impl Reach {
 
     /// What is in both; none where that would take two conditions about labels.
     pub fn common(&self, other: &Self) -> Option<Self> {
-        let both = |one: &Option<BTreeSet<String>>, other: &Option<BTreeSet<String>>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.intersection(other).cloned().collect()),
-            (one, other) => one.clone().or_else(|| other.clone()),
-        };
         let labels = match (self.labels.is_empty(), other.labels.is_empty()) {
             (_, true) => &self.labels,
             (true, _) => &other.labels,
@@ -128,8 +132,8 @@ impl Reach {
             _ => return None,
         };
         Some(Self {
-            namespaces: both(&self.namespaces, &other.namespaces),
-            names: both(&self.names, &other.names),
+            places: self.places.intersection(&other.places),
+            names: self.names.intersection(&other.names),
             hashes: match (&self.hashes, &other.hashes) {
                 (Some(one), Some(other)) => Some(one.intersection(other)),
                 (one, other) => one.clone().or_else(|| other.clone()),
@@ -140,65 +144,48 @@ impl Reach {
 
     /// Whether all that is in `other` is in this one.
     pub fn covers(&self, other: &Self) -> bool {
-        let covers = |own: &Option<BTreeSet<String>>, asked: &Option<BTreeSet<String>>| match (own, asked) {
-            (None, _) => true,
-            (Some(own), Some(asked)) => own.is_superset(asked),
-            (Some(_), None) => false,
-        };
         let covers_hashes = match (&self.hashes, &other.hashes) {
             (None, _) => true,
             (Some(own), Some(asked)) => own.covers(asked),
             (Some(_), None) => false,
         };
-        covers(&self.namespaces, &other.namespaces)
-            && covers(&self.names, &other.names)
+        self.places.covers(&other.places)
+            && self.names.covers(&other.names)
             && covers_hashes
             && (self.labels.is_empty() || self.labels == other.labels)
     }
 
     /// Whether an object of this name is within the reach whatever it looks like, so that what is not seen is not there.
     pub fn holds(&self, name: &Name) -> bool {
-        let holds = |set: &Option<BTreeSet<String>>, value: Option<&str>| {
-            set.as_ref()
-                .is_none_or(|set| value.is_none_or(|value| set.contains(value)))
+        let is_there = match &name.namespace {
+            Some(namespace) => self.places.contains(namespace, &name.name),
+            None => self.names.contains(&name.name),
         };
-        holds(&self.namespaces, name.namespace.as_deref())
-            && holds(&self.names, Some(&name.name))
-            && has_hash(self.hashes.as_ref(), name)
-            && self.labels.is_empty()
+        is_there && has_hash(self.hashes.as_ref(), name) && self.labels.is_empty()
     }
 
     /// The lists and watches that it takes.
     pub fn scopes(&self, namespaced: bool) -> Vec<Scope> {
-        let namespaces = self
-            .namespaces
-            .as_ref()
-            .filter(|set| namespaced && set.len() <= MAX_SCOPES);
-        if namespaces.is_some_and(BTreeSet::is_empty) {
+        let places = if namespaced {
+            self.places.each(MAX_SCOPES)
+        } else {
+            Places::new(None, &self.names).each(MAX_SCOPES)
+        };
+        if places.is_empty() {
             // Nothing is listed, and that is known of the kind.
             return vec![Scope {
                 hashes: Some(HashRanges::default()),
                 ..Scope::default()
             }];
         }
-        let places = namespaces.map_or(1, BTreeSet::len);
-        let names = self.names.as_ref().filter(|set| set.len() * places <= MAX_SCOPES);
-        let each = |set: Option<&BTreeSet<String>>| -> Vec<Option<String>> {
-            set.map_or_else(|| vec![None], |set| set.iter().cloned().map(Some).collect())
-        };
-        let mut scopes = Vec::new();
         let hashes = self.hashes.as_ref().filter(|_| namespaced);
-        for namespace in each(namespaces) {
-            for name in each(names) {
-                scopes.push(Scope {
-                    namespace: namespace.clone(),
-                    name,
-                    hashes: hashes.cloned(),
-                    labels: self.labels.clone(),
-                });
-            }
-        }
-        scopes
+        let scope = |(namespace, name)| Scope {
+            namespace,
+            name,
+            hashes: hashes.cloned(),
+            labels: self.labels.clone(),
+        };
+        places.into_iter().map(scope).collect()
     }
 }
 
@@ -255,22 +242,27 @@ mod tests {
 
     fn reach(namespaces: &[&str], names: &[&str], labels: &str) -> Reach {
         let owned = |values: &[&str]| values.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
-        Reach {
-            namespaces: set(&owned(namespaces)),
-            names: set(&owned(names)),
-            hashes: None,
-            labels: Selector::parse(labels).unwrap(),
-        }
+        Reach::within(
+            &owned(namespaces),
+            &owned(names),
+            Some(&Selector::parse(labels).unwrap()),
+        )
     }
 
     #[test]
     fn a_union_covers_both_and_is_narrow_only_where_both_are() {
         let one = reach(&["a"], &["x"], "app=web");
-        let other = reach(&["b"], &[], "app=web");
+        let other = reach(&["b"], &["y"], "app=web");
         let both = one.clone().union(&other);
-        assert_eq!(both, reach(&["a", "b"], &[], "app=web"));
         assert!(both.covers(&one) && both.covers(&other) && !one.covers(&both));
-        assert_eq!(both.union(&reach(&["a"], &[], "app=db")), reach(&["a", "b"], &[], ""));
+        assert!(!both.covers(&reach(&["a"], &["y"], "app=web")), "no role grants that");
+        let places = both.scopes(true).into_iter().map(|scope| (scope.namespace, scope.name));
+        let place = |namespace: &str, name: &str| (Some(namespace.to_owned()), Some(name.to_owned()));
+        assert_eq!(Vec::from_iter(places), [place("a", "x"), place("b", "y")]);
+        assert_eq!(
+            both.union(&reach(&["a", "b"], &[], "app=db")),
+            reach(&["a", "b"], &[], "")
+        );
         assert!(Reach::all().covers(&one) && !one.covers(&Reach::all()));
     }
 
