@@ -111,10 +111,8 @@ pub async fn losses(
         losses.cautions.push(unchecked());
         return Ok(losses);
     };
-    let comparisons: Vec<CompareObject> = to
-        .iter()
-        .filter_map(|to| compare((live, &from), (&crd.definition, to)))
-        .collect();
+    let (comparisons, mut cautions) = comparisons(compare, (live, &from), crd, &to);
+    losses.cautions.append(&mut cautions);
     let mut named = Vec::new();
     let mut more = 0_usize;
     let mut unevaluated = BTreeSet::new();
@@ -165,6 +163,27 @@ pub async fn losses(
     Ok(losses)
 }
 
+/// Comparisons of a live version with those to which objects move, and cautions about those that cannot be compared.
+fn comparisons(
+    compare: CompareSchemas,
+    live: (&Value, &str),
+    crd: &BroughtCrd,
+    to: &[String],
+) -> (Vec<CompareObject>, Vec<String>) {
+    let (mut comparisons, mut cautions) = (Vec::new(), Vec::new());
+    for to in to {
+        match compare(live, (&crd.definition, to)) {
+            Some(comparison) => comparisons.push(comparison),
+            None => cautions.push(format!(
+                "live objects of CustomResourceDefinition {} cannot be compared with version {to}, which is not served; if they will be \
+                 stored in it, serve it, or look at them yourself",
+                crd.name
+            )),
+        }
+    }
+    (comparisons, cautions)
+}
+
 /// The field managers, other than hosts and installations, that have written what a definition says.
 fn other_managers(live: &Value) -> BTreeSet<String> {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
@@ -179,6 +198,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_version_that_cannot_be_compared_is_named() {
+        let is_served = |_: (&Value, &str), (wanted, version): (&Value, &str)| -> Option<CompareObject> {
+            (wanted["served"] == version).then(|| Box::new(|_: &Value| Objections::default()) as CompareObject)
+        };
+        let crd = BroughtCrd {
+            name: "webs.x.dev".to_owned(),
+            group: "x.dev".to_owned(),
+            kind: "Web".to_owned(),
+            definition: json!({"served": "v1"}),
+        };
+        let to = ["v1".to_owned(), "v2".to_owned()];
+        let (comparisons, cautions) = comparisons(is_served, (&Value::Null, "v1"), &crd, &to);
+        assert_eq!((comparisons.len(), cautions.len()), (1, 1));
+        assert!(
+            cautions[0].contains("webs.x.dev cannot be compared with version v2"),
+            "{cautions:?}"
+        );
+    }
 
     #[test]
     fn who_else_has_written_a_definition_is_named() {

@@ -18,52 +18,113 @@ fn app_service(size: u32) -> Value {
     })
 }
 
+/// A Plugin of app-service, installed for a host that acts as the plugin's account, and that host with a Deployment of one replica.
+struct Installed<'a> {
+    bench: &'a Bench<'a>,
+    /// `NAME=FILE`, the file being in the host's directory.
+    plugin: String,
+    directory: Folder,
+    component: Vec<u8>,
+    arguments: Vec<String>,
+    host: Process,
+}
+
+impl<'a> Installed<'a> {
+    async fn new(bench: &'a Bench<'a>, name: &str, system: &str) -> Self {
+        plugin_kind(bench).await;
+        bench.namespace("upgraded-shop").await;
+        let mut rules = rights_of_an_acting_host();
+        rules
+            .as_array_mut()
+            .expect("rules are a list")
+            .extend(rights_to_plugins());
+        let kubeconfig = bench.account(system, "host", &rules).await;
+        let component = std::fs::read(component("app-service")).expect("the component is built");
+        let directory = Folder::new();
+        let plugin = format!("{name}={}", directory.file("app.wasm", &component));
+        let host = ["--host-namespace", system, "--host-account", "host"];
+        let options = [&host[..], &["--identity", "impersonate"]].concat();
+        let (code, _, said) = command(&[&["install", &plugin, "--yes"][..], &options].concat(), &bench.admin).await;
+        assert_eq!(code, 0, "{said}");
+        let (path, selector) = (directory.path(""), format!("pilothouse.dev/plugin={name}"));
+        let arguments = [
+            ["run", "--kubeconfig", &kubeconfig, "--plugin-dir", &path],
+            [
+                "--plugin-selector",
+                &selector,
+                "--identity",
+                "impersonate",
+                "--namespace",
+            ],
+        ];
+        let mut arguments: Vec<String> = arguments.concat().into_iter().map(str::to_owned).collect();
+        arguments.push(system.to_owned());
+        let host = Self::start(&arguments);
+        let installed = Self {
+            bench,
+            plugin,
+            directory,
+            component,
+            arguments,
+            host,
+        };
+        installed.writes(1, "the Deployment is made").await;
+        installed
+    }
+
+    fn start(arguments: &[String]) -> Process {
+        Process::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Another host starts when the one that runs has ended.
+    fn restarted(self) -> Self {
+        drop(self.host);
+        let host = Self::start(&self.arguments);
+        Self { host, ..self }
+    }
+
+    /// Another version: a custom section, which changes nothing but the digest.
+    fn version(&self, number: u8) -> Vec<u8> {
+        [&self.component[..], &[0, 3, 1, b'm', number]].concat()
+    }
+
+    /// Waits until the Deployment follows its AppService.
+    async fn writes(&self, size: u32, what: &str) {
+        self.bench.apply(&[app_service(size)]).await;
+        let deployment = named("Deployment", Some("upgraded-shop"), "web");
+        let has = async || {
+            let found = self.bench.find(&deployment).await;
+            found.is_some_and(|found| found["spec"]["replicas"] == size)
+        };
+        until(what, has, || self.host.log()).await;
+    }
+
+    async fn uninstall(self, name: &str) {
+        let (bench, app) = (self.bench, app_service(1));
+        let deleted = bench.api(&app).delete("web", &DeleteParams::default()).await;
+        assert!(deleted.is_ok(), "{deleted:?}");
+        until(
+            "it is gone",
+            async || bench.find(&app).await.is_none(),
+            || self.host.log(),
+        )
+        .await;
+        let (code, _, said) = command(&["uninstall", name, "--yes"], &bench.admin).await;
+        assert_eq!(code, 0, "{said}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_impersonates_goes_on_after_an_upgrade_that_does_not_name_it() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;
-    plugin_kind(&bench).await;
-    bench.namespace("upgraded-shop").await;
-    let mut rules = rights_of_an_acting_host();
-    rules.as_array_mut().unwrap().extend(rights_to_plugins());
-    let kubeconfig = bench.account(SYSTEM, "host", &rules).await;
-    let (folder, bytes) = (Folder::new(), std::fs::read(component("app-service")).unwrap());
-    let plugin = format!("upgraded={}", folder.file("app.wasm", &bytes));
-    let host_options = [
-        "--host-namespace",
-        SYSTEM,
-        "--host-account",
-        "host",
-        "--identity",
-        "impersonate",
-    ];
-    let (code, _, said) = command(
-        &[&["install", &plugin, "--yes"][..], &host_options].concat(),
-        &bench.admin,
-    )
-    .await;
-    assert_eq!(code, 0, "{said}");
-    let directory = folder.path("");
-    let arguments = [
-        ["run", "--kubeconfig", &kubeconfig, "--plugin-dir", &directory].as_slice(),
-        &["--plugin-selector", "pilothouse.dev/plugin=upgraded"],
-        &["--identity", "impersonate", "--namespace", SYSTEM],
-    ]
-    .concat();
-    let host = Process::start(&arguments);
-    let deployment = named("Deployment", Some("upgraded-shop"), "web");
-    let has = async |size: u32| {
-        let found = bench.find(&deployment).await;
-        found.is_some_and(|found| found["spec"]["replicas"] == size)
-    };
-    bench.apply(&[app_service(1)]).await;
-    until("the Deployment is made", async || has(1).await, || host.log()).await;
+    let installed = Installed::new(&bench, "upgraded", SYSTEM).await;
 
-    // Another version: a custom section, which changes nothing but the digest.
-    let _ = folder.file("app.wasm", [&bytes[..], &[0, 3, 1, b'm', 1]].concat());
+    let _ = installed.directory.file("app.wasm", installed.version(1));
     let mark = control_plane.mark().unwrap();
-    let (code, printed, said) = command(&["upgrade", &plugin, "--no-objects", "--yes"], &bench.admin).await;
+    let upgrade = ["upgrade", &installed.plugin, "--no-objects", "--yes"];
+    let (code, printed, said) = command(&upgrade, &bench.admin).await;
     assert_eq!(code, 0, "{said}");
     assert!(printed.contains("Plugin upgraded changed"), "{printed}");
     assert!(!printed.contains(" deleted\n"), "{printed}");
@@ -72,14 +133,11 @@ async fn a_host_that_impersonates_goes_on_after_an_upgrade_that_does_not_name_it
         let found = bench.find(&own).await.unwrap();
         found["status"]["digest"] == found["spec"]["source"]["digest"]
     };
-    until("the new version runs", has_taken_over, || host.log()).await;
-    bench.apply(&[app_service(2)]).await;
-    until("it writes", async || has(2).await, || host.log()).await;
+    until("the new version runs", has_taken_over, || installed.host.log()).await;
+    installed.writes(2, "it writes").await;
     // One that starts lists everything anew.
-    drop(host);
-    let host = Process::start(&arguments);
-    bench.apply(&[app_service(3)]).await;
-    until("a host that starts writes, too", async || has(3).await, || host.log()).await;
+    let installed = installed.restarted();
+    installed.writes(3, "a host that starts writes, too").await;
 
     let user = format!("system:serviceaccount:{SYSTEM}:{}", account_name("upgraded"));
     let mut requests = control_plane.requests_since(mark).unwrap();
@@ -88,20 +146,15 @@ async fn a_host_that_impersonates_goes_on_after_an_upgrade_that_does_not_name_it
         request.resource == "deployments" && request.namespace == "upgraded-shop" && request.is_write()
     });
     let writers: Vec<_> = writes.map(|request| request.impersonated.as_deref()).collect();
-    assert_eq!(writers, [Some(&*user); 2], "{}", host.log());
+    assert_eq!(writers, [Some(&*user); 2], "{}", installed.host.log());
     let denied: Vec<String> = requests
         .iter()
         .filter(|request| request.code == 403)
         .map(ToString::to_string)
         .collect();
-    assert_eq!(denied, Vec::<String>::new(), "{}", host.log());
+    assert_eq!(denied, Vec::<String>::new(), "{}", installed.host.log());
 
-    let app = app_service(3);
-    let deleted = bench.api(&app).delete("web", &DeleteParams::default()).await;
-    assert!(deleted.is_ok());
-    until("it is gone", async || bench.find(&app).await.is_none(), || host.log()).await;
-    let (code, _, said) = command(&["uninstall", "upgraded", "--yes"], &bench.admin).await;
-    assert_eq!(code, 0, "{said}");
+    installed.uninstall("upgraded").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,39 +162,7 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;
-    plugin_kind(&bench).await;
-    bench.namespace("upgraded-shop").await;
-    let mut rules = rights_of_an_acting_host();
-    rules.as_array_mut().unwrap().extend(rights_to_plugins());
-    let kubeconfig = bench.account("staying-system", "host", &rules).await;
-    let (folder, bytes) = (Folder::new(), std::fs::read(component("app-service")).unwrap());
-    let plugin = format!("staying={}", folder.file("app.wasm", &bytes));
-    let options = [
-        "--host-namespace",
-        "staying-system",
-        "--host-account",
-        "host",
-        "--identity",
-        "impersonate",
-    ];
-    let (code, _, said) = command(&[&["install", &plugin, "--yes"][..], &options].concat(), &bench.admin).await;
-    assert_eq!(code, 0, "{said}");
-    let directory = folder.path("");
-    let host = Process::start(
-        &[
-            ["run", "--kubeconfig", &kubeconfig, "--plugin-dir", &directory].as_slice(),
-            &["--plugin-selector", "pilothouse.dev/plugin=staying"],
-            &["--identity", "impersonate", "--namespace", "staying-system"],
-        ]
-        .concat(),
-    );
-    let deployment = named("Deployment", Some("upgraded-shop"), "web");
-    let has = async |size: u32| {
-        let found = bench.find(&deployment).await;
-        found.is_some_and(|found| found["spec"]["replicas"] == size)
-    };
-    bench.apply(&[app_service(1)]).await;
-    until("the Deployment is made", async || has(1).await, || host.log()).await;
+    let installed = Installed::new(&bench, "staying", "staying-system").await;
 
     // As if the version that runs needed ConfigMaps.
     let role = named("ClusterRole", None, &account_name("staying"));
@@ -158,7 +179,7 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
     };
 
     // A version that the host does not find in its directory.
-    let (elsewhere, newer) = (Folder::new(), [&bytes[..], &[0, 3, 1, b'm', 2]].concat());
+    let (elsewhere, newer) = (Folder::new(), installed.version(2));
     let missing = format!("staying={}", elsewhere.file("app.wasm", &newer));
     let upgrade = ["upgrade", &missing, "--no-objects", "--yes", "--wait", "5"];
     let (code, printed, said) = command(&upgrade, &bench.admin).await;
@@ -170,13 +191,12 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
         "{said}"
     );
     assert!(is_granted().await, "{printed}");
-    bench.apply(&[app_service(2)]).await;
-    until("the earlier version goes on", async || has(2).await, || host.log()).await;
+    installed.writes(2, "the earlier version goes on").await;
 
-    let _ = folder.file("app.wasm", &newer);
+    let _ = installed.directory.file("app.wasm", &newer);
     let upgrade = ["upgrade", &missing, "--no-objects", "--yes"];
     let (code, printed, said) = command(&upgrade, &bench.admin).await;
-    assert_eq!(code, 0, "{printed}{said}{}", host.log());
+    assert_eq!(code, 0, "{printed}{said}{}", installed.host.log());
     assert!(
         printed.contains("until then the rights of both are granted"),
         "{printed}"
@@ -185,10 +205,5 @@ async fn an_earlier_version_keeps_its_rights_until_the_new_one_runs() {
     let own = bench.find(&named("Plugin", None, "staying")).await.unwrap();
     assert_eq!(own["status"]["digest"], own["spec"]["source"]["digest"]);
 
-    let app = app_service(2);
-    let deleted = bench.api(&app).delete("web", &DeleteParams::default()).await;
-    assert!(deleted.is_ok());
-    until("it is gone", async || bench.find(&app).await.is_none(), || host.log()).await;
-    let (code, _, said) = command(&["uninstall", "staying", "--yes"], &bench.admin).await;
-    assert_eq!(code, 0, "{said}");
+    installed.uninstall("staying").await;
 }
