@@ -261,6 +261,20 @@ impl PluginTask {
         Ok(())
     }
 
+    /// Whether the account of lanes has all rights that they need, as far as that can be said: what cannot be reviewed now is
+    /// reviewed again when they run.
+    pub async fn lacks_nothing(
+        &self,
+        lanes: &[Arc<Lane>],
+        served: impl Fn(&Lane, &Kind) -> Option<ServedKind>,
+    ) -> bool {
+        let Some(account) = lanes.first().and_then(|lane| lane.writer.identity()) else {
+            return true;
+        };
+        let review = self.review(account, lanes, served).await;
+        review.map_or(true, |review| review.missing.is_empty())
+    }
+
     /// How the cluster serves the kinds of lanes that are not watched yet.
     pub async fn look_up(&self, lanes: &[Arc<Lane>], described: &DescribedPlugin) -> HashMap<Kind, Option<ServedKind>> {
         let mut served = HashMap::new();

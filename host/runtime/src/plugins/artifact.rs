@@ -17,7 +17,8 @@ use pilothouse_core::contract::EventType;
 use pilothouse_crds::plugin::{ArtifactStatus, PluginStatus};
 
 use super::Library;
-use super::plugin::{LoadedArtifact, LoadedComponent, PluginTask, SourceStamp};
+use super::desired::DesiredPlugin;
+use super::plugin::{LoadedArtifact, LoadedComponent, PluginTask};
 use super::staging::compiled;
 use super::state::{ConditionState, RunningArtifact, StartupProblem, StartupStep};
 use crate::artifacts::{
@@ -36,13 +37,7 @@ impl PluginTask {
         request: &Arc<ArtifactRequest>,
         known: Option<&LoadedComponent>,
     ) -> Result<LoadedComponent, StartupProblem> {
-        let Some(store) = library.artifacts.as_deref() else {
-            return Err(StartupProblem::new(
-                StartupStep::Fetched,
-                "FetchFailed",
-                "this host fetches no artifacts; give the component as spec.source.file",
-            ));
-        };
+        let store = store(library)?;
         let trust = store.trust_number();
         let running = known.and_then(|known| known.artifact.as_deref());
         let stays = running.filter(|running| running.request.is_same_choice(request) && !self.artifact.has_moved());
@@ -63,10 +58,6 @@ impl PluginTask {
         self.artifact
             .note_move(before.is_some_and(|before| before != fetched.resolved.digest));
         self.report_fetched(request, &fetched);
-        let stamp = SourceStamp::Artifact {
-            digest: fetched.resolved.digest.clone(),
-            trust,
-        };
         let is_known = |known: &&LoadedComponent| known.component.digest() == fetched.component_digest;
         let component = if let Some(known) = known.filter(is_known) {
             known.component.clone()
@@ -81,14 +72,35 @@ impl PluginTask {
                 ConditionState::yes("Compiled", compiled(&component)),
             );
         });
-        Ok(LoadedComponent {
-            component,
-            found: Some(stamp),
-            artifact: Some(Arc::new(LoadedArtifact {
-                request: request.clone(),
-                fetched,
-            })),
-        })
+        let request = request.clone();
+        let artifact = LoadedArtifact { request, fetched };
+        Ok(LoadedComponent::of_artifact(component, artifact, trust))
+    }
+
+    /// Loads the component of an artifact that ran before: from the cache, or else by its digest.
+    pub async fn load_recorded(
+        &self,
+        request: ArtifactRequest,
+        resolved: ResolvedArtifact,
+        wanted: &DesiredPlugin,
+    ) -> Result<LoadedComponent, StartupProblem> {
+        let library = self.library(wanted)?;
+        let store = store(&library)?;
+        let trust = store.trust_number();
+        let fetched = match store
+            .fetch_offline(&request, &resolved)
+            .await
+            .map_err(startup_problem)?
+        {
+            Some(fetched) => fetched,
+            None => self.fetch_resolved(store, &request, &resolved).await?,
+        };
+        let digest = Some(fetched.component_digest.clone());
+        let compiled = self.compile(&library, &fetched.file, digest).await;
+        let component = compiled.map_err(|problem| of_artifact(problem, &request, &fetched))?;
+        let request = Arc::new(request);
+        let artifact = LoadedArtifact { request, fetched };
+        self.counted(LoadedComponent::of_artifact(component, artifact, trust), wanted)
     }
 
     /// Waits until the registry means another artifact than this one, or the trust policy is another one. While the registry
@@ -208,7 +220,7 @@ impl PluginTask {
     }
 
     /// The artifact that the Plugin's status has.
-    fn told(&self) -> Option<ArtifactStatus> {
+    pub fn told(&self) -> Option<ArtifactStatus> {
         let status = self.own.as_ref()?.live.borrow().status.clone();
         serde_json::from_value::<PluginStatus>(status).ok()?.artifact
     }
@@ -438,6 +450,17 @@ impl PluginTask {
                 .set(|known| known.artifact = RunningArtifact::Known(now));
         }
     }
+}
+
+fn store(library: &Library) -> Result<&dyn ArtifactStore, StartupProblem> {
+    let no_store = || {
+        StartupProblem::new(
+            StartupStep::Fetched,
+            "FetchFailed",
+            "this host fetches no artifacts; give the component as spec.source.file",
+        )
+    };
+    library.artifacts.as_deref().ok_or_else(no_store)
 }
 
 /// What an event says of a move.

@@ -2,8 +2,8 @@
 //! deletion, and its status.
 //!
 //! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `life_cycle` is the state
-//! machine of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `artifact`, `prepare`, `staging`,
-//! `running` and `finish`; `plugin` is what there is of one plugin; `exclusive_kinds` keeps two from having the same kind,
+//! machine of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `artifact`, `earlier_artifact`,
+//! `prepare`, `staging`, `running` and `finish`; `plugin` is what there is of one plugin; `exclusive_kinds` keeps two from having the same kind,
 //! `permissions` names missing rights of the host, `access` reviews those of the plugin's account, `inventory` and `inventory_write` know what earlier versions owned; `reporting`,
 //! `state` and `status_writer` make the status of the Plugin resource, together with [`crate::health`].
 
@@ -13,6 +13,7 @@ mod artifact_memory;
 mod crd_wait;
 mod desired;
 mod directory_reader;
+mod earlier_artifact;
 mod exclusive_kinds;
 mod finish;
 mod inventory;

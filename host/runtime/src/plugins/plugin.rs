@@ -69,6 +69,20 @@ pub struct LoadedComponent {
     pub artifact: Option<Arc<LoadedArtifact>>,
 }
 
+impl LoadedComponent {
+    /// The component of an artifact that the trust policy with this number takes.
+    pub fn of_artifact(component: PluginComponent, artifact: LoadedArtifact, trust: u64) -> Self {
+        Self {
+            component,
+            found: Some(SourceStamp::Artifact {
+                digest: artifact.fetched.resolved.digest.clone(),
+                trust,
+            }),
+            artifact: Some(Arc::new(artifact)),
+        }
+    }
+}
+
 /// An artifact whose component is loaded.
 pub struct LoadedArtifact {
     /// What was asked for.

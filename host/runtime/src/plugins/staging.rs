@@ -98,6 +98,13 @@ impl PluginTask {
         }
         self.enter(life, LifeEvent::Loaded);
         let described = self.describe(&loaded, wanted).await?;
+        let mut version = (loaded, described);
+        if running.is_none()
+            && let Some(earlier) = self.earlier_version(&version, wanted).await
+        {
+            version = earlier;
+        }
+        let (loaded, described) = version;
         self.enter(life, LifeEvent::Described);
         if let Some(running) = running {
             let lanes = self.lanes(wanted, &described);
@@ -207,7 +214,11 @@ impl PluginTask {
         wanted: &DesiredPlugin,
         known: Option<&LoadedComponent>,
     ) -> Result<LoadedComponent, StartupProblem> {
-        let loaded = self.load_uncounted(wanted, known).await?;
+        self.counted(self.load_uncounted(wanted, known).await?, wanted)
+    }
+
+    /// A component whose calls count as the plugin's, if it may import what it does.
+    pub fn counted(&self, loaded: LoadedComponent, wanted: &DesiredPlugin) -> Result<LoadedComponent, StartupProblem> {
         // What is known may have been loaded with another grant.
         let granted = loaded.component.check_wasi(wanted.wasi);
         granted.map_err(|error| load_problem(&error))?;
@@ -234,6 +245,16 @@ impl PluginTask {
                 artifact: None,
             });
         }
+        let library = &self.library(wanted)?;
+        match source {
+            ComponentSource::Loaded(_) => unreachable!("returned above"),
+            ComponentSource::File { path, digest } => self.load_file(library, path, digest.clone(), known).await,
+            ComponentSource::Artifact(request) => self.load_artifact(library, request, known).await,
+        }
+    }
+
+    /// Where components come from, with a sandbox that grants what the Plugin does.
+    pub fn library(&self, wanted: &DesiredPlugin) -> Result<Library, StartupProblem> {
         let Some(library) = &self.context.library else {
             return Err(StartupProblem::new(
                 StartupStep::Fetched,
@@ -241,15 +262,10 @@ impl PluginTask {
                 "this host has no plugin directory",
             ));
         };
-        let library = &Library {
+        Ok(Library {
             sandbox: library.sandbox.granting(wanted.wasi),
             ..library.clone()
-        };
-        match source {
-            ComponentSource::Loaded(_) => unreachable!("returned above"),
-            ComponentSource::File { path, digest } => self.load_file(library, path, digest.clone(), known).await,
-            ComponentSource::Artifact(request) => self.load_artifact(library, request, known).await,
-        }
+        })
     }
 
     /// Loads a component from the plugin directory, unless it is the one that is known.

@@ -5,13 +5,16 @@ mod simulated {
     use std::time::Duration;
 
     use pilothouse_cluster::identity::AccountTokens;
-    use pilothouse_end_to_end::stage::{Stage, hostile};
+    use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_end_to_end::stage::{Stage, hostile, unhurried};
     use pilothouse_runtime::{HostOptions, Identity};
     use pilothouse_simulator::{Asked, Fault, Rule};
     use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_testkit::requests::{HOST_ACCOUNT, Request};
     use serde_json::{Value, json};
 
+    use crate::artifacts::MemoryStore;
     use crate::fleet::{Fleet, condition};
 
     /// The user of the account of the plugin `it`.
@@ -20,15 +23,18 @@ mod simulated {
     /// What the condition says to do.
     const COMMAND: &str = "pilothouse rights it=a.wasm --host-namespace pilothouse-system | kubectl apply --server-side --force-conflicts -f -";
 
-    async fn fleet() -> Fleet {
-        let options = HostOptions {
+    fn options() -> HostOptions {
+        HostOptions {
             identity: Identity::ServiceAccounts {
                 namespace: "pilothouse-system".to_owned(),
                 tokens: None,
             },
             ..HostOptions::default()
-        };
-        Fleet::start_with(Cluster::simulated(), options).await
+        }
+    }
+
+    async fn fleet() -> Fleet {
+        Fleet::start_with(Cluster::simulated(), options()).await
     }
 
     /// Takes rights, as `verb resource`, from the account of `it`.
@@ -273,6 +279,57 @@ mod simulated {
                     .is_some_and(|map| map["data"]["seen"].as_str().is_some_and(|seen| seen.contains('[')))
             })
             .await;
+        fleet.stage.stop().await;
+    }
+
+    /// The host is restarted while the version that is wanted lacks rights, and its reference names no other one.
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_starts_lets_the_earlier_version_go_on_while_the_wanted_one_lacks_rights() {
+        let store = MemoryStore::new();
+        let one = store.push("gate", "1", 1);
+        let mut host = RuntimeHost::new(options(), unhurried());
+        host.fetch_from(store.clone());
+        let mut fleet = Fleet::start_host_with(Cluster::simulated(), host).await;
+        let pinned = |digest: &str| json!({"source": {"oci": {"reference": format!("example.com/it@{digest}")}}});
+        fleet.plugin("it", pinned(&one)).await;
+        fleet.is_ready("it").await;
+        let metadata = json!({"name": "gate", "namespace": "default"});
+        let gate = json!({"apiVersion": "gate.test.dev/v1", "kind": "Gate", "metadata": metadata, "spec": {"size": 3}});
+        let two = store.push("hostile", "1", 2);
+        revoke(&fleet, &["list deployments"]);
+        fleet.change("it", pinned(&two)).await;
+        fleet.says("it", "Granted", "False", "NewVersionNotGranted").await;
+        assert_eq!(fleet.status("it")["artifact"]["digest"], one);
+
+        fleet.stage.host.stop().await.unwrap();
+        store.lose_cache();
+        let ran = |stage: &Stage| stage.lines(&["WARN", "the version that ran before starts"]).len();
+        fleet.start_host().await;
+        fleet.until("the earlier version starts", |stage| ran(stage) == 1).await;
+        fleet.stage.create(&gate).await;
+        fleet
+            .until("the earlier version runs, and the wanted one is reported", |stage| {
+                let status = stage.find("Plugin", "it").unwrap_or_default()["status"].take();
+                let reason = |kind: &str| condition(&status, kind)["reason"].clone();
+                reason("Granted") == "NewVersionNotGranted"
+                    && reason("Ready") == "PreviousVersion"
+                    && stage.is_reconciled("Gate", "gate")
+            })
+            .await;
+        assert_eq!(fleet.status("it")["artifact"]["digest"], one);
+        fleet.stage.simulator().rights().grant_all();
+        fleet
+            .until("the wanted version runs", |stage| {
+                stage.find("Plugin", "it").unwrap_or_default()["status"]["artifact"]["digest"] == two
+            })
+            .await;
+        fleet.is_ready("it").await;
+
+        // What is granted is started at once.
+        fleet.stage.host.stop().await.unwrap();
+        fleet.start_host().await;
+        fleet.is_ready("it").await;
+        assert_eq!(ran(&fleet.stage), 1, "{}", fleet.log());
         fleet.stage.stop().await;
     }
 
