@@ -35,7 +35,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let [objects, selected] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(middle);
     frame.render_widget(Paragraph::new(head_rows(model)), head);
     draw_objects(frame, model, objects);
-    let rows = model.selected().map(selected_rows).unwrap_or_default();
+    let rows = model
+        .selected()
+        .map(|object| selected_rows(model, object))
+        .unwrap_or_default();
     let block = Block::bordered().title(" Why ");
     frame.render_widget(Paragraph::new(rows).wrap(Wrap { trim: false }).block(block), selected);
     if let Build::Failed(said) = &model.build {
@@ -106,10 +109,10 @@ fn draw_objects(frame: &mut Frame<'_>, model: &Model, area: Rect) {
             Span::styled(title(&object.document.object), style),
             Span::styled(format!("  {state}"), state_style(state)),
         ]));
-        for (child, status) in &object.children {
-            let state = status.as_deref().unwrap_or_default();
+        for child in &object.children {
+            let state = child.status.as_deref().unwrap_or_default();
             rows.push(Row::from(vec![
-                Span::raw(format!("  {}", title(child))),
+                Span::raw(format!("  {}", title(&child.name))),
                 Span::styled(format!("  {state}"), state_style(state)),
             ]));
         }
@@ -132,8 +135,8 @@ fn state_style(state: &str) -> Style {
     }
 }
 
-/// What an object depends on, and why it ran.
-fn selected_rows(object: &ObjectNow) -> Vec<Row<'_>> {
+/// What an object depends on, why it ran, and what has changed.
+fn selected_rows<'a>(model: &'a Model, object: &'a ObjectNow) -> Vec<Row<'a>> {
     let mut rows = vec![Row::styled(title(&object.document.object), BOLD)];
     for view in &object.document.controllers {
         if let Some(failure) = &view.failure {
@@ -162,6 +165,13 @@ fn selected_rows(object: &ObjectNow) -> Vec<Row<'_>> {
             rows.push(Row::styled(text, tone(bad)));
         }
     }
+    let changes = model.changes.get(&title(&object.document.object));
+    rows.extend(
+        changes
+            .into_iter()
+            .flatten()
+            .map(|change| Row::styled(change.as_str(), DIM)),
+    );
     rows
 }
 
@@ -179,13 +189,15 @@ fn draw_lines(frame: &mut Frame<'_>, name: &'static str, lines: &VecDeque<Line>,
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use pilothouse_runtime::api::documents::{ControllerView, KindName, ObjectDocument, ObjectName, RunDocument};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use serde_json::json;
 
-    use super::super::model::{PluginNow, Snapshot, Topic};
+    use super::super::model::{PluginNow, SeenObject, Snapshot, Topic};
     use super::*;
 
     fn name(kind: &str, name: &str) -> ObjectName {
@@ -199,7 +211,7 @@ mod tests {
         }
     }
 
-    fn object(named: &str, status: &str) -> ObjectNow {
+    fn object(named: &str, status: &str, replicas: u8) -> ObjectNow {
         let run = RunDocument {
             ended: "2026-01-02T03:04:05Z".to_owned(),
             trigger: "DependencyChanged".to_owned(),
@@ -218,7 +230,12 @@ mod tests {
                 ..ObjectDocument::default()
             },
             status: Some(status.to_owned()),
-            children: vec![(name("Deployment", named), Some("InProgress (0 of 2)".to_owned()))],
+            children: vec![SeenObject {
+                name: name("Deployment", named),
+                status: Some("InProgress (0 of 2)".to_owned()),
+                live: Some(Arc::new(json!({"spec": {"replicas": replicas}}))),
+            }],
+            ..ObjectNow::default()
         }
     }
 
@@ -230,9 +247,12 @@ mod tests {
             reason: "Reconciling".to_owned(),
             ..PluginNow::default()
         };
-        let objects = vec![object("blog", "Current"), object("shop", "InProgress")];
         let plugin = Some(plugin);
-        model.observe(Duration::from_secs(1), Snapshot { plugin, objects });
+        for replicas in [1, 2] {
+            let objects = vec![object("blog", "Current", replicas), object("shop", "InProgress", 1)];
+            let plugin = plugin.clone();
+            model.observe(Duration::from_secs(1), Snapshot { plugin, objects });
+        }
         model.say(
             Duration::from_secs(2),
             Topic::Log,
@@ -264,6 +284,7 @@ mod tests {
             "Deployment default/blog  InProgress (0 of 2)",
             "03:04:05 a dependency changed: ConfigMap default/settings",
             "Website default/shop: a dependency changed (ConfigMap default/settings); wrote",
+            "Deployment default/blog changed: .spec.replicas: 1 becomes 2",
             "INFO hello from the guest",
             "q quit",
         ] {

@@ -1,7 +1,8 @@
 //! Owns `pilothouse dev`: a cluster, the host and a plugin in this process, and the plugin swapped whenever its sources
-//! change. `session` has the host, `rebuild`, `process` and `sources` the component, `observe` looks, `model` knows what is news, `draw`,
-//! `screen` and `plain` show it, `guest_log` hears the plugin.
+//! change. `session` has the host, `rebuild`, `process` and `sources` the component, `observe` looks, `model` knows what is news and `changes`
+//! what differs, `draw`, `screen` and `plain` show it, `guest_log` hears the plugin.
 
+mod changes;
 mod draw;
 mod guest_log;
 mod model;
@@ -55,6 +56,9 @@ Examples:
 
 kubectl works beside it, with the kubeconfig that is shown. On a real cluster the plugin runs as Plugin NAME-dev with the label
 pilothouse.dev/dev; a host that runs in that cluster must not select it. Its objects stay when the command ends.
+
+The simulated cluster calls the plugin's defaulter, validator and converter, as an API server does. A real one does not, because
+its API server cannot reach this process: there the plugin defaults and validates only before each reconcile.
 
 Exit code: 0 after q or Ctrl-C, 1 if the cluster, the project or a sample cannot be used, 2 if the command line is wrong. A build
 that fails is shown, and the command goes on.";
@@ -378,7 +382,8 @@ impl Dev {
         let news = self.model.observe(self.begun.0.elapsed(), snapshot);
         self.print(&news);
         let is_ready = self.model.now.plugin.as_ref().is_some_and(|plugin| plugin.is_ready);
-        if is_ready && std::mem::take(&mut self.are_samples_due) {
+        if is_ready && self.are_samples_due && self.session.is_asked().await {
+            self.are_samples_due = false;
             self.apply_samples().await;
         }
         Ok(())

@@ -1,14 +1,21 @@
 //! Owns what `pilothouse dev` knows, and what of it is news: the build, the plugin, its objects with what was made for them,
 //! and the lines that say what happened. It draws nothing and asks nobody: `observe` looks, `draw` and `plain` show.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_host::ask::why::trigger_in_words;
 use pilothouse_runtime::api::documents::{ObjectDocument, ObjectName, RevertDocument, RunDocument};
+use serde_json::Value;
+
+use super::changes::{Part, between};
 
 /// The lines that are kept of each kind.
 const KEPT_LINES: usize = 500;
+
+/// The changes that are kept of each object that the plugin reconciles.
+const KEPT_CHANGES: usize = 6;
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +103,25 @@ pub struct ObjectNow {
     pub document: ObjectDocument,
     /// What kstatus computes of it, with the reason.
     pub status: Option<String>,
-    /// What was made for it, each with what kstatus computes of it.
-    pub children: Vec<(ObjectName, Option<String>)>,
+    /// The object itself.
+    pub live: Option<Arc<Value>>,
+    /// What was made for it.
+    pub children: Vec<SeenObject>,
+    /// The objects of others that it contributes fields to.
+    pub targets: Vec<SeenObject>,
+    /// The objects that its last call has read by name.
+    pub reads: Vec<SeenObject>,
+}
+
+/// Another object, as it is now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeenObject {
+    /// Which.
+    pub name: ObjectName,
+    /// What kstatus computes of it, with the reason.
+    pub status: Option<String>,
+    /// The object itself; none where there is none, or the cluster did not answer.
+    pub live: Option<Arc<Value>>,
 }
 
 /// All that is looked at.
@@ -128,8 +152,12 @@ pub struct Model {
     pub activity: VecDeque<Line>,
     /// What the plugin has logged, the latest last.
     pub log: VecDeque<Line>,
+    /// By the object that the plugin reconciles: what has changed last of it and of what belongs to it, the latest first.
+    pub changes: BTreeMap<String, VecDeque<String>>,
     /// A component that is to be taken into use: its digest, and since when.
     awaited: Option<(String, Since)>,
+    /// Each part of an object as it was when its last change was told.
+    told: BTreeMap<(String, Part), Arc<Value>>,
 }
 
 impl Model {
@@ -178,15 +206,63 @@ impl Model {
         let present: BTreeMap<String, &ObjectNow> = by_title(&snapshot.objects);
         for (title, object) in &present {
             let before = known.get(title).copied();
-            for (topic, tone, text) in object_news(title, before, object) {
+            let mut told = object_news(title, before, object);
+            let last_run = told.iter().rposition(|(topic, ..)| *topic == Topic::Run);
+            let states = told.split_off(last_run.map_or(0, |last| last + 1));
+            // What a run writes is told after the run, and so not before its end.
+            let (causes, effects) = if is_running(object) {
+                (Vec::new(), Vec::new())
+            } else {
+                (self.causes(title, object), self.effects(title, object))
+            };
+            for (topic, tone, text) in causes.into_iter().chain(told).chain(effects).chain(states) {
                 news.push(self.say(at, topic, tone, text));
             }
         }
         for title in known.keys().filter(|title| !present.contains_key(*title)) {
             news.push(self.say(at, Topic::Object, Tone::Plain, format!("{title} is gone")));
+            self.changes.remove(title);
         }
+        let seen = snapshot.objects.iter().flat_map(titles).collect::<BTreeSet<String>>();
+        self.told.retain(|(title, _), _| seen.contains(title));
         self.selected = self.selected.min(self.now.objects.len().saturating_sub(1));
         news
+    }
+
+    /// What has changed of what an object's runs are triggered by: of what was read for it, and of itself.
+    fn causes(&mut self, title: &str, object: &ObjectNow) -> Vec<News> {
+        let mut news = Vec::new();
+        let is_child = |read: &SeenObject| object.children.iter().any(|child| child.name == read.name);
+        for read in object.reads.iter().filter(|read| !is_child(read)) {
+            for part in [Part::Desired, Part::Status] {
+                news.extend(self.change(title, &read.name, read.live.as_ref(), part));
+            }
+        }
+        news.extend(self.change(title, &object.document.object, object.live.as_ref(), Part::Desired));
+        news
+    }
+
+    /// What has changed of what an object's runs write: what was made for it, what it contributes to, and its status.
+    fn effects(&mut self, title: &str, object: &ObjectNow) -> Vec<News> {
+        let mut news = Vec::new();
+        for written in object.children.iter().chain(&object.targets) {
+            news.extend(self.change(title, &written.name, written.live.as_ref(), Part::Desired));
+        }
+        news.extend(self.change(title, &object.document.object, object.live.as_ref(), Part::Status));
+        news
+    }
+
+    /// What has changed of a part of an object since that was told last. The object belongs to one that the plugin
+    /// reconciles.
+    fn change(&mut self, of: &str, name: &ObjectName, live: Option<&Arc<Value>>, part: Part) -> Option<News> {
+        let live = live?;
+        let title = title(name);
+        let before = self.told.insert((title.clone(), part), live.clone())?;
+        let text = format!("{title} {}", between(&before, live, part)?);
+        let kept = self.changes.entry(of.to_owned()).or_default();
+        kept.push_front(text.clone());
+        kept.truncate(KEPT_CHANGES);
+        Some((Topic::Object, Tone::Plain, text))
     }
 
     fn plugin_news(&mut self, at: Duration, before: Option<&PluginNow>, now: Option<&PluginNow>) -> Vec<Line> {
@@ -248,6 +324,23 @@ fn by_title(objects: &[ObjectNow]) -> BTreeMap<String, &ObjectNow> {
         .iter()
         .map(|object| (title(&object.document.object), object))
         .collect()
+}
+
+fn is_running(object: &ObjectNow) -> bool {
+    object.document.controllers.iter().any(|view| view.state == "Running")
+}
+
+/// It and what belongs to it.
+fn titles(object: &ObjectNow) -> impl Iterator<Item = String> {
+    let ObjectNow {
+        document,
+        children,
+        targets,
+        reads,
+        ..
+    } = object;
+    let others = children.iter().chain(targets).chain(reads);
+    std::iter::once(title(&document.object)).chain(others.map(|other| title(&other.name)))
 }
 
 /// `Kind namespace/name`.
@@ -327,7 +420,7 @@ fn object_news(title: &str, before: Option<&ObjectNow>, now: &ObjectNow) -> Vec<
 fn children_of(object: Option<&ObjectNow>) -> BTreeMap<String, Option<&str>> {
     let children = object.into_iter().flat_map(|object| &object.children);
     children
-        .map(|(child, status)| (title(child), status.as_deref()))
+        .map(|child| (title(&child.name), child.status.as_deref()))
         .collect()
 }
 
@@ -378,6 +471,7 @@ fn run_news(title: &str, run: &RunDocument, now: &ObjectNow) -> News {
 #[cfg(test)]
 mod tests {
     use pilothouse_runtime::api::documents::{ControllerView, FailureDocument, KindName};
+    use serde_json::json;
 
     use super::*;
 
@@ -478,7 +572,11 @@ mod tests {
         let mut model = Model::new("web", String::new());
         model.observe(Duration::ZERO, objects(vec![app(Vec::new())]));
         let with = |status: &str| ObjectNow {
-            children: vec![(name("Deployment", "web"), Some(status.to_owned()))],
+            children: vec![SeenObject {
+                name: name("Deployment", "web"),
+                status: Some(status.to_owned()),
+                live: None,
+            }],
             ..app(Vec::new())
         };
         let news = model.observe(Duration::ZERO, objects(vec![with("InProgress (0 of 2)")]));
@@ -498,6 +596,46 @@ mod tests {
             texts(&model.observe(Duration::ZERO, Snapshot::default())),
             ["App n/web is gone"]
         );
+    }
+
+    #[test]
+    fn what_a_run_has_changed_is_told_after_it_and_what_triggered_it_before_it() {
+        let mut model = Model::new("web", String::new());
+        let seen = |kind: &str, number: u8| SeenObject {
+            name: name(kind, "web"),
+            status: None,
+            live: Some(Arc::new(json!({"data": number, "status": {"seen": number}}))),
+        };
+        let now = |(read, written, own): (u8, u8, u8), state: &str, runs: Vec<RunDocument>| {
+            let mut object = app(runs);
+            state.clone_into(&mut object.document.controllers[0].state);
+            object.reads = vec![seen("ConfigMap", read), seen("Deployment", written)];
+            object.children = vec![seen("Deployment", written)];
+            object.live = seen("App", own).live;
+            objects(vec![object])
+        };
+        model.observe(Duration::ZERO, now((1, 1, 1), "Idle", Vec::new()));
+        let news = model.observe(Duration::ZERO, now((2, 2, 2), "Running", Vec::new()));
+        assert_eq!(texts(&news), Vec::<&str>::new(), "the run is not over");
+        let run = RunDocument {
+            triggered_by: Some(name("ConfigMap", "web")),
+            ..run("DependencyChanged", "1")
+        };
+        let news = model.observe(Duration::ZERO, now((2, 2, 2), "Idle", vec![run.clone()]));
+        assert_eq!(
+            texts(&news),
+            [
+                "ConfigMap n/web changed: .data: 1 becomes 2",
+                "ConfigMap n/web changed: .status.seen: 1 becomes 2",
+                "App n/web changed: .data: 1 becomes 2",
+                "App n/web: a dependency changed (ConfigMap n/web); wrote (2.0 ms)",
+                "Deployment n/web changed: .data: 1 becomes 2",
+                "App n/web changed: .status.seen: 1 becomes 2",
+            ]
+        );
+        assert_eq!(model.changes["App n/web"][0], news[5].text, "the latest first");
+        let news = model.observe(Duration::ZERO, now((2, 2, 2), "Idle", vec![run]));
+        assert_eq!(texts(&news), Vec::<&str>::new(), "it is told once");
     }
 
     fn plugin(digest: &str, reason: &str, message: &str) -> Snapshot {

@@ -1,7 +1,8 @@
 //! Owns looking at the host and the cluster: which objects the plugin has, what was made for them, and how each is. Leaves
 //! what of it is news to `model`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pilothouse_core::{Kind, Name};
@@ -10,7 +11,7 @@ use pilothouse_testkit::kstatus;
 use pilothouse_testkit::scenario::Reference;
 use serde_json::Value;
 
-use super::model::{ObjectNow, PluginNow, Snapshot, title};
+use super::model::{ObjectNow, PluginNow, SeenObject, Snapshot, title};
 use super::session::Session;
 
 /// The most objects that are shown.
@@ -27,7 +28,7 @@ const REAL_STATES_FOR: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(super) struct Observer {
     documents: Vec<ObjectDocument>,
-    states: BTreeMap<String, Option<String>>,
+    seen: BTreeMap<String, SeenObject>,
     asked: Option<Instant>,
 }
 
@@ -45,11 +46,23 @@ impl Observer {
             self.ask(&documents, session).await;
         }
         self.documents.clone_from(&documents);
-        let state = |object: &ObjectName| self.states.get(&title(object)).cloned().flatten();
-        let objects = documents.into_iter().map(|document| ObjectNow {
-            status: state(&document.object),
-            children: children(&document).map(|child| (child.clone(), state(child))).collect(),
-            document,
+        let seen = |name: &ObjectName| {
+            let unseen = || SeenObject {
+                name: name.clone(),
+                ..SeenObject::default()
+            };
+            self.seen.get(&title(name)).cloned().unwrap_or_else(unseen)
+        };
+        let objects = documents.into_iter().map(|document| {
+            let SeenObject { status, live, .. } = seen(&document.object);
+            ObjectNow {
+                status,
+                live,
+                children: children(&document).map(seen).collect(),
+                targets: targets(&document).map(seen).collect(),
+                reads: reads(&document).iter().map(seen).collect(),
+                document,
+            }
         });
         let summaries = session.handle.plugins().into_iter();
         let plugin = summaries
@@ -68,11 +81,17 @@ impl Observer {
     }
 
     async fn ask(&mut self, documents: &[ObjectDocument], session: &mut Session) {
-        let named = documents
+        // What has a state comes first; of the others only changes are shown.
+        let shown = documents
             .iter()
-            .flat_map(|it| std::iter::once(&it.object).chain(children(it)));
-        let mut states = BTreeMap::new();
-        for object in named.take(MAX_ASKED) {
+            .flat_map(|it| std::iter::once(&it.object).chain(children(it)).cloned());
+        let others = documents.iter().flat_map(|it| targets(it).cloned().chain(reads(it)));
+        let mut asked = BTreeSet::new();
+        let mut seen = BTreeMap::new();
+        for object in shown.chain(others) {
+            if asked.len() == MAX_ASKED || !asked.insert(title(&object)) {
+                continue;
+            }
             let reference = Reference {
                 api_version: object.kind.api_version.clone(),
                 kind: object.kind.kind.clone(),
@@ -81,10 +100,13 @@ impl Observer {
             };
             // One that is gone by now is not in the next look, and a cluster that does not answer says so in the log.
             if let Ok(Some(live)) = session.objects.find(&reference).await {
-                states.insert(title(object), state_of(&live));
+                let status = state_of(&live);
+                let live = Some(Arc::new(live));
+                let name = object;
+                seen.insert(title(&name), SeenObject { name, status, live });
             }
         }
-        self.states = states;
+        self.seen = seen;
         self.asked = Some(Instant::now());
     }
 }
@@ -92,6 +114,23 @@ impl Observer {
 fn children(document: &ObjectDocument) -> impl Iterator<Item = &ObjectName> {
     let views = document.controllers.iter();
     views.flat_map(|view| view.children.iter().map(|child| &child.object))
+}
+
+fn targets(document: &ObjectDocument) -> impl Iterator<Item = &ObjectName> {
+    document.controllers.iter().flat_map(|view| &view.contributes_to)
+}
+
+/// The objects that were read by name.
+fn reads(document: &ObjectDocument) -> Vec<ObjectName> {
+    let reads = document.controllers.iter().flat_map(|view| &view.depends_on);
+    let named = reads.filter_map(|read| {
+        Some(ObjectName {
+            kind: read.kind.clone(),
+            namespace: read.namespace.clone(),
+            name: read.name.clone()?,
+        })
+    });
+    named.collect()
 }
 
 /// Without what is another at each look.

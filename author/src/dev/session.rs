@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, bail};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_core::admission::configuration::configuration_name;
 use pilothouse_core::selector::Selector;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::compiling::notice;
 use pilothouse_host::run::USER_AGENT;
-use pilothouse_runtime::{Handle, Host, HostOptions, InstallCrds, Library, UnfinishedWork};
+use pilothouse_runtime::{Handle, Host, HostOptions, InstallCrds, Library, UnfinishedWork, WebhookOptions};
 use pilothouse_sandbox::Sandbox;
 use pilothouse_simulator::Options as SimulatorOptions;
-use pilothouse_testhost::stop_signal;
+use pilothouse_testhost::{stop_signal, webhooks};
 use pilothouse_testkit::cluster::{Cluster, ClusterError};
 use pilothouse_testkit::scenario::{Objects, Reference};
 use serde_json::{Value, json};
@@ -35,11 +36,25 @@ const MANAGER: &str = "pilothouse-dev";
 /// The label of the Plugin resource that the command runs; its host runs no others.
 const LABEL: &str = "pilothouse.dev/dev";
 
+/// Where the host keeps the certificates of its webhooks on a simulated cluster; no webhook reaches this namespace.
+const HOST_NAMESPACE: &str = "pilothouse-system";
+const WEBHOOK_SECRET: &str = "pilothouse-webhooks";
+
 /// How long the host may take until it serves the kinds of what is applied.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the host may take to let go of its Plugin resource at the end.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the host may take to have the cluster call the webhooks of a plugin that runs. A plugin may say in its manifest
+/// that it is not to be called; then there is nothing to wait for, and this time passes once.
+const ASKED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The webhook configurations that a component needs for what it exports.
+const WEBHOOKS: [(&str, &str); 2] = [
+    ("pilothouse:plugin/defaulter@", "MutatingWebhookConfiguration"),
+    ("pilothouse:plugin/validator@", "ValidatingWebhookConfiguration"),
+];
 
 /// How long to pause between two tries.
 const TRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -67,6 +82,9 @@ pub(super) struct Session {
     sandbox: Sandbox,
     library: TempDir,
     versions: usize,
+    /// The kinds of webhook configurations that are still awaited, and since when.
+    unmade: Vec<&'static str>,
+    ready: Option<Instant>,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<Result<UnfinishedWork, String>>,
     /// Lives as long as the host.
@@ -109,7 +127,9 @@ impl Session {
             }
             Place::Real(target) => {
                 let client = connect(&target, USER_AGENT).await?;
-                let about = "the cluster of the kubeconfig".to_owned();
+                let about = "the cluster of the kubeconfig, which does not call the plugin's webhooks: its API server cannot reach \
+                             this process, so the plugin validates and defaults only before each reconcile"
+                    .to_owned();
                 (client.clone(), client, None, about, None)
             }
         };
@@ -120,7 +140,13 @@ impl Session {
         } else {
             name.to_owned()
         };
-        let host = Host::new(client, options(&plugin)?);
+        let mut objects = objects(own);
+        let webhooks = if is_real {
+            None
+        } else {
+            Some(admission(&mut objects).await?)
+        };
+        let host = Host::new(client, options(&plugin, webhooks)?);
         let handle = host.handle();
         let (stop, stopped) = stop_signal();
         let library_of_host = Library {
@@ -132,7 +158,6 @@ impl Session {
             let left = host.run_resources(library_of_host, stopped).await;
             left.map_err(|error| error.to_string())
         });
-        let objects = objects(own);
         Ok(Self {
             handle,
             objects,
@@ -143,6 +168,8 @@ impl Session {
             sandbox,
             library,
             versions: 0,
+            unmade: Vec::new(),
+            ready: None,
             stop,
             ended,
             _cluster: cluster,
@@ -161,6 +188,10 @@ impl Session {
         let file = format!("{}-{}.wasm", self.plugin, self.versions);
         let path = self.library.path().join(&file);
         fs::write(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        if !self.is_real {
+            self.unmade = configurations(&self.sandbox, &path);
+            self.ready = None;
+        }
         // What cannot be loaded is for the host to report.
         let is_unknown = || matches!(self.sandbox.granting(Wasi::Inert).load_known(&path, None), Ok(None));
         let compiling = (bytes.len() >= LARGE && is_unknown()).then(|| notice(component, bytes.len() as u64));
@@ -179,6 +210,28 @@ impl Session {
         }
         self.apply(&plugin).await?;
         Ok(GivenComponent { digest, compiling })
+    }
+
+    /// Whether a simulated cluster calls the plugin's webhooks by now; to be asked when the plugin runs. Without them an
+    /// object that the validator refuses would be stored.
+    pub(super) async fn is_asked(&mut self) -> bool {
+        let ready = *self.ready.get_or_insert_with(Instant::now);
+        if ready.elapsed() > ASKED_WITHIN {
+            self.unmade.clear();
+        }
+        while let Some(kind) = self.unmade.last() {
+            let configuration = Reference {
+                api_version: "admissionregistration.k8s.io/v1".to_owned(),
+                kind: (*kind).to_owned(),
+                name: configuration_name(&self.plugin),
+                namespace: None,
+            };
+            if !matches!(self.objects.find(&configuration).await, Ok(Some(_))) {
+                return false;
+            }
+            self.unmade.pop();
+        }
+        true
     }
 
     /// Applies an object. A kind that is not served may be on its way, and so may the plugin's webhooks.
@@ -252,17 +305,38 @@ impl Session {
     }
 }
 
+/// The kinds of the webhook configurations that the host makes for a component. One that cannot be read is for the host to
+/// report.
+fn configurations(sandbox: &Sandbox, component: &Path) -> Vec<&'static str> {
+    let read = sandbox.read(component, None);
+    let Ok(interfaces) = read.and_then(|component| component.interfaces()) else {
+        return Vec::new();
+    };
+    let exports = |name: &str| interfaces.exports.iter().any(|export| export.starts_with(name));
+    let needed = WEBHOOKS.into_iter().filter(|(name, _)| exports(name));
+    needed.map(|(_, kind)| kind).collect()
+}
+
 fn objects(client: Client) -> Objects {
     let namespace = client.default_namespace().to_owned();
     Objects::new(client, &namespace)
 }
 
-fn options(plugin: &str) -> anyhow::Result<HostOptions> {
+/// How the host serves webhooks on a simulated cluster, which calls them at this machine's own address.
+async fn admission(objects: &mut Objects) -> anyhow::Result<WebhookOptions> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOST_NAMESPACE}});
+    let made = objects.apply(MANAGER, &namespace).await;
+    made.map_err(|words| anyhow!("cannot make the namespace {HOST_NAMESPACE}: {words}"))?;
+    webhooks(HOST_NAMESPACE, WEBHOOK_SECRET).context("cannot take a port of 127.0.0.1 for the plugin's webhooks")
+}
+
+fn options(plugin: &str, webhooks: Option<WebhookOptions>) -> anyhow::Result<HostOptions> {
     let selector = Selector::parse(&format!("{LABEL}={plugin}"));
     Ok(HostOptions {
         install_crds: InstallCrds::All,
         plugin_selector: selector.map_err(|error| anyhow!("{error}"))?,
         instance: MANAGER.to_owned(),
+        webhooks,
         ..HostOptions::default()
     })
 }

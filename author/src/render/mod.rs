@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use pilothouse_core::{Kind, Name};
 use pilothouse_host::artifact::printable;
-use pilothouse_host::install::preview::{PreviewedChanges, live_changes};
+use pilothouse_host::install::preview::{PreviewedChanges, PreviewedObject, live_changes};
 use pilothouse_host::run::ClusterArguments;
 use pilothouse_testkit::isolation::{Failed, Isolated, Run};
 
@@ -190,11 +190,12 @@ impl RenderCommand {
             ..
         } = self;
         let isolated = plugin.load()?;
-        let wanted: Vec<Name> = if files.is_empty() {
+        let wanted: Vec<(Kind, Name)> = if files.is_empty() {
             Vec::new()
         } else {
             let Prepared { primaries, .. } = state.prepare(isolated.clone(), &state.read(files)?)?;
-            primaries.into_iter().map(|primary| primary.name).collect()
+            let named = primaries.into_iter().map(|primary| (primary.kind, primary.name));
+            named.collect()
         };
         let name = isolated.manifest().manifest.name.clone();
         let config = Settings::of_option(plugin.config.as_deref())?.configuration;
@@ -204,19 +205,30 @@ impl RenderCommand {
         let PreviewedChanges {
             primaries,
             failing,
+            failures,
             changes,
         } = found.context("cannot compare with the live cluster")?;
-        let is_wanted =
-            |object: &str| wanted.is_empty() || wanted.iter().any(|name| object.ends_with(&format!(" {name}")));
+        let is_wanted = |object: &PreviewedObject| {
+            let is_it = |(kind, name): &(Kind, Name)| (kind, name) == (&object.kind, &object.name);
+            wanted.is_empty() || wanted.iter().any(is_it)
+        };
         let mut differences = Vec::new();
         for (object, lines) in changes.iter().filter(|(object, _)| is_wanted(object)) {
             let lines = lines.iter().map(|change| format!("  {}\n", printable(&change.line)));
             let lines: Vec<String> = lines.collect();
-            differences.push(format!("{}\n{}", printable(object), lines.concat()));
+            differences.push(format!("{}\n{}", printable(&object.to_string()), lines.concat()));
         }
         eprintln!("the plugin looked at {primaries} live objects");
-        if failing > 0 {
-            differences.push(format!("the plugin fails for {failing} of {primaries} live objects\n"));
+        for (object, message) in failures.iter().filter(|(object, _)| is_wanted(object)) {
+            let line = format!("the plugin fails for {object}: {message}");
+            differences.push(format!("{}\n", printable(&line)));
+        }
+        if failing > failures.len() {
+            differences.push(format!(
+                "the plugin fails for {} more live objects, of which the host remembers no reason; mend those above and run the \
+                 command again\n",
+                failing - failures.len()
+            ));
         }
         told(&differences)
     }

@@ -109,6 +109,10 @@ mod simulated {
 
     /// Applies an object as kubectl would, with the kubeconfig alone.
     fn apply(kubeconfig: &str, name: &str) {
+        apply_object(kubeconfig, &OBJECT.replace("NAME", name)).unwrap();
+    }
+
+    fn apply_object(kubeconfig: &str, object: &str) -> Result<(), String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -119,9 +123,10 @@ mod simulated {
                 context: None,
             };
             let client = connect(&target, "kubectl").await.unwrap();
-            let object = serde_saphyr::from_str(&OBJECT.replace("NAME", name)).unwrap();
-            Objects::new(client, "default").apply("kubectl", &object).await.unwrap();
-        });
+            let object = serde_saphyr::from_str(object).unwrap();
+            let stored = Objects::new(client, "default").apply("kubectl", &object).await;
+            stored.map(drop)
+        })
     }
 
     #[test]
@@ -149,12 +154,40 @@ mod simulated {
         let sample = OBJECT.replace("NAME", "sample").replace("size: 1", "size: 2");
         fs::write(folder.path().join("sample.yaml"), sample).unwrap();
         dev.wait_for(&["applied sample.yaml"]);
+        dev.wait_for(&["AppService shop/sample changed by pilothouse-dev: .spec.size: 1 becomes 2"]);
         dev.wait_for(&["AppService shop/sample: the object changed; wrote"]);
+        dev.wait_for(&["Deployment shop/sample changed by ", ".spec.replicas: 1 becomes 2"]);
 
         fs::write(&file, "broken").unwrap();
         dev.wait_for(&["build", "the version before goes on"]);
         apply(&kubeconfig, "later");
         dev.wait_for(&["Deployment shop/later was made for AppService shop/later"]);
+        assert_eq!(dev.interrupt(), Some(0));
+    }
+
+    #[test]
+    fn what_the_validator_refuses_is_not_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        put("gate", &folder.path().join("gate.wasm"), 0);
+        let gate = |size: u16| {
+            format!(
+                "{{apiVersion: gate.test.dev/v1, kind: Gate, metadata: {{name: it, namespace: shop}}, spec: {{size: {size}}}}}"
+            )
+        };
+        fs::write(folder.path().join("sample.yaml"), gate(1)).unwrap();
+        let mut dev = start(&["gate.wasm", "--plain", "-f", "sample.yaml"], folder.path());
+        let about = dev.wait_for(&["export KUBECONFIG="]);
+        let kubeconfig = about.split("KUBECONFIG=").nth(1).unwrap().to_owned();
+        dev.wait_for(&["ConfigMap shop/it was made for Gate shop/it"]);
+        let refused = apply_object(&kubeconfig, &gate(2000)).unwrap_err();
+        assert!(
+            refused.contains("spec.size: Invalid value: 2000: must be 0 to 1000"),
+            "{refused}"
+        );
+        apply_object(&kubeconfig, &gate(3)).unwrap();
+        dev.wait_for(&["Gate shop/it changed by ", ".spec.size: 1 becomes 3"]);
+        fs::write(folder.path().join("sample.yaml"), gate(3000)).unwrap();
+        dev.wait_for(&["sample.yaml: cannot apply Gate it:", "must be 0 to 1000"]);
         assert_eq!(dev.interrupt(), Some(0));
     }
 

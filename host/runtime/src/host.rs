@@ -9,7 +9,7 @@ use std::time::Duration;
 use pilothouse_cluster::Client;
 use pilothouse_core::preview::Preview;
 use pilothouse_core::shards::Division;
-use pilothouse_core::{Blame, Name};
+use pilothouse_core::{Blame, Failure, Kind, Name};
 use pilothouse_metrics::{ControllerFigures, KindFigures, PluginFigures, ReconcileOutcome, StateFigures};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -31,7 +31,7 @@ use crate::readiness;
 use crate::reconcile::reconcile;
 use crate::recording::Recordings;
 use crate::sharding;
-use crate::state::{KindSize, LaneFigures};
+use crate::state::{FailingPrimary, KindSize, LaneFigures};
 use crate::too_deep;
 use crate::traces::Traces;
 use crate::watchdog;
@@ -94,19 +94,38 @@ impl Handle {
             .collect()
     }
 
-    /// What the primaries of a plugin in preview would change, by controller and primary. Of very many the last are kept.
-    pub fn previews(&self, plugin: &str) -> Vec<(String, Name, Preview)> {
+    /// What the primaries of a plugin in preview would change, by controller, kind and primary. Of very many the last are kept.
+    pub fn previews(&self, plugin: &str) -> Vec<(String, Kind, Name, Preview)> {
         let lanes = self.context.state.lanes();
         let of_lane = |lane: &Arc<Lane>| {
             let previews = self.context.state.previews(lane).into_iter();
-            let named = previews.map(|(name, preview)| (lane.controller.clone(), name, preview));
-            named.collect::<Vec<_>>()
+            let of_kind = |(name, preview)| (lane.controller.clone(), lane.grants.primary().clone(), name, preview);
+            previews.map(of_kind).collect::<Vec<_>>()
         };
         lanes
             .iter()
             .filter(|lane| &*lane.plugin == plugin)
             .flat_map(of_lane)
             .collect()
+    }
+
+    /// The primaries for which a plugin fails, by controller, kind and primary. Of very many only some are remembered, 100 of
+    /// each controller.
+    pub fn failing(&self, plugin: &str) -> Vec<(String, Kind, Name, Failure)> {
+        let failing = self.context.state.failing().into_iter();
+        let of_plugin = failing.filter(|primary| &*primary.lane.plugin == plugin);
+        let named = of_plugin.map(|primary| {
+            let FailingPrimary {
+                lane, name, failure, ..
+            } = primary;
+            (
+                lane.controller.clone(),
+                lane.grants.primary().clone(),
+                name,
+                failure.failure,
+            )
+        });
+        named.collect()
     }
 
     /// How many primaries there are, and how many of them failed.

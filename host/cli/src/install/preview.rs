@@ -2,6 +2,7 @@
 //! changes nothing, until it has looked at every object.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -9,7 +10,7 @@ use pilothouse_cluster::connect::{ClusterTarget, connect_through};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_core::preview::PreviewedChange;
 use pilothouse_core::rights::Confinement;
-use pilothouse_core::{Limits, Name};
+use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_metrics::RequestMetrics;
 use pilothouse_runtime::{Host, HostOptions, RunMode, StaticPlugin};
 use pilothouse_sandbox::PluginComponent;
@@ -43,8 +44,27 @@ pub struct PreviewedChanges {
     pub primaries: usize,
     /// How many of them it fails for.
     pub failing: usize,
+    /// Why it fails, in words, for as many of these objects as the host remembers.
+    pub failures: BTreeMap<PreviewedObject, String>,
     /// By the object that it is for, the objects that would change.
-    pub changes: BTreeMap<String, Vec<ObjectChange>>,
+    pub changes: BTreeMap<PreviewedObject, Vec<ObjectChange>>,
+}
+
+/// An object that a controller of the plugin reconciles.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PreviewedObject {
+    /// The controller.
+    pub controller: String,
+    /// The kind, in the version that the controller names.
+    pub kind: Kind,
+    /// The object.
+    pub name: Name,
+}
+
+impl fmt::Display for PreviewedObject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.kind.kind, self.name)
+    }
 }
 
 /// An object that would change.
@@ -130,13 +150,13 @@ impl PreviewedVersion<'_> {
             }
         }
         let (primaries, failing) = handle.primaries(name);
-        let previews = handle.previews(name);
+        let (previews, failed) = (handle.previews(name), handle.failing(name));
         let _ = stop.send(());
         running.await?;
         let mut found = PreviewedChanges {
             primaries,
             failing,
-            changes: BTreeMap::new(),
+            ..PreviewedChanges::default()
         };
         let selects = |primary: &Name| {
             let own = confinement.namespaces();
@@ -146,7 +166,11 @@ impl PreviewedVersion<'_> {
                     .as_deref()
                     .is_some_and(|namespace| own.contains(namespace))
         };
-        for (controller, primary, preview) in previews.into_iter().filter(|(_, primary, _)| selects(primary)) {
+        for (controller, kind, name, failure) in failed.into_iter().filter(|(_, _, primary, _)| selects(primary)) {
+            let object = PreviewedObject { controller, kind, name };
+            found.failures.insert(object, failure.message);
+        }
+        for (controller, kind, name, preview) in previews.into_iter().filter(|(_, _, primary, _)| selects(primary)) {
             let mut changes: Vec<ObjectChange> = preview.changes.iter().map(ObjectChange::of).collect();
             if preview.more > 0 {
                 changes.push(ObjectChange {
@@ -155,7 +179,8 @@ impl PreviewedVersion<'_> {
                 });
             }
             if !changes.is_empty() {
-                found.changes.insert(format!("{controller} {primary}"), changes);
+                let object = PreviewedObject { controller, kind, name };
+                found.changes.insert(object, changes);
             }
         }
         Ok(found)
@@ -217,10 +242,18 @@ mod tests {
         }
     }
 
+    fn object(name: &str) -> PreviewedObject {
+        PreviewedObject {
+            controller: "c".to_owned(),
+            kind: Kind::new("test.dev", "v1", "C"),
+            name: Name::new(Some("a"), name),
+        }
+    }
+
     fn changes(objects: &[(&str, &[(&str, &str)])]) -> PreviewedChanges {
         let all = objects.iter().map(|(object, changes)| {
             let changes = changes.iter().map(|(line, digest)| change(line, digest));
-            ((*object).to_owned(), changes.collect())
+            (self::object(object), changes.collect())
         });
         PreviewedChanges {
             changes: all.collect(),
@@ -231,25 +264,22 @@ mod tests {
     #[test]
     fn what_both_versions_would_change_is_no_difference_between_them() {
         let mut new = changes(&[
-            ("c a/x", &[("Update X", "1"), ("Create Y", "2")]),
-            ("c a/z", &[("Update Z", "3")]),
+            ("x", &[("Update X", "1"), ("Create Y", "2")]),
+            ("z", &[("Update Z", "3")]),
         ]);
-        new.beyond(&changes(&[
-            ("c a/x", &[("Update X", "1")]),
-            ("c a/z", &[("Update Z", "3")]),
-        ]));
-        assert_eq!(new, changes(&[("c a/x", &[("Create Y", "2")])]));
+        new.beyond(&changes(&[("x", &[("Update X", "1")]), ("z", &[("Update Z", "3")])]));
+        assert_eq!(new, changes(&[("x", &[("Create Y", "2")])]));
     }
 
     #[test]
     fn what_both_versions_would_change_in_other_ways_is_a_difference() {
-        let mut new = changes(&[("c a/x", &[("Update Secret X; .data.key: *** becomes ***", "2")])]);
+        let mut new = changes(&[("x", &[("Update Secret X; .data.key: *** becomes ***", "2")])]);
         new.beyond(&changes(&[(
-            "c a/x",
+            "x",
             &[("Update Secret X; .data.key: *** becomes ***", "1")],
         )]));
         let line = "Update Secret X; .data.key: *** becomes ***, with other values than the running version";
-        assert_eq!(new, changes(&[("c a/x", &[(line, "2")])]));
+        assert_eq!(new, changes(&[("x", &[(line, "2")])]));
     }
 
     #[test]

@@ -281,6 +281,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
     if let Some(PreviewedChanges {
         primaries,
         failing,
+        failures,
         changes,
     }) = objects
     {
@@ -291,6 +292,13 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
         );
         if *failing > 0 {
             let _ = writeln!(text, "caution: the new version fails for {failing} of them");
+            for (object, message) in failures.iter().take(MOST_NAMED) {
+                let _ = writeln!(text, "  {object}: {message}");
+            }
+            let named = failures.len().min(MOST_NAMED);
+            if *failing > named {
+                let _ = writeln!(text, "  and {} more", failing - named);
+            }
         }
         for (object, lines) in changes.iter().take(MOST_NAMED) {
             let _ = writeln!(text, "  {object}");

@@ -175,7 +175,7 @@ async fn an_upgrade_says_what_it_changes_before_it_does() {
         "may no longer\nin all namespaces, and with objects that are in none:\n  read  configmaps\n",
         "CustomResourceDefinition appservices.kosmos.io keeps its versions and schemas",
         "Of its 2 objects, 2 would change something",
-        "  app-service default/one\n    Create Deployment default/one\n    Create Service default/one\n",
+        "  AppService default/one\n    Create Deployment default/one\n    Create Service default/one\n",
     ] {
         assert!(printed.contains(words), "{words}: {printed}{said}");
     }
