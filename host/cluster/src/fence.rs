@@ -3,60 +3,192 @@
 //!
 //! It stands below everything else in the host, so that a mistake above it cannot make two replicas write at once. Whether
 //! a replica leads, and which shards it holds, is decided in host/runtime.
+//!
+//! The fence also knows which requests were begun and never answered: they may take effect late, so the Lease by which they
+//! passed is not to be given back at once ([`WriteFence::is_settled`]).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use http::{Method, Request};
+use http::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
+use pilothouse_core::lease::LeaseTimes;
 use pilothouse_core::shards::{Division, Divisions, HashRanges, hash_of};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
 /// Whether this process may change anything. Clones are the same fence.
 #[derive(Clone, Debug, Default)]
-pub struct WriteFence(Arc<Mutex<Passages>>);
+pub struct WriteFence(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Passages {
-    /// For what exists once; for everything, if the work is not divided.
-    leader: Passage,
-    /// For what is divided; none if nothing is.
-    divided: Option<DividedPassages>,
+struct Shared {
+    state: Mutex<FenceState>,
+    /// Told when a request has ended, answered or not.
+    ended: Notify,
 }
 
 #[derive(Debug, Default)]
-struct DividedPassages {
+struct FenceState {
+    /// For what exists once; for everything, if the work is not divided.
+    leader: Gate,
+    /// For what is divided; none if nothing is.
+    divided: Option<DividedGates>,
+    /// Nothing passes any more, whatever Leases the replica has.
+    is_stopped: bool,
+    unanswered: Unanswered,
+}
+
+#[derive(Debug, Default)]
+struct DividedGates {
     /// For each shard that this replica holds.
-    shards: HashMap<usize, (HashRanges, Passage)>,
+    shards: HashMap<usize, (HashRanges, Gate)>,
     /// How the work of each controller is divided; nobody writes for one that is not in here.
     divisions: Arc<Divisions>,
     /// Until when that is known.
     known_until: Option<Instant>,
 }
 
+/// Which Lease lets a request pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Passage {
+    /// That of the leader.
+    Leader,
+    /// That of a shard.
+    Shard(usize),
+}
+
+/// For how long a Lease lets requests pass after it was renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerm {
+    /// Requests may begin until then.
+    pub begin: Instant,
+    /// Requests that are not answered by then are abandoned. Others may take the Lease some time later.
+    pub answered: Instant,
+    /// How long the Lease lasts.
+    pub duration: Duration,
+}
+
+impl LeaseTerm {
+    /// What a Lease allows whose renewal was sent then.
+    pub fn new(sent: Instant, times: LeaseTimes) -> Self {
+        let LeaseTimes {
+            duration,
+            renew_deadline,
+            retry_period: _,
+        } = times;
+        Self {
+            begin: sent + renew_deadline,
+            answered: sent + (renew_deadline + duration) / 2,
+            duration,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Passage {
+enum Gate {
     /// There is no election: who runs may write.
     #[default]
     Open,
-    /// The replica holds the Lease until then, and abandons requests that are not answered by the second time.
-    Until(Instant, Instant),
+    /// The replica holds the Lease.
+    Until(LeaseTerm),
     /// Another replica holds the Lease, or none does.
     Closed,
 }
 
-impl Passage {
-    /// Whether a request that is sent now passes, and until when its answer is waited for, if that is limited.
-    fn pass(self) -> Result<Option<Instant>, NotLeading> {
+impl Gate {
+    /// Whether a request that is sent now passes, and for how long, if that is limited.
+    fn pass(self) -> Result<Option<LeaseTerm>, NotLeading> {
         match self {
             Self::Open => Ok(None),
-            Self::Until(begin, answered) if Instant::now() < begin => Ok(Some(answered)),
-            Self::Until(..) | Self::Closed => Err(NotLeading),
+            Self::Until(term) if Instant::now() < term.begin => Ok(Some(term)),
+            Self::Until(_) | Self::Closed => Err(NotLeading),
         }
+    }
+}
+
+/// How a request passes.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    term: LeaseTerm,
+    /// The Lease that it needs; none if it is the same whoever sends it.
+    passage: Option<Passage>,
+}
+
+/// Requests that have passed and have not been answered.
+#[derive(Debug, Default)]
+struct Unanswered {
+    next: u64,
+    in_flight: HashMap<u64, InFlight>,
+    abandoned: Vec<Abandoned>,
+}
+
+/// A request whose answer is waited for.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    passage: Passage,
+    begun: Instant,
+    duration: Duration,
+}
+
+/// A request whose answer is not waited for any more.
+#[derive(Clone, Copy, Debug)]
+struct Abandoned {
+    passage: Passage,
+    begun: Instant,
+    /// When nobody has to reckon with it any more.
+    settled: Instant,
+}
+
+impl Unanswered {
+    fn begin(&mut self, request: InFlight) -> u64 {
+        self.next += 1;
+        self.in_flight.insert(self.next, request);
+        self.next
+    }
+
+    /// A request was answered, or is known not to take effect.
+    fn answer(&mut self, number: u64) {
+        self.in_flight.remove(&number);
+    }
+
+    /// Nobody waits for the answer any more; nothing if it has come. It may take effect until nobody could tell whether its
+    /// sender lives: a replica that is killed at this moment is replaced when its Lease ends, at most one duration later.
+    fn abandon(&mut self, number: u64) {
+        let Some(InFlight {
+            passage,
+            begun,
+            duration,
+        }) = self.in_flight.remove(&number)
+        else {
+            return;
+        };
+        let now = Instant::now();
+        self.abandoned.retain(|abandoned| now < abandoned.settled);
+        self.abandoned.push(Abandoned {
+            passage,
+            begun,
+            settled: now + duration,
+        });
+    }
+
+    fn is_in_flight(&self, passage: Passage) -> bool {
+        self.in_flight.values().any(|request| request.passage == passage)
+    }
+
+    fn is_settled(&self, passage: Passage, begun_by: Instant) -> bool {
+        let now = Instant::now();
+        let mut abandoned = self.abandoned.iter().filter(|request| now < request.settled);
+        !abandoned.any(|request| request.passage == passage && request.begun <= begun_by)
+            && !self
+                .in_flight
+                .values()
+                .any(|request| request.passage == passage && request.begun <= begun_by)
     }
 }
 
@@ -75,62 +207,144 @@ pub(crate) enum WriteScope {
 }
 
 impl WriteFence {
+    fn new(leader: Gate, divided: Option<DividedGates>) -> Self {
+        let state = FenceState {
+            leader,
+            divided,
+            ..FenceState::default()
+        };
+        Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            ended: Notify::new(),
+        }))
+    }
+
     /// A fence that nothing passes before it is opened.
     pub fn closed() -> Self {
-        Self(Arc::new(Mutex::new(Passages {
-            leader: Passage::Closed,
-            divided: None,
-        })))
+        Self::new(Gate::Closed, None)
     }
 
     /// The same where each shard has a passage of its own.
     pub fn divided() -> Self {
-        Self(Arc::new(Mutex::new(Passages {
-            leader: Passage::Closed,
-            divided: Some(DividedPassages::default()),
-        })))
+        Self::new(Gate::Closed, Some(DividedGates::default()))
     }
 
-    /// Lets the leader's requests pass that begin before a time, and waits for their answers until another. Others may take
-    /// the Lease from the latter on.
-    pub fn open_until(&self, begin: Instant, answered: Instant) {
-        self.0.lock().leader = Passage::Until(begin, answered);
+    /// Lets the leader's requests pass for as long as the Lease allows.
+    pub fn open_until(&self, term: LeaseTerm) {
+        self.0.state.lock().leader = Gate::Until(term);
     }
 
     /// Lets nothing of the leader's pass any more.
     pub fn close(&self) {
-        self.0.lock().leader = Passage::Closed;
+        self.0.state.lock().leader = Gate::Closed;
     }
 
     /// The same as [`Self::open_until`] for what is in a shard.
-    pub fn open_shard_until(&self, shard: usize, ranges: HashRanges, begin: Instant, answered: Instant) {
-        let passages = &mut *self.0.lock();
-        let divided = passages.divided.get_or_insert_default();
-        divided.shards.insert(shard, (ranges, Passage::Until(begin, answered)));
+    pub fn open_shard_until(&self, shard: usize, ranges: HashRanges, term: LeaseTerm) {
+        let state = &mut *self.0.state.lock();
+        let divided = state.divided.get_or_insert_default();
+        divided.shards.insert(shard, (ranges, Gate::Until(term)));
     }
 
     /// From here on the work is divided so, as far as this replica knows until then.
     pub fn set_divisions(&self, divisions: Arc<Divisions>, known_until: Option<Instant>) {
-        let passages = &mut *self.0.lock();
-        let divided = passages.divided.get_or_insert_default();
+        let state = &mut *self.0.state.lock();
+        let divided = state.divided.get_or_insert_default();
         divided.divisions = divisions;
         divided.known_until = known_until;
     }
 
     /// Lets nothing of a shard pass any more.
     pub fn close_shard(&self, shard: usize) {
-        if let Some(divided) = &mut self.0.lock().divided {
+        if let Some(divided) = &mut self.0.state.lock().divided {
             divided.shards.remove(&shard);
         }
     }
 
-    /// Whether a request that is sent now passes, and until when its answer is waited for, if that is limited.
-    fn pass(&self, scope: Option<&WriteScope>) -> Result<Option<Instant>, NotLeading> {
-        let Passages { leader, divided } = &*self.0.lock();
-        let (Some(scope), Some(divided)) = (scope, divided) else {
-            return leader.pass();
+    /// Lets nothing pass any more, whatever Leases the replica has, from the first moment on at which nothing is in flight.
+    pub async fn stop_when_idle(&self) {
+        self.until(|state| {
+            state.is_stopped |= state.unanswered.in_flight.is_empty();
+            state.is_stopped
+        })
+        .await;
+    }
+
+    /// Lets nothing pass any more, whatever Leases the replica has, and waits for the answers to what is in flight.
+    pub async fn stop(&self) {
+        self.until(|state| {
+            state.is_stopped = true;
+            state.unanswered.in_flight.is_empty()
+        })
+        .await;
+    }
+
+    /// Waits for the answers to what is in flight in a passage. It ends only if nothing more begins.
+    pub async fn answered(&self, passage: Passage) {
+        self.until(|state| !state.unanswered.is_in_flight(passage)).await;
+    }
+
+    /// Whether nothing that has passed by a Lease can take effect any more: all was answered, or nobody has waited for the
+    /// answer for as long as the Lease lasts.
+    pub fn is_settled(&self, passage: Passage) -> bool {
+        self.is_settled_as_of(passage, Instant::now())
+    }
+
+    /// The same for what was begun until then.
+    pub fn is_settled_as_of(&self, passage: Passage, begun_by: Instant) -> bool {
+        self.0.state.lock().unanswered.is_settled(passage, begun_by)
+    }
+
+    async fn until(&self, mut holds: impl FnMut(&mut FenceState) -> bool) {
+        loop {
+            let ended = self.0.ended.notified();
+            if holds(&mut self.0.state.lock()) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// A request begins, if it still passes.
+    fn begin(&self, scope: Option<&WriteScope>) -> Result<Option<BegunRequest>, NotLeading> {
+        let state = &mut *self.0.state.lock();
+        let Some(Pass { term, passage }) = state.pass(scope)? else {
+            return Ok(None);
         };
-        let DividedPassages {
+        let request = |passage| InFlight {
+            passage,
+            begun: Instant::now(),
+            duration: term.duration,
+        };
+        Ok(Some(BegunRequest {
+            fence: self.clone(),
+            number: passage.map(|passage| state.unanswered.begin(request(passage))),
+            answered: term.answered,
+        }))
+    }
+}
+
+impl FenceState {
+    /// Whether a request that is sent now passes, and how, if that is limited.
+    fn pass(&self, scope: Option<&WriteScope>) -> Result<Option<Pass>, NotLeading> {
+        let Self {
+            leader,
+            divided,
+            is_stopped,
+            unanswered: _,
+        } = self;
+        if *is_stopped {
+            return Err(NotLeading);
+        }
+        let by = |gate: &Gate, passage: Option<Passage>| Ok(gate.pass()?.map(|term| Pass { term, passage }));
+        let as_leader = || by(leader, Some(Passage::Leader));
+        let (Some(scope), Some(divided)) = (scope, divided) else {
+            return match scope {
+                Some(WriteScope::Anywhere) => by(leader, None),
+                _ => as_leader(),
+            };
+        };
+        let DividedGates {
             shards,
             divisions,
             known_until,
@@ -141,18 +355,65 @@ impl WriteFence {
             WriteScope::Object(controller, namespace) => match (divisions.get(&**controller), namespace) {
                 (Some(Division::Namespaces), Some(namespace)) => {
                     let hash = hash_of(namespace);
-                    let passage = shards.values().find(|(ranges, _)| ranges.contains(hash));
-                    passage.ok_or(NotLeading)?.1.pass()
+                    let held = shards.iter().find(|(_, (ranges, _))| ranges.contains(hash));
+                    let (shard, (_, gate)) = held.ok_or(NotLeading)?;
+                    by(gate, Some(Passage::Shard(*shard)))
                 }
-                (Some(_), _) => leader.pass(),
+                (Some(_), _) => as_leader(),
                 (None, _) => Err(NotLeading),
             },
             WriteScope::Anywhere => {
-                let mut passages = std::iter::once(leader).chain(shards.values().map(|(_, passage)| passage));
-                passages.find_map(|passage| passage.pass().ok()).ok_or(NotLeading)
+                let mut gates = std::iter::once(leader).chain(shards.values().map(|(_, gate)| gate));
+                gates.find_map(|gate| by(gate, None).ok()).ok_or(NotLeading)
             }
         }
     }
+}
+
+/// A request that has passed. If this is dropped before the answer has come, the request was abandoned.
+struct BegunRequest {
+    fence: WriteFence,
+    /// None if nobody has to know of it.
+    number: Option<u64>,
+    answered: Instant,
+}
+
+impl BegunRequest {
+    /// Takes note of what came of it.
+    fn ends<R>(&self, answer: &Result<Response<R>, BoxError>) {
+        if let Some(number) = self.number
+            && is_definite(answer)
+        {
+            self.fence.0.state.lock().unanswered.answer(number);
+        }
+    }
+}
+
+impl Drop for BegunRequest {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.fence.0.state.lock().unanswered.abandon(number);
+            self.fence.0.ended.notify_waiters();
+        }
+    }
+}
+
+/// Whether a request cannot take effect after this. A gateway that says 502 or 504 has given up on the API server, and an API
+/// server that says 504 on a request that goes on; a connection that breaks may have delivered the request before.
+fn is_definite<R>(answer: &Result<Response<R>, BoxError>) -> bool {
+    match answer {
+        Ok(answer) => !matches!(answer.status(), StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT),
+        Err(error) => is_unsent(&**error),
+    }
+}
+
+/// Whether a request was never sent, because no connection was made.
+fn is_unsent(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_connect = |error: &(dyn std::error::Error + 'static)| {
+        let error = error.downcast_ref::<hyper_util::client::legacy::Error>();
+        error.is_some_and(hyper_util::client::legacy::Error::is_connect)
+    };
+    std::iter::successors(Some(error), |error| error.source()).any(is_connect)
 }
 
 /// Marks the requests by which leadership is won and kept.
@@ -189,36 +450,39 @@ pub struct Fenced<S> {
     fence: WriteFence,
 }
 
-impl<S, B> Service<Request<B>> for Fenced<S>
+impl<S, B, R> Service<Request<B>> for Fenced<S>
 where
-    S: Service<Request<B>, Error: Into<BoxError>, Future: Send + 'static>,
-    S::Response: 'static,
+    S: Service<Request<B>, Response = Response<R>, Error: Into<BoxError>, Future: Send + 'static>,
+    R: 'static,
 {
-    type Response = S::Response;
+    type Response = Response<R>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<R>, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let passage = if is_harmless(&request) {
-            Ok(None)
-        } else {
-            self.fence.pass(request.extensions().get())
-        };
-        match passage {
-            Ok(None) => {
-                let answer = self.inner.call(request);
-                Box::pin(async move { answer.await.map_err(Into::into) })
-            }
-            Ok(Some(answered)) => {
-                let answer = self.inner.call(request);
-                Box::pin(before(answered, async move { answer.await.map_err(Into::into) }))
-            }
-            Err(refused) => Box::pin(async move { Err(refused.into()) }),
+        if is_harmless(&request) {
+            let answer = self.inner.call(request);
+            return Box::pin(async move { answer.await.map_err(Into::into) });
         }
+        let scope = request.extensions().get::<WriteScope>().cloned();
+        if let Err(refused) = self.fence.0.state.lock().pass(scope.as_ref()) {
+            return Box::pin(async move { Err(refused.into()) });
+        }
+        let (fence, answer) = (self.fence.clone(), self.inner.call(request));
+        Box::pin(async move {
+            let answer = async move { answer.await.map_err(Into::into) };
+            // Nothing is sent before this is awaited, and the fence may have closed since.
+            let Some(begun) = fence.begin(scope.as_ref())? else {
+                return answer.await;
+            };
+            let answer = before(begun.answered, answer).await;
+            begun.ends(&answer);
+            answer
+        })
     }
 }
 
@@ -238,15 +502,25 @@ async fn before<R>(answered: Instant, answer: impl Future<Output = Result<R, Box
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use http::Response;
     use tower::ServiceExt as _;
 
     use super::*;
 
     fn request(method: &Method, path: &str) -> Request<()> {
         Request::builder().method(method).uri(path).body(()).unwrap()
+    }
+
+    /// A Lease of 20 s.
+    fn term(begin: Instant, answered: Instant) -> LeaseTerm {
+        LeaseTerm {
+            begin,
+            answered,
+            duration: Duration::from_secs(20),
+        }
+    }
+
+    fn patch() -> Request<()> {
+        request(&Method::PATCH, "/api/v1/namespaces/a/configmaps/b")
     }
 
     /// Whether a request gets an answer from a server that takes so long.
@@ -292,7 +566,7 @@ mod tests {
 
         let soon = Duration::from_millis(1);
         let patch = |scope: &Option<WriteScope>| {
-            let mut request = request(&Method::PATCH, "/api/v1/namespaces/a/configmaps/b");
+            let mut request = patch();
             if let Some(scope) = scope {
                 request.extensions_mut().insert(scope.clone());
             }
@@ -307,7 +581,8 @@ mod tests {
         ]);
         let shard: HashRanges = HashRange::new(hash_of("a"), hash_of("a")).into_iter().collect();
         let now = Instant::now();
-        let (begin, answered) = (now + Duration::from_secs(10), now + Duration::from_secs(14));
+        let begin = now + Duration::from_secs(10);
+        let lease = term(begin, now + Duration::from_secs(14));
         let scopes = [
             None,
             Some(WriteScope::Anywhere),
@@ -326,11 +601,11 @@ mod tests {
         };
         let fence = WriteFence::divided();
         assert_eq!(may(&fence).await, [false; 7]);
-        fence.open_shard_until(3, shard, begin, answered);
+        fence.open_shard_until(3, shard, lease);
         assert_eq!(may(&fence).await, [false, true, false, false, false, false, false]);
         fence.set_divisions(Arc::new(divisions), Some(begin));
         assert_eq!(may(&fence).await, [false, true, true, false, false, false, false]);
-        fence.open_until(begin, answered);
+        fence.open_until(lease);
         assert_eq!(may(&fence).await, [true, true, true, false, true, true, false]);
         fence.close_shard(3);
         assert_eq!(may(&fence).await, [true, true, false, false, true, true, false]);
@@ -343,8 +618,8 @@ mod tests {
     async fn a_request_that_waits_for_a_connection_is_not_sent_when_its_time_is_over() {
         let fence = WriteFence::closed();
         let now = Instant::now();
-        fence.open_until(now + Duration::from_secs(10), now + Duration::from_secs(12));
-        let (connected, is_sent) = (Arc::new(tokio::sync::Notify::new()), Arc::new(Mutex::new(false)));
+        fence.open_until(term(now + Duration::from_secs(10), now + Duration::from_secs(12)));
+        let (connected, is_sent) = (Arc::new(Notify::new()), Arc::new(Mutex::new(false)));
         let (waits_for, sends) = (connected.clone(), is_sent.clone());
         let server = tower::service_fn(move |_: Request<()>| {
             let (waits_for, sends) = (waits_for.clone(), sends.clone());
@@ -355,7 +630,7 @@ mod tests {
             }
         });
         let mut service = fence.layer(server);
-        let answer = tokio::spawn(service.call(request(&Method::PATCH, "/api/v1/namespaces/a/configmaps/b")));
+        let answer = tokio::spawn(service.call(patch()));
         tokio::task::yield_now().await;
         connected.notify_one();
         tokio::time::advance(Duration::from_mins(1)).await;
@@ -366,21 +641,185 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn leadership_ends_by_itself() {
-        let patch = || request(&Method::PATCH, "/api/v1/namespaces/a/configmaps/b");
         let soon = Duration::from_millis(1);
         let fence = WriteFence::closed();
         let (begin, answered) = (Duration::from_secs(10), Duration::from_secs(14));
         let now = Instant::now();
-        fence.open_until(now + begin, now + answered);
+        fence.open_until(term(now + begin, now + answered));
         assert!(passes(&fence, patch(), soon).await);
         assert!(passes(&fence, patch(), Duration::from_secs(9)).await);
         // 9 s have passed. What the server does not answer in time is abandoned.
         assert!(!passes(&fence, patch(), Duration::from_mins(1)).await);
         assert_eq!(Instant::now(), now + answered);
         assert!(!passes(&fence, patch(), soon).await);
-        fence.open_until(Instant::now() + begin, Instant::now() + answered);
+        fence.open_until(term(Instant::now() + begin, Instant::now() + answered));
         assert!(passes(&fence, patch(), soon).await);
         fence.close();
         assert!(!passes(&fence, patch(), soon).await);
+    }
+    /// What comes of a request: the status of its answer, or none if the connection breaks.
+    async fn sends(fence: &WriteFence, request: Request<()>, status: Option<u16>) {
+        let server = tower::service_fn(move |_: Request<()>| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let status = status.ok_or("the connection broke")?;
+            Response::builder().status(status).body(()).map_err(BoxError::from)
+        });
+        let _ = fence.layer(server).oneshot(request).await;
+    }
+
+    fn leading() -> WriteFence {
+        let fence = WriteFence::closed();
+        let now = Instant::now();
+        fence.open_until(term(now + Duration::from_mins(10), now + Duration::from_mins(11)));
+        fence
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_passage_is_settled_when_all_is_answered_or_a_lease_has_lasted_since() {
+        let fence = leading();
+        for status in [200, 409, 500] {
+            sends(&fence, patch(), Some(status)).await;
+            assert!(fence.is_settled(Passage::Leader), "{status} is an answer");
+        }
+        for unclear in [Some(502), Some(504), None] {
+            sends(&fence, patch(), unclear).await;
+            assert!(!fence.is_settled(Passage::Leader), "{unclear:?}");
+            // What comes later does not change that, nor do requests of others count.
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            sends(&fence, patch(), Some(200)).await;
+            assert!(!fence.is_settled(Passage::Leader), "{unclear:?}");
+            assert!(fence.is_settled(Passage::Shard(0)));
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            assert!(fence.is_settled(Passage::Leader), "{unclear:?}: 20 s later");
+        }
+        // Reads and reviews change nothing.
+        sends(&fence, request(&Method::GET, "/api/v1/pods"), None).await;
+        assert!(fence.is_settled(Passage::Leader));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_its_sender_or_the_fence_abandons_may_take_effect_while_a_lease_lasts() {
+        let fence = leading();
+        let begun = Instant::now();
+        let never = |fence: &WriteFence| {
+            let server = tower::service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, BoxError>>());
+            fence.layer(server).oneshot(patch())
+        };
+        // One that was never polled was never sent.
+        drop(never(&fence));
+        assert!(fence.is_settled(Passage::Leader));
+        let waited = tokio::time::timeout(Duration::from_secs(3), never(&fence)).await;
+        assert!(waited.is_err());
+        assert!(!fence.is_settled(Passage::Leader), "the sender has not waited");
+        assert!(fence.is_settled_as_of(Passage::Leader, begun - Duration::from_secs(1)));
+        assert!(!fence.is_settled_as_of(Passage::Leader, begun));
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(fence.is_settled(Passage::Leader));
+
+        let now = Instant::now();
+        fence.open_until(term(now + Duration::from_secs(10), now + Duration::from_secs(12)));
+        let late = never(&fence).await.unwrap_err();
+        assert!(late.is::<NotLeading>() && Instant::now() == now + Duration::from_secs(12));
+        // Leadership that is lost and won again is the same passage.
+        fence.close();
+        fence.open_until(term(now + Duration::from_mins(1), now + Duration::from_mins(1)));
+        tokio::time::sleep(Duration::from_secs(19)).await;
+        assert!(!fence.is_settled(Passage::Leader), "the fence has not waited");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(fence.is_settled(Passage::Leader));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_work_belongs_to_the_passage_under_which_it_began() {
+        let fence = WriteFence::divided();
+        let now = Instant::now();
+        let lease = term(now + Duration::from_mins(1), now + Duration::from_mins(1));
+        let divide = |division| {
+            let divisions = Divisions::from([("it".to_owned(), division)]);
+            fence.set_divisions(Arc::new(divisions), Some(lease.begin));
+        };
+        divide(Division::Namespaces);
+        fence.open_until(lease);
+        fence.open_shard_until(
+            3,
+            [pilothouse_core::shards::HashRange::ALL].into_iter().collect(),
+            lease,
+        );
+        let write = |scope| {
+            let mut request = patch();
+            request.extensions_mut().insert(scope);
+            sends(&fence, request, None)
+        };
+        let settled =
+            || [Passage::Leader, Passage::Shard(3), Passage::Shard(4)].map(|passage| fence.is_settled(passage));
+        write(WriteScope::Anywhere).await;
+        assert_eq!(settled(), [true; 3], "it is the same whoever writes it");
+        let object = || WriteScope::Object("it".into(), Some("a".into()));
+        write(object()).await;
+        assert_eq!(settled(), [true, false, true]);
+        divide(Division::Leader);
+        fence.close_shard(3);
+        assert_eq!(settled(), [true, false, true], "however the work is divided now");
+        write(object()).await;
+        assert_eq!(settled(), [false, false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fence_stops_when_nothing_is_in_flight() {
+        let fence = leading();
+        let soon = Duration::from_millis(1);
+        let stops = async {
+            let idle = tokio::time::timeout(Duration::from_secs(1), fence.stop_when_idle());
+            assert!(idle.await.is_err(), "something is in flight");
+            assert!(passes(&fence, patch(), soon).await);
+            fence.stop_when_idle().await;
+            assert!(!passes(&fence, patch(), soon).await);
+        };
+        let (is_answered, ()) = tokio::join!(passes(&fence, patch(), Duration::from_secs(4)), stops);
+        assert!(is_answered);
+        let now = Instant::now();
+        fence.open_until(term(now + Duration::from_secs(10), now + Duration::from_secs(12)));
+        assert!(
+            !passes(&fence, patch(), Duration::from_millis(1)).await,
+            "it has stopped"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_not_begun_when_the_fence_closes_is_not_sent() {
+        let fence = leading();
+        let is_sent = Arc::new(Mutex::new(false));
+        let sends = is_sent.clone();
+        let mut service = fence.layer(tower::service_fn(move |_: Request<()>| {
+            let sends = sends.clone();
+            async move {
+                *sends.lock() = true;
+                Ok::<_, BoxError>(Response::new(()))
+            }
+        }));
+        let answer = service.call(patch());
+        fence.close();
+        assert!(answer.await.is_err_and(|refused| refused.is::<NotLeading>()));
+        assert!(!*is_sent.lock());
+    }
+
+    /// Time is not paused, because a connection is really tried.
+    #[tokio::test]
+    async fn a_request_for_which_no_connection_was_made_is_settled() {
+        use hyper_util::client::legacy::Client;
+        use hyper_util::rt::TokioExecutor;
+
+        // Nobody listens there any more.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let client = Client::builder(TokioExecutor::new()).build_http::<http_body_util::Empty<bytes::Bytes>>();
+        let request = Request::patch(format!("http://{address}/api/v1/namespaces/a/configmaps/b"));
+        let fence = leading();
+        let answer = fence
+            .layer(client)
+            .oneshot(request.body(http_body_util::Empty::new()).unwrap());
+        assert!(answer.await.is_err());
+        assert!(fence.is_settled(Passage::Leader));
     }
 }

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
+use pilothouse_core::lease::LeaseTimes;
 use pilothouse_core::preview::Preview;
-use pilothouse_core::shards::Division;
 use pilothouse_core::{Blame, Failure, Kind, Name};
 use pilothouse_metrics::{ControllerFigures, KindFigures, PluginFigures, ReconcileOutcome, StateFigures};
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::admission;
 use crate::clock::{JUMP_LOOK, JumpWatch, sleep_until};
@@ -23,7 +23,6 @@ use crate::heartbeat::BEAT;
 use crate::idle::IdleTimer;
 use crate::lane::{Lane, StaticPlugin};
 use crate::leadership::{self, Leadership};
-use crate::lease_task::InFlight;
 use crate::options::HostOptions;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
@@ -374,16 +373,13 @@ impl Host {
         let shards = shards
             .map(|(options, shards)| sharding::start(&self.client, options, shards, address, self.context.clone()));
         let ended = Box::pin(self.hand_out_jobs(plugins, stop)).await;
-        let in_flight = ended
-            .as_ref()
-            .map_or_else(|_| InFlight::default(), |(_, it)| it.clone());
         if let Some(shards) = shards {
-            shards.stop(in_flight.clone()).await;
+            shards.stop().await;
         }
         if let Some(election) = election {
-            election.stop(in_flight).await;
+            election.stop().await;
         }
-        ended.map(|(unfinished, _)| unfinished)
+        ended
     }
 
     /// Hands out jobs while the replica works, until `stop` resolves, or until the plugins have all ended by themselves.
@@ -391,7 +387,7 @@ impl Host {
         self,
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
-    ) -> Result<(UnfinishedWork, InFlight), StartError> {
+    ) -> Result<UnfinishedWork, StartError> {
         let handle = self.handle();
         let Self {
             client,
@@ -467,7 +463,19 @@ impl Host {
             }
         }
         heartbeat.as_ref().inspect(|heartbeat| heartbeat.stop());
-        Ok(jobs.stop(&context, options.grace, is_divided).await)
+        let deadline = Instant::now() + options.grace;
+        let unfinished = jobs.stop(&context, deadline).await;
+        // The other tasks still run, and are dropped when nothing of theirs is on its way.
+        if let Some(election) = &options.election {
+            let LeaseTimes { retry_period, .. } = election.times;
+            if timeout(retry_period / 2, election.fence.stop_when_idle())
+                .await
+                .is_err()
+            {
+                let _ = tokio::time::timeout_at(deadline, election.fence.stop()).await;
+            }
+        }
+        Ok(unfinished)
     }
 }
 
@@ -524,8 +532,7 @@ impl Jobs {
     }
 
     /// Waits for what runs, then abandons it.
-    async fn stop(mut self, context: &HostContext, grace: Duration, is_divided: bool) -> (UnfinishedWork, InFlight) {
-        let deadline = Instant::now() + grace;
+    async fn stop(mut self, context: &HostContext, deadline: Instant) -> UnfinishedWork {
         while !self.running.is_empty() {
             match tokio::time::timeout_at(deadline, self.running.join_next_with_id()).await {
                 Ok(Some(ended)) => self.end(context, ended),
@@ -533,25 +540,15 @@ impl Jobs {
             }
         }
         self.running.shutdown().await;
-        let mut in_flight = InFlight::default();
-        for (job, lane, _) in self.who.values() {
-            match &job.name.namespace {
-                Some(namespace) if is_divided && lane.division() == Division::Namespaces => {
-                    in_flight.namespaces.insert(namespace.clone());
-                }
-                _ => in_flight.of_leader = true,
-            }
-        }
         let abandoned = self
             .who
             .values()
             .map(|(job, lane, _)| (lane.title(), job.name.to_string()))
             .collect();
-        let unfinished = UnfinishedWork {
+        UnfinishedWork {
             abandoned,
             queued: context.state.queued(),
-        };
-        (unfinished, in_flight)
+        }
     }
 }
 

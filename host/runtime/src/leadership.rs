@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
-use pilothouse_cluster::fence::WriteFence;
+use pilothouse_cluster::fence::{LeaseTerm, Passage, WriteFence};
 use pilothouse_cluster::lease::{LeaseApi, LeaseGroup, LiveLease};
 use pilothouse_core::backoff;
 use pilothouse_core::lease::{LeaseCandidate, LeaseStep, LeaseTimes};
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::clock::{WallClock, sleep_until};
 use crate::contact::ServerContact;
-use crate::lease_task::{InFlight, LeaseTask, LoggedProblem};
+use crate::lease_task::{LeaseTask, LoggedProblem};
 use crate::sharding::peers::Peers;
 
 /// How replicas choose their leader.
@@ -193,8 +193,8 @@ struct Logged {
 enum Attempt {
     /// The Lease is ours, as of the request that was sent then.
     Leads(Instant),
-    /// Somebody else has it.
-    Held,
+    /// Somebody else has it, at least until then.
+    Held(Instant),
     /// It has changed in between.
     Changed,
 }
@@ -216,8 +216,8 @@ enum ElectionError {
 }
 
 impl Participant {
-    async fn run(mut self, mut stopped: oneshot::Receiver<InFlight>) {
-        let in_flight = loop {
+    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
+        loop {
             if !self.leadership.is_eligible() {
                 self.release().await;
                 tokio::select! {
@@ -231,17 +231,17 @@ impl Participant {
             let (attempt, stops) = {
                 let mut attempt = pin!(self.attempt());
                 tokio::select! {
-                    attempt = &mut attempt => (Some(attempt), None),
-                    () = sleep_until(leads_until) => (None, None),
+                    attempt = &mut attempt => (Some(attempt), false),
+                    () = sleep_until(leads_until) => (None, false),
                     // What is on its way may take effect, and then has to be given back.
-                    in_flight = &mut stopped => (tokio::time::timeout(patience, attempt).await.ok(), Some(in_flight)),
+                    _ = &mut stopped => (tokio::time::timeout(patience, attempt).await.ok(), true),
                 }
             };
-            if let Some(in_flight) = stops {
+            if stops {
                 if let Some(Ok(Attempt::Leads(since))) = attempt {
                     self.leads_until.get_or_insert(since);
                 }
-                break in_flight;
+                break;
             }
             let Some(attempt) = attempt else {
                 // The fence has closed by itself.
@@ -253,12 +253,13 @@ impl Participant {
                     self.lead(since);
                     self.times.retry_period
                 }
-                Ok(Attempt::Held) => {
+                Ok(Attempt::Held(until)) => {
                     if self.leads_until.is_some() {
                         self.step_down("another replica has it");
                     }
                     self.say_holder();
-                    self.pause()
+                    // Others have seen the last renewal at other times, so they do not all come when it ends.
+                    self.pause().min(until.saturating_duration_since(Instant::now()))
                 }
                 Ok(Attempt::Changed) => self.pause() / 8,
                 Err(error) => {
@@ -270,26 +271,10 @@ impl Participant {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = sleep_until(self.leads_until) => self.step_down("it could not be renewed in time"),
-                in_flight = &mut stopped => break in_flight,
+                _ = &mut stopped => break,
             }
-        };
-        if in_flight.is_ok_and(|in_flight| in_flight.of_leader) {
-            self.leave_to_end();
-        } else {
-            self.release().await;
         }
-    }
-
-    /// Leaves the Lease as it is: others wait until it ends.
-    fn leave_to_end(&mut self) {
-        self.fence.close();
-        self.leadership.set(false);
-        if self.leads_until.take().is_some() {
-            tracing::warn!(
-                lease = self.api.title(),
-                "left the Lease to end by itself: reconciles were abandoned, and their last writes may still take effect"
-            );
-        }
+        self.release().await;
     }
 
     /// The wait between two looks, with jitter as client-go has it, so that replicas do not ask together.
@@ -316,8 +301,9 @@ impl Participant {
         let step = self
             .candidate
             .next(record, self.begun.elapsed(), &self.clock.microseconds());
-        let LeaseStep::Write(record) = step else {
-            return Ok(Attempt::Held);
+        let record = match step {
+            LeaseStep::Write(record) => record,
+            LeaseStep::Wait(until) => return Ok(Attempt::Held(self.begun + until)),
         };
         let is_new = self.leads_until.is_none();
         if let Some(others) = self.others.as_mut().filter(|_| is_new) {
@@ -340,14 +326,9 @@ impl Participant {
     }
 
     fn lead(&mut self, since: Instant) {
-        let LeaseTimes {
-            duration,
-            renew_deadline,
-            ..
-        } = self.times;
-        let until = since + renew_deadline;
-        self.fence.open_until(until, since + (renew_deadline + duration) / 2);
-        if self.leads_until.replace(until).is_none() {
+        let term = LeaseTerm::new(since, self.times);
+        self.fence.open_until(term);
+        if self.leads_until.replace(term.begin).is_none() {
             tracing::info!(
                 lease = self.api.title(),
                 identity = self.candidate.identity(),
@@ -369,11 +350,21 @@ impl Participant {
         self.fence.close();
         self.leadership.set(false);
         if self.leads_until.take().is_some() {
+            let answered = self.fence.answered(Passage::Leader);
+            let _ = tokio::time::timeout(self.times.renew_deadline / 8, answered).await;
             self.give_back().await;
         }
     }
 
+    /// Gives the Lease back, unless a write that has passed by it may still take effect: then others wait until it ends.
     async fn give_back(&mut self) {
+        if !self.fence.is_settled(Passage::Leader) {
+            tracing::warn!(
+                lease = self.api.title(),
+                "left the Lease to end by itself: a write got no answer, and may still take effect"
+            );
+            return;
+        }
         // After an attempt that has failed it is not known what the Lease says.
         let live = match self.live.take() {
             Some(live) => Some(live),

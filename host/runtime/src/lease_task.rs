@@ -1,8 +1,6 @@
 //! Owns what the tasks that hold Leases have in common: they are stopped with some patience, so that they can give back what
 //! they hold, and they log the same problem once a minute. What they do is in [`crate::leadership`] and [`crate::sharding`].
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -12,27 +10,17 @@ use tokio::time::Instant;
 /// How often the same problem is logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// What was abandoned when the host stopped: its last writes may take effect later, so the Leases by which they were begun are
-/// not given back, and others wait until they end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InFlight {
-    /// Something of what the leader does.
-    pub of_leader: bool,
-    /// Something of what is divided, in these namespaces.
-    pub namespaces: BTreeSet<Arc<str>>,
-}
-
 /// A task that holds Leases. It ends at once when this is dropped.
 pub struct LeaseTask {
     task: JoinHandle<()>,
     /// There until the task is to end.
-    stop: Option<oneshot::Sender<InFlight>>,
+    stop: Option<oneshot::Sender<()>>,
     patience: Duration,
 }
 
 impl LeaseTask {
     /// Runs a task, which gives back what it holds when the receiver resolves, and has so long for that.
-    pub fn spawn<F>(patience: Duration, run: impl FnOnce(oneshot::Receiver<InFlight>) -> F) -> Self
+    pub fn spawn<F>(patience: Duration, run: impl FnOnce(oneshot::Receiver<()>) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -44,11 +32,11 @@ impl LeaseTask {
         }
     }
 
-    /// Gives back what the task holds, so that nobody has to wait for it, but for what is in flight. Nothing may be begun any
-    /// more.
-    pub async fn stop(mut self, in_flight: InFlight) {
+    /// Gives back what the task holds, so that nobody has to wait for it, but for what the fence says is not settled. Nothing
+    /// may be begun any more.
+    pub async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
-            let _ = stop.send(in_flight);
+            let _ = stop.send(());
         }
         let _ = tokio::time::timeout(self.patience, &mut self.task).await;
     }

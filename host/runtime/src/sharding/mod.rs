@@ -7,10 +7,12 @@
 //! with the version, then reads the plan again, then all Leases, and only then takes up work. If another replica has a
 //! later version meanwhile, it sees in turn that this one still works by the earlier one, and waits.
 
+mod adopt;
+mod leases;
 pub mod peers;
 mod plan_keeper;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,26 +21,26 @@ use std::time::Duration;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_cluster::lease::{GroupWrite, LeaseGroup, LiveLease};
+use pilothouse_cluster::lease::LeaseGroup;
 use pilothouse_core::lease::LeaseTimes;
-use pilothouse_core::shards::{
-    Divisions, HashRanges, HoldingReplica, LiveShard, OwnedWork, ShardHolder, ShardHolders, ShardPlan, assign,
-};
+use pilothouse_core::shards::{Divisions, HashRanges, HoldingReplica, OwnedWork, ShardHolder, ShardHolders, ShardPlan};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::peers::{Peers, ReplicaState, replica_lease, shard_lease};
+use self::peers::{Peers, replica_lease, shard_lease};
 use self::plan_keeper::PlanKeeper;
 use crate::cached_namespaces::CachedPart;
 use crate::clock::sleep_until;
 use crate::context::{HostContext, ReplicaShare};
 use crate::leadership::ElectionOptions;
-use crate::lease_task::{InFlight, LeaseTask, LoggedProblem};
+use crate::lease_task::{LeaseTask, LoggedProblem};
 use crate::state::WorkCount;
 
 /// How much shorter the wait is while something is to come.
 const HURRY: u32 = 4;
+
+/// The most Leases of other software that the log names.
+const MOST_NAMED: usize = 8;
 
 /// How long nothing has to move before what this replica does not work at any more is dropped from the cache.
 const NARROW_AFTER: Duration = Duration::from_secs(30);
@@ -76,6 +78,7 @@ pub fn start(
         plan: None,
         divisions: Arc::default(),
         fenced_divisions: Arc::default(),
+        fenced_since: Instant::now(),
         adopting: None,
         announced: None,
         valid_until: None,
@@ -106,12 +109,14 @@ struct Replica {
     begun: Instant,
     /// What this replica works by.
     plan: Option<Arc<ShardPlan>>,
-    /// The version of the plan that it waits to work by, until what the plan changes has ended.
-    adopting: Option<u64>,
+    /// The plan that it waits to work by, until what the plan changes has ended.
+    adopting: Option<Adopting>,
     /// How the work of controllers is divided, as far as all replicas agree.
     divisions: Arc<Divisions>,
     /// The same as the fence has it: what runs by what is no more agreed on comes to its end.
     fenced_divisions: Arc<Divisions>,
+    /// Since when the fence has them so.
+    fenced_since: Instant,
     /// The version in this replica's Lease.
     announced: Option<u64>,
     /// Until when others wait for this replica.
@@ -135,6 +140,17 @@ struct HeldShard {
     until: Instant,
     /// Nothing of it is begun any more; it is given back when what runs has ended.
     is_leaving: bool,
+    /// Nothing of it passes the fence any more; it is given back when all that has passed is settled.
+    is_closed: bool,
+}
+
+/// A plan that a replica waits to work by.
+struct Adopting {
+    version: u64,
+    /// Since when it waits, be it for an earlier version.
+    since: Instant,
+    /// Whether the log has said that it waits no longer for what runs.
+    is_said: bool,
 }
 
 /// What came of a round.
@@ -158,25 +174,40 @@ enum ShardingError {
          same number. Until then this one takes no shards and does not lead"
     )]
     OtherNumber { plan: String, planned: usize, own: usize },
-    #[error(
-        "the Lease {lease} has no label app.kubernetes.io/managed-by=pilothouse{}; if this host made it, label it, or delete it; \
-         if other software did, give another name with --lease", held_by(.holder)
-    )]
-    Unlabelled { lease: String, holder: String },
+    #[error("{}", unlabelled(.0))]
+    Unlabelled(BTreeMap<String, String>),
 }
 
-fn held_by(holder: &str) -> String {
-    match holder {
-        "" => ", and nobody holds it".to_owned(),
-        holder => format!(", and {holder:?} holds it"),
+/// What to do about Leases without the host's label, each with its holder.
+fn unlabelled(leases: &BTreeMap<String, String>) -> String {
+    const LABEL: &str = "label app.kubernetes.io/managed-by=pilothouse";
+    const OTHERWISE: &str = "if other software did, give another name with --lease";
+    let held = |holder: &String| match holder.as_str() {
+        "" => "nobody holds it".to_owned(),
+        holder => format!("{holder:?} holds it"),
+    };
+    if let (1, Some((lease, holder))) = (leases.len(), leases.first_key_value()) {
+        let held = held(holder);
+        return format!(
+            "the Lease {lease} has no {LABEL}, and {held}; if this host made it, label it, or delete it; {OTHERWISE}"
+        );
     }
+    let named = leases.iter().take(MOST_NAMED);
+    let mut named: Vec<String> = named
+        .map(|(lease, holder)| format!("{lease} ({})", held(holder)))
+        .collect();
+    named.extend((leases.len() > MOST_NAMED).then(|| format!("and {} more", leases.len() - MOST_NAMED)));
+    format!(
+        "the Leases {} have no {LABEL}; if this host made them, label them, or delete them; {OTHERWISE}",
+        named.join(", ")
+    )
 }
 
 impl Replica {
-    async fn run(mut self, mut stopped: oneshot::Receiver<InFlight>) {
+    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
         let mut leadership = self.host.leadership.follow();
         let mut pauses = 0_u64;
-        let in_flight = loop {
+        loop {
             let expiry = self.expiry();
             let patience = self.times.renew_deadline / 2;
             let progress = {
@@ -185,9 +216,9 @@ impl Replica {
                     progress = &mut round => Some(progress),
                     () = sleep_until(expiry) => None,
                     // What is on its way may take effect, and then has to be given back.
-                    in_flight = &mut stopped => {
+                    _ = &mut stopped => {
                         let _ = tokio::time::timeout(patience, round).await;
-                        break in_flight;
+                        break;
                     }
                 }
             };
@@ -220,11 +251,11 @@ impl Replica {
                     () = tokio::time::sleep_until(again) => {}
                     () = sleep_until(expiry) => self.expire(),
                     _ = leadership.changed() => self.own(),
-                    in_flight = &mut stopped => return self.leave(in_flight.unwrap_or_default()).await,
+                    _ = &mut stopped => return self.leave().await,
                 }
             }
-        };
-        self.leave(in_flight.unwrap_or_default()).await;
+        }
+        self.leave().await;
     }
 
     fn now(&self) -> Duration {
@@ -235,35 +266,6 @@ impl Replica {
     fn expiry(&self) -> Option<Instant> {
         let held = self.held.values().map(|held| held.until);
         held.chain(self.valid_until).min()
-    }
-
-    /// Drops what could not be renewed in time. The fence has closed by itself.
-    fn expire(&mut self) {
-        let now = Instant::now();
-        if self.valid_until.is_some_and(|until| until <= now) {
-            self.valid_until = None;
-            self.announced = None;
-            self.divisions = Arc::default();
-            self.pass_divisions();
-            for held in self.held.values_mut() {
-                held.until = now;
-            }
-        }
-        let lost: Vec<usize> = self
-            .held
-            .extract_if(.., |_, held| held.until <= now)
-            .map(|(shard, _)| shard)
-            .collect();
-        for shard in &lost {
-            self.fence.close_shard(*shard);
-        }
-        if !lost.is_empty() {
-            self.settled_since = None;
-            let title = |shard: &usize| self.leases.lease(&shard_lease(*shard)).title();
-            let leases: Vec<String> = lost.iter().map(title).collect();
-            tracing::warn!(?leases, "lost shards: their Leases could not be renewed in time");
-        }
-        self.own();
     }
 
     /// Tells the queue what is this replica's work.
@@ -428,327 +430,6 @@ impl Replica {
             Some(problem) => Err(problem),
             None if is_settled && is_done => Ok(Progress::Settled),
             None => Ok(Progress::Moving),
-        }
-    }
-
-    /// From here on nothing passes the fence that is not agreed on.
-    fn pass_divisions(&mut self) {
-        self.fenced_divisions = self.divisions.clone();
-        self.fence
-            .set_divisions(self.fenced_divisions.clone(), self.valid_until);
-    }
-
-    /// Begins to work by another plan: what it changes is given up first. While something of that runs, the replica begins
-    /// nothing more of it, holds its Leases, and tries again in the next round; until it works by the plan, the others take up
-    /// nothing new.
-    async fn adopt(&mut self, plan: Arc<ShardPlan>) {
-        if let Some(before) = &self.plan {
-            let ranges = |plan: &ShardPlan, shard: usize| plan.shards.get(shard).map(|shard| shard.ranges.clone());
-            for (shard, held) in &mut self.held {
-                held.is_leaving |= ranges(before, *shard) != ranges(&plan, *shard);
-            }
-        }
-        let mut divisions = Divisions::clone(&self.divisions);
-        divisions.retain(|controller, division| plan.controllers.get(controller) == Some(division));
-        self.divisions = Arc::new(divisions);
-        self.own();
-        let drained = self.host.state.nothing_runs_that_is_not_owned();
-        // The Leases are renewed after this, so only the first try waits for long.
-        let is_first_try = self.adopting.replace(plan.version) != Some(plan.version);
-        let patience = if is_first_try {
-            self.times.renew_deadline / 3
-        } else {
-            self.times.retry_period / HURRY
-        };
-        if tokio::time::timeout(patience, drained).await.is_err() {
-            return;
-        }
-        self.adopting = None;
-        self.work.1 = None;
-        self.pass_divisions();
-        for shard in self.leaving() {
-            self.give_back(shard).await;
-        }
-        tracing::info!(
-            leases = self.leases.title(),
-            version = plan.version,
-            shards = plan.shards.len(),
-            "works by a plan of shards"
-        );
-        self.plan = Some(plan);
-    }
-
-    /// Says in this replica's Lease that it lives, and which plan it works by.
-    async fn announce(&mut self) -> Result<(), ShardingError> {
-        let version = self.plan.as_ref().map(|plan| plan.version);
-        let state = ReplicaState {
-            plan: version.unwrap_or_default(),
-            shards: self.plans.shards(),
-            work: self.work.0.clone(),
-            address: self.address,
-        };
-        let sent = Instant::now();
-        let time = self.host.clock.microseconds();
-        let Some((live, record)) = self.peers.next(&self.own_lease, sent - self.begun, &time) else {
-            return Err(ShardingError::Plan(
-                "somebody else has written into the Lease of this replica".to_owned(),
-            ));
-        };
-        let lease = self.leases.lease(&self.own_lease);
-        match lease
-            .write_in_group(live.as_ref(), &record, &state.annotations())
-            .await?
-        {
-            GroupWrite::Written(written) => {
-                self.peers.written(&self.own_lease, written, self.now());
-                self.valid_until = Some(sent + self.times.renew_deadline);
-                self.announced = version;
-            }
-            GroupWrite::Changed => {}
-            GroupWrite::Unlabelled(holder) => {
-                let lease = lease.title();
-                return Err(ShardingError::Unlabelled { lease, holder });
-            }
-        }
-        Ok(())
-    }
-
-    /// Renews what is held, takes what is free and to be this replica's, and gives one shard away that is to be another's.
-    /// Says whether everything is as it is to be.
-    async fn take_and_renew(&mut self, is_settled: bool) -> Result<bool, ShardingError> {
-        let (Some(plan), Some(valid_until)) = (self.plan.clone(), self.valid_until) else {
-            return Ok(false);
-        };
-        let now = self.now();
-        let takes_part = plan.shards.len() == self.plans.shards();
-        let targets: Vec<bool> = {
-            let replicas = self.peers.taking_part(plan.shards.len(), now);
-            let shards: Vec<LiveShard<'_>> = (0..plan.shards.len())
-                .map(|shard| LiveShard {
-                    load: plan.shards[shard].load,
-                    holder: self.peers.holder(&shard_lease(shard), now),
-                })
-                .collect();
-            let own = self.peers.identity();
-            assign(&replicas, &shards)
-                .into_iter()
-                .map(|holder| holder == Some(own))
-                .collect()
-        };
-        let is_target = |shard: usize| takes_part && targets.get(shard).copied().unwrap_or(false);
-        self.hand_over(is_settled, &is_target).await;
-        let is_free = |shard: usize| {
-            let holder = self.peers.holder(&shard_lease(shard), now);
-            holder.is_none_or(|holder| holder == self.peers.identity())
-        };
-        let all = 0..plan.shards.len();
-        let mut taken: BTreeSet<usize> = all
-            .filter(|shard| !self.held.contains_key(shard) && is_settled && is_free(*shard) && is_target(*shard))
-            .collect();
-        if !self.forget(&taken, &plan).await {
-            taken.clear();
-        }
-        let mut requests = JoinSet::new();
-        let time = self.host.clock.microseconds();
-        for shard in 0..plan.shards.len() {
-            if !(self.held.contains_key(&shard) || taken.contains(&shard)) {
-                continue;
-            }
-            let name = shard_lease(shard);
-            let sent = Instant::now();
-            let Some((live, record)) = self.peers.next(&name, sent - self.begun, &time) else {
-                // Somebody else has taken it.
-                if let Some(held) = self.held.remove(&shard) {
-                    self.fence.close_shard(shard);
-                    tracing::warn!(
-                        lease = self.leases.lease(&name).title(),
-                        hashes = %held.ranges,
-                        holder = self.peers.holder(&name, now).unwrap_or_default(),
-                        "lost a shard: its Lease names another holder"
-                    );
-                }
-                continue;
-            };
-            let lease = self.leases.lease(&name);
-            requests.spawn(async move { (shard, sent, lease.write_in_group(live.as_ref(), &record, &[]).await) });
-        }
-        let (mut is_done, mut failed) = (true, None);
-        while let Some(ended) = requests.join_next().await {
-            let Ok((shard, sent, written)) = ended else { continue };
-            match written {
-                Ok(GroupWrite::Written(lease)) => self.hold(shard, &plan, sent, valid_until, lease),
-                Ok(GroupWrite::Changed) => is_done = false,
-                Ok(GroupWrite::Unlabelled(holder)) => {
-                    let lease = self.leases.lease(&shard_lease(shard)).title();
-                    failed = Some(ShardingError::Unlabelled { lease, holder });
-                }
-                Err(error) => failed = Some(error.into()),
-            }
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let has_all = (0..plan.shards.len()).all(|shard| is_target(shard) == self.held.contains_key(&shard));
-        Ok(is_done && has_all)
-    }
-
-    /// Before shards are taken that another replica may have had, the cache forgets what it has of them: their watches may
-    /// have been interrupted, and come back one after another, so that a primary may be known, and not what the other replica
-    /// has made for it. What is listed after a shard was taken shows all of that. Says whether the cache has done so.
-    async fn forget(&mut self, taken: &BTreeSet<usize>, plan: &ShardPlan) -> bool {
-        let foreign = taken
-            .iter()
-            .filter(|shard| self.peers.own(&shard_lease(**shard)).is_none());
-        let ranges: HashRanges = foreign.flat_map(|shard| plan.shards[*shard].ranges.iter()).collect();
-        if !self.cached.intersection(&ranges).is_empty() {
-            self.cached = self.cached.without(&ranges);
-            self.hold_in_cache();
-        }
-        let forgotten = self.host.cached.is_taken_in();
-        tokio::time::timeout(self.times.retry_period / HURRY, forgotten)
-            .await
-            .is_ok()
-    }
-
-    fn hold(&mut self, shard: usize, plan: &ShardPlan, sent: Instant, valid_until: Instant, lease: LiveLease) {
-        let LeaseTimes {
-            duration,
-            renew_deadline,
-            ..
-        } = self.times;
-        self.peers.written(&shard_lease(shard), lease, self.now());
-        let until = (sent + renew_deadline).min(valid_until);
-        if !self.held.contains_key(&shard) {
-            self.settled_since = None;
-            self.work.1 = None;
-        }
-        let held = self.held.entry(shard).or_insert_with(|| {
-            tracing::info!(lease = self.leases.lease(&shard_lease(shard)).title(), hashes = %plan.shards[shard].ranges, "took a shard");
-            HeldShard {
-                ranges: plan.shards[shard].ranges.clone(),
-                until,
-                is_leaving: false,
-            }
-        });
-        held.until = until;
-        let answered = sent + (renew_deadline + duration) / 2;
-        self.fence.open_shard_until(shard, held.ranges.clone(), until, answered);
-    }
-
-    /// Gives one shard to the replica that is to have it: first nothing of it is begun any more, then, when what runs has
-    /// ended, its Lease is given back.
-    async fn hand_over(&mut self, is_settled: bool, is_target: &impl Fn(usize) -> bool) {
-        if let Some((shard, since)) = self.handed_over {
-            let holder = self.peers.holder(&shard_lease(shard), self.now());
-            let is_taken = holder.is_some_and(|holder| holder != self.peers.identity());
-            if is_taken || since.elapsed() >= self.times.duration {
-                self.handed_over = None;
-            }
-        }
-        let is_leaving = self.held.values().any(|held| held.is_leaving);
-        if is_settled && !is_leaving && self.handed_over.is_none() {
-            let next = self.held.iter_mut().find(|(shard, _)| !is_target(**shard));
-            if let Some((_, held)) = next {
-                held.is_leaving = true;
-            }
-        }
-        let leaving = self.leaving();
-        if leaving.is_empty() {
-            return;
-        }
-        self.own();
-        // What does not end soon is looked at again in the next round: until then the shard is renewed.
-        let drained = self.host.state.nothing_runs_that_is_not_owned();
-        if tokio::time::timeout(self.times.retry_period / HURRY, drained)
-            .await
-            .is_err()
-        {
-            return;
-        }
-        for shard in leaving {
-            self.give_back(shard).await;
-            self.handed_over = Some((shard, Instant::now()));
-        }
-    }
-
-    /// The shards of which nothing is begun any more.
-    fn leaving(&self) -> Vec<usize> {
-        let held = self.held.iter().filter(|(_, held)| held.is_leaving);
-        held.map(|(shard, _)| *shard).collect()
-    }
-
-    /// Gives the Lease of a shard back, so that nobody has to wait for it.
-    async fn give_back(&mut self, shard: usize) {
-        self.fence.close_shard(shard);
-        if self.held.remove(&shard).is_none() {
-            return;
-        }
-        self.settled_since = None;
-        self.work.1 = None;
-        self.give_back_leases(vec![shard_lease(shard)]).await;
-    }
-
-    /// Gives Leases back that this replica holds, all at once.
-    async fn give_back_leases(&mut self, names: Vec<String>) {
-        let time = self.host.clock.microseconds();
-        let mut requests = JoinSet::new();
-        for name in names {
-            let Some(live) = self.peers.own(&name).cloned() else {
-                continue;
-            };
-            let (lease, time) = (self.leases.lease(&name), time.clone());
-            requests.spawn(async move {
-                let written = lease.give_back(&live, &time).await;
-                (name, lease.title(), written)
-            });
-        }
-        while let Some(ended) = requests.join_next().await {
-            let Ok((name, lease, written)) = ended else { continue };
-            match written {
-                Ok(Some(written)) => {
-                    tracing::info!(lease, "gave a Lease back");
-                    self.peers.written(&name, written, self.now());
-                }
-                // Somebody else has it.
-                Ok(None) => {}
-                Err(error) => tracing::warn!(
-                    lease,
-                    error = chain(&error),
-                    "cannot give a Lease back; others wait until it ends"
-                ),
-            }
-        }
-    }
-
-    async fn leave(mut self, in_flight: InFlight) {
-        self.divisions = Arc::default();
-        self.valid_until = None;
-        self.pass_divisions();
-        let (mut held, mut left) = (Vec::new(), Vec::new());
-        for (shard, HeldShard { ranges, .. }) in std::mem::take(&mut self.held) {
-            self.fence.close_shard(shard);
-            let is_in_flight = in_flight.namespaces.iter().any(|namespace| ranges.has(namespace));
-            if is_in_flight { &mut left } else { &mut held }.push(shard);
-        }
-        if !left.is_empty() {
-            let leases: Vec<String> = left
-                .into_iter()
-                .map(|shard| self.leases.lease(&shard_lease(shard)).title())
-                .collect();
-            tracing::warn!(
-                ?leases,
-                "left Leases to end by themselves: reconciles were abandoned, and their last writes may still take effect"
-            );
-        }
-        // Others leave no shard to a replica that has given its own Lease back, and do not wait for it to work by their plan.
-        let own_lease = self.own_lease.clone();
-        self.give_back_leases(vec![own_lease.clone()]).await;
-        self.give_back_leases(held.into_iter().map(shard_lease).collect()).await;
-        self.own();
-        // Where there are others, they are to see it, and the leader deletes it later.
-        let is_last = self.peers.others(&own_lease, self.now()).next().is_none();
-        if is_last && let Some(live) = self.peers.live(&own_lease) {
-            let _ = self.leases.lease(&own_lease).delete(live).await;
         }
     }
 

@@ -7,6 +7,7 @@ mod simulated {
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
+    use k8s_openapi::api::apps::v1::Deployment;
     use k8s_openapi::api::coordination::v1::Lease;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
@@ -23,7 +24,7 @@ mod simulated {
     use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::cluster::{Cluster, Mark};
     use pilothouse_testkit::host::SteeredHost as _;
-    use pilothouse_testkit::requests::Request;
+    use pilothouse_testkit::requests::{HOST_ACCOUNT, Request};
     use serde_json::{Value, json};
 
     use crate::fleet::Fleet;
@@ -222,6 +223,32 @@ mod simulated {
         fn plan(&self) -> Option<ShardPlan> {
             let plan = self.fleet.stage.find("ConfigMap", "pilothouse-shards")?;
             ShardPlan::parse(plan["data"]["plan.json"].as_str()?).ok()
+        }
+
+        /// Somebody writes a plan with which all namespaces are in one shard.
+        async fn move_all_to_the_first_shard(&self) -> ShardPlan {
+            let mut plan = self.plan().unwrap();
+            plan.version += 1;
+            plan.shards
+                .iter_mut()
+                .for_each(|shard| shard.ranges = Vec::new().into());
+            plan.shards[0].ranges = [HashRange::ALL].into_iter().collect();
+            let maps: Api<ConfigMap> = Api::namespaced(self.fleet.client().await, "default");
+            let text = Patch::Merge(json!({"data": {"plan.json": plan.print()}}));
+            maps.patch("pilothouse-shards", &PatchParams::default(), &text)
+                .await
+                .unwrap();
+            plan
+        }
+
+        /// Waits until the first replica works by a plan.
+        async fn works_by(&self, plan: &ShardPlan) {
+            let version = format!("version={}", plan.version);
+            let is_said = |line: &str| line.contains("works by a plan") && line.contains(&version);
+            let what = "the replica works by the plan";
+            self.fleet
+                .until(what, |_| self.log_of_first().lines().any(is_said))
+                .await;
         }
 
         fn log_of_first(&self) -> String {
@@ -531,6 +558,15 @@ mod simulated {
         let shares = replicas.shares();
         assert!(shares.values().all(|held| *held >= 3), "{shares:?}");
         replicas.wrote_once(mark, 120);
+        // What has to move has moved after a while, and then nothing moves any more.
+        let held = || ["one", "two"].map(|identity| replicas.shards_of(identity));
+        tokio::time::sleep(Duration::from_mins(3)).await;
+        let before = held();
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(held(), before);
+        }
+        assert!(before.iter().all(|held| held.len() >= 3), "{before:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -812,23 +848,8 @@ mod simulated {
         replicas.create_more().await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         let begun = tokio::time::Instant::now();
-        let mut plan = replicas.plan().unwrap();
-        plan.version += 1;
-        plan.shards
-            .iter_mut()
-            .for_each(|shard| shard.ranges = Vec::new().into());
-        plan.shards[0].ranges = [HashRange::ALL].into_iter().collect();
-        let maps: Api<ConfigMap> = Api::namespaced(replicas.fleet.client().await, "default");
-        let text = Patch::Merge(json!({"data": {"plan.json": plan.print()}}));
-        maps.patch("pilothouse-shards", &PatchParams::default(), &text)
-            .await
-            .unwrap();
-        let works_by = |_: &_| {
-            let log = replicas.log_of_first();
-            log.lines()
-                .any(|line| line.contains("works by a plan") && line.contains(&format!("version={}", plan.version)))
-        };
-        replicas.fleet.until("the replica works by the plan", works_by).await;
+        let plan = replicas.move_all_to_the_first_shard().await;
+        replicas.works_by(&plan).await;
         let took = begun.elapsed();
         assert!(
             took + Duration::from_secs(1) > takes,
@@ -836,6 +857,127 @@ mod simulated {
         );
         replicas.fleet.stage.simulator().faults().clear();
         replicas.converge().await;
+    }
+
+    /// A reconcile that asks who has changed an object, and waits for the answer before it writes.
+    #[tokio::test(start_paused = true)]
+    async fn a_plan_waits_no_longer_for_a_reconcile_than_a_lease_lasts() {
+        let mut replicas = Replicas::start().await;
+        replicas.until_shares(&[("one", 8)]).await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let takes = Duration::from_secs(25);
+        let late = Rule::new(Fault::Delay(takes)).resource("deployments").verbs(&["get"]);
+        let late = late.when(|asked| asked.user_agent == HOST_ACCOUNT).times(1);
+        replicas.fleet.stage.simulator().faults().add(late);
+        let deployments: Api<Deployment> = Api::namespaced(replicas.fleet.client().await, &tenant(3));
+        let drift = Patch::Merge(json!({"spec": {"replicas": 7}}));
+        deployments
+            .patch("app-3", &PatchParams::default(), &drift)
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let mark = replicas.fleet.stage.mark();
+        let begun = tokio::time::Instant::now();
+        let plan = replicas.move_all_to_the_first_shard().await;
+        replicas.works_by(&plan).await;
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_secs(15), "it waits: {took:?}");
+        assert!(took < Duration::from_secs(18), "not for as long: {took:?}");
+        assert_eq!(replicas.writes(mark), Vec::<String>::new());
+        replicas.until_shares(&[("one", 8)]).await;
+        let is_reverted = |_: &_| {
+            let deployments = replicas.fleet.stage.all("Deployment");
+            deployments.iter().all(|deployment| deployment["spec"]["replicas"] == 1)
+        };
+        replicas.fleet.until("the object is as it is to be", is_reverted).await;
+    }
+
+    /// The replica works by another plan only when a write in what it gives away is settled that nobody waits for any more.
+    #[tokio::test(start_paused = true)]
+    async fn a_plan_waits_until_unanswered_writes_are_settled() {
+        let mut replicas = Replicas::start().await;
+        replicas.until_shares(&[("one", 8)]).await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
+        let never = never.resource("deployments").writes().times(1);
+        replicas.fleet.stage.simulator().faults().add(never);
+        let begun = tokio::time::Instant::now();
+        replicas.create_more().await;
+        tokio::time::sleep(Duration::from_secs(14)).await;
+        replicas.converge().await;
+        let plan = replicas.move_all_to_the_first_shard().await;
+        replicas.works_by(&plan).await;
+        // The fence waits for 10 s at least, and the Lease lasts for 15 s after that.
+        let took = begun.elapsed();
+        assert!(took > Duration::from_secs(25), "{took:?}");
+        assert!(took < Duration::from_secs(30), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shard_in_which_a_write_was_not_answered_moves_when_that_is_settled() {
+        let mut replicas = Replicas::start_with(Some(3)).await;
+        replicas.until_shares(&[("one", 3)]).await;
+        // The plan is cut by load.
+        replicas.create_more().await;
+        replicas.converge().await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let plan = replicas.plan().unwrap();
+        let in_shard = |shard: usize| {
+            let ranges = &plan.shards[shard].ranges;
+            (0..20).map(tenant).find(|name| ranges.contains(hash_of(name))).unwrap()
+        };
+        // One in each, so it does not matter which of the shards move.
+        let namespaces = [0, 1, 2].map(in_shard);
+        let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
+        let never = never.resource("deployments").writes().times(3);
+        replicas.fleet.stage.simulator().faults().add(never);
+        let begun = tokio::time::Instant::now();
+        for namespace in namespaces {
+            let mut object = app_service("late");
+            object["metadata"]["namespace"] = json!(namespace);
+            object["spec"]["ports"] = json!([]);
+            replicas.fleet.stage.create(&object).await;
+            replicas.objects += 1;
+        }
+        tokio::time::sleep(Duration::from_secs(14)).await;
+        replicas.converge().await;
+        replicas.add_with("two", Some(3)).await;
+        replicas.until_shares(&[("one", 2), ("two", 1)]).await;
+        // The fence waits for 10 s at least, and the Lease lasts for 15 s after that.
+        let took = begun.elapsed();
+        assert!(took > Duration::from_secs(25), "{took:?}");
+        assert!(took < Duration::from_secs(35), "{took:?}");
+        // The lines of all replicas of a test are in the log of the last one.
+        let log = replicas.host("two").log_tail();
+        assert!(log.contains("keeps the Lease of a shard"), "{log}");
+    }
+
+    /// A new replica would take the Lease that names the last one for that of one without --shards.
+    #[tokio::test(start_paused = true)]
+    async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_the_leader_to_end() {
+        for is_answered in [true, false] {
+            let mut replicas = Replicas::start().await;
+            replicas.until_shares(&[("one", 8)]).await;
+            if !is_answered {
+                let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
+                let never = never.resource("plugins").writes();
+                replicas.fleet.stage.simulator().faults().add(never);
+            }
+            // The status of the Plugin counts them.
+            replicas.create_more().await;
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            replicas.fleet.stage.host.stop().await.unwrap();
+            replicas.fleet.stage.simulator().faults().clear();
+            assert_eq!(replicas.replica_leases(), usize::from(!is_answered));
+            replicas.add("two").await;
+            replicas.until_shares(&[("two", 8)]).await;
+            let log = replicas.host("two").log_tail();
+            assert!(!log.contains("was started without --shards"), "{log}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
