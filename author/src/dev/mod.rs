@@ -13,6 +13,7 @@ mod rebuild;
 mod screen;
 mod session;
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ use self::observe::Observer;
 use self::process::{BuildProcess, EndOfBuilds, Said};
 use self::rebuild::{BuiltComponent, FailedBuild, Origin};
 use self::screen::{Screen, Wish};
-use self::session::{GivenComponent, Place, Session};
+use self::session::{Applied, GivenComponent, Place, SERVED_WITHIN, Session};
 use crate::plugin::{Settings, WasiArguments};
 use crate::sources::Sources;
 
@@ -170,6 +171,7 @@ impl DevCommand {
             origin,
             samples: self.samples,
             are_samples_due: true,
+            pending: VecDeque::new(),
             process: EndOfBuilds(BuildProcess::default()),
             is_building: false,
             is_outdated: false,
@@ -204,10 +206,20 @@ struct Dev {
     samples: Vec<PathBuf>,
     /// Whether the samples are to be applied when the plugin is ready.
     are_samples_due: bool,
+    /// What of the samples is still to be applied. One request is made at a time, so that keys, builds and the view go on.
+    pending: VecDeque<PendingObject>,
     process: EndOfBuilds,
     is_building: bool,
     /// Whether something has changed since the build began that is under way.
     is_outdated: bool,
+}
+
+/// An object of a sample that is to be applied.
+struct PendingObject {
+    sample: PathBuf,
+    object: Value,
+    /// When it was tried first, and why that failed.
+    refused: Option<(Instant, String)>,
 }
 
 /// What is heard of builds.
@@ -384,28 +396,73 @@ impl Dev {
         let is_ready = self.model.now.plugin.as_ref().is_some_and(|plugin| plugin.is_ready);
         if is_ready && self.are_samples_due && self.session.is_asked().await {
             self.are_samples_due = false;
-            self.apply_samples().await;
+            self.read_samples();
+        }
+        if is_ready {
+            self.apply_pending().await?;
         }
         Ok(())
     }
 
-    async fn apply_samples(&mut self) {
+    /// Has all samples applied.
+    fn read_samples(&mut self) {
+        self.pending.clear();
         for sample in self.samples.clone() {
-            let objects = match read_samples(&sample) {
-                Ok(objects) => objects,
-                Err(error) => {
-                    self.say(Topic::Dev, Tone::Bad, format!("{error:#}"));
-                    continue;
-                }
-            };
-            for object in objects {
-                let line = match self.session.apply(&object).await {
-                    Ok(()) => (Tone::Plain, format!("applied {}", sample.display())),
-                    Err(error) => (Tone::Bad, format!("{}: {error:#}", sample.display())),
-                };
-                self.say(Topic::Dev, line.0, line.1);
+            match read_samples(&sample) {
+                Ok(objects) => self.pending.extend(objects.into_iter().map(|object| PendingObject {
+                    sample: sample.clone(),
+                    object,
+                    refused: None,
+                })),
+                Err(error) => self.say(Topic::Dev, Tone::Bad, format!("{error:#}")),
             }
         }
+    }
+
+    /// Applies what is pending, in its order, until something has to be tried again later. A refusal is told at once.
+    async fn apply_pending(&mut self) -> anyhow::Result<()> {
+        while let Some(PendingObject {
+            sample,
+            object,
+            refused,
+        }) = self.pending.pop_front()
+        {
+            let file = sample.display().to_string();
+            match self.session.try_apply(&object).await? {
+                Applied::Yes => self.say(Topic::Dev, Tone::Plain, format!("applied {file}")),
+                Applied::No(words) => self.say(Topic::Dev, Tone::Bad, format!("{file}: {words}")),
+                Applied::NotYet(words) => {
+                    let (since, told) = match refused {
+                        Some((since, told)) => (since, Some(told)),
+                        None => (Instant::now(), None),
+                    };
+                    if since.elapsed() > SERVED_WITHIN {
+                        self.say(
+                            Topic::Dev,
+                            Tone::Bad,
+                            format!("{file}: {words}; save the file to try again"),
+                        );
+                        continue;
+                    }
+                    if told.as_ref() != Some(&words) {
+                        let within = SERVED_WITHIN.as_secs();
+                        self.say(
+                            Topic::Dev,
+                            Tone::Bad,
+                            format!("{file}: {words}; trying again for {within} s"),
+                        );
+                    }
+                    let refused = Some((since, words));
+                    self.pending.push_front(PendingObject {
+                        sample,
+                        object,
+                        refused,
+                    });
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn say(&mut self, topic: Topic, tone: Tone, text: impl Into<String>) {

@@ -41,7 +41,7 @@ const HOST_NAMESPACE: &str = "pilothouse-system";
 const WEBHOOK_SECRET: &str = "pilothouse-webhooks";
 
 /// How long the host may take until it serves the kinds of what is applied.
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the host may take to let go of its Plugin resource at the end.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
@@ -55,6 +55,10 @@ const WEBHOOKS: [(&str, &str); 2] = [
     ("pilothouse:plugin/defaulter@", "MutatingWebhookConfiguration"),
     ("pilothouse:plugin/validator@", "ValidatingWebhookConfiguration"),
 ];
+
+/// Parts of refusals that stay as they are: an invalid object, a missing right, and a field that the schema does not have, for
+/// which API servers answer 500.
+const FINAL: [&str; 4] = ["(422", "(403", "(400", "field not declared in schema"];
 
 /// How long to pause between two tries.
 const TRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -91,6 +95,15 @@ pub(super) struct Session {
     _cluster: Option<Cluster>,
     /// The kubeconfig that was written, which goes with the cluster.
     kubeconfig: Option<PathBuf>,
+}
+
+/// What came of an object that was applied.
+pub(super) enum Applied {
+    Yes,
+    /// It may be taken later: why it is not now.
+    NotYet(String),
+    /// Why it is refused.
+    No(String),
 }
 
 /// A component that the host was given.
@@ -234,34 +247,45 @@ impl Session {
         true
     }
 
-    /// Applies an object. A kind that is not served may be on its way, and so may the plugin's webhooks.
-    pub(super) async fn apply(&mut self, object: &Value) -> anyhow::Result<()> {
+    /// Applies an object. The kind may be on its way, so this is tried for a while.
+    async fn apply(&mut self, object: &Value) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let mut has_namespace = false;
         loop {
-            let Err(words) = self.objects.apply(MANAGER, object).await else {
-                return Ok(());
-            };
-            let namespace = object["metadata"]["namespace"].as_str();
-            if let Some(namespace) =
-                namespace.filter(|_| !self.is_real && !has_namespace && words.contains("namespaces"))
-            {
-                let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-                let made = self.objects.apply(MANAGER, &body).await;
-                made.map_err(|words| anyhow!("cannot make the namespace {namespace}: {words}"))?;
-                has_namespace = true;
-                continue;
+            match self.try_apply(object).await? {
+                Applied::Yes => return Ok(()),
+                Applied::NotYet(_) if begun.elapsed() <= SERVED_WITHIN => tokio::time::sleep(TRY_INTERVAL).await,
+                Applied::NotYet(words) | Applied::No(words) => bail!("{words}"),
             }
-            if let Some(reason) = self.failure().await {
-                bail!("{reason}");
-            }
-            let may_come = !words.contains("(422") && !words.contains("(403");
-            if !may_come || begun.elapsed() > SERVED_WITHIN {
-                let Reference { kind, name, .. } = Reference::of(object);
-                bail!("cannot apply {kind} {name}: {words}");
-            }
-            tokio::time::sleep(TRY_INTERVAL).await;
         }
+    }
+
+    /// Applies an object once; on a simulated cluster its namespace is made, too. An error ends the command.
+    pub(super) async fn try_apply(&mut self, object: &Value) -> anyhow::Result<Applied> {
+        let mut applied = self.objects.apply(MANAGER, object).await;
+        let namespace = object["metadata"]["namespace"].as_str();
+        if let Err(words) = &applied
+            && let Some(namespace) = namespace.filter(|_| !self.is_real && words.contains("namespaces"))
+        {
+            let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+            if let Err(words) = self.objects.apply(MANAGER, &body).await {
+                return Ok(Applied::No(format!("cannot make the namespace {namespace}: {words}")));
+            }
+            applied = self.objects.apply(MANAGER, object).await;
+        }
+        let Err(words) = applied else {
+            return Ok(Applied::Yes);
+        };
+        if let Some(reason) = self.failure().await {
+            bail!("{reason}");
+        }
+        let Reference { kind, name, .. } = Reference::of(object);
+        let is_final = FINAL.iter().any(|part| words.contains(part));
+        let words = format!("cannot apply {kind} {name}: {words}");
+        Ok(if is_final {
+            Applied::No(words)
+        } else {
+            Applied::NotYet(words)
+        })
     }
 
     /// Why the host does not run any more.

@@ -191,6 +191,37 @@ mod simulated {
         assert_eq!(dev.interrupt(), Some(0));
     }
 
+    /// A kind may come later, so it is tried for half a minute; neither a new component nor the end waits for that.
+    #[test]
+    fn a_sample_that_is_refused_is_told_at_once_and_holds_nothing_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, sample) = (folder.path().join("web.wasm"), folder.path().join("sample.yaml"));
+        let good = OBJECT.replace("NAME", "sample");
+        put("app-service", &file, 0);
+        fs::write(&sample, good.replace("size: 1", "sise: 1")).unwrap();
+        let mut dev = start(&["web.wasm", "--plain", "-f", "sample.yaml"], folder.path());
+        let refused = dev.wait_for(&["sample.yaml: cannot apply AppService sample:"]);
+        assert!(
+            refused.ends_with(".spec.sise: field not declared in schema (500)"),
+            "{refused}"
+        );
+        fs::write(&sample, good.replace("kind: AppService", "kind: AppServise")).unwrap();
+        let refused = dev.wait_for(&["cannot apply AppServise sample:"]);
+        assert!(
+            refused.ends_with(
+                "the cluster serves no kind AppServise in kosmos.io/v1; did you mean AppService?; trying again for 30 s"
+            ),
+            "{refused}"
+        );
+        put("app-service", &file, 1);
+        let swapped = dev.wait_for(&["runs,", "ms after it was saved"]);
+        let milliseconds = swapped.split_whitespace().find_map(|word| word.parse::<u32>().ok());
+        assert!(milliseconds.is_some_and(|it| it < 20_000), "{swapped}");
+        fs::write(&sample, good).unwrap();
+        dev.wait_for(&["applied sample.yaml"]);
+        assert_eq!(dev.interrupt(), Some(0));
+    }
+
     #[test]
     fn what_the_plugin_logs_is_shown_with_its_level() {
         let folder = tempfile::tempdir().unwrap();

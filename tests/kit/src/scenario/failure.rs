@@ -86,7 +86,7 @@ pub enum StepError {
     #[error("{0}")]
     Wording(String),
     /// The host failed.
-    #[error("steer the host: {0}")]
+    #[error("{0}")]
     Host(HostError),
     /// The host ended by itself.
     #[error("{0}")]

@@ -126,7 +126,7 @@ fn unknown(what: &str, written: &str, allowed: &[&str]) -> String {
 }
 
 /// The allowed word that is most like the one that is written, if one is like it.
-fn likely<'word>(written: &str, allowed: &[&'word str]) -> Option<&'word str> {
+pub(super) fn likely<'word>(written: &str, allowed: &[&'word str]) -> Option<&'word str> {
     let plain = |word: &str| -> String {
         let letters = word.chars().filter(char::is_ascii_alphanumeric);
         letters.map(|letter| letter.to_ascii_lowercase()).collect()

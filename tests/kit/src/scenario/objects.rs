@@ -8,10 +8,12 @@ use kube::{
     client::Body,
     core::{GroupVersionKind, Status},
     discovery::{self, Scope},
+    error::DiscoveryError,
 };
 use serde_json::Value;
 
 use super::form::{PatchKind, Propagation, Reference};
+use super::mistake::likely;
 
 /// Requests with one account, and the kinds that discovery has found so far.
 pub struct Objects {
@@ -172,8 +174,12 @@ impl Objects {
             return Ok(kind.clone());
         }
         let (group, version) = key.0.split_once('/').unwrap_or(("", &key.0));
-        let (resource, capabilities) =
-            discovery::pinned_kind(&self.client, &GroupVersionKind::gvk(group, version, &key.1)).await?;
+        let found = discovery::pinned_kind(&self.client, &GroupVersionKind::gvk(group, version, &key.1)).await;
+        let (resource, capabilities) = match found {
+            Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => return Err(self.unserved(reference).await),
+            Err(error) if is_not_found(&error) => return Err(self.unserved(reference).await),
+            found => found?,
+        };
         let kind = Kind {
             prefix: if group.is_empty() {
                 format!("/api/{version}")
@@ -185,6 +191,24 @@ impl Objects {
         };
         self.kinds.insert(key, kind.clone());
         Ok(kind)
+    }
+
+    /// Says that a kind is not served, and which one is that is called almost the same.
+    async fn unserved(&self, Reference { api_version, kind, .. }: &Reference) -> kube::Error {
+        let list = match api_version.contains('/') {
+            true => self.client.list_api_group_resources(api_version).await,
+            false => self.client.list_core_api_resources(api_version).await,
+        };
+        let words = match list {
+            Ok(list) => {
+                let kinds: Vec<&str> = list.resources.iter().map(|resource| &*resource.kind).collect();
+                let likely = likely(kind, &kinds).map(|kind| format!("; did you mean {kind}?"));
+                let likely = likely.unwrap_or_default();
+                format!("the cluster serves no kind {kind} in {api_version}{likely}")
+            }
+            Err(_) => format!("the cluster does not serve {api_version}, of which {kind} would be a kind"),
+        };
+        kube::Error::Discovery(DiscoveryError::MissingKind(words))
     }
 
     async fn send(
@@ -238,7 +262,10 @@ fn is_not_found(error: &kube::Error) -> bool {
 /// The server's own words where there are any.
 pub(super) fn words(error: &kube::Error) -> String {
     match error {
+        kube::Error::Api(status) if status.reason.is_empty() => format!("{} ({})", status.message, status.code),
         kube::Error::Api(status) => format!("{} ({} {})", status.message, status.code, status.reason),
+        // Worded above.
+        kube::Error::Discovery(DiscoveryError::MissingKind(words)) => words.clone(),
         other => other.to_string(),
     }
 }
