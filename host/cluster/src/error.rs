@@ -140,7 +140,10 @@ impl From<kube::Error> for RequestError {
         match error {
             kube::Error::Api(status) => Self::Answered(status),
             kube::Error::SerdeError(error) => Self::Garbled(error.to_string()),
-            kube::Error::Service(error) if error.is::<NotLeading>() => Self::NotLeading(NotLeading),
+            kube::Error::Service(error) => match error.downcast_ref() {
+                Some(refused) => Self::NotLeading(*refused),
+                None => Self::Unreachable(transport_problem(&kube::Error::Service(error))),
+            },
             error => Self::Unreachable(transport_problem(&error)),
         }
     }

@@ -107,7 +107,7 @@ impl Gate {
         match self {
             Self::Open => Ok(None),
             Self::Until(term) if Instant::now() < term.begin => Ok(Some(term)),
-            Self::Until(_) | Self::Closed => Err(NotLeading),
+            Self::Until(_) | Self::Closed => Err(NotLeading::Refused),
         }
     }
 }
@@ -193,9 +193,15 @@ impl Unanswered {
 }
 
 /// A request was not sent, or its answer was not waited for, because the replica does not lead, or does not hold the shard.
-#[derive(Debug, thiserror::Error)]
-#[error("this replica does not lead, or does not hold the shard of the object, so it does not change it")]
-pub struct NotLeading;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotLeading {
+    /// It was not sent.
+    #[error("this replica does not lead, or does not hold the shard of the object, so it does not change it")]
+    Refused,
+    /// It was sent, and may take effect.
+    #[error("the API server gave no answer while this replica was sure to lead, or to hold the shard of the object")]
+    Unanswered,
+}
 
 /// What a request changes, as its sender says. A request that does not say it is for the leader.
 #[derive(Clone, Debug)]
@@ -334,7 +340,7 @@ impl FenceState {
             unanswered: _,
         } = self;
         if *is_stopped {
-            return Err(NotLeading);
+            return Err(NotLeading::Refused);
         }
         let by = |gate: &Gate, passage: Option<Passage>| Ok(gate.pass()?.map(|term| Pass { term, passage }));
         let as_leader = || by(leader, Some(Passage::Leader));
@@ -351,20 +357,20 @@ impl FenceState {
         } = divided;
         let is_known = known_until.is_some_and(|until| Instant::now() < until);
         match scope {
-            WriteScope::Object(..) if !is_known => Err(NotLeading),
+            WriteScope::Object(..) if !is_known => Err(NotLeading::Refused),
             WriteScope::Object(controller, namespace) => match (divisions.get(&**controller), namespace) {
                 (Some(Division::Namespaces), Some(namespace)) => {
                     let hash = hash_of(namespace);
                     let held = shards.iter().find(|(_, (ranges, _))| ranges.contains(hash));
-                    let (shard, (_, gate)) = held.ok_or(NotLeading)?;
+                    let (shard, (_, gate)) = held.ok_or(NotLeading::Refused)?;
                     by(gate, Some(Passage::Shard(*shard)))
                 }
                 (Some(_), _) => as_leader(),
-                (None, _) => Err(NotLeading),
+                (None, _) => Err(NotLeading::Refused),
             },
             WriteScope::Anywhere => {
                 let mut gates = std::iter::once(leader).chain(shards.values().map(|(_, gate)| gate));
-                gates.find_map(|gate| by(gate, None).ok()).ok_or(NotLeading)
+                gates.find_map(|gate| by(gate, None).ok()).ok_or(NotLeading::Refused)
             }
         }
     }
@@ -497,7 +503,7 @@ async fn before<R>(answered: Instant, answer: impl Future<Output = Result<R, Box
         }
         answer.as_mut().poll(context).map(Some)
     });
-    answer.await.ok_or(NotLeading)?
+    answer.await.ok_or(NotLeading::Unanswered)?
 }
 
 #[cfg(test)]
@@ -719,7 +725,8 @@ mod tests {
         let now = Instant::now();
         fence.open_until(term(now + Duration::from_secs(10), now + Duration::from_secs(12)));
         let late = never(&fence).await.unwrap_err();
-        assert!(late.is::<NotLeading>() && Instant::now() == now + Duration::from_secs(12));
+        assert_eq!(late.downcast_ref(), Some(&NotLeading::Unanswered));
+        assert_eq!(Instant::now(), now + Duration::from_secs(12));
         // Leadership that is lost and won again is the same passage.
         fence.close();
         fence.open_until(term(now + Duration::from_mins(1), now + Duration::from_mins(1)));
@@ -799,7 +806,7 @@ mod tests {
         }));
         let answer = service.call(patch());
         fence.close();
-        assert!(answer.await.is_err_and(|refused| refused.is::<NotLeading>()));
+        assert_eq!(answer.await.unwrap_err().downcast_ref(), Some(&NotLeading::Refused));
         assert!(!*is_sent.lock());
     }
 

@@ -449,3 +449,31 @@ impl Replica {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_of_other_software_are_named_in_order_and_not_without_end() {
+        let leases = |numbers: std::ops::Range<usize>| {
+            let holder = |number: usize| if number == 1 { "theirs" } else { "" };
+            let lease = |number: usize| (format!("a/it-shard-{number}"), holder(number).to_owned());
+            ShardingError::Unlabelled(numbers.rev().map(lease).collect()).to_string()
+        };
+        assert_eq!(
+            leases(1..2),
+            "the Lease a/it-shard-1 has no label app.kubernetes.io/managed-by=pilothouse, and \"theirs\" holds it; if this host \
+             made it, label it, or delete it; if other software did, give another name with --lease"
+        );
+        let two = leases(0..2);
+        assert!(
+            two.starts_with(
+                "the Leases a/it-shard-0 (nobody holds it), a/it-shard-1 (\"theirs\" holds it) have no label "
+            ),
+            "{two}"
+        );
+        let many = leases(0..MOST_NAMED + 3);
+        assert!(many.contains(", and 3 more have no label"), "{many}");
+    }
+}

@@ -814,6 +814,42 @@ mod simulated {
         replicas.until_shares(&[("one", 4), ("two", 4)]).await;
     }
 
+    /// The answers about the Leases come in any order.
+    #[tokio::test(start_paused = true)]
+    async fn several_leases_of_other_software_are_reported_together_once_a_minute() {
+        let replicas = Replicas::start().await;
+        replicas.until_shares(&[("one", 8)]).await;
+        replicas.fleet.stage.host.cut_off(true);
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
+        let names = [2, 5, 6].map(|shard| format!("pilothouse-shard-{shard}"));
+        for name in &names {
+            leases.delete(name, &DeleteParams::default()).await.unwrap();
+            let theirs = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": "default", "name": name},
+                "spec": {"holderIdentity": "theirs", "leaseDurationSeconds": 15},
+            });
+            replicas.fleet.stage.create(&theirs).await;
+        }
+        // The answer for another one comes first each time.
+        for (number, name) in names.iter().enumerate() {
+            let (name, takes) = (name.clone(), Duration::from_millis(100 * (1 + number as u64)));
+            let is_it = move |asked: &pilothouse_simulator::Asked| asked.name.as_ref() == Some(&name);
+            let slow = Rule::new(Fault::LateAnswer(takes)).when(is_it).probability(0.5);
+            replicas.fleet.stage.simulator().faults().add(slow);
+        }
+        replicas.fleet.stage.host.cut_off(false);
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let log = replicas.log_of_first();
+        let reports: Vec<&str> = log
+            .lines()
+            .filter(|line| line.contains("no label app.kubernetes.io"))
+            .collect();
+        assert!((4..=6).contains(&reports.len()), "{reports:#?}");
+        let names_all = |line: &&str| names.iter().all(|name| line.contains(&**name));
+        assert!(reports.iter().all(names_all), "{reports:#?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_counts_objects_for_longer_than_a_lease_lasts_keeps_its_shards() {
         let mut replicas = Replicas::start().await;
