@@ -465,7 +465,9 @@ impl Exchange {
             Route::OpenApi(path) => {
                 openapi::document(&state.kinds, path).map_or_else(page_not_found, |value| whole(StatusCode::OK, &value))
             }
-            Route::OpenApiV2 | Route::Unknown | Route::Resource(_) => page_not_found(),
+            // kubectl asks for it where the third version has no such kind, in Protobuf, of which this is an empty document.
+            Route::OpenApiV2 => text(StatusCode::OK, openapi::V2_MEDIA, Bytes::new()),
+            Route::Unknown | Route::Resource(_) => page_not_found(),
         }
     }
 
