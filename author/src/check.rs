@@ -28,16 +28,18 @@ The properties:
   equal        equal inputs give equal answers, in fresh instances and whatever the number of failures before
   fixed-point  what the plugin has made and its status, fed back, change nothing after a few rounds
   declared     only declared kinds are touched, and the answer depends on declared fields only
-  valid        objects and status fit their schemas, and are stored as they are applied
-  order        the order of a map's members, and of lists that are sets or maps, makes no difference
+  valid        objects and status fit their schemas and the rules of their CRDs, and are stored as they are applied
+  order        the order of a map's members, and of lists that are sets or maps, makes no difference, in what is read either
   no-trap      no object that can be stored makes the plugin trap, exceed a limit, or give an invalid answer
   deletion     a deleted object is let go by its finalizer, and leaves nothing; not tried without a finalizer
 
 Each case is an object on a simulated cluster of its own: first the samples of -f, then changes to them and objects made by the
 schemas of the CRDs, as far as the API server would store them. About one in 16 goes to the schema's maxLength (up to 256 KiB),
-maxItems and maxProperties (up to 1,000), as far as they fit into one object. An object that breaks a property is made as small as possible.
+maxItems and maxProperties (up to 1,000), as far as they fit into one object, and one in eight has the longest name that is a DNS
+label (63) or a DNS subdomain (253); a rule in the CRD may refuse them. An object that breaks a property is made as small as possible.
 
-Remarks, such as values that the API server refuses, come before the verdicts. Equal ones are one line, with the number of cases
+Kinds of which neither the plugin nor --cluster brings the CRD take anything; they are listed. Remarks, such as values
+that the API server refuses in objects of Kubernetes' own kinds, come before the verdicts. Equal ones are one line, with the number of cases
 and the first example; -o json has all of them.
 
 Exit code: 0, 1 on an error, 2 if the command line is wrong, 3 if a property is broken.";
@@ -76,8 +78,8 @@ pub struct CheckCommand {
     #[arg(long = "property", value_name = "NAME")]
     properties: Vec<Property>,
 
-    /// An object that the plugin wants breaks `valid` also where the API server refuses its values, rather than its types, and
-    /// the plugin was given another object than a sample
+    /// An object of one of Kubernetes' own kinds that the plugin wants breaks `valid` also where the API server refuses its
+    /// values, rather than its types, and the plugin was given another object than a sample
     #[arg(long)]
     strict: bool,
 
@@ -138,6 +140,7 @@ impl CheckCommand {
             refusals,
             refused,
             untried,
+            unchecked,
             without_source,
         } = report;
         let mut text = String::new();
@@ -153,6 +156,12 @@ impl CheckCommand {
             let _ = writeln!(
                 text,
                 "{discarded} cases had no object that the API server would store; give samples with -f"
+            );
+        }
+        for kind in unchecked {
+            let _ = writeln!(
+                text,
+                "{kind} is not checked: the plugin brings no CRD for it, so anything is valid; give the CRD with --cluster"
             );
         }
         for kind in without_source {
@@ -265,6 +274,7 @@ impl CheckCommand {
             "refused": report.refusals,
             "untried": report.untried.iter().map(|property| property.as_str()).collect::<Vec<_>>(),
             "remarks": report.refused.iter().map(remark).collect::<Vec<_>>(),
+            "unchecked": report.unchecked,
             "withoutSource": report.without_source,
             "violations": report.violations.iter().map(violation).collect::<Vec<_>>(),
         })

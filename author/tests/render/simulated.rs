@@ -16,17 +16,19 @@ fn cluster(crds: &[&str]) -> (Store, String, Cluster) {
             .worker_threads(1)
             .enable_all()
             .build()
-            .unwrap(),
+            .expect("a runtime starts"),
     );
-    let cluster = runtime.block_on(Cluster::simulated_over_http()).unwrap();
-    let kubeconfig = cluster.host_kubeconfig().unwrap().display().to_string();
+    let cluster = runtime
+        .block_on(Cluster::simulated_over_http())
+        .expect("a port is free");
+    let kubeconfig = cluster.host_kubeconfig().expect("it has one").display().to_string();
     let Cluster::Simulated(simulated) = &cluster else {
         panic!("it is simulated")
     };
     let mut store = Store::of(simulated.simulator().clone(), runtime);
     for folder in crds {
-        for document in documents::read(&[root().join(folder)]).unwrap() {
-            store.install(&document.object).unwrap();
+        for document in documents::read(&[root().join(folder)]).expect("the files are ours") {
+            store.install(&document.object).expect("it is a CRD");
         }
     }
     (store, kubeconfig, cluster)
@@ -34,7 +36,7 @@ fn cluster(crds: &[&str]) -> (Store, String, Cluster) {
 
 fn object(text: &str) -> serde_json::Value {
     let mut object = documents::parse(text.as_bytes(), Path::new("object.yaml"))
-        .unwrap()
+        .expect("it is YAML")
         .remove(0)
         .object;
     object["metadata"]["namespace"] = "default".into();

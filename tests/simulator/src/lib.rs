@@ -56,6 +56,7 @@ pub use journal::{Author, Entry};
 pub use log::{Mark, Record, RequestLog};
 pub use options::{Controllers, Options, Workloads};
 pub use rights::Rights;
+pub use schema::built_in_definitions;
 pub use serve::Serving;
 pub use server::{ApiService, Simulator, TransportError};
 pub use stored::{CustomSchema, Objections};

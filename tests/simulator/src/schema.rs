@@ -30,6 +30,12 @@ static PARSED: LazyLock<HashMap<String, Arc<Schema>>> = LazyLock::new(|| {
     TEXTS.iter().map(|(name, text)| parse(name, text)).collect()
 });
 
+/// Kubernetes' definitions of its own kinds, by name, as an API server serves them in `/openapi/v3`: JSON schemas that refer to
+/// each other by `#/components/schemas/` and the name.
+pub fn built_in_definitions() -> &'static Map<String, Value> {
+    &TEXTS
+}
+
 /// The definition of that name.
 pub(crate) fn definition(name: &str) -> Option<&'static Arc<Schema>> {
     PARSED.get(name)

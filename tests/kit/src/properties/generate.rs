@@ -2,6 +2,7 @@
 //! them, CEL rules included, is asked elsewhere.
 
 use fastrand::Rng;
+use pilothouse_simulator::built_in_definitions;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Map, Value, json};
 
@@ -533,8 +534,22 @@ pub(super) fn change(value: &mut Value, schema: &Value, drawing: &mut Drawing<'_
     }
 }
 
+/// Where a schema comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The author of a CRD, who says of each list whether its order has a meaning.
+    Crd,
+    /// Kubernetes, which also calls lists maps whose order has a meaning, see [`ORDERED`].
+    BuiltIn,
+}
+
+/// Lists of Kubernetes' own kinds that are merged by key and whose order has a meaning all the same: init containers run one
+/// after the other, the first container is the one that kubectl means, and a variable refers to those before it.
+const ORDERED: [&str; 4] = ["containers", "env", "ephemeralContainers", "initContainers"];
+
 /// Puts lists whose order has no meaning, as the schema says, into another order. Says whether there was one.
-pub(super) fn reorder(value: &mut Value, schema: &Value) -> bool {
+pub(super) fn reorder(value: &mut Value, schema: &Value, origin: Origin) -> bool {
+    let schema = resolved(schema);
     let mut reordered = false;
     match value {
         Value::Object(members) => {
@@ -545,12 +560,20 @@ pub(super) fn reorder(value: &mut Value, schema: &Value) -> bool {
                 } else {
                     declared
                 };
-                reordered |= reorder(member, below);
+                let is_ordered = origin == Origin::BuiltIn && ORDERED.contains(&name.as_str());
+                match (is_ordered, member) {
+                    (true, Value::Array(items)) => {
+                        for item in items {
+                            reordered |= reorder(item, &below["items"], origin);
+                        }
+                    }
+                    (_, member) => reordered |= reorder(member, below, origin),
+                }
             }
         }
         Value::Array(items) => {
             for item in &mut *items {
-                reordered |= reorder(item, &schema["items"]);
+                reordered |= reorder(item, &schema["items"], origin);
             }
             if matches!(schema["x-kubernetes-list-type"].as_str(), Some("map" | "set")) && items.len() > 1 {
                 items.reverse();
@@ -560,6 +583,13 @@ pub(super) fn reorder(value: &mut Value, schema: &Value) -> bool {
         _ => {}
     }
     reordered
+}
+
+/// A schema, or the definition of Kubernetes that it refers to.
+fn resolved(schema: &Value) -> &Value {
+    let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
+    let name = reference.and_then(|reference| reference.rsplit('/').next());
+    name.and_then(|name| built_in_definitions().get(name)).unwrap_or(schema)
 }
 
 #[cfg(test)]
@@ -706,7 +736,24 @@ mod tests {
     fn only_lists_without_order_are_reordered() {
         let schema = json!({"properties": {"set": {"x-kubernetes-list-type": "set"}, "list": {}}});
         let mut value = json!({"set": [1, 2], "list": [1, 2]});
-        assert!(reorder(&mut value, &schema));
+        assert!(reorder(&mut value, &schema, Origin::Crd));
         assert_eq!(value, json!({"set": [2, 1], "list": [1, 2]}));
+    }
+
+    #[test]
+    fn lists_of_kubernetes_are_reordered_where_their_order_has_no_meaning() {
+        let schema = &built_in_definitions()["io.k8s.api.core.v1.Pod"];
+        let pod = |ports: [u8; 2]| {
+            let ports: Vec<Value> = ports.iter().map(|port| json!({"containerPort": port})).collect();
+            let container = json!({"name": "a", "env": [{"name": "A"}, {"name": "B"}], "ports": ports});
+            json!({"spec": {"initContainers": [container, {"name": "b"}], "tolerations": [{"key": "a"}, {"key": "b"}]}})
+        };
+        let mut value = pod([1, 2]);
+        assert!(reorder(&mut value, schema, Origin::BuiltIn));
+        assert_eq!(
+            value,
+            pod([2, 1]),
+            "tolerations are atomic, variables and init containers have an order"
+        );
     }
 }

@@ -1,15 +1,17 @@
 //! Owns the judgement of one object: which properties the plugin breaks for it. Leaves the cluster to `world`, and finding
 //! objects to `mod`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use pilothouse_core::Kind;
 use pilothouse_core::reason::Reason;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::source::schema_of;
+use super::Property;
+use super::source::Schemas;
 use super::world::{Applied, World};
-use super::{Property, generate};
 use crate::{
     diff::{diff, hidden},
     documents::Document,
@@ -48,8 +50,10 @@ impl Finding {
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) findings: Vec<Finding>,
-    /// Objects that the plugin wants and an API server refuses for their values.
+    /// Objects of Kubernetes' own kinds that the plugin wants and an API server refuses for their values.
     pub(super) refused: Vec<String>,
+    /// Kinds that the plugin writes and of which nothing is known.
+    pub(super) unknown: BTreeSet<Kind>,
     /// Whether the object was deleted with a finalizer, which the plugin has to take off.
     pub(super) is_deleted: bool,
 }
@@ -78,11 +82,12 @@ impl Judge<'_> {
         let Some(primary) = world.primary() else {
             return Err(Unstorable("it is gone at once".to_owned()));
         };
-        self.look(&world.plugin(), &primary, seed, wanted, &mut judged);
+        judged.unknown = world.unknown().clone();
+        self.look(&world, &primary, seed, wanted, &mut judged);
         self.settle(&mut world, wanted, &mut judged);
         if let Some(primary) = world.primary() {
             // And again with all that the plugin has made.
-            self.look(&world.plugin(), &primary, seed, wanted, &mut judged);
+            self.look(&world, &primary, seed, wanted, &mut judged);
         }
         if wanted.contains(&Property::Deletion) {
             self.delete(&mut world, &mut judged);
@@ -92,8 +97,8 @@ impl Judge<'_> {
     }
 
     /// Asks about the object as it is, in several ways that should make no difference.
-    fn look(&self, plugin: &Isolated, primary: &Value, seed: u64, wanted: &[Property], judged: &mut Judged) {
-        let plugin = plugin.clone().at(self.now);
+    fn look(&self, world: &World<'_>, primary: &Value, seed: u64, wanted: &[Property], judged: &mut Judged) {
+        let plugin = world.plugin().at(self.now);
         let asked = |plugin: Isolated| plugin.run(primary);
         let first = asked(plugin.clone());
         judged.failure(&first);
@@ -132,18 +137,26 @@ impl Judge<'_> {
                 asked(shuffled),
                 "the answer depends on the order of a map's members",
             );
+            let schemas = Schemas {
+                manifest: plugin.manifest(),
+                cluster: self.cluster,
+            };
+            let words = "whose order has no meaning (x-kubernetes-list-type set or map)";
             let mut reordered = primary.clone();
-            if let Some(schema) = schema_of(plugin.manifest(), primary)
-                && generate::reorder(&mut reordered, &schema)
-            {
-                let other = plugin.run(&reordered);
-                if let Some(problem) = unordered_difference(&first, &other) {
-                    let words = "the answer depends on the order of a list whose order has no meaning \
-                                 (x-kubernetes-list-type set or map)";
-                    judged
-                        .findings
-                        .push(Finding::new(Property::Order, format!("{words}:\n{problem}")));
-                }
+            let own = schemas.reorder(&mut reordered).then(|| {
+                let problem = unordered_difference(&first, &plugin.run(&reordered))?;
+                Some(format!("the answer depends on the order of a list {words}:\n{problem}"))
+            });
+            let read = || {
+                let (other, objects) = world.reordered(&schemas)?;
+                let problem = unordered_difference(&first, &other.at(self.now).run(primary))?;
+                let objects = objects.join(", ");
+                Some(format!(
+                    "the answer depends on the order of a list of {objects}, {words}:\n{problem}"
+                ))
+            };
+            if let Some(problem) = own.flatten().or_else(read) {
+                judged.findings.push(Finding::new(Property::Order, problem));
             }
         }
     }
@@ -343,7 +356,7 @@ fn changes(before: &[Value], after: &[Value]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.concat())
 }
 
-fn title(object: &Value) -> String {
+pub(super) fn title(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     match text("/metadata/namespace") {
         "" => format!("{} {}", text("/kind"), text("/metadata/name")),

@@ -59,7 +59,8 @@ pub enum Property {
     Declared,
     /// Objects and status fit their schemas, and are stored as they are applied.
     Valid,
-    /// The order of a map's members, and of lists that are sets or maps, makes no difference.
+    /// The order of a map's members, and of lists that are sets or maps, in the object and in those that are read, makes no
+    /// difference.
     Order,
     /// No object that can be stored makes the plugin trap, exceed a limit or give an invalid answer.
     NoTrap,
@@ -142,8 +143,9 @@ pub struct Options {
     pub cluster: Vec<Document>,
     /// The time, in milliseconds since 1970-01-01T00:00:00Z.
     pub now: u64,
-    /// An object that the plugin wants and the API server refuses for its values breaks `valid` for generated objects, too.
-    /// Otherwise it does so for samples only, and is remarked upon for others: a CRD may leave to the server what is valid.
+    /// An object of one of Kubernetes' own kinds that the plugin wants and the API server refuses for its values breaks `valid`
+    /// for generated objects, too. Otherwise it does so for samples only, and is remarked upon for others: a CRD may leave to the
+    /// server what is valid there. An object of a kind with a CRD always breaks it.
     pub strict: bool,
 }
 
@@ -211,12 +213,14 @@ pub struct Report {
     pub elapsed: Duration,
     /// At most one for each property.
     pub violations: Vec<Violation>,
-    /// In how many cases an API server refuses the values of an object that the plugin wants.
+    /// In how many cases an API server refuses the values of an object that the plugin wants, of one of Kubernetes' own kinds.
     pub refusals: u32,
     /// What the server says of these objects, the most frequent first.
     pub refused: Vec<Remark>,
     /// Properties that were asked for, and that no object gave an opportunity to break: `deletion`, where none has a finalizer.
     pub untried: Vec<Property>,
+    /// Kinds that the plugin writes, and of which nobody gave a CRD: whatever it writes is taken.
+    pub unchecked: Vec<String>,
     /// Kinds for which no object could be made.
     pub without_source: Vec<String>,
 }
@@ -298,6 +302,9 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
             continue;
         };
         report.judged += 1;
+        if report.judged == 1 {
+            report.unchecked = judged.unknown.iter().map(Kind::to_string).collect();
+        }
         is_deletion_tried |= judged.is_deleted;
         report.refusals += u32::from(!judged.refused.is_empty());
         let is_strict = options.strict || sample.is_some();

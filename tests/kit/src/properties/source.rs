@@ -9,9 +9,10 @@ use pilothouse_core::{
     manifest::{CheckedManifest, Controller},
     path::FieldStep,
 };
+use pilothouse_simulator::built_in_definitions;
 use serde_json::{Map, Value, json};
 
-use super::generate::{self, Drawing};
+use super::generate::{self, Drawing, Origin};
 use crate::documents::Document;
 
 /// The largest object that is made, in bytes. etcd takes requests of 1.5 MiB, which hold managed fields, too.
@@ -63,12 +64,17 @@ impl Source<'_> {
         if !object.is_object() {
             object = json!({});
         }
-        let name = ["web", "a", "example-1", "a.b"][drawing.random.usize(..4)];
         object["apiVersion"] = json!(self.kind.api_version());
         object["kind"] = json!(self.kind.kind);
-        object["metadata"] = json!({"name": name});
+        object["metadata"] = json!({"name": name(drawing.random)});
         if self.is_namespaced {
-            object["metadata"]["namespace"] = json!("default");
+            let is_long = drawing.random.u8(..16) == 0;
+            let namespace = if is_long {
+                longest_label('n')
+            } else {
+                "default".to_owned()
+            };
+            object["metadata"]["namespace"] = json!(namespace);
         }
         if let Some(members) = object.as_object_mut() {
             members.remove("status");
@@ -118,6 +124,28 @@ impl Source<'_> {
     }
 }
 
+/// The longest name of an object, a DNS subdomain, and of a namespace, a DNS label.
+const LONGEST_NAME: usize = 253;
+const LONGEST_LABEL: usize = 63;
+
+/// A name that an object can have: one in eight is as long as a label or a subdomain may be.
+fn name(random: &mut Rng) -> String {
+    match random.u8(..16) {
+        0 => longest_label('l'),
+        1 => {
+            let mut name = [longest_label('s'), longest_label('s'), longest_label('s')].join(".");
+            name.push('.');
+            name.extend(std::iter::repeat_n('s', LONGEST_NAME - name.len()));
+            name
+        }
+        _ => ["web", "a", "example-1", "a.b"][random.usize(..4)].to_owned(),
+    }
+}
+
+fn longest_label(letter: char) -> String {
+    std::iter::repeat_n(letter, LONGEST_LABEL).collect()
+}
+
 fn set_mark(object: &mut Value, place: &str, name: &str, value: Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         let marks = metadata.entry(place).or_insert_with(|| Value::Object(Map::new()));
@@ -164,8 +192,53 @@ pub(super) fn sources<'a>(manifest: &'a CheckedManifest, samples: &'a [(&Documen
     manifest.manifest.controllers.iter().map(source).collect()
 }
 
+/// What is known of the forms of objects: the plugin's CRDs, those that were given as part of the cluster, and Kubernetes' own.
+pub(super) struct Schemas<'a> {
+    pub(super) manifest: &'a CheckedManifest,
+    pub(super) cluster: &'a [Document],
+}
+
+impl Schemas<'_> {
+    /// Puts lists whose order has no meaning into another order. Says whether there was one.
+    pub(super) fn reorder(&self, object: &mut Value) -> bool {
+        if let Some(schema) = schema_of(self.manifest, object).or_else(|| self.given(object)) {
+            return generate::reorder(object, &schema, Origin::Crd);
+        }
+        built_in(object).is_some_and(|schema| generate::reorder(object, schema, Origin::BuiltIn))
+    }
+
+    fn given(&self, object: &Value) -> Option<Value> {
+        let (group, version) = object["apiVersion"].as_str()?.split_once('/')?;
+        let is_it = |spec: &Value| spec["group"] == group && spec["names"]["kind"] == object["kind"];
+        let definitions = self.cluster.iter().map(|document| &document.object["spec"]);
+        let spec = definitions.into_iter().find(|spec| is_it(spec))?;
+        let mut versions = spec["versions"].as_array()?.iter();
+        let version = versions.find(|known| known["name"] == version)?;
+        Some(version["schema"]["openAPIV3Schema"].clone())
+    }
+}
+
+/// Whether a kind is one of Kubernetes' own.
+pub(super) fn is_built_in(kind: &Kind) -> bool {
+    built_in(&json!({"apiVersion": kind.api_version(), "kind": kind.kind})).is_some()
+}
+
+/// Kubernetes' definition of an object's kind.
+fn built_in(object: &Value) -> Option<&'static Value> {
+    let version = object["apiVersion"].as_str()?;
+    let (group, version) = version.split_once('/').unwrap_or(("core", version));
+    // A group of somebody else may begin with the same word.
+    let group = match group.split_once('.') {
+        None => group,
+        Some((first, _)) if group.ends_with(".k8s.io") => first,
+        Some(_) => return None,
+    };
+    let kind = object["kind"].as_str()?;
+    built_in_definitions().get(&format!("io.k8s.api.{group}.{version}.{kind}"))
+}
+
 /// The schema that the plugin's own CRD gives an object; none for kinds of others.
-pub(super) fn schema_of(manifest: &CheckedManifest, object: &Value) -> Option<Value> {
+fn schema_of(manifest: &CheckedManifest, object: &Value) -> Option<Value> {
     let kind = Kind::from_api_version(object["apiVersion"].as_str()?, object["kind"].as_str()?);
     let crd = manifest
         .crds
@@ -174,4 +247,18 @@ pub(super) fn schema_of(manifest: &CheckedManifest, object: &Value) -> Option<Va
     let mut versions = crd.definition["spec"]["versions"].as_array()?.iter();
     let version = versions.find(|version| version["name"] == kind.version.as_str())?;
     Some(version["schema"]["openAPIV3Schema"].clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_names_are_as_long_as_names_can_be() {
+        let mut random = Rng::with_seed(7);
+        let lengths: Vec<usize> = (0..200).map(|_| name(&mut random).len()).collect();
+        let count = |length: usize| lengths.iter().filter(|it| **it == length).count();
+        assert!(count(LONGEST_LABEL) > 3 && count(LONGEST_NAME) > 3, "{lengths:?}");
+        assert!(lengths.iter().all(|length| *length <= LONGEST_NAME));
+    }
 }

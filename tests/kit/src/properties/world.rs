@@ -1,6 +1,7 @@
 //! Owns the cluster of one case: an API server with the plugin's kinds and what else was given, and what a host does there
 //! with an answer. Leaves judging to `judge`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilothouse_core::{
@@ -9,6 +10,7 @@ use pilothouse_core::{
     diff::{body, rank},
     fields::{FieldSet, LeafSemantics},
     host_conditions::HostConditions,
+    manifest::Access,
     ownership::{KEEP_ANNOTATION, OWNER_LABEL, Owner},
     status::{PluginPart, StatusInput, desired_status},
 };
@@ -17,7 +19,8 @@ use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
 use super::Property;
-use super::judge::Finding;
+use super::judge::{Finding, title};
+use super::source::{Schemas, is_built_in};
 use crate::{
     documents::{Document, identity},
     isolation::Isolated,
@@ -40,6 +43,8 @@ pub(super) struct World<'a> {
     owner: Owner,
     /// As RFC 3339, for conditions.
     now: String,
+    /// Kinds that the plugin writes and of which nothing is known, so that the server takes whatever it is given.
+    unknown: BTreeSet<Kind>,
 }
 
 /// How an answer was carried out.
@@ -47,7 +52,7 @@ pub(super) struct World<'a> {
 pub(super) struct Applied {
     /// What is wrong with the answer.
     pub(super) findings: Vec<Finding>,
-    /// Values that the server does not take, though they are of the right types.
+    /// Values that the server does not take, though they fit the schema of one of Kubernetes' own kinds.
     pub(super) refused: Vec<String>,
 }
 
@@ -68,15 +73,16 @@ impl<'a> World<'a> {
         for Document { object, .. } in cluster.iter().filter(is_definition) {
             store.install(object)?;
         }
+        let mut unknown = BTreeSet::new();
         for controller in &plugin.manifest().manifest.controllers {
-            for kind in controller
-                .touches
-                .iter()
-                .map(|touch| &touch.kind)
-                .chain([&controller.kind])
-            {
+            let touched = controller.touches.iter().map(|touch| {
+                let writes = touch.access.iter().any(|access| *access != Access::Read);
+                (&touch.kind, writes)
+            });
+            for (kind, is_written) in touched.chain([(&controller.kind, false)]) {
                 if store.served(kind).is_none() {
                     store.install_unknown(kind, plugin.served(kind).facts.namespaced)?;
+                    unknown.extend(is_written.then(|| kind.clone()));
                 }
             }
         }
@@ -100,7 +106,14 @@ impl<'a> World<'a> {
             store,
             owner: Owner { kind, name, uid },
             now: stamp,
+            unknown,
         })
+    }
+
+    /// Whether a CRD that was given says what is valid. Of Kubernetes' own kinds the server knows more than their schemas say,
+    /// and a CRD that takes over their types, such as the variables of a container, cannot state it.
+    fn has_crd(&self, kind: &Kind) -> bool {
+        !self.unknown.contains(kind) && !is_built_in(kind)
     }
 
     /// The primary as it is stored; none once it is gone.
@@ -115,6 +128,25 @@ impl<'a> World<'a> {
         plugin
             .with_all(self.objects())
             .expect("what a server stores has a kind and a name")
+    }
+
+    /// Kinds that the plugin writes and of which nothing is known.
+    pub(super) fn unknown(&self) -> &BTreeSet<Kind> {
+        &self.unknown
+    }
+
+    /// The plugin on this cluster with the lists of other objects than the primary in another order, where their order has no
+    /// meaning, and these objects. None if there is no such list.
+    pub(super) fn reordered(&self, schemas: &Schemas<'_>) -> Option<(Isolated, Vec<String>)> {
+        let (mut objects, mut names) = (self.objects(), Vec::new());
+        for object in objects.iter_mut().filter(|it| it["metadata"]["uid"] != *self.owner.uid) {
+            if schemas.reorder(object) {
+                names.push(title(object));
+            }
+        }
+        let plugin = self.plugin.clone().emptied().with_all(objects);
+        let plugin = plugin.expect("what a server stores has a kind and a name");
+        (!names.is_empty()).then_some((plugin, names))
     }
 
     /// Everything that is stored but definitions, which do not change and are large.
@@ -162,7 +194,7 @@ impl<'a> World<'a> {
             if self.store.get(&desired.kind().clone(), &desired.name).is_some() {
                 let body = Value::Object(desired.body.clone());
                 let result = self.store.apply(&body, CONTRIBUTOR, None);
-                applied.judge(&desired.title(), result.err());
+                applied.judge(&desired.title(), result.err(), self.has_crd(desired.kind()));
             }
         }
         for object in self.owned() {
@@ -196,7 +228,7 @@ impl<'a> World<'a> {
                 let finding = problem.map(|problem| Finding::new(Property::Valid, problem));
                 applied.findings.extend(finding);
             }
-            Err(refusal) => applied.judge(&desired.title(), Some(refusal)),
+            Err(refusal) => applied.judge(&desired.title(), Some(refusal), self.has_crd(desired.kind())),
         }
     }
 
@@ -261,10 +293,15 @@ impl<'a> World<'a> {
 }
 
 impl Applied {
-    fn judge(&mut self, title: &str, refusal: Option<Refusal>) {
+    fn judge(&mut self, title: &str, refusal: Option<Refusal>, is_custom: bool) {
         match refusal {
             Some(refusal) if refusal.is_structural() => {
                 let problem = format!("{title} does not fit its schema: {refusal}");
+                self.findings.push(Finding::new(Property::Valid, problem));
+            }
+            // Its schema and rules say all that is valid.
+            Some(refusal) if refusal.code == 422 && is_custom => {
+                let problem = format!("{title} does not fit the schema and the rules of its CRD: {refusal}");
                 self.findings.push(Finding::new(Property::Valid, problem));
             }
             Some(refusal) => self.refused.push(format!("{title}: {refusal}")),
@@ -346,5 +383,27 @@ mod tests {
         }
         let nothing = said("somebody-else", &whole);
         assert_eq!(nothing, Some(format!("{begins}. is not stored as applied")));
+    }
+
+    #[test]
+    fn what_a_server_refuses_breaks_valid_where_a_crd_says_what_is_valid() {
+        let judged = |code: u16, is_custom: bool| {
+            let mut applied = Applied::default();
+            let refusal = Refusal {
+                code,
+                message: "no".to_owned(),
+            };
+            applied.judge("It", Some(refusal), is_custom);
+            (applied.findings.len(), applied.refused.len())
+        };
+        assert_eq!((judged(422, true), judged(422, false)), ((1, 0), (0, 1)));
+        assert_eq!((judged(400, false), judged(409, true)), ((1, 0), (0, 1)));
+        let is_own = |group: &str, version: &str, kind: &str| is_built_in(&Kind::new(group, version, kind));
+        assert!(
+            is_own("", "v1", "Service")
+                && is_own("networking.k8s.io", "v1", "Ingress")
+                && is_own("apps", "v1", "Deployment")
+        );
+        assert!(!is_own("apps.example.com", "v1", "Deployment") && !is_own("example.com", "v1", "Service"));
     }
 }
