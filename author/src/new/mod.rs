@@ -4,6 +4,7 @@
 
 mod add;
 mod names;
+mod samples;
 mod template;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,9 @@ const SDK_VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CA
 
 /// Where the SDK is in a checkout of Pilothouse.
 const SDK_FOLDER: &str = "plugins/sdk";
+
+/// How far the spec is indented in the templates of tests.
+const SPEC_INDENT: usize = 12;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -311,6 +315,7 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
         ("singular", kind.singular()),
         ("plural", plural.clone().unwrap_or_else(|| kind.plural())),
         ("child", child.to_owned()),
+        ("spec", samples::in_rust(&samples::of_template(), SPEC_INDENT)),
     ];
     Values {
         texts: texts.into(),

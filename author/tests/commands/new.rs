@@ -746,6 +746,45 @@ fn a_kind_and_its_admission_are_added_where_the_markers_are() {
     );
 }
 
+/// The text of the file that a page of the documentation has under a name: the first block of code behind it.
+fn file_of_page(page: &str, file: &str) -> String {
+    let text = fs::read_to_string(checkout().join("docs").join(page)).unwrap();
+    let (_, rest) = text.split_once(&format!("**`{file}`**")).unwrap();
+    let (_, rest) = rest.split_once("```").unwrap();
+    let (_, code) = rest.split_once('\n').unwrap();
+    code.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn admission_of_the_tutorials_website_is_tested_with_its_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    call(
+        folder.path(),
+        &["new", "website", "--kind", "example.com/v1alpha1/Website"],
+    )
+    .ok();
+    let project = folder.path().join("website");
+    for file in ["src/website.rs", "sample.yaml", "scenarios/website.yaml"] {
+        fs::write(project.join(file), file_of_page("tutorial.md", file)).unwrap();
+    }
+    let out = call(&project, &["new", "admission", "Website"]).ok();
+    assert!(!out.contains("no sample"), "{out}");
+    let source = fs::read_to_string(project.join("src/website_admission.rs")).unwrap();
+    let spec = r#""spec": {"page": "<h1>Hello</h1>", "replicas": 2},"#;
+    assert!(source.contains(spec), "{source}");
+}
+
+#[test]
+fn admission_without_a_sample_says_that_its_tests_need_a_spec() {
+    let (_folder, project) = made(&[]);
+    fs::remove_file(project.join("sample.yaml")).unwrap();
+    fs::remove_dir_all(project.join("scenarios")).unwrap();
+    let out = call(&project, &["new", "admission", "Site"]).ok();
+    let said =
+        "src/site_admission.rs tests with the spec {\"image\": \"nginx:1.29\"}, because no sample of the kind Site was";
+    assert!(out.contains(said), "{out}");
+}
+
 #[test]
 fn what_has_no_marker_is_printed() {
     let (_folder, project) = made(&[]);
