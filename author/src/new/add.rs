@@ -114,12 +114,12 @@ impl Project {
             });
         }
         let manifest = folder.join("Cargo.toml");
-        let text = fs::read_to_string(&manifest).with_context(|| {
-            format!(
-                "{} is no project: it has no Cargo.toml, and no helper of another language; run the command in the folder of one",
-                shown.display()
-            )
-        })?;
+        ensure!(
+            manifest.exists(),
+            "{} is no project: it has no Cargo.toml, and no helper of another language; run the command in the folder of one",
+            shown.display()
+        );
+        let text = fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
         let name = name_in(&text).with_context(|| {
             format!(
                 "{} names no package; run the command in the folder of a plugin",

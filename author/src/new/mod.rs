@@ -9,6 +9,7 @@ mod template;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -196,7 +197,10 @@ impl Sdk {
         }
         let about =
             || format!("--sdk: cannot read {text}; give a checkout of Pilothouse, or the URL of its repository");
-        let folder = fs::canonicalize(text).with_context(about)?;
+        let folder = match fs::canonicalize(text) {
+            Err(error) if error.kind() == ErrorKind::NotFound => bail!("{}: there is no such folder", about()),
+            found => found.with_context(about)?,
+        };
         let folder = [folder.join(SDK_FOLDER), folder].into_iter().find(|folder| {
             fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|it| it.contains("\"pilothouse-plugin\""))
         });
@@ -273,6 +277,12 @@ fn create(
     println!("\nThe project is in {}. Next:\n  cd {0}", folder.display());
     for command in language.next {
         println!("  {command}");
+    }
+    if language.helper.is_none() && *sdk == Sdk::Published {
+        println!(
+            "\npilothouse-plugin is not published yet: give --sdk PATH-OF-A-CHECKOUT, or change the dependency in {}",
+            folder.join("Cargo.toml").display()
+        );
     }
     Ok(())
 }

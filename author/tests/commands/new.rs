@@ -123,6 +123,7 @@ fn the_sdk_is_the_published_one_unless_a_checkout_is_named() {
     ];
     let error = call(folder.path(), &arguments).failed(1);
     assert!(error.contains("--sdk: cannot read /no/such/folder"), "{error}");
+    assert!(!error.contains("os error"), "{error}");
     assert!(!folder.path().join("site").exists());
 }
 
@@ -775,6 +776,32 @@ fn admission_of_the_tutorials_website_is_tested_with_its_sample() {
 }
 
 #[test]
+fn admission_finds_its_places_in_the_files_of_the_tutorial_in_other_languages() {
+    for (language, file) in [("js", "kinds/website.js"), ("python", "kinds/website.py")] {
+        let folder = tempfile::tempdir().unwrap();
+        let kind = "example.com/v1alpha1/Website";
+        call(folder.path(), &["new", "website", "--kind", kind, "--lang", language]).ok();
+        let project = folder.path().join("website");
+        fs::write(project.join(file), file_of_page("tutorial-other-languages.md", file)).unwrap();
+        let out = call(&project, &["new", "admission", "Website"]).ok();
+        assert!(!out.contains("which has no comment"), "{language}: {out}");
+        let source = fs::read_to_string(project.join(file)).unwrap();
+        assert!(source.contains("website_admission"), "{language}: {source}");
+    }
+}
+
+#[test]
+fn a_project_whose_sdk_is_not_published_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = ["new", "site", "--kind", "example.com/v1/Site"];
+    let out = call(folder.path(), &new).ok();
+    assert!(
+        out.contains("pilothouse-plugin is not published yet: give --sdk"),
+        "{out}"
+    );
+}
+
+#[test]
 fn admission_without_a_sample_says_that_its_tests_need_a_spec() {
     let (_folder, project) = made(&[]);
     fs::remove_file(project.join("sample.yaml")).unwrap();
@@ -809,6 +836,7 @@ fn a_kind_is_added_in_a_project_only() {
     ] {
         let error = call(folder.path(), arguments).failed(1);
         assert!(error.contains("it has no Cargo.toml"), "{error}");
+        assert!(!error.contains("os error"), "{error}");
     }
     assert_eq!(files(folder.path()), []);
 }
