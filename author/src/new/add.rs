@@ -364,9 +364,9 @@ fn finish(folder: &Path, language: &Language, written: &[PathBuf], lines: &[Made
             println!("{} (changed)", path.display());
         }
     }
-    if !changed.is_empty() {
-        format_sources(folder, language);
-    }
+    let changed = changed.iter().map(|path| folder.join(path));
+    let touched: Vec<_> = written.iter().cloned().chain(changed).collect();
+    format_sources(language, &touched);
     let mut before = None;
     for lines in left {
         let MadeLines {

@@ -791,6 +791,17 @@ fn admission_finds_its_places_in_the_files_of_the_tutorial_in_other_languages() 
 }
 
 #[test]
+fn adding_to_a_project_formats_no_other_source() {
+    let (_folder, project) = made(&[]);
+    let source = project.join("src/site.rs");
+    let text = fs::read_to_string(&source).unwrap() + "pub fn   mine ( ) { }\n";
+    fs::write(&source, &text).unwrap();
+    call(&project, &["new", "kind", "example.com/v1/Gallery"]).ok();
+    call(&project, &["new", "admission", "Site"]).ok();
+    assert_eq!(fs::read_to_string(source).unwrap(), text);
+}
+
+#[test]
 fn a_project_whose_sdk_is_not_published_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let new = ["new", "site", "--kind", "example.com/v1/Site"];
