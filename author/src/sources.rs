@@ -38,6 +38,9 @@ const BESIDE: [&str; 8] = [
 /// output, and people read or test with the others.
 const IGNORED_ENDINGS: [&str; 5] = [".log", ".tmp", "~", ".md", "_test.go"];
 
+/// The file that a folder with an OCI layout has.
+const OCI_LAYOUT: &str = "oci-layout";
+
 /// The most files of a project that are looked at.
 const MAX_FILES: usize = 20_000;
 
@@ -130,6 +133,10 @@ impl Sources {
             }
             return;
         }
+        // What `pilothouse push` has published is made from the sources.
+        if path.join(OCI_LAYOUT).is_file() {
+            return;
+        }
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let mut inside: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         inside.sort();
@@ -192,6 +199,8 @@ mod tests {
             "scenarios/web.yaml",
             "tests/test_web.py",
             "web/web_test.go",
+            "artifacts/oci-layout",
+            "artifacts/index.json",
         ] {
             fs::create_dir_all(at(path).parent().unwrap()).unwrap();
             fs::write(at(path), "22").unwrap();

@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use super::template::{LANGUAGES, Language, MadeLines, Values};
-use super::{KindOptions, NewKind, Scope, format_sources, values, write};
+use super::{KindOptions, NewKind, SPEC_INDENT, Scope, format_sources, samples, values, write};
 
 /// What a marker begins with, in a comment of its language.
 const MARKER: &str = "pilothouse:";
@@ -39,13 +39,31 @@ pub fn admission(folder: &Path, kind: &str) -> anyhow::Result<()> {
         finalizer: false,
         admission: true,
     };
-    let values = project.values(&kind, &options);
+    let mut values = project.values(&kind, &options);
+    let sample = samples::spec_of(folder, &format!("{}/{}", kind.group, kind.version), &kind.kind);
+    if let Some(spec) = &sample {
+        values.texts.insert("spec", samples::in_rust(spec, SPEC_INDENT));
+    }
     let written = write(folder, project.language.admission, &values)?;
     let lines = project.language.admission_lines.iter();
     let lines: Vec<_> = lines.filter_map(|lines| lines.made(&values)).collect();
     finish(folder, project.language, &written, &lines)?;
     say_what_is_needed(folder, true);
+    if let (Some(file), None) = (with_spec(project.language, &values), sample) {
+        println!(
+            "\n{} tests with the spec {}, because no sample of the kind {} was found; write one there that the kind allows.",
+            folder.join(file).display(),
+            values.texts["spec"],
+            kind.kind
+        );
+    }
     Ok(())
+}
+
+/// The file of admission whose tests have a spec.
+fn with_spec(language: &Language, values: &Values) -> Option<String> {
+    let file = language.admission.iter().find(|file| file.text.contains("{{spec}}"))?;
+    file.made(values).map(|(path, _)| path)
 }
 
 /// The lines that name a kind in the files of a project.
@@ -96,12 +114,12 @@ impl Project {
             });
         }
         let manifest = folder.join("Cargo.toml");
-        let text = fs::read_to_string(&manifest).with_context(|| {
-            format!(
-                "{} is no project: it has no Cargo.toml, and no helper of another language; run the command in the folder of one",
-                shown.display()
-            )
-        })?;
+        ensure!(
+            manifest.exists(),
+            "{} is no project: it has no Cargo.toml, and no helper of another language; run the command in the folder of one",
+            shown.display()
+        );
+        let text = fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
         let name = name_in(&text).with_context(|| {
             format!(
                 "{} names no package; run the command in the folder of a plugin",
@@ -346,9 +364,9 @@ fn finish(folder: &Path, language: &Language, written: &[PathBuf], lines: &[Made
             println!("{} (changed)", path.display());
         }
     }
-    if !changed.is_empty() {
-        format_sources(folder, language);
-    }
+    let changed = changed.iter().map(|path| folder.join(path));
+    let touched: Vec<_> = written.iter().cloned().chain(changed).collect();
+    format_sources(language, &touched);
     let mut before = None;
     for lines in left {
         let MadeLines {

@@ -4,10 +4,12 @@
 
 mod add;
 mod names;
+mod samples;
 mod template;
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,13 +18,16 @@ use clap::{Args, Subcommand, ValueEnum};
 
 pub use self::names::{NameError, NewKind, PackageName};
 pub(crate) use self::template::Language;
-use self::template::{TemplateFile, Values};
+use self::template::{Formatter, TemplateFile, Values};
 
 /// The version of the SDK that projects depend on; docs/versions.md says what it promises.
 const SDK_VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 /// Where the SDK is in a checkout of Pilothouse.
 const SDK_FOLDER: &str = "plugins/sdk";
+
+/// How far the spec is indented in the templates of tests.
+const SPEC_INDENT: usize = 12;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -192,7 +197,10 @@ impl Sdk {
         }
         let about =
             || format!("--sdk: cannot read {text}; give a checkout of Pilothouse, or the URL of its repository");
-        let folder = fs::canonicalize(text).with_context(about)?;
+        let folder = match fs::canonicalize(text) {
+            Err(error) if error.kind() == ErrorKind::NotFound => bail!("{}: there is no such folder", about()),
+            found => found.with_context(about)?,
+        };
         let folder = [folder.join(SDK_FOLDER), folder].into_iter().find(|folder| {
             fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|it| it.contains("\"pilothouse-plugin\""))
         });
@@ -262,13 +270,19 @@ fn create(
         "the template for {} has no place for {left:?}",
         language.name
     );
-    for path in paths {
+    for path in &paths {
         println!("{}", path.display());
     }
-    format_sources(folder, language);
+    format_sources(language, &paths);
     println!("\nThe project is in {}. Next:\n  cd {0}", folder.display());
     for command in language.next {
         println!("  {command}");
+    }
+    if language.helper.is_none() && *sdk == Sdk::Published {
+        println!(
+            "\npilothouse-plugin is not published yet: give --sdk PATH-OF-A-CHECKOUT, or change the dependency in {}",
+            folder.join("Cargo.toml").display()
+        );
     }
     Ok(())
 }
@@ -311,6 +325,7 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
         ("singular", kind.singular()),
         ("plural", plural.clone().unwrap_or_else(|| kind.plural())),
         ("child", child.to_owned()),
+        ("spec", samples::in_rust(&samples::of_template(), SPEC_INDENT)),
     ];
     Values {
         texts: texts.into(),
@@ -349,18 +364,41 @@ fn write(folder: &Path, files: &[TemplateFile], values: &Values) -> anyhow::Resu
     Ok(paths)
 }
 
-/// Has the language's own program order lines, and break them where long names make them too long. Without it they stay as
-/// they are.
-fn format_sources(folder: &Path, language: &Language) {
-    let Some([program, arguments @ ..]) = language.format else {
+/// Has the language's own program order lines in these files, and break them where long names make them too long. Without the
+/// program they stay as they are. Each file goes through its standard input: given names, rustfmt would also format the modules
+/// that a file names.
+fn format_sources(language: &Language, files: &[PathBuf]) {
+    let Some(Formatter {
+        program,
+        arguments,
+        ending,
+    }) = language.format
+    else {
         return;
     };
-    let _ = Command::new(program)
-        .args(arguments)
-        .current_dir(folder)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    for file in files
+        .iter()
+        .filter(|file| file.extension().is_some_and(|it| it == ending))
+    {
+        let Ok(input) = File::open(file) else { continue };
+        let formatted = Command::new(program)
+            .args(arguments)
+            .current_dir(
+                file.parent()
+                    .filter(|it| *it != Path::new(""))
+                    .unwrap_or(Path::new(".")),
+            )
+            .stdin(input)
+            .stderr(Stdio::null())
+            .output();
+        if let Ok(output) = formatted
+            && output.status.success()
+            && !output.stdout.is_empty()
+        {
+            // What cannot be written stays as it is, and works as well.
+            let _ = fs::write(file, output.stdout);
+        }
+    }
 }
 
 #[cfg(test)]

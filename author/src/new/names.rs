@@ -21,7 +21,10 @@ pub struct NewKind {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Not a crate's name.
-    #[error("{name:?} is no name for a crate: {why}; try {proposal}")]
+    #[error(
+        "{name:?} is no name for a project: {why}; a name has a-z, 0-9 and -, begins with a letter a-z, and has at most 63 \
+         characters; try {proposal}"
+    )]
     Package {
         /// What was given.
         name: String,

@@ -94,14 +94,25 @@ pub struct Language {
     pub helper: Option<&'static str>,
     /// Words in lower case that no module can be called, beside those that `names` knows.
     pub reserved: &'static [&'static str],
-    /// What breaks and orders lines in a project; without the program they stay as they are.
-    pub format: Option<&'static [&'static str]>,
+    /// What breaks and orders lines in a source; without the program they stay as they are.
+    pub format: Option<Formatter>,
     /// What builds the component of a project.
     pub build: &'static str,
     /// The programs that the build needs, each with what installs it. Those of Rust are `pilothouse_build`'s matter.
     pub tools: &'static [(&'static str, &'static str)],
     /// What to run next in the folder of a new project.
     pub next: &'static [&'static str],
+}
+
+/// A program that formats its standard input.
+#[derive(Clone, Copy, Debug)]
+pub struct Formatter {
+    /// The program.
+    pub program: &'static str,
+    /// What it is given.
+    pub arguments: &'static [&'static str],
+    /// What the names of its sources end in.
+    pub ending: &'static str,
 }
 
 const PYTHON_3: (&str, &str) = (
@@ -186,7 +197,11 @@ const RUST: Language = Language {
     plugin: "src/lib.rs",
     helper: None,
     reserved: &[],
-    format: Some(&["cargo", "fmt"]),
+    format: Some(Formatter {
+        program: "rustfmt",
+        arguments: &["--edition", "2024"],
+        ending: "rs",
+    }),
     build: "pilothouse build",
     tools: &[],
     next: &["cargo test", "pilothouse build", "pilothouse test", "pilothouse dev"],
@@ -442,7 +457,11 @@ const GO: Language = Language {
         "var",
         "vendor",
     ],
-    format: Some(&["gofmt", "-w", "main.go", "kinds"]),
+    format: Some(Formatter {
+        program: "gofmt",
+        arguments: &[],
+        ending: "go",
+    }),
     build: "go run ./tool",
     tools: &[
         (

@@ -123,6 +123,7 @@ fn the_sdk_is_the_published_one_unless_a_checkout_is_named() {
     ];
     let error = call(folder.path(), &arguments).failed(1);
     assert!(error.contains("--sdk: cannot read /no/such/folder"), "{error}");
+    assert!(!error.contains("os error"), "{error}");
     assert!(!folder.path().join("site").exists());
 }
 
@@ -746,6 +747,82 @@ fn a_kind_and_its_admission_are_added_where_the_markers_are() {
     );
 }
 
+/// The text of the file that a page of the documentation has under a name: the first block of code behind it.
+fn file_of_page(page: &str, file: &str) -> String {
+    let text = fs::read_to_string(checkout().join("docs").join(page)).unwrap();
+    let (_, rest) = text.split_once(&format!("**`{file}`**")).unwrap();
+    let (_, rest) = rest.split_once("```").unwrap();
+    let (_, code) = rest.split_once('\n').unwrap();
+    code.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn admission_of_the_tutorials_website_is_tested_with_its_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    call(
+        folder.path(),
+        &["new", "website", "--kind", "example.com/v1alpha1/Website"],
+    )
+    .ok();
+    let project = folder.path().join("website");
+    for file in ["src/website.rs", "sample.yaml", "scenarios/website.yaml"] {
+        fs::write(project.join(file), file_of_page("tutorial.md", file)).unwrap();
+    }
+    let out = call(&project, &["new", "admission", "Website"]).ok();
+    assert!(!out.contains("no sample"), "{out}");
+    let source = fs::read_to_string(project.join("src/website_admission.rs")).unwrap();
+    let spec = r#""spec": {"page": "<h1>Hello</h1>", "replicas": 2},"#;
+    assert!(source.contains(spec), "{source}");
+}
+
+#[test]
+fn admission_finds_its_places_in_the_files_of_the_tutorial_in_other_languages() {
+    for (language, file) in [("js", "kinds/website.js"), ("python", "kinds/website.py")] {
+        let folder = tempfile::tempdir().unwrap();
+        let kind = "example.com/v1alpha1/Website";
+        call(folder.path(), &["new", "website", "--kind", kind, "--lang", language]).ok();
+        let project = folder.path().join("website");
+        fs::write(project.join(file), file_of_page("tutorial-other-languages.md", file)).unwrap();
+        let out = call(&project, &["new", "admission", "Website"]).ok();
+        assert!(!out.contains("which has no comment"), "{language}: {out}");
+        let source = fs::read_to_string(project.join(file)).unwrap();
+        assert!(source.contains("website_admission"), "{language}: {source}");
+    }
+}
+
+#[test]
+fn adding_to_a_project_formats_no_other_source() {
+    let (_folder, project) = made(&[]);
+    let source = project.join("src/site.rs");
+    let text = fs::read_to_string(&source).unwrap() + "pub fn   mine ( ) { }\n";
+    fs::write(&source, &text).unwrap();
+    call(&project, &["new", "kind", "example.com/v1/Gallery"]).ok();
+    call(&project, &["new", "admission", "Site"]).ok();
+    assert_eq!(fs::read_to_string(source).unwrap(), text);
+}
+
+#[test]
+fn a_project_whose_sdk_is_not_published_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = ["new", "site", "--kind", "example.com/v1/Site"];
+    let out = call(folder.path(), &new).ok();
+    assert!(
+        out.contains("pilothouse-plugin is not published yet: give --sdk"),
+        "{out}"
+    );
+}
+
+#[test]
+fn admission_without_a_sample_says_that_its_tests_need_a_spec() {
+    let (_folder, project) = made(&[]);
+    fs::remove_file(project.join("sample.yaml")).unwrap();
+    fs::remove_dir_all(project.join("scenarios")).unwrap();
+    let out = call(&project, &["new", "admission", "Site"]).ok();
+    let said =
+        "src/site_admission.rs tests with the spec {\"image\": \"nginx:1.29\"}, because no sample of the kind Site was";
+    assert!(out.contains(said), "{out}");
+}
+
 #[test]
 fn what_has_no_marker_is_printed() {
     let (_folder, project) = made(&[]);
@@ -770,6 +847,7 @@ fn a_kind_is_added_in_a_project_only() {
     ] {
         let error = call(folder.path(), arguments).failed(1);
         assert!(error.contains("it has no Cargo.toml"), "{error}");
+        assert!(!error.contains("os error"), "{error}");
     }
     assert_eq!(files(folder.path()), []);
 }

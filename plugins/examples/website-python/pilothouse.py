@@ -6,12 +6,14 @@ https://github.com/pilothouse/pilothouse/blob/main/docs/contract.md.
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import traceback
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, Protocol
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
 
 # Each call has memory of its own, which goes with it: a collection would only cost time.
 gc.disable()
@@ -188,7 +190,8 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True)
 class Controller:
-    """One primary kind. `spec` is a dataclass whose fields are those of the object's spec, by the same names."""
+    """One primary kind. `spec` is a dataclass whose fields are those of the object's spec, by the same names. A field may have
+    a dataclass of its own, also in `list[T]`, `dict[str, T]` and `T | None`."""
 
     name: str
     kind: Kind
@@ -205,16 +208,9 @@ class Controller:
     """Warnings. It raises what refuses the object."""
 
     def read(self, object: Object) -> Any:
-        """The spec as an instance of its dataclass. A field that is missing and has no default is the user's mistake."""
-        given = object.get("spec", {})
-        missing = [
-            it.name
-            for it in fields(self.spec)
-            if it.name not in given and it.default is MISSING and it.default_factory is MISSING
-        ]
-        if missing:
-            raise Permanent(f"spec.{missing[0]} is missing")
-        return self.spec(**{it.name: given[it.name] for it in fields(self.spec) if it.name in given})
+        """The spec as an instance of its dataclass, and so are the dataclasses in it. A field that is missing and has no default
+        is the user's mistake."""
+        return _read_fields(self.spec, object.get("spec", {}), "spec")
 
 
 @dataclass(frozen=True)
@@ -271,6 +267,40 @@ class Plugin:
             if (controller.kind.api_version, controller.kind.kind) == (api_version, kind):
                 return controller
         raise LookupError(f"there is no controller for {api_version} {kind}")
+
+
+def _read_fields(of: type, given: Any, path: str) -> Any:
+    """A dataclass from an object of JSON; fields that it does not have are left out."""
+    if not isinstance(given, dict):
+        raise Permanent(f"{path} is not an object")
+    for it in fields(of):
+        if it.name not in given and it.default is MISSING and it.default_factory is MISSING:
+            raise Permanent(f"{path}.{it.name} is missing")
+    hints = _hints(of)
+    names = [it.name for it in fields(of) if it.name in given]
+    return of(**{name: _read_value(hints[name], given[name], f"{path}.{name}") for name in names})
+
+
+def _read_value(hint: Any, given: Any, path: str) -> Any:
+    """A value of JSON with the dataclasses that its annotation names: itself, in `list[T]`, `dict[str, T]` and `T | None`."""
+    if given is None:
+        return None
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _read_fields(hint, given, path)
+    origin, members = get_origin(hint), [it for it in get_args(hint) if it is not type(None)]
+    if origin in (Union, UnionType) and len(members) == 1:
+        return _read_value(members[0], given, path)
+    if origin is list and isinstance(given, list):
+        return [_read_value(members[0], it, f"{path}[{index}]") for index, it in enumerate(given)]
+    if origin is dict and isinstance(given, dict):
+        return {key: _read_value(members[-1], it, f"{path}[{key}]") for key, it in given.items()}
+    return given
+
+
+@functools.cache
+def _hints(of: type) -> dict[str, Any]:
+    """The annotations of a dataclass, which are strings where its module says `from __future__ import annotations`."""
+    return get_type_hints(of)
 
 
 def is_controlled_by(object: Object | None, owner: Object) -> bool:

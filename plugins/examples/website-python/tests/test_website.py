@@ -1,14 +1,18 @@
+from __future__ import annotations
+
 import json
 import unittest
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, Flag
 from types import SimpleNamespace
 
 from pilothouse import (
     Condition,
+    Controller,
     Done,
     Event,
     FieldError,
+    Kind,
     Outcome,
     Permanent,
     Request,
@@ -45,6 +49,58 @@ def request(**spec):
 
 def kinds(outcome):
     return [it["kind"] for it in outcome.owned if it is not None]
+
+
+@dataclass(frozen=True)
+class Subject:
+    user: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    user: str
+    subject: Subject | None = None
+    more: dict[str, list[Subject]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NestedSpec:
+    rules: list[Rule]
+    first: Rule | None = None
+    ports: dict[str, int] = field(default_factory=dict)
+    either: int | str = 0
+    labels: list = field(default_factory=list)
+
+
+class NestedTest(unittest.TestCase):
+    def read(self, **spec):
+        controller = Controller("nested", Kind("example.com", "v1", "Nested"), NestedSpec, reconcile)
+        return controller.read({"spec": spec})
+
+    def test_the_dataclasses_in_a_spec_are_built(self):
+        given = {
+            "rules": [{"user": "a", "subject": {"user": "b"}, "more": {"x": [{"user": "c"}]}}, {"user": "d", "new": 1}],
+            "first": {"user": "e", "subject": None},
+            "ports": {"web": 80},
+            "either": "http",
+            "labels": [{"user": "as it is"}],
+        }
+        rules = [Rule("a", Subject("b"), {"x": [Subject("c")]}), Rule("d")]
+        expected = NestedSpec(rules, Rule("e"), {"web": 80}, "http", [{"user": "as it is"}])
+        self.assertEqual(self.read(**given), expected)
+        self.assertEqual(self.read(rules=[], first=None), NestedSpec([]))
+
+    def test_what_is_missing_is_named_with_its_path(self):
+        for spec, message in [
+            ({}, "spec.rules is missing"),
+            ({"rules": [{}]}, "spec.rules[0].user is missing"),
+            ({"rules": [{"user": "a"}, {"user": "b", "subject": {}}]}, "spec.rules[1].subject.user is missing"),
+            ({"rules": [{"user": "a", "more": {"x": [{}]}}]}, "spec.rules[0].more[x][0].user is missing"),
+            ({"rules": ["a"]}, "spec.rules[0] is not an object"),
+        ]:
+            with self.assertRaises(Permanent) as raised:
+                self.read(**spec)
+            self.assertEqual(str(raised.exception), message)
 
 
 class WebsiteTest(unittest.TestCase):
