@@ -195,9 +195,10 @@ impl Objects {
 
     /// Says that a kind is not served, and which one is that is called almost the same.
     async fn unserved(&self, Reference { api_version, kind, .. }: &Reference) -> kube::Error {
-        let list = match api_version.contains('/') {
-            true => self.client.list_api_group_resources(api_version).await,
-            false => self.client.list_core_api_resources(api_version).await,
+        let list = if api_version.contains('/') {
+            self.client.list_api_group_resources(api_version).await
+        } else {
+            self.client.list_core_api_resources(api_version).await
         };
         let words = match list {
             Ok(list) => {

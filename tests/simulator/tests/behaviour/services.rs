@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -39,4 +40,18 @@ async fn an_address_belongs_to_one_service_until_that_is_deleted() {
     let (status, second) = client.send("POST", SERVICES, service(2, address)).await;
     assert_eq!(status, 201, "{second}");
     assert_eq!(second["spec"]["clusterIP"], first["spec"]["clusterIP"]);
+}
+
+/// kubectl asks for it when a kind is not served, and says something else than that where there is none.
+#[tokio::test]
+async fn the_second_version_of_openapi_is_an_empty_document() {
+    let client = Client::quiet();
+    let answer = client.try_send("GET", "/openapi/v2?timeout=32s", "").await;
+    let (code, headers, body) = answer.expect("it is answered");
+    let media = headers[http::header::CONTENT_TYPE].to_str().unwrap();
+    assert_eq!(
+        (code, media),
+        (200, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+    );
+    assert!(body.collect().await.expect("it ends").to_bytes().is_empty());
 }
