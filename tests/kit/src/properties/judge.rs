@@ -82,7 +82,7 @@ impl Judge<'_> {
         let Some(primary) = world.primary() else {
             return Err(Unstorable("it is gone at once".to_owned()));
         };
-        judged.unknown = world.unknown().clone();
+        judged.unknown.clone_from(world.unknown());
         self.look(&world, &primary, seed, wanted, &mut judged);
         self.settle(&mut world, wanted, &mut judged);
         if let Some(primary) = world.primary() {
