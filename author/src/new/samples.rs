@@ -82,8 +82,8 @@ pub fn in_rust(value: &Value, indent: usize) -> String {
         _ => return line,
     };
     let inner = " ".repeat(indent + 4);
-    let members: String = members.iter().map(|member| format!("{inner}{member},\n")).collect();
-    format!("{open}\n{members}{}{close}", " ".repeat(indent))
+    let members: Vec<_> = members.iter().map(|member| format!("{inner}{member},")).collect();
+    format!("{open}\n{}\n{}{close}", members.join("\n"), " ".repeat(indent))
 }
 
 /// Strings are written with Rust's escapes, which are not those of JSON, and integers with the type that holds them.
