@@ -258,7 +258,7 @@ mod tests {
         assert!(!both.covers(&reach(&["a"], &["y"], "app=web")), "no role grants that");
         let places = both.scopes(true).into_iter().map(|scope| (scope.namespace, scope.name));
         let place = |namespace: &str, name: &str| (Some(namespace.to_owned()), Some(name.to_owned()));
-        assert_eq!(Vec::from_iter(places), [place("a", "x"), place("b", "y")]);
+        assert_eq!(places.collect::<Vec<_>>(), [place("a", "x"), place("b", "y")]);
         assert_eq!(
             both.union(&reach(&["a", "b"], &[], "app=db")),
             reach(&["a", "b"], &[], "")
