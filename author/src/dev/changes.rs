@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use pilothouse_core::answer::shorten;
+use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_testkit::diff::{HIDDEN, SECRET_MEMBERS, is_secret};
 use serde_json::{Map, Value};
 
@@ -21,9 +22,6 @@ const METADATA: [&str; 5] = [
     "resourceVersion",
     "uid",
 ];
-
-/// The annotation in which the host keeps a digest of what is desired.
-const DIGEST: &str = "pilothouse.dev/desired";
 
 /// Members of a status that only say when, or for which version.
 const STATUS: [&str; 5] = [
@@ -106,7 +104,7 @@ fn compare<'a>(before: &'a Value, now: &'a Value, path: &str, changes: &mut Vec<
             for name in names(Some(old), Some(new)) {
                 let is_left_out = match path {
                     ".metadata" => METADATA.contains(&name),
-                    ".metadata.annotations" => name == DIGEST,
+                    ".metadata.annotations" => name == DESIRED_ANNOTATION,
                     path => path.starts_with(".status") && STATUS.contains(&name),
                 };
                 if !is_left_out {
@@ -211,14 +209,14 @@ mod tests {
     fn fields_are_named_with_both_values_and_who_wrote_them() {
         let before = json!({
             "kind": "Deployment",
-            "metadata": {"resourceVersion": "1", "generation": 1, "annotations": {DIGEST: "a", "a/b": "c"},
+            "metadata": {"resourceVersion": "1", "generation": 1, "annotations": {DESIRED_ANNOTATION: "a", "a/b": "c"},
                          "managedFields": [entry("pilothouse/web", "1"), entry("kubectl", "0")]},
             "spec": {"replicas": 1, "paused": true, "containers": [{"name": "web", "image": "web:1"}, {"name": "log"}]},
             "status": {"readyReplicas": 1}
         });
         let now = json!({
             "kind": "Deployment",
-            "metadata": {"resourceVersion": "2", "generation": 2, "annotations": {DIGEST: "b", "a/b": "d"},
+            "metadata": {"resourceVersion": "2", "generation": 2, "annotations": {DESIRED_ANNOTATION: "b", "a/b": "d"},
                          "managedFields": [entry("pilothouse/web", "2"), entry("kubectl", "0")]},
             "spec": {"replicas": 2, "containers": [{"name": "web", "image": "web:2"}]},
             "status": {"readyReplicas": 2}

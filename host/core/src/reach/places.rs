@@ -112,31 +112,22 @@ impl Places {
         }
     }
 
-    /// The namespaces that one of the two names.
-    fn named<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a String> {
-        self.within.keys().chain(other.within.keys())
+    /// What comes of the names of both, everywhere and in each namespace that one of them names.
+    fn combined(&self, other: &Self, combine: fn(&Names, &Names) -> Names) -> Self {
+        let namespaces = self.within.keys().chain(other.within.keys());
+        let within = namespaces.map(|namespace| {
+            let names = combine(&self.names_in(namespace), &other.names_in(namespace));
+            (namespace.clone(), names)
+        });
+        Self::normal(combine(&self.everywhere, &other.everywhere), within.collect())
     }
 
     pub(super) fn union(&self, other: &Self) -> Self {
-        let within = self
-            .named(other)
-            .map(|namespace| {
-                let names = self.names_in(namespace).union(&other.names_in(namespace));
-                (namespace.clone(), names)
-            })
-            .collect();
-        Self::normal(self.everywhere.union(&other.everywhere), within)
+        self.combined(other, Names::union)
     }
 
     pub(super) fn intersection(&self, other: &Self) -> Self {
-        let within = self
-            .named(other)
-            .map(|namespace| {
-                let names = self.names_in(namespace).intersection(&other.names_in(namespace));
-                (namespace.clone(), names)
-            })
-            .collect();
-        Self::normal(self.everywhere.intersection(&other.everywhere), within)
+        self.combined(other, Names::intersection)
     }
 
     pub(super) fn covers(&self, other: &Self) -> bool {

@@ -77,7 +77,7 @@ impl PluginTask {
         Ok(LoadedComponent::of_artifact(component, artifact, trust))
     }
 
-    /// Loads the component of an artifact that ran before: from the cache, or else by its digest.
+    /// Loads the component of an artifact that ran before.
     pub async fn load_recorded(
         &self,
         request: ArtifactRequest,
@@ -87,14 +87,7 @@ impl PluginTask {
         let library = self.library(wanted)?;
         let store = store(&library)?;
         let trust = store.trust_number();
-        let fetched = match store
-            .fetch_offline(&request, &resolved)
-            .await
-            .map_err(startup_problem)?
-        {
-            Some(fetched) => fetched,
-            None => self.fetch_resolved(store, &request, &resolved).await?,
-        };
+        let fetched = self.fetch_recorded(store, &request, &resolved).await?;
         let digest = Some(fetched.component_digest.clone());
         let compiled = self.compile(&library, &fetched.file, digest).await;
         let component = compiled.map_err(|problem| of_artifact(problem, &request, &fetched))?;
@@ -265,27 +258,33 @@ impl PluginTask {
         trust: u64,
     ) -> Result<FetchedArtifact, StartupProblem> {
         if let Some(recorded) = self.recorded(request) {
-            let fetched = match store.fetch_offline(request, &recorded).await {
-                Ok(None) => self
-                    .fetch_resolved(store, request, &recorded)
-                    .await
-                    .map_err(|problem| problem.message),
-                Ok(Some(fetched)) => Ok(fetched),
-                Err(problem) => Err(problem.message),
-            };
-            match fetched {
+            match self.fetch_recorded(store, request, &recorded).await {
                 Ok(fetched) => {
                     self.artifact.set(Some(recorded), trust, true);
                     return Ok(fetched);
                 }
                 Err(problem) => tracing::warn!(
                     plugin = &*self.identity.name,
-                    %problem,
+                    problem = %problem.message,
                     "the artifact that ran before cannot be used; asking the registry"
                 ),
             }
         }
         self.fetch(store, request, trust).await
+    }
+
+    /// Brings an artifact that ran before: from the cache, or else by its digest.
+    async fn fetch_recorded(
+        &self,
+        store: &dyn ArtifactStore,
+        request: &ArtifactRequest,
+        recorded: &ResolvedArtifact,
+    ) -> Result<FetchedArtifact, StartupProblem> {
+        match store.fetch_offline(request, recorded).await {
+            Ok(None) => self.fetch_resolved(store, request, recorded).await,
+            Ok(Some(fetched)) => Ok(fetched),
+            Err(problem) => Err(startup_problem(problem)),
+        }
     }
 
     /// Brings the artifact that runs once more: what is trusted, or the configuration, may have changed. The registry is

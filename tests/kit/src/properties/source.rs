@@ -212,10 +212,15 @@ impl Schemas<'_> {
         let is_it = |spec: &Value| spec["group"] == group && spec["names"]["kind"] == object["kind"];
         let definitions = self.cluster.iter().map(|document| &document.object["spec"]);
         let spec = definitions.into_iter().find(|spec| is_it(spec))?;
-        let mut versions = spec["versions"].as_array()?.iter();
-        let version = versions.find(|known| known["name"] == version)?;
-        Some(version["schema"]["openAPIV3Schema"].clone())
+        version_schema(spec, version)
     }
+}
+
+/// The schema of a version, given the spec of a CRD.
+fn version_schema(spec: &Value, version: &str) -> Option<Value> {
+    let mut versions = spec["versions"].as_array()?.iter();
+    let version = versions.find(|known| known["name"] == version)?;
+    Some(version["schema"]["openAPIV3Schema"].clone())
 }
 
 /// Whether a kind is one of Kubernetes' own.
@@ -244,9 +249,7 @@ fn schema_of(manifest: &CheckedManifest, object: &Value) -> Option<Value> {
         .crds
         .iter()
         .find(|crd| crd.group == kind.group && crd.kind == kind.kind)?;
-    let mut versions = crd.definition["spec"]["versions"].as_array()?.iter();
-    let version = versions.find(|version| version["name"] == kind.version.as_str())?;
-    Some(version["schema"]["openAPIV3Schema"].clone())
+    version_schema(&crd.definition["spec"], &kind.version)
 }
 
 #[cfg(test)]

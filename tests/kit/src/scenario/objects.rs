@@ -176,8 +176,7 @@ impl Objects {
         let (group, version) = key.0.split_once('/').unwrap_or(("", &key.0));
         let found = discovery::pinned_kind(&self.client, &GroupVersionKind::gvk(group, version, &key.1)).await;
         let (resource, capabilities) = match found {
-            Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => return Err(self.unserved(reference).await),
-            Err(error) if is_not_found(&error) => return Err(self.unserved(reference).await),
+            Err(error) if is_unserved(&error) => return Err(self.unserved(reference).await),
             found => found?,
         };
         let kind = Kind {
@@ -256,6 +255,11 @@ fn content_type(kind: PatchKind) -> &'static str {
     }
 }
 
+/// Whether discovery finds no such kind, or no such version of the API.
+fn is_unserved(error: &kube::Error) -> bool {
+    is_not_found(error) || matches!(error, kube::Error::Discovery(DiscoveryError::MissingKind(_)))
+}
+
 fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
@@ -265,7 +269,7 @@ pub(super) fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.reason.is_empty() => format!("{} ({})", status.message, status.code),
         kube::Error::Api(status) => format!("{} ({} {})", status.message, status.code, status.reason),
-        // Worded above.
+        // These are the words of `Objects::unserved`.
         kube::Error::Discovery(DiscoveryError::MissingKind(words)) => words.clone(),
         other => other.to_string(),
     }
