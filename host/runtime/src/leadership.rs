@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::clock::{WallClock, sleep_until};
 use crate::contact::ServerContact;
-use crate::lease_task::{LeaseTask, LoggedProblem};
+use crate::lease_task::{LeaseTask, LoggedProblems};
 use crate::sharding::peers::Peers;
 
 /// How replicas choose their leader.
@@ -186,7 +186,7 @@ impl OtherMode {
 #[derive(Default)]
 struct Logged {
     holder: Option<String>,
-    problem: LoggedProblem,
+    problem: LoggedProblems,
 }
 
 /// What came of an attempt.

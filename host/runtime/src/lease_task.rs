@@ -48,24 +48,24 @@ impl Drop for LeaseTask {
     }
 }
 
-/// The problem that was logged last.
+/// The problems that were logged lately, and when: some take turns.
 #[derive(Default)]
-pub struct LoggedProblem(Option<(String, Instant)>);
+pub struct LoggedProblems(Vec<(String, Instant)>);
 
-impl LoggedProblem {
-    /// Whether a problem is to be logged: it is another one, or was logged a minute ago. Counts it as logged.
+impl LoggedProblems {
+    /// Whether a problem is to be logged: it has not been for a minute. Counts it as logged.
     pub fn is_due(&mut self, problem: &str) -> bool {
-        let is_old = |(logged, at): &(String, Instant)| *logged == problem && at.elapsed() < LOG_INTERVAL;
-        let is_due = !self.0.as_ref().is_some_and(is_old);
+        self.0.retain(|(_, at)| at.elapsed() < LOG_INTERVAL);
+        let is_due = !self.0.iter().any(|(logged, _)| logged == problem);
         if is_due {
-            self.0 = Some((problem.to_owned(), Instant::now()));
+            self.0.push((problem.to_owned(), Instant::now()));
         }
         is_due
     }
 
-    /// The problem is over: it is logged at once if it comes back.
+    /// The problems are over: each is logged at once if it comes back.
     pub fn clear(&mut self) {
-        self.0 = None;
+        self.0.clear();
     }
 }
 
@@ -75,10 +75,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_problem_is_logged_once_a_minute_and_at_once_if_it_comes_back() {
-        let mut logged = LoggedProblem::default();
+        let mut logged = LoggedProblems::default();
         assert!(logged.is_due("a"));
         assert!(!logged.is_due("a"));
         assert!(logged.is_due("b"), "another problem is news");
+        assert!(!logged.is_due("a"), "problems that take turns are not");
         tokio::time::advance(LOG_INTERVAL).await;
         assert!(logged.is_due("b"));
         logged.clear();

@@ -33,7 +33,7 @@ use crate::cached_namespaces::CachedPart;
 use crate::clock::sleep_until;
 use crate::context::{HostContext, ReplicaShare};
 use crate::leadership::ElectionOptions;
-use crate::lease_task::{LeaseTask, LoggedProblem};
+use crate::lease_task::{LeaseTask, LoggedProblems};
 use crate::state::WorkCount;
 
 /// How much shorter the wait is while something is to come.
@@ -87,7 +87,7 @@ pub fn start(
         settled_since: None,
         work: (WorkCount::default(), None),
         handed_over: None,
-        logged: LoggedProblem::default(),
+        logged: LoggedProblems::default(),
     };
     replica.host.state.own(&OwnedWork::none());
     replica.hold_in_cache();
@@ -130,7 +130,7 @@ struct Replica {
     work: (WorkCount, Option<Instant>),
     /// The shard that was given to another replica last, and when: the next is given when it has been taken.
     handed_over: Option<(usize, Instant)>,
-    logged: LoggedProblem,
+    logged: LoggedProblems,
 }
 
 /// A shard that this replica has a Lease on.

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
 use pilothouse_core::shards::ShardPlan;
 use pilothouse_end_to_end::program::{Folder, Process, component};
@@ -54,6 +55,8 @@ pub struct Replicas {
     shards: Option<usize>,
     /// The times of a Lease: its duration, until when it is to be renewed, and how often.
     times: [Duration; 3],
+    /// The status that each Deployment had when all had settled last, by name.
+    settled: BTreeMap<String, Value>,
 }
 
 impl Replicas {
@@ -69,6 +72,7 @@ impl Replicas {
             folder: Folder::new(),
             shards,
             times: [LEASE, RENEW, RETRY],
+            settled: BTreeMap::new(),
         };
         std::fs::copy(component("app-service"), replicas.folder.path("it.wasm")).unwrap();
         replicas
@@ -233,16 +237,39 @@ impl Replicas {
         .await;
     }
 
-    /// Waits until nothing has been written for two seconds: statuses follow their Deployments for a while.
-    pub async fn settle(&self) {
+    /// Waits until each object has the status of its Deployment, and nothing has been written for two seconds. The controllers
+    /// of the cluster change the status of a Deployment for a while after it was made.
+    pub async fn settle(&mut self) {
         self.until("nothing more is written", async || {
             let mark = self.mark();
             tokio::time::sleep(Duration::from_secs(2)).await;
-            ["deployments", "appservices"]
-                .iter()
-                .all(|resource| self.written(mark, resource).is_empty())
+            let resources = ["deployments", "appservices"];
+            let is_quiet = resources.iter().all(|resource| self.written(mark, resource).is_empty());
+            is_quiet && self.untold_statuses().await.is_empty()
         })
         .await;
+        self.settled = self.deployment_statuses().await;
+    }
+
+    /// The status of each Deployment, by name.
+    async fn deployment_statuses(&self) -> BTreeMap<String, Value> {
+        let deployments: Api<Deployment> = Api::all(self.client.clone());
+        let all = deployments.list(&ListParams::default()).await.unwrap();
+        let status = |it: Deployment| (it.metadata.name.unwrap_or_default(), json!(it.status));
+        all.items.into_iter().map(status).collect()
+    }
+
+    /// The Deployments whose objects do not have their status yet.
+    async fn untold_statuses(&self) -> Vec<String> {
+        let mut untold = self.deployment_statuses().await;
+        let objects: Api<DynamicObject> = Api::all_with(self.client.clone(), &app_service_resource());
+        let objects = objects.list(&ListParams::default()).await.unwrap().items;
+        let told: BTreeMap<String, Value> = objects
+            .into_iter()
+            .map(|object| (object.name_any(), object.data["status"].clone()))
+            .collect();
+        untold.retain(|name, status| !told.get(name).is_some_and(|told| tells(told, status)));
+        untold.into_keys().collect()
     }
 
     pub fn mark(&self) -> Mark {
@@ -261,8 +288,10 @@ impl Replicas {
     }
 
     /// Checks that since then each new object was written as often as by one host, and no other object at all, but for what
-    /// was in flight: the server logs no 201 where the client had gone before its answer.
-    pub async fn wrote_once(&self, mark: Mark, new: usize, in_flight: usize) {
+    /// was in flight (the server logs no 201 where the client had gone before its answer), and for the status of an older
+    /// object whose Deployment has got another status since all settled.
+    pub async fn wrote_once(&mut self, mark: Mark, new: usize, in_flight: usize) {
+        let settled = std::mem::take(&mut self.settled);
         self.settle().await;
         let mut codes = self.written(mark, "deployments");
         assert_eq!(codes.len(), new, "none is lost");
@@ -274,7 +303,13 @@ impl Replicas {
             others <= 2 * in_flight,
             "only what was in flight is repeated: {codes:?}"
         );
-        let statuses = self.written(mark, "appservices");
+        let mut statuses = self.written(mark, "appservices");
+        let is_changed = |name: &String| {
+            settled
+                .get(name)
+                .is_some_and(|status| self.settled.get(name) != Some(status))
+        };
+        let changed: Vec<_> = statuses.extract_if(.., |name, _| is_changed(name)).collect();
         let names: BTreeSet<&String> = statuses.keys().collect();
         let expected: Vec<String> = (self.objects - new..self.objects)
             .map(|number| format!("app-{number}"))
@@ -285,7 +320,11 @@ impl Replicas {
             "the status of each new object is written, and no other"
         );
         let count: usize = statuses.values().map(Vec::len).sum();
-        println!("{new} objects: answered otherwise than by 201: {codes:?}; {count} statuses");
+        println!(
+            "{new} objects: answered otherwise than by 201: {codes:?}; {count} statuses, and those of {} Deployments that changed \
+             later",
+            changed.len()
+        );
         assert!(
             count <= STATUSES * new + 2 * in_flight,
             "{count} statuses of {new} objects were written: {statuses:?}"
@@ -312,6 +351,26 @@ pub fn holder_of(lease: &Lease) -> String {
 
 fn app_service_resource() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("kosmos.io", "v1", "AppService"))
+}
+
+/// Whether the status of an object tells that of its Deployment: it has conditions of the host besides.
+fn tells(told: &Value, status: &Value) -> bool {
+    let conditions = |status: &Value| -> BTreeSet<String> {
+        let all = status["conditions"].as_array().into_iter().flatten();
+        all.map(|it| {
+            [&it["type"], &it["status"], &it["reason"]]
+                .map(ToString::to_string)
+                .join(" ")
+        })
+        .collect()
+    };
+    let is_own = |field: &str| ["conditions", "observedGeneration"].contains(&field);
+    let mut fields = status
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(field, _)| !is_own(field));
+    fields.all(|(field, value)| told.get(field) == Some(value)) && conditions(told).is_superset(&conditions(status))
 }
 
 fn is_reconciled(object: &DynamicObject) -> bool {

@@ -161,6 +161,28 @@ impl Sharing {
         names.find(|name| **name != leader && *name != other).unwrap().clone()
     }
 
+    /// The shards that a replica works at, as far as it knows.
+    fn works_at(&self, name: &str) -> BTreeSet<usize> {
+        let process = &self.replicas.processes[name];
+        let is_held = |shard: &usize| {
+            let taken = process.lines(&["took a shard", &named(*shard)]);
+            let ends = self.ends_of(name, *shard);
+            taken.last().map(|line| time_of(line)) > ends.last().map(|line| time_of(line))
+        };
+        (0..SHARDS).filter(is_held).collect()
+    }
+
+    /// When a replica has stopped to work at a shard: what its log says each time.
+    fn ends_of(&self, name: &str, shard: usize) -> Vec<String> {
+        let said = self.replicas.processes[name].lines(&[&named(shard)]);
+        let is_end = |line: &String| {
+            ["lost a shard", "lost shards", "Lease back"]
+                .iter()
+                .any(|it| line.contains(it))
+        };
+        said.into_iter().filter(is_end).collect()
+    }
+
     /// Checks that replicas list and watch the namespaces of their shards only, on the server's side where it can.
     fn selects_shards(&self, mark: Mark) {
         let requests = self.replicas.cluster.requests_since(mark).unwrap();
@@ -263,8 +285,16 @@ async fn one_is_stopped(it: &mut Sharing, step: usize) {
     it.replicas.create_in(&it.tenants.clone(), 2 * step).await;
     it.replicas.converge().await;
     println!("all converged {:?} after a replica was stopped", begun.elapsed());
+    // It may have given some back just before.
+    let held = it.works_at(&victim);
+    let ends = |it: &Sharing| -> Vec<usize> { held.iter().map(|shard| it.ends_of(&victim, *shard).len()).collect() };
+    let before = ends(&it);
     it.replicas.process(&victim).signal(Signal::CONT);
-    it.replicas.process(&victim).says(&["lost shards"]).await;
+    it.replicas
+        .until("it sees that it has lost its shards", async || {
+            ends(it).iter().zip(&before).all(|(now, before)| now > before)
+        })
+        .await;
     it.owners.works(&victim);
     it.share(4).await;
     it.replicas.wrote_once(mark, 5 * step, WORKERS).await;
@@ -280,24 +310,31 @@ async fn one_is_cut_off(it: &mut Sharing, step: usize, proxy: &Proxy) {
     let mark = it.replicas.mark();
     let tenants = it.tenants_of("replica-d").await;
     it.replicas.create_in(&tenants, step).await;
-    let took = |it: &Sharing| -> BTreeSet<String> {
+    let took = |it: &Sharing, shard: usize| -> BTreeSet<String> {
         let others = it.replicas.processes.iter().filter(|(name, _)| *name != "replica-d");
         others
-            .flat_map(|(_, process)| process.lines(&["took a shard"]))
+            .flat_map(|(_, process)| process.lines(&["took a shard", &named(shard)]))
             .collect()
     };
-    let before = took(it);
+    let before: Vec<_> = (0..SHARDS).map(|shard| took(it, shard)).collect();
     proxy.breaks();
     it.owners.is_out("replica-d");
+    let held = it.works_at("replica-d");
     let begun = Instant::now();
     it.replicas.create_in(&tenants, 4 * step).await;
-    let lost = it.replicas.process("replica-d").says(&["lost shards"]).await;
+    it.replicas
+        .until("it works at nothing any more", async || {
+            it.works_at("replica-d").is_empty()
+        })
+        .await;
     it.replicas.converge().await;
     println!("all converged {:?} after a replica was cut off", begun.elapsed());
     it.share(3).await;
-    let after = took(it);
-    let taken = after.difference(&before).min().unwrap();
-    assert!(time_of(&lost) < time_of(taken), "it stops first: {lost}\n{taken}");
+    for shard in held {
+        let (ends, after) = (it.ends_of("replica-d", shard), took(it, shard));
+        let (end, taken) = (ends.last().unwrap(), after.difference(&before[shard]).min().unwrap());
+        assert!(time_of(end) < time_of(taken), "it stops first: {end}\n{taken}");
+    }
     proxy.works();
     it.owners.works("replica-d");
     it.share(4).await;
@@ -356,6 +393,11 @@ async fn one_ends(it: &mut Sharing, step: usize) {
         "without an owner for {:?} after a replica ended",
         it.owners.check(SHARDS)
     );
+}
+
+/// The Lease of a shard as the log has it.
+fn named(shard: usize) -> String {
+    format!("default/pilothouse-shard-{shard}\"")
 }
 
 /// When a line was logged. All processes have the same clock.
