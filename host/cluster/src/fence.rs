@@ -7,6 +7,8 @@
 //! The fence also knows which requests were begun and never answered: they may take effect late, so the Lease by which they
 //! passed is not to be given back at once ([`WriteFence::is_settled`]).
 
+mod unanswered;
+
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,13 +16,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body::Body;
+use http_body_util::Either;
 use parking_lot::Mutex;
 use pilothouse_core::lease::LeaseTimes;
 use pilothouse_core::shards::{Division, Divisions, HashRanges, hash_of};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
+
+use self::unanswered::{AnswerBody, InFlight, Unanswered, classified, is_definite};
 
 /// Whether this process may change anything. Clones are the same fence.
 #[derive(Clone, Debug, Default)]
@@ -120,78 +127,6 @@ struct Pass {
     passage: Option<Passage>,
 }
 
-/// Requests that have passed and have not been answered.
-#[derive(Debug, Default)]
-struct Unanswered {
-    next: u64,
-    in_flight: HashMap<u64, InFlight>,
-    abandoned: Vec<Abandoned>,
-}
-
-/// A request whose answer is waited for.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    passage: Passage,
-    begun: Instant,
-    duration: Duration,
-}
-
-/// A request whose answer is not waited for any more.
-#[derive(Clone, Copy, Debug)]
-struct Abandoned {
-    passage: Passage,
-    begun: Instant,
-    /// When nobody has to reckon with it any more.
-    settled: Instant,
-}
-
-impl Unanswered {
-    fn begin(&mut self, request: InFlight) -> u64 {
-        self.next += 1;
-        self.in_flight.insert(self.next, request);
-        self.next
-    }
-
-    /// A request was answered, or is known not to take effect.
-    fn answer(&mut self, number: u64) {
-        self.in_flight.remove(&number);
-    }
-
-    /// Nobody waits for the answer any more; nothing if it has come. It may take effect until nobody could tell whether its
-    /// sender lives: a replica that is killed at this moment is replaced when its Lease ends, at most one duration later.
-    fn abandon(&mut self, number: u64) {
-        let Some(InFlight {
-            passage,
-            begun,
-            duration,
-        }) = self.in_flight.remove(&number)
-        else {
-            return;
-        };
-        let now = Instant::now();
-        self.abandoned.retain(|abandoned| now < abandoned.settled);
-        self.abandoned.push(Abandoned {
-            passage,
-            begun,
-            settled: now + duration,
-        });
-    }
-
-    fn is_in_flight(&self, passage: Passage) -> bool {
-        self.in_flight.values().any(|request| request.passage == passage)
-    }
-
-    fn is_settled(&self, passage: Passage, begun_by: Instant) -> bool {
-        let now = Instant::now();
-        let mut abandoned = self.abandoned.iter().filter(|request| now < request.settled);
-        !abandoned.any(|request| request.passage == passage && request.begun <= begun_by)
-            && !self
-                .in_flight
-                .values()
-                .any(|request| request.passage == passage && request.begun <= begun_by)
-    }
-}
-
 /// A request was not sent, or its answer was not waited for, because the replica does not lead, or does not hold the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotLeading {
@@ -270,7 +205,7 @@ impl WriteFence {
     /// Lets nothing pass any more, whatever Leases the replica has, from the first moment on at which nothing is in flight.
     pub async fn stop_when_idle(&self) {
         self.until(|state| {
-            state.is_stopped |= state.unanswered.in_flight.is_empty();
+            state.is_stopped |= state.unanswered.is_idle();
             state.is_stopped
         })
         .await;
@@ -280,7 +215,7 @@ impl WriteFence {
     pub async fn stop(&self) {
         self.until(|state| {
             state.is_stopped = true;
-            state.unanswered.in_flight.is_empty()
+            state.unanswered.is_idle()
         })
         .await;
     }
@@ -404,24 +339,6 @@ impl Drop for BegunRequest {
     }
 }
 
-/// Whether a request cannot take effect after this. A gateway that says 502 or 504 has given up on the API server, and an API
-/// server that says 504 on a request that goes on; a connection that breaks may have delivered the request before.
-fn is_definite<R>(answer: &Result<Response<R>, BoxError>) -> bool {
-    match answer {
-        Ok(answer) => !matches!(answer.status(), StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT),
-        Err(error) => is_unsent(&**error),
-    }
-}
-
-/// Whether a request was never sent, because no connection was made.
-fn is_unsent(error: &(dyn std::error::Error + 'static)) -> bool {
-    let is_connect = |error: &(dyn std::error::Error + 'static)| {
-        let error = error.downcast_ref::<hyper_util::client::legacy::Error>();
-        error.is_some_and(hyper_util::client::legacy::Error::is_connect)
-    };
-    std::iter::successors(Some(error), |error| error.source()).any(is_connect)
-}
-
 /// Marks the requests by which leadership is won and kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unfenced;
@@ -459,11 +376,11 @@ pub struct Fenced<S> {
 impl<S, B, R> Service<Request<B>> for Fenced<S>
 where
     S: Service<Request<B>, Response = Response<R>, Error: Into<BoxError>, Future: Send + 'static>,
-    R: 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    type Response = Response<R>;
+    type Response = Response<AnswerBody<R>>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<R>, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
@@ -472,7 +389,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         if is_harmless(&request) {
             let answer = self.inner.call(request);
-            return Box::pin(async move { answer.await.map_err(Into::into) });
+            return Box::pin(async move { answer.await.map(|answer| answer.map(Either::Left)).map_err(Into::into) });
         }
         let scope = request.extensions().get::<WriteScope>().cloned();
         if let Err(refused) = self.fence.0.state.lock().pass(scope.as_ref()) {
@@ -480,7 +397,7 @@ where
         }
         let (fence, answer) = (self.fence.clone(), self.inner.call(request));
         Box::pin(async move {
-            let answer = async move { answer.await.map_err(Into::into) };
+            let answer = async move { classified(answer.await.map_err(Into::into)?).await };
             // Nothing is sent before this is awaited, and the fence may have closed since.
             let Some(begun) = fence.begin(scope.as_ref())? else {
                 return answer.await;
@@ -512,6 +429,8 @@ mod tests {
 
     use super::*;
 
+    type Nothing = http_body_util::Empty<Bytes>;
+
     fn request(method: &Method, path: &str) -> Request<()> {
         Request::builder().method(method).uri(path).body(()).unwrap()
     }
@@ -533,7 +452,7 @@ mod tests {
     async fn passes(fence: &WriteFence, request: Request<()>, takes: Duration) -> bool {
         let server = tower::service_fn(move |_: Request<()>| async move {
             tokio::time::sleep(takes).await;
-            Ok::<_, BoxError>(Response::new(()))
+            Ok::<_, BoxError>(Response::new(Nothing::new()))
         });
         let answer = fence.layer(server).oneshot(request).await;
         match answer {
@@ -632,7 +551,7 @@ mod tests {
             async move {
                 waits_for.notified().await;
                 *sends.lock() = true;
-                Ok::<_, BoxError>(Response::new(()))
+                Ok::<_, BoxError>(Response::new(Nothing::new()))
             }
         });
         let mut service = fence.layer(server);
@@ -668,7 +587,10 @@ mod tests {
         let server = tower::service_fn(move |_: Request<()>| async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let status = status.ok_or("the connection broke")?;
-            Response::builder().status(status).body(()).map_err(BoxError::from)
+            Response::builder()
+                .status(status)
+                .body(Nothing::new())
+                .map_err(BoxError::from)
         });
         let _ = fence.layer(server).oneshot(request).await;
     }
@@ -683,11 +605,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_passage_is_settled_when_all_is_answered_or_a_lease_has_lasted_since() {
         let fence = leading();
-        for status in [200, 409, 500] {
+        for status in [200, 409, 503] {
             sends(&fence, patch(), Some(status)).await;
             assert!(fence.is_settled(Passage::Leader), "{status} is an answer");
         }
-        for unclear in [Some(502), Some(504), None] {
+        for unclear in [Some(500), Some(502), Some(504), None] {
             sends(&fence, patch(), unclear).await;
             assert!(!fence.is_settled(Passage::Leader), "{unclear:?}");
             // What comes later does not change that, nor do requests of others count.
@@ -708,7 +630,8 @@ mod tests {
         let fence = leading();
         let begun = Instant::now();
         let never = |fence: &WriteFence| {
-            let server = tower::service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, BoxError>>());
+            let server =
+                tower::service_fn(|_: Request<()>| std::future::pending::<Result<Response<Nothing>, BoxError>>());
             fence.layer(server).oneshot(patch())
         };
         // One that was never polled was never sent.
@@ -801,7 +724,7 @@ mod tests {
             let sends = sends.clone();
             async move {
                 *sends.lock() = true;
-                Ok::<_, BoxError>(Response::new(()))
+                Ok::<_, BoxError>(Response::new(Nothing::new()))
             }
         }));
         let answer = service.call(patch());
@@ -820,12 +743,10 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let client = Client::builder(TokioExecutor::new()).build_http::<http_body_util::Empty<bytes::Bytes>>();
+        let client = Client::builder(TokioExecutor::new()).build_http::<Nothing>();
         let request = Request::patch(format!("http://{address}/api/v1/namespaces/a/configmaps/b"));
         let fence = leading();
-        let answer = fence
-            .layer(client)
-            .oneshot(request.body(http_body_util::Empty::new()).unwrap());
+        let answer = fence.layer(client).oneshot(request.body(Nothing::new()).unwrap());
         assert!(answer.await.is_err());
         assert!(fence.is_settled(Passage::Leader));
     }

@@ -403,7 +403,7 @@ impl Replica {
         let agrees = {
             // Who works by no plan yet has nothing, and takes up nothing before it has announced one.
             let mut others = self.peers.others(&self.own_lease, now).filter(|peer| peer.plan > 0);
-            others.all(|peer| Some(peer.plan) == self.announced)
+            others.all(|peer| Some(peer.plan) == self.announced) && !self.peers.has_left_work(self.announced, now)
         };
         let is_current = read.is_some_and(|read| self.plan.as_ref().is_some_and(|plan| plan.version == read.version));
         let has_leader = self.peers.leader_takes_part(now);

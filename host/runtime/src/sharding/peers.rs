@@ -23,6 +23,9 @@ const ADDRESS: &str = "pilothouse.dev/webhook-address";
 /// The names of replicas' Leases begin so.
 const REPLICA: &str = "-replica-";
 
+/// And those of shards' Leases.
+const SHARD: &str = "-shard-";
+
 /// The Lease of a replica, without the prefix.
 pub fn replica_lease(identity: &str) -> String {
     format!("{REPLICA}{:016x}", hash_of(identity))
@@ -30,7 +33,7 @@ pub fn replica_lease(identity: &str) -> String {
 
 /// The Lease of a shard, without the prefix.
 pub fn shard_lease(shard: usize) -> String {
-    format!("-shard-{shard}")
+    format!("{SHARD}{shard}")
 }
 
 /// How long the Lease of a replica that is gone is kept, at least.
@@ -274,6 +277,22 @@ impl Peers {
                 .map(|shard| self.holder(&shard_lease(shard), now).map(owned))
                 .collect(),
         }
+    }
+
+    /// Whether a replica that worked by another plan has ended, and left the Lease of a shard to end by itself. Its last writes
+    /// may still take effect, in namespaces that this plan has in other shards.
+    pub fn has_left_work(&self, plan: Option<u64>, now: Duration) -> bool {
+        let mut shards = self.leases.iter().filter(|(name, _)| name.starts_with(SHARD));
+        shards.any(|(_, seen)| {
+            let Some(holder) = seen.candidate.holder(now) else {
+                return false;
+            };
+            // Of somebody who is no replica nothing is known.
+            self.leases.get(&replica_lease(holder)).is_some_and(|replica| {
+                let has_ended = replica.candidate.holder(now) != Some(holder);
+                has_ended && Some(replica.state.plan) != plan
+            })
+        })
     }
 
     /// The latest plan that a replica works by.

@@ -1044,6 +1044,44 @@ mod simulated {
         assert!(took <= TAKEN_WITHIN, "{took:?}");
     }
 
+    /// A namespace of a shard whose Lease was left to end comes into a shard that is free.
+    #[tokio::test(start_paused = true)]
+    async fn a_plan_waits_for_leases_that_a_replica_has_left_to_end() {
+        let mut replicas = Replicas::start().await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        replicas.add("two").await;
+        replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        let plan = replicas.plan().unwrap();
+        let is_ones = |shard: &usize| replicas.shards_of("one").contains(&format!("pilothouse-shard-{shard}"));
+        let left = (1..SHARDS).find(is_ones).unwrap();
+        let ranges = &plan.shards[left].ranges;
+        let namespace = (0..20).map(tenant).find(|name| ranges.contains(hash_of(name))).unwrap();
+        let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
+        let never = never.resource("deployments").writes();
+        replicas.fleet.stage.simulator().faults().add(never);
+        let mut object = app_service("late");
+        object["metadata"]["namespace"] = json!(namespace);
+        object["spec"]["ports"] = json!([]);
+        replicas.fleet.stage.create(&object).await;
+        replicas.objects += 1;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        replicas.fleet.stage.host.stop().await.unwrap();
+        let begun = tokio::time::Instant::now();
+        replicas.fleet.stage.simulator().faults().clear();
+        replicas.until_shares(&[("one", 1), ("two", 7)]).await;
+        assert!(replicas.shards_of("two").contains("pilothouse-shard-0"));
+        replicas.move_all_to_the_first_shard().await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(replicas.shards_of("two").len(), 0);
+        replicas.until_shares(&[("two", 8)]).await;
+        let took = begun.elapsed();
+        assert!(took > Duration::from_secs(8), "{took:?}");
+        assert!(took <= TAKEN_WITHIN, "{took:?}");
+        replicas.converge().await;
+    }
+
     #[tokio::test(start_paused = true)]
     async fn shares_follow_the_loads_that_shards_have_by_now() {
         let mut replicas = Replicas::start().await;
