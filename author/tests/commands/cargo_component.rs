@@ -4,11 +4,15 @@ mod external {
     mod cargo_component {
         use std::path::{Path, PathBuf};
         use std::process::Command;
+        use std::sync::{Mutex, PoisonError};
 
         use pilothouse_external::programs::Program;
         use serde_json::Value;
 
         use crate::program::{call, checkout, ended};
+
+        /// The first build has rustup install a target, which fails if two do so at once.
+        static BUILDS: Mutex<()> = Mutex::new(());
 
         /// Builds a crate as the README of a new project says; gives the component.
         fn build(folder: &Path, library: &str) -> PathBuf {
@@ -21,7 +25,9 @@ mod external {
                 .env("CARGO_TARGET_DIR", &target)
                 // The one of these tests says what this workspace is built with.
                 .env_remove("CARGO");
+            let building = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
             ended(&mut command).ok();
+            drop(building);
             target
                 .join("wasm32-unknown-unknown/release")
                 .join(format!("{library}.wasm"))

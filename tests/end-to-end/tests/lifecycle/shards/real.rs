@@ -288,7 +288,7 @@ async fn one_is_stopped(it: &mut Sharing, step: usize) {
     // It may have given some back just before.
     let held = it.works_at(&victim);
     let ends = |it: &Sharing| -> Vec<usize> { held.iter().map(|shard| it.ends_of(&victim, *shard).len()).collect() };
-    let before = ends(&it);
+    let before = ends(it);
     it.replicas.process(&victim).signal(Signal::CONT);
     it.replicas
         .until("it sees that it has lost its shards", async || {
