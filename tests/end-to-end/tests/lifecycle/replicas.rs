@@ -240,15 +240,17 @@ impl Replicas {
     /// Waits until each object has the status of its Deployment, and nothing has been written for two seconds. The controllers
     /// of the cluster change the status of a Deployment for a while after it was made.
     pub async fn settle(&mut self) {
+        let mut settled = BTreeMap::new();
         self.until("nothing more is written", async || {
             let mark = self.mark();
             tokio::time::sleep(Duration::from_secs(2)).await;
             let resources = ["deployments", "appservices"];
             let is_quiet = resources.iter().all(|resource| self.written(mark, resource).is_empty());
-            is_quiet && self.untold_statuses().await.is_empty()
+            settled = self.deployment_statuses().await;
+            is_quiet && self.are_told(&settled).await
         })
         .await;
-        self.settled = self.deployment_statuses().await;
+        self.settled = settled;
     }
 
     /// The status of each Deployment, by name.
@@ -259,17 +261,14 @@ impl Replicas {
         all.items.into_iter().map(status).collect()
     }
 
-    /// The Deployments whose objects do not have their status yet.
-    async fn untold_statuses(&self) -> Vec<String> {
-        let mut untold = self.deployment_statuses().await;
+    /// Whether each object has the status of its Deployment.
+    async fn are_told(&self, statuses: &BTreeMap<String, Value>) -> bool {
         let objects: Api<DynamicObject> = Api::all_with(self.client.clone(), &app_service_resource());
         let objects = objects.list(&ListParams::default()).await.unwrap().items;
-        let told: BTreeMap<String, Value> = objects
-            .into_iter()
-            .map(|object| (object.name_any(), object.data["status"].clone()))
-            .collect();
-        untold.retain(|name, status| !told.get(name).is_some_and(|told| tells(told, status)));
-        untold.into_keys().collect()
+        let told = objects.iter().map(|object| (object.name_any(), &object.data["status"]));
+        let told: BTreeMap<String, &Value> = told.collect();
+        let mut statuses = statuses.iter();
+        statuses.all(|(name, status)| told.get(name).is_some_and(|told| tells(told, status)))
     }
 
     pub fn mark(&self) -> Mark {
@@ -310,6 +309,10 @@ impl Replicas {
                 .is_some_and(|status| self.settled.get(name) != Some(status))
         };
         let changed: Vec<_> = statuses.extract_if(.., |name, _| is_changed(name)).collect();
+        assert!(
+            changed.iter().all(|(_, codes)| codes.len() <= STATUSES),
+            "statuses of older objects follow their Deployments: {changed:?}"
+        );
         let names: BTreeSet<&String> = statuses.keys().collect();
         let expected: Vec<String> = (self.objects - new..self.objects)
             .map(|number| format!("app-{number}"))
