@@ -25,7 +25,8 @@ const LANGUAGES: [Language; 4] = [
         needs: &[&["node", "--version"], &["npm", "--version"]],
         build: &[
             // Not `npm ci`: it refuses the lock file, because componentize-qjs names packages for platforms that were never published.
-            &["npm", "install", "--no-audit", "--no-fund"],
+            // Without `--no-save`, npm would change the lock file.
+            &["npm", "install", "--no-save", "--no-audit", "--no-fund"],
             &["npm", "run", "build"],
             &["node", "build.js", "fixtures/throwing.js", "build/throwing.wasm"],
             &["env", "KEEP_WASI=1", "node", "build.js", "plugin.js", "build/wasi.wasm"],

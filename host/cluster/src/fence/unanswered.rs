@@ -83,14 +83,15 @@ impl Unanswered {
         self.in_flight.values().any(|request| request.passage == passage)
     }
 
+    /// Whether nothing that was begun by then in a passage can take effect any more.
     pub(super) fn is_settled(&self, passage: Passage, begun_by: Instant) -> bool {
         let now = Instant::now();
-        let mut abandoned = self.abandoned.iter().filter(|request| now < request.settled);
-        !abandoned.any(|request| request.passage == passage && request.begun <= begun_by)
-            && !self
-                .in_flight
-                .values()
-                .any(|request| request.passage == passage && request.begun <= begun_by)
+        let in_flight = self.in_flight.values().map(|request| (request.passage, request.begun));
+        let abandoned = self.abandoned.iter().filter(|request| now < request.settled);
+        let abandoned = abandoned.map(|request| (request.passage, request.begun));
+        !in_flight
+            .chain(abandoned)
+            .any(|(by, begun)| by == passage && begun <= begun_by)
     }
 }
 

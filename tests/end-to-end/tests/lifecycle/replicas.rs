@@ -43,6 +43,11 @@ pub fn host_name(identity: &str) -> &str {
     identity.rsplit_once('_').map_or(identity, |(name, _)| name)
 }
 
+/// When a line was logged. All processes have the same clock.
+pub fn time_of(line: &str) -> &str {
+    line.split_whitespace().next().unwrap()
+}
+
 /// Replicas by the name of their host, on a control plane of their own with the plugin `app-service`.
 pub struct Replicas {
     pub cluster: Cluster,

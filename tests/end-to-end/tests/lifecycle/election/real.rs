@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::proxy::Proxy;
-use crate::replicas::{OwnerWatch, Replicas, WORKERS};
+use crate::replicas::{OwnerWatch, Replicas, WORKERS, time_of};
 
 /// How many objects come in each step.
 const STEP: usize = 60;
@@ -41,11 +41,6 @@ async fn stands_by(replicas: &mut Replicas, name: &str) {
 
 async fn create_more(replicas: &mut Replicas, count: usize) {
     replicas.create_in(&["default".to_owned()], count).await;
-}
-
-/// When a line was logged. All processes have the same clock.
-fn time_of(line: &str) -> &str {
-    line.split_whitespace().next().unwrap()
 }
 
 /// The leader is stopped in the middle of its work and goes on later; the next one is killed; the last one ends in order.

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::proxy::Proxy;
-use crate::replicas::{OwnerWatch, Replicas, WORKERS};
+use crate::replicas::{OwnerWatch, Replicas, WORKERS, time_of};
 
 const SHARDS: usize = 16;
 const NAMESPACES: usize = 100;
@@ -398,11 +398,6 @@ async fn one_ends(it: &mut Sharing, step: usize) {
 /// The Lease of a shard as the log has it.
 fn named(shard: usize) -> String {
     format!("default/pilothouse-shard-{shard}\"")
-}
-
-/// When a line was logged. All processes have the same clock.
-fn time_of(line: &str) -> &str {
-    line.split_whitespace().next().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,236 @@
+//! Leases that somebody edits or deletes, that other software has, and that a replica leaves to end.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use pilothouse_core::shards::{HashRange, hash_of};
+use pilothouse_simulator::{Fault, Rule};
+use serde_json::json;
+
+use super::{Replicas, SHARDS, TAKEN_WITHIN, replica};
+
+#[tokio::test(start_paused = true)]
+async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
+    let mut replicas = Replicas::start().await;
+    replicas.add("two").await;
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    let mark = replicas.fleet.stage.mark();
+    replicas.create_more().await;
+    replicas.converge().await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let client = replicas.fleet.client().await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let leases: Api<Lease> = Api::namespaced(client, "default");
+    let version = replicas.plan().unwrap().version;
+    let plan = |text: &str| Patch::Merge(json!({"data": {"plan.json": text}}));
+    let spoil = PatchParams::default();
+    let newer = |known: u64| replicas.plan().is_some_and(|plan| plan.version > known);
+
+    maps.delete("pilothouse-shards", &DeleteParams::default())
+        .await
+        .unwrap();
+    replicas
+        .fleet
+        .until("the plan is there again", |_| newer(version))
+        .await;
+    maps.patch("pilothouse-shards", &spoil, &plan("no plan")).await.unwrap();
+    replicas.fleet.until("the plan is mended", |_| newer(version + 1)).await;
+    // Somebody restores what the first plan was, and by it the work would be divided otherwise.
+    let mut old = replicas.plan().unwrap();
+    old.version = 1;
+    let whole = [HashRange::ALL].into_iter().collect();
+    old.shards
+        .iter_mut()
+        .for_each(|shard| shard.ranges = std::mem::take(&mut Vec::new()).into());
+    old.shards[0].ranges = whole;
+    maps.patch("pilothouse-shards", &spoil, &plan(&old.print()))
+        .await
+        .unwrap();
+    replicas
+        .fleet
+        .until("the plan is set forward", |_| newer(version + 2))
+        .await;
+    assert!(replicas.plan().unwrap().shards[1].ranges.iter().next().is_some());
+    replicas.create_more().await;
+    replicas.converge().await;
+
+    leases
+        .delete("pilothouse-shard-0", &DeleteParams::default())
+        .await
+        .unwrap();
+    let thief = Patch::Merge(json!({"spec": {"holderIdentity": "an administrator", "leaseDurationSeconds": 15}}));
+    leases.patch("pilothouse-shard-1", &spoil, &thief).await.unwrap();
+    let replica = format!("pilothouse-replica-{:016x}", hash_of("two"));
+    leases.delete(&replica, &DeleteParams::default()).await.unwrap();
+    replicas.create_more().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let held: usize = replicas
+        .shares()
+        .iter()
+        .filter(|(holder, _)| *holder != "an administrator")
+        .map(|(_, n)| n)
+        .sum();
+    assert_eq!(held, SHARDS - 1, "{:?}", replicas.shares());
+    replicas.converge().await;
+    // Shards differ by now, so their numbers need not be the same.
+    let is_shared = |_: &_| {
+        let shares = replicas.shares();
+        shares.len() == 2 && shares.values().sum::<usize>() == SHARDS
+    };
+    replicas.fleet.until("the replicas share all shards", is_shared).await;
+    let shares = replicas.shares();
+    assert!(shares.values().all(|held| *held >= 3), "{shares:?}");
+    replicas.wrote_once(mark, 120);
+    // What has to move has moved after a while, and then nothing moves any more.
+    let held = || ["one", "two"].map(|identity| replicas.shards_of(identity));
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    let before = held();
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(held(), before);
+    }
+    assert!(before.iter().all(|held| held.len() >= 3), "{before:?}");
+}
+
+/// Somebody removes the label of Leases by which replicas find them, or other software has a Lease of that name.
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_its_label_gets_it_again_from_its_holder_and_is_reported_by_others() {
+    let mut replicas = Replicas::start().await;
+    replicas.add("two").await;
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
+    let bare = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}));
+    let own = format!("pilothouse-replica-{:016x}", hash_of("two"));
+    let names = ["pilothouse", "pilothouse-shard-3", &own];
+    for name in names {
+        leases.patch(name, &PatchParams::default(), &bare).await.unwrap();
+    }
+    let is_labelled = |name: &str| {
+        let lease = replicas.fleet.stage.find("Lease", name);
+        lease.is_some_and(|lease| lease["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "pilothouse")
+    };
+    let what = "the holders label their Leases again";
+    replicas.fleet.until(what, |_| names.into_iter().all(is_labelled)).await;
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+
+    // Of a replica that has gone nobody else knows whether it was one.
+    leases
+        .delete("pilothouse-shard-3", &DeleteParams::default())
+        .await
+        .unwrap();
+    let theirs = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"namespace": "default", "name": "pilothouse-shard-3"},
+        "spec": {"holderIdentity": "theirs", "leaseDurationSeconds": 15},
+    });
+    replicas.fleet.stage.create(&theirs).await;
+    let words = [
+        "the Lease default/pilothouse-shard-3 has no label",
+        "theirs",
+        "label it, or delete it",
+        "--lease",
+    ];
+    let says = |log: &str| log.lines().any(|line| words.iter().all(|words| line.contains(words)));
+    let logs = || ["one", "two"].map(|identity| replicas.host(identity).log_tail());
+    replicas
+        .fleet
+        .until("a replica reports the Lease", |_| logs().iter().any(|log| says(log)))
+        .await;
+    let bare = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "pilothouse"}}}));
+    leases
+        .patch("pilothouse-shard-3", &PatchParams::default(), &bare)
+        .await
+        .unwrap();
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+}
+
+/// The answers about the Leases come in any order.
+#[tokio::test(start_paused = true)]
+async fn several_leases_of_other_software_are_reported_together_once_a_minute() {
+    let replicas = Replicas::start().await;
+    replicas.until_shares(&[("one", 8)]).await;
+    replicas.fleet.stage.host.cut_off(true);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
+    let names = [2, 5, 6].map(|shard| format!("pilothouse-shard-{shard}"));
+    for name in &names {
+        leases.delete(name, &DeleteParams::default()).await.unwrap();
+        let theirs = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": "default", "name": name},
+            "spec": {"holderIdentity": "theirs", "leaseDurationSeconds": 15},
+        });
+        replicas.fleet.stage.create(&theirs).await;
+    }
+    // The answer for another one comes first each time.
+    for (number, name) in names.iter().enumerate() {
+        let (name, takes) = (name.clone(), Duration::from_millis(100 * (1 + number as u64)));
+        let is_it = move |asked: &pilothouse_simulator::Asked| asked.name.as_ref() == Some(&name);
+        let slow = Rule::new(Fault::LateAnswer(takes)).when(is_it).probability(0.5);
+        replicas.fleet.stage.simulator().faults().add(slow);
+    }
+    replicas.fleet.stage.host.cut_off(false);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let log = replicas.log_of_first();
+    let reports: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("no label app.kubernetes.io"))
+        .collect();
+    assert!((4..=6).contains(&reports.len()), "{reports:#?}");
+    let names_all = |line: &&str| names.iter().all(|name| line.contains(&**name));
+    assert!(reports.iter().all(names_all), "{reports:#?}");
+}
+
+/// A new replica would take the Lease that names the last one for that of one without --shards.
+#[tokio::test(start_paused = true)]
+async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_the_leader_to_end() {
+    for is_answered in [true, false] {
+        let mut replicas = Replicas::start().await;
+        replicas.until_shares(&[("one", 8)]).await;
+        if !is_answered {
+            let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
+            let never = never.resource("plugins").writes();
+            replicas.fleet.stage.simulator().faults().add(never);
+        }
+        // The status of the Plugin counts them.
+        replicas.create_more().await;
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        replicas.fleet.stage.host.stop().await.unwrap();
+        replicas.fleet.stage.simulator().faults().clear();
+        assert_eq!(replicas.replica_leases(), usize::from(!is_answered));
+        replicas.add("two").await;
+        replicas.until_shares(&[("two", 8)]).await;
+        let log = replicas.host("two").log_tail();
+        assert!(!log.contains("was started without --shards"), "{log}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_in_which_writes_were_abandoned_are_taken_when_their_leases_end() {
+    let mut replicas = Replicas::start().await;
+    replicas.create_more().await;
+    replicas.converge().await;
+    replicas.add("two").await;
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let of_one = replicas.shards_of("one");
+    let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)))
+        .resource("deployments")
+        .writes();
+    replicas.fleet.stage.simulator().faults().add(never);
+    replicas.create_more().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    replicas.fleet.stage.host.stop().await.unwrap();
+    let begun = tokio::time::Instant::now();
+    replicas.fleet.stage.simulator().faults().clear();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    // Four reconciles run at once, so at most four shards have something in flight.
+    let kept = of_one.intersection(&replicas.shards_of("one")).count();
+    assert!((1..=4).contains(&kept), "{kept} of {of_one:?}");
+    replicas.until_shares(&[("two", 8)]).await;
+    let took = begun.elapsed();
+    assert!(took > Duration::from_secs(8), "{took:?}");
+    assert!(took <= TAKEN_WITHIN, "{took:?}");
+}
