@@ -107,6 +107,15 @@ impl TestPart {
         }
     }
 
+    /// Which targets cargo builds and runs. Examples in the documentation are unit tests, and rustdoc reads every crate to
+    /// find them, also where the filter leaves none.
+    fn targets(self) -> &'static [&'static str] {
+        match self {
+            Self::Unit => &[],
+            _ => &["--tests"],
+        }
+    }
+
     /// What the harness of each test binary is told.
     fn filter(self) -> &'static [&'static str] {
         match self {
@@ -226,7 +235,8 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     prepare(part)?;
     let tests = || {
         let mut command = cargo();
-        command.args(["test", "--workspace", "--no-fail-fast", "--"]);
+        command.args(["test", "--workspace", "--no-fail-fast"]);
+        command.args(part.targets()).arg("--");
         command.envs(environment.iter().cloned());
         command
     };
@@ -352,7 +362,7 @@ fn prepare(part: TestPart) -> Result<()> {
 fn listed(filter: &[&str]) -> Result<usize> {
     let mut command = cargo();
     command
-        .args(["test", "--quiet", "--workspace", "--"])
+        .args(["test", "--quiet", "--workspace", "--tests", "--"])
         .args(filter)
         .arg("--list");
     let output = command.output().context("run cargo test --list")?;

@@ -46,30 +46,41 @@ mod simulated {
 }
 
 mod real {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use pilothouse_end_to_end::components;
     use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::controlplane::Options;
     use pilothouse_testkit::host::ProcessHost;
     use pilothouse_testkit::scenario::{self, Manner};
 
     /// The machine may be busy with something else.
     const SLOWNESS: u32 = 4;
 
+    /// Scenarios mostly wait, so two are played at once. Each host sees a whole cluster, so each has a control plane of its own.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_scenario_holds() {
         let program = components::program();
-        let cluster = Cluster::real().await.expect("a control plane starts");
         let scenarios = super::scenarios();
         let manner = Manner {
             slowness: SLOWNESS,
             ..Manner::default()
         };
-        let mut failures = Vec::new();
-        for scenario in &scenarios {
-            let mut host = ProcessHost::new(&program, components::folder());
-            let result = scenario::run_with(scenario, &cluster, &mut host, &manner).await;
-            println!("{} {}", if result.is_ok() { "holds " } else { "FAILED" }, scenario.name);
-            failures.extend(result.err().map(|error| error.to_string()));
-        }
+        let next = AtomicUsize::new(0);
+        let play = async || {
+            let cluster = Cluster::real_with(Options::default());
+            let cluster = cluster.await.expect("a control plane starts");
+            let mut failures = Vec::new();
+            while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut host = ProcessHost::new(&program, components::folder());
+                let result = scenario::run_with(scenario, &cluster, &mut host, &manner).await;
+                println!("{} {}", if result.is_ok() { "holds " } else { "FAILED" }, scenario.name);
+                failures.extend(result.err().map(|error| error.to_string()));
+            }
+            failures
+        };
+        let (mut failures, others) = tokio::join!(play(), play());
+        failures.extend(others);
         super::report(&failures, scenarios.len());
     }
 }
