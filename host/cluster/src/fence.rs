@@ -605,11 +605,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_passage_is_settled_when_all_is_answered_or_a_lease_has_lasted_since() {
         let fence = leading();
-        for status in [200, 409, 503] {
+        for status in [200, 409, 429] {
             sends(&fence, patch(), Some(status)).await;
             assert!(fence.is_settled(Passage::Leader), "{status} is an answer");
         }
-        for unclear in [Some(500), Some(502), Some(504), None] {
+        for unclear in [Some(500), Some(502), Some(503), Some(504), None] {
             sends(&fence, patch(), unclear).await;
             assert!(!fence.is_settled(Passage::Leader), "{unclear:?}");
             // What comes later does not change that, nor do requests of others count.

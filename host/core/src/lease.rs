@@ -188,8 +188,13 @@ impl LeaseCandidate {
                 };
                 (until, before.writer.clone())
             }
-            // Whoever wrote before may do so until then, whatever the record says now.
-            Some(before) if before.writer != self.identity => (before.until.max(ended), live.holder.clone()),
+            // Whoever wrote before may do so until then, whatever the record says now: also if somebody by hand has named this
+            // candidate, which writes into the Lease only when that time is over.
+            Some(before) if before.writer != self.identity => {
+                let is_named = live.holder == self.identity;
+                let writer = if is_named { &before.writer } else { &live.holder };
+                (before.until.max(ended), writer.clone())
+            }
             _ if live.holder.is_empty() && self.had_it_last(live) => (now, String::new()),
             _ => (ended, live.holder.clone()),
         };
@@ -434,6 +439,26 @@ mod tests {
         two.observe(Some(&held_by("one", "a")), at(0));
         let given_back = held_by("one", "a").given_back("b");
         assert_eq!(written(two.next(Some(&given_back), at(1), "now")).holder, "two");
+    }
+
+    #[test]
+    fn who_is_named_by_hand_waits_as_long_as_others() {
+        let mut two = candidate("two");
+        two.observe(Some(&held_by("one", "a")), at(0));
+        let named = held_by("two", "a");
+        assert_eq!(two.next(Some(&named), at(5), "now"), LeaseStep::Wait(at(20)));
+        assert_eq!(two.holder(at(19)), Some("one"));
+        assert_eq!(two.next(Some(&named), at(19), "now"), LeaseStep::Wait(at(20)));
+        let record = written(two.next(Some(&named), at(20), "now"));
+        assert_eq!(record.holder, "two");
+        // From here on it is the holder.
+        two.observe(Some(&record), at(20));
+        assert_eq!(two.holder(at(21)), Some("two"));
+        assert_eq!(written(two.next(Some(&record), at(22), "later")).holder, "two");
+        // The one that held it stops.
+        let mut one = candidate("one");
+        one.observe(Some(&held_by("one", "a")), at(0));
+        assert_eq!(one.next(Some(&named), at(5), "now"), LeaseStep::Wait(at(20)));
     }
 
     #[test]

@@ -96,7 +96,8 @@ impl Unanswered {
 }
 
 /// Whether a request cannot take effect after this. A gateway that says 502 or 504 has given up on the API server, and an API
-/// server that says 504 on a request that goes on; a connection that breaks may have delivered the request before.
+/// server that says 504 on a request that goes on; a connection that breaks may have delivered the request before. What 500 and
+/// 503 mean, [`classified`] has read.
 pub(super) fn is_definite<R>(answer: &Result<Response<R>, BoxError>) -> bool {
     match answer {
         Ok(answer) => {
@@ -119,7 +120,7 @@ fn is_unsent(error: &(dyn std::error::Error + 'static)) -> bool {
 /// The body of an answer, whether it was read or not.
 pub type AnswerBody<R> = Either<R, Full<Bytes>>;
 
-/// Marks an answer of 500 after which the request may still take effect.
+/// Marks an answer of 500 or 503 after which the request may still take effect.
 #[derive(Clone, Copy, Debug)]
 struct Unclassified;
 
@@ -130,20 +131,24 @@ struct Reason {
     reason: String,
 }
 
-/// Reads an answer of 500. With the reason `InternalError` the API server says so of its own failures and those of webhooks,
-/// before anything is stored. An error of etcd, which may have stored it, has no reason or another one (`ErrorToAPIStatus` in
-/// k8s.io/apiserver, `responsewriters/status.go`).
+/// Reads an answer of 500 or 503. With the reason `InternalError` the API server says so of its own failures and those of
+/// webhooks, before anything is stored. An error of etcd, which may have stored it, has no reason or another one
+/// (`ErrorToAPIStatus` in k8s.io/apiserver, `responsewriters/status.go`). The API server itself says 503 with the reason
+/// `ServiceUnavailable`; without it, a proxy does, or the aggregator for another API server, whose connection has broken
+/// (`handler_proxy.go` in k8s.io/kube-aggregator).
 pub(super) async fn classified<R>(answer: Response<R>) -> Result<Response<AnswerBody<R>>, BoxError>
 where
     R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
-    if answer.status() != StatusCode::INTERNAL_SERVER_ERROR {
-        return Ok(answer.map(Either::Left));
-    }
+    let definite = match answer.status() {
+        StatusCode::INTERNAL_SERVER_ERROR => "InternalError",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+        _ => return Ok(answer.map(Either::Left)),
+    };
     let (mut parts, body) = answer.into_parts();
     let body = Limited::new(body, LONGEST_FAILURE).collect().await?.to_bytes();
     let Reason { reason } = serde_json::from_slice(&body).unwrap_or_default();
-    if reason != "InternalError" {
+    if reason != definite {
         parts.extensions.insert(Unclassified);
     }
     Ok(Response::from_parts(parts, Either::Right(Full::new(body))))
@@ -175,7 +180,9 @@ mod tests {
             (500, "Internal Server Error".to_owned(), false),
             (500, String::new(), false),
             (409, status(""), true),
-            (503, "no".to_owned(), true),
+            (503, status(r#""reason":"ServiceUnavailable","#), true),
+            (503, status(""), false),
+            (503, "no healthy upstream".to_owned(), false),
             (502, String::new(), false),
             (504, status(r#""reason":"Timeout","#), false),
         ] {

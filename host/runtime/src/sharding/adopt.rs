@@ -103,7 +103,9 @@ impl Replica {
     /// Whether no write can take effect any more that has passed before the fence closed for what a plan changes.
     fn is_settled(&self, PlanChanges { shards, divisions }: &PlanChanges) -> bool {
         let as_of = |passage| self.fence.is_settled_as_of(passage, self.fenced_since);
-        let of_divisions = || as_of(Passage::Leader) && self.held.keys().all(|shard| as_of(Passage::Shard(*shard)));
+        // Also in shards that this replica has lost: it may have written in them shortly before.
+        let planned = 0..self.plan.as_ref().map_or(0, |plan| plan.shards.len());
+        let of_divisions = || as_of(Passage::Leader) && planned.clone().all(|shard| as_of(Passage::Shard(shard)));
         let mut shards = shards.iter().map(|shard| Passage::Shard(*shard));
         shards.all(|passage| self.fence.is_settled(passage)) && (!divisions || of_divisions())
     }

@@ -7,22 +7,32 @@ use std::sync::Arc;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::fence::{LeaseTerm, Passage};
 use pilothouse_cluster::lease::{GroupWrite, LiveLease};
-use pilothouse_core::shards::{HashRanges, LiveShard, ShardPlan, assign};
+use pilothouse_core::shards::{HashRanges, LiveShard, ShardPlan, assign, hash_of};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::peers::{ReplicaState, shard_lease};
 use super::{HURRY, HeldShard, Replica, ShardingError};
+use crate::state::WorkCount;
 
 impl Replica {
+    /// What this replica works by.
+    pub(super) fn state(&self) -> ReplicaState {
+        ReplicaState {
+            plan: self.plan.as_ref().map_or(0, |plan| plan.version),
+            digest: self.plan.as_ref().map(|plan| hash_of(&plan.print())),
+            shards: self.plans.shards(),
+            work: WorkCount::default(),
+            address: self.address,
+        }
+    }
+
     /// Says in this replica's Lease that it lives, and which plan it works by.
     pub(super) async fn announce(&mut self) -> Result<(), ShardingError> {
         let version = self.plan.as_ref().map(|plan| plan.version);
         let state = ReplicaState {
-            plan: version.unwrap_or_default(),
-            shards: self.plans.shards(),
             work: self.work.0.clone(),
-            address: self.address,
+            ..self.state()
         };
         let sent = Instant::now();
         let time = self.host.clock.microseconds();
@@ -59,7 +69,7 @@ impl Replica {
         let now = self.now();
         let takes_part = plan.shards.len() == self.plans.shards();
         let targets: Vec<bool> = {
-            let replicas = self.peers.taking_part(plan.shards.len(), now);
+            let replicas = self.peers.taking_part(plan.shards.len(), plan.version, now);
             let shards: Vec<LiveShard<'_>> = (0..plan.shards.len())
                 .map(|shard| LiveShard {
                     load: plan.shards[shard].load,
@@ -324,7 +334,8 @@ impl Replica {
         }
         let is_settled = |shard: &usize| self.fence.is_settled(Passage::Shard(*shard));
         let (held, left): (Vec<usize>, Vec<usize>) = shards.into_iter().partition(is_settled);
-        if !left.is_empty() {
+        let has_left = !left.is_empty();
+        if has_left {
             let title = |shard: usize| self.leases.lease(&shard_lease(shard)).title();
             let leases: Vec<String> = left.into_iter().map(title).collect();
             tracing::warn!(
@@ -339,8 +350,9 @@ impl Replica {
         self.own();
         // Where there are others, they are to see it, and the leader deletes it later.
         let is_last = self.peers.others(&own_lease, self.now()).next().is_none();
-        // While the leader's Lease names this replica, this Lease says that it divided the work.
-        let gives_all = self.fence.is_settled(Passage::Leader);
+        // While the leader's Lease names this replica, this Lease says that it divided the work, and while that of a shard does,
+        // by which plan.
+        let gives_all = !has_left && self.fence.is_settled(Passage::Leader);
         if is_last
             && gives_all
             && let Some(live) = self.peers.live(&own_lease)

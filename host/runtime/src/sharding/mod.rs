@@ -23,7 +23,9 @@ use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::lease::LeaseGroup;
 use pilothouse_core::lease::LeaseTimes;
-use pilothouse_core::shards::{Divisions, HashRanges, HoldingReplica, OwnedWork, ShardHolder, ShardHolders, ShardPlan};
+use pilothouse_core::shards::{
+    Division, Divisions, HashRanges, HoldingReplica, OwnedWork, ShardHolder, ShardHolders, ShardPlan,
+};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -350,20 +352,15 @@ impl Replica {
     async fn round(&mut self) -> Result<Progress, ShardingError> {
         // Written in an earlier round, so before the plan is read now.
         let announced = self.announced;
-        let known = self
-            .plan
-            .as_ref()
-            .map_or(0, |plan| plan.version)
-            .max(self.peers.latest_plan(self.now()));
+        let version = self.plan.as_ref().map_or(0, |plan| plan.version);
+        let known = version.max(self.peers.latest_plan(self.now()));
+        // A version of which there are two plans counts as passed.
+        let known = known + u64::from(self.peers.is_disputed(&self.own_lease, self.now()));
         let (counts, loads) = (
             self.peers.counts(self.now()),
-            self.peers.loads(
-                self.plans.shards(),
-                self.plan.as_ref().map_or(0, |plan| plan.version),
-                self.now(),
-            ),
+            self.peers.loads(self.plans.shards(), version, self.now()),
         );
-        let shares = self.peers.shares(self.plans.shards(), self.now());
+        let shares = self.peers.shares(self.plans.shards(), version, self.now());
         let read = if self.host.leadership.leads() {
             self.plans
                 .read_and_keep(
@@ -402,10 +399,13 @@ impl Replica {
         self.peers.observe(listed, now);
         let agrees = {
             // Who works by no plan yet has nothing, and takes up nothing before it has announced one.
-            let mut others = self.peers.others(&self.own_lease, now).filter(|peer| peer.plan > 0);
-            others.all(|peer| Some(peer.plan) == self.announced) && !self.peers.has_left_work(self.announced, now)
+            let (own, others) = (self.state(), self.peers.others(&self.own_lease, now));
+            let mut others = others.filter(|peer| peer.plan > 0);
+            others.all(|peer| own.agrees_with(peer)) && !self.peers.has_left_work(self.announced, now)
         };
-        let is_current = read.is_some_and(|read| self.plan.as_ref().is_some_and(|plan| plan.version == read.version));
+        // What is not announced is not known to others, who may still work by the plan before.
+        let is_announced = self.plan.as_ref().map(|plan| plan.version) == self.announced;
+        let is_current = is_announced && read.is_some_and(|read| self.plan.as_ref() == Some(&read));
         let has_leader = self.peers.leader_takes_part(now);
         if !has_leader {
             let problem = "a replica that was started without --shards leads; start all replicas with the same options. Until \
@@ -414,7 +414,7 @@ impl Replica {
         }
         let is_settled = is_current && agrees && has_leader && announced.is_some() && announced == self.announced;
         if is_settled && let Some(plan) = self.plan.clone() {
-            self.divisions = Arc::new(plan.controllers.clone());
+            self.divisions = Arc::new(agreed(&plan.controllers, &self.host.divisions()));
             self.fenced_divisions = self.divisions.clone();
         }
         self.fence
@@ -450,9 +450,44 @@ impl Replica {
     }
 }
 
+/// How the work of controllers is divided where a replica has plugins that may be of another version than the leader's. What
+/// its own say is to be done as a whole is not done in parts, whatever the plan says: a part of the primaries would contribute
+/// a part of what is to be there.
+fn agreed(planned: &Divisions, own: &Divisions) -> Divisions {
+    let mut agreed = planned.clone();
+    agreed.retain(|controller, planned| *planned == Division::Leader || own.get(controller) != Some(&Division::Leader));
+    agreed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_to_be_done_as_a_whole_is_not_done_in_parts() {
+        use Division::{Leader, Namespaces};
+
+        let of = |divisions: &[(&str, Division)]| -> Divisions {
+            let divisions = divisions.iter().map(|(name, division)| ((*name).to_owned(), *division));
+            divisions.collect()
+        };
+        let planned = of(&[
+            ("a", Leader),
+            ("b", Leader),
+            ("c", Namespaces),
+            ("d", Namespaces),
+            ("e", Namespaces),
+        ]);
+        let own = of(&[
+            ("a", Leader),
+            ("b", Namespaces),
+            ("c", Leader),
+            ("d", Namespaces),
+            ("f", Namespaces),
+        ]);
+        let expected = of(&[("a", Leader), ("b", Leader), ("d", Namespaces), ("e", Namespaces)]);
+        assert_eq!(agreed(&planned, &own), expected);
+    }
 
     #[test]
     fn leases_of_other_software_are_named_in_order_and_not_without_end() {

@@ -15,6 +15,7 @@ use crate::state::WorkCount;
 
 /// The annotations of a replica's Lease.
 const PLAN: &str = "pilothouse.dev/plan";
+const DIGEST: &str = "pilothouse.dev/plan-digest";
 const SHARDS: &str = "pilothouse.dev/shards";
 const OBJECTS: &str = "pilothouse.dev/objects";
 const LOADS: &str = "pilothouse.dev/loads";
@@ -44,6 +45,9 @@ const KEPT: Duration = Duration::from_mins(10);
 pub struct ReplicaState {
     /// The version of the plan that it works by; zero if it has none yet.
     pub plan: u64,
+    /// What that plan says, in short: somebody may have changed it without giving it another version. Earlier versions of the
+    /// host say none.
+    pub digest: Option<u64>,
     /// The number of shards that it was started with.
     pub shards: usize,
     /// What it works at.
@@ -54,6 +58,16 @@ pub struct ReplicaState {
 }
 
 impl ReplicaState {
+    /// Whether the replica works by the same plan as one that says so of itself.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.plan == other.plan && !self.disputes(other)
+    }
+
+    /// Whether two plans of one version are about.
+    fn disputes(&self, other: &Self) -> bool {
+        self.plan == other.plan && self.digest.zip(other.digest).is_some_and(|(own, theirs)| own != theirs)
+    }
+
     pub fn annotations(&self) -> Vec<(&'static str, String)> {
         let WorkCount {
             by_controller,
@@ -65,6 +79,7 @@ impl ReplicaState {
             (OBJECTS, json!(by_controller).to_string()),
             (LOADS, json!(by_shard).to_string()),
         ];
+        annotations.extend(self.digest.map(|digest| (DIGEST, digest.to_string())));
         annotations.extend(self.address.map(|address| (ADDRESS, address.to_string())));
         annotations
     }
@@ -78,6 +93,7 @@ impl ReplicaState {
         let plan: u64 = value(lease, PLAN);
         Self {
             plan: if plan > HIGHEST_VERSION { 0 } else { plan },
+            digest: value(lease, DIGEST),
             shards: value(lease, SHARDS),
             work: WorkCount {
                 by_controller: value(lease, OBJECTS),
@@ -212,11 +228,21 @@ impl Peers {
         self.staying(now).map(|(holder, _)| holder.to_owned()).collect()
     }
 
-    /// The replicas that stay and have so many shards, by name.
-    pub fn taking_part(&self, shards: usize, now: Duration) -> Vec<&str> {
-        let part = self.staying(now).filter(|(_, state)| state.shards == shards);
-        let part: BTreeSet<&str> = part.map(|(holder, _)| holder).collect();
+    /// The replicas that stay, have so many shards and work by a plan, by name: one that has not read it can take nothing, and
+    /// nor can whoever has written another name into the Lease of a replica.
+    pub fn taking_part(&self, shards: usize, plan: u64, now: Duration) -> Vec<&str> {
+        let part = self.replicas(now).filter(|(name, holder, state)| {
+            let is_its_own = **name == replica_lease(holder) && self.live(name).is_some();
+            is_its_own && state.shards == shards && state.plan == plan
+        });
+        let part: BTreeSet<&str> = part.map(|(_, holder, _)| holder).collect();
         part.into_iter().collect()
+    }
+
+    /// Whether a replica works by another plan of the version by which this one does.
+    pub fn is_disputed(&self, own: &str, now: Duration) -> bool {
+        let state = self.leases.get(own).map(|seen| &seen.state);
+        state.is_some_and(|state| self.others(own, now).any(|other| state.disputes(other)))
     }
 
     /// Whether the leader takes part in dividing the work, or there is none. Another one, which was started without --shards,
@@ -269,21 +295,23 @@ impl Peers {
     }
 
     /// The replicas among which so many shards are divided, and who holds each.
-    pub fn shares(&self, shards: usize, now: Duration) -> Shares {
+    pub fn shares(&self, shards: usize, plan: u64, now: Duration) -> Shares {
         let owned = |name: &str| name.to_owned();
         Shares {
-            replicas: self.taking_part(shards, now).into_iter().map(owned).collect(),
+            replicas: self.taking_part(shards, plan, now).into_iter().map(owned).collect(),
             holders: (0..shards)
                 .map(|shard| self.holder(&shard_lease(shard), now).map(owned))
                 .collect(),
         }
     }
 
-    /// Whether a replica that worked by another plan has ended, and left the Lease of a shard to end by itself. Its last writes
-    /// may still take effect, in namespaces that this plan has in other shards.
+    /// Whether a replica that worked by another plan has ended, and left the Lease of a shard, or that of the leader, to end by
+    /// itself. Its last writes may still take effect, in namespaces that this plan has in other shards, or for controllers whose
+    /// work it divides otherwise.
     pub fn has_left_work(&self, plan: Option<u64>, now: Duration) -> bool {
-        let mut shards = self.leases.iter().filter(|(name, _)| name.starts_with(SHARD));
-        shards.any(|(_, seen)| {
+        let is_of_work = |name: &str| name.is_empty() || name.starts_with(SHARD);
+        let mut leases = self.leases.iter().filter(|(name, _)| is_of_work(name));
+        leases.any(|(_, seen)| {
             let Some(holder) = seen.candidate.holder(now) else {
                 return false;
             };

@@ -87,7 +87,11 @@ impl PlanKeeper {
         let live = self.read_live().await?;
         let parsed = live.as_ref().map(|live| self.parse(live)).transpose();
         let parsed = match parsed {
-            Ok(parsed) => parsed.filter(|plan| plan.version >= known),
+            // Of one version there is one plan, and that is the one by which replicas work.
+            Ok(parsed) => parsed.filter(|plan| {
+                let is_edited = works_by.is_some_and(|own| own.version == plan.version && own != plan);
+                plan.version >= known && !is_edited
+            }),
             Err(problem) => {
                 tracing::warn!("{problem}; the leader writes another plan");
                 None

@@ -224,18 +224,19 @@ impl Replicas {
 
     /// Somebody writes a plan with which all namespaces are in one shard.
     async fn move_all_to_the_first_shard(&self) -> ShardPlan {
-        let mut plan = self.plan().unwrap();
+        let mut plan = all_in_the_first_shard(self.plan().unwrap());
         plan.version += 1;
-        plan.shards
-            .iter_mut()
-            .for_each(|shard| shard.ranges = Vec::new().into());
-        plan.shards[0].ranges = [HashRange::ALL].into_iter().collect();
+        self.write_plan(&plan).await;
+        plan
+    }
+
+    /// Somebody writes a plan.
+    async fn write_plan(&self, plan: &ShardPlan) {
         let maps: Api<ConfigMap> = Api::namespaced(self.fleet.client().await, "default");
         let text = Patch::Merge(json!({"data": {"plan.json": plan.print()}}));
         maps.patch("pilothouse-shards", &PatchParams::default(), &text)
             .await
             .unwrap();
-        plan
     }
 
     /// Waits until the first replica works by a plan.
@@ -251,6 +252,15 @@ impl Replicas {
     fn log_of_first(&self) -> String {
         self.fleet.stage.host.log_tail()
     }
+}
+
+/// The same plan with all namespaces in one shard.
+fn all_in_the_first_shard(mut plan: ShardPlan) -> ShardPlan {
+    plan.shards
+        .iter_mut()
+        .for_each(|shard| shard.ranges = Vec::new().into());
+    plan.shards[0].ranges = [HashRange::ALL].into_iter().collect();
+    plan
 }
 
 fn tenant(number: usize) -> String {

@@ -6,11 +6,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use pilothouse_core::shards::{HashRange, hash_of};
+use pilothouse_core::shards::hash_of;
 use pilothouse_simulator::{Fault, Rule};
 use serde_json::json;
 
-use super::{Replicas, SHARDS, TAKEN_WITHIN, replica};
+use super::{Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard, replica};
 
 #[tokio::test(start_paused = true)]
 async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
@@ -41,14 +41,7 @@ async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
     // Somebody restores what the first plan was, and by it the work would be divided otherwise.
     let mut old = replicas.plan().unwrap();
     old.version = 1;
-    let whole = [HashRange::ALL].into_iter().collect();
-    old.shards
-        .iter_mut()
-        .for_each(|shard| shard.ranges = std::mem::take(&mut Vec::new()).into());
-    old.shards[0].ranges = whole;
-    maps.patch("pilothouse-shards", &spoil, &plan(&old.print()))
-        .await
-        .unwrap();
+    replicas.write_plan(&all_in_the_first_shard(old)).await;
     replicas
         .fleet
         .until("the plan is set forward", |_| newer(version + 2))
@@ -181,6 +174,53 @@ async fn several_leases_of_other_software_are_reported_together_once_a_minute() 
     assert!((4..=6).contains(&reports.len()), "{reports:#?}");
     let names_all = |line: &&str| names.iter().all(|name| line.contains(&**name));
     assert!(reports.iter().all(names_all), "{reports:#?}");
+}
+
+/// Somebody writes another name into the Lease of a replica, for a long time.
+#[tokio::test(start_paused = true)]
+async fn who_is_named_in_the_lease_of_a_replica_gets_no_shards() {
+    let mut replicas = Replicas::start().await;
+    replicas.add("two").await;
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
+    let own = format!("pilothouse-replica-{:016x}", hash_of("two"));
+    let theirs = Patch::Merge(json!({"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 300}}));
+    leases.patch(&own, &PatchParams::default(), &theirs).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    replicas.until_shares(&[("one", 8)]).await;
+    let took = begun.elapsed();
+    assert!(took <= TAKEN_WITHIN, "{took:?}");
+    replicas.create_more().await;
+    replicas.converge().await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+}
+
+/// A successor with another plan would not know by which one the last replica has written.
+#[tokio::test(start_paused = true)]
+async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_a_shard_to_end() {
+    let mut replicas = Replicas::start().await;
+    replicas.until_shares(&[("one", 8)]).await;
+    let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
+    replicas
+        .fleet
+        .stage
+        .simulator()
+        .faults()
+        .add(never.resource("deployments").writes());
+    replicas.create_more().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    replicas.fleet.stage.host.stop().await.unwrap();
+    let begun = tokio::time::Instant::now();
+    replicas.fleet.stage.simulator().faults().clear();
+    assert_eq!(replicas.replica_leases(), 1);
+    replicas.add_with("two", Some(2 * SHARDS)).await;
+    let has_taken = |_: &_| !replicas.shards_of("two").is_empty();
+    replicas.fleet.until("the successor takes a shard", has_taken).await;
+    let took = begun.elapsed();
+    assert!(took > Duration::from_secs(10), "it waits: {took:?}");
+    assert!(took <= TAKEN_WITHIN, "{took:?}");
+    replicas.converge().await;
 }
 
 /// A new replica would take the Lease that names the last one for that of one without --shards.

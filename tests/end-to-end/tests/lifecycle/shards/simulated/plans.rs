@@ -7,13 +7,14 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use pilothouse_core::shards::hash_of;
+use pilothouse_core::shards::{ShardPlan, hash_of};
 use pilothouse_end_to_end::stage::app_service;
 use pilothouse_simulator::{Fault, Rule};
+use pilothouse_testkit::host::SteeredHost as _;
 use pilothouse_testkit::requests::HOST_ACCOUNT;
 use serde_json::json;
 
-use super::{Replicas, SHARDS, TAKEN_WITHIN, tenant};
+use super::{Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard, tenant};
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_works_by_another_plan_when_what_it_changes_has_ended() {
@@ -96,6 +97,93 @@ async fn a_plan_waits_until_unanswered_writes_are_settled() {
     let took = begun.elapsed();
     assert!(took > Duration::from_secs(25), "{took:?}");
     assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+/// Somebody writes into the Lease of a replica, whose next announcement comes to nothing for that. Another replica still works by
+/// the plan before.
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_not_worked_by_before_it_is_announced() {
+    let mut replicas = Replicas::start().await;
+    replicas.add("two").await;
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    replicas.create_more().await;
+    replicas.converge().await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let client = replicas.fleet.client().await;
+    // Something runs at the other one for a while.
+    let plan = replicas.plan().unwrap();
+    let shards = replicas.shards_of("two");
+    let is_twos = |number: &usize| {
+        let hash = hash_of(&tenant(*number));
+        let shard = plan
+            .shards
+            .iter()
+            .position(|shard| shard.ranges.contains(hash))
+            .unwrap();
+        shards.contains(&format!("pilothouse-shard-{shard}"))
+    };
+    let number = (0..20).find(is_twos).unwrap();
+    let takes = Duration::from_secs(12);
+    let late = Rule::new(Fault::Delay(takes)).resource("deployments").verbs(&["get"]);
+    let late = late.when(|asked| asked.user_agent == HOST_ACCOUNT).times(1);
+    replicas.fleet.stage.simulator().faults().add(late);
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &tenant(number));
+    let drift = Patch::Merge(json!({"spec": {"replicas": 7}}));
+    deployments
+        .patch(&format!("app-{number}"), &PatchParams::default(), &drift)
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let begun = tokio::time::Instant::now();
+    let leases: Api<Lease> = Api::namespaced(client, "default");
+    let own = format!("pilothouse-replica-{:016x}", hash_of("one"));
+    let touched = Patch::Merge(json!({"metadata": {"annotations": {"somebody": "was here"}}}));
+    leases.patch(&own, &PatchParams::default(), &touched).await.unwrap();
+    let plan = replicas.move_all_to_the_first_shard().await;
+    replicas.works_by(&plan).await;
+    while begun.elapsed() < takes - Duration::from_secs(1) {
+        assert_eq!(replicas.shards_of("one").len(), 0, "after {:?}", begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    replicas.create_more().await;
+    replicas.converge().await;
+}
+
+/// Somebody changes a plan and leaves its version, and a replica starts that knows no other plan.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_somebody_edits_gets_a_new_version_before_anybody_takes_up_anything() {
+    let mut replicas = Replicas::start().await;
+    replicas.add("two").await;
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    let mark = replicas.fleet.stage.mark();
+    replicas.create_more().await;
+    replicas.converge().await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let before = replicas.plan().unwrap();
+    // For a while the leader cannot write it anew.
+    let fails = Rule::new(Fault::Refuse).resource("configmaps").writes();
+    let fails = fails.when(|asked| asked.user_agent == HOST_ACCOUNT);
+    replicas.fleet.stage.simulator().faults().add(fails);
+    replicas.write_plan(&all_in_the_first_shard(before.clone())).await;
+    replicas.add("three").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    // There are free shards now.
+    replicas.others.get_mut("two").unwrap().stop().await.unwrap();
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(replicas.shards_of("three").len(), 0, "{:?}", replicas.shares());
+    }
+    replicas.fleet.stage.simulator().faults().clear();
+    let is_mended = |_: &_| replicas.plan().is_some_and(|plan| plan.version > before.version);
+    replicas.fleet.until("the plan is written anew", is_mended).await;
+    let after = replicas.plan().unwrap();
+    let ranges = |plan: &ShardPlan| plan.shards.iter().map(|shard| shard.ranges.clone()).collect::<Vec<_>>();
+    assert_eq!(ranges(&after), ranges(&before), "as the replicas had it");
+    replicas.until_shares(&[("one", 4), ("three", 4)]).await;
+    replicas.create_more().await;
+    replicas.converge().await;
+    replicas.wrote_once(mark, 80);
 }
 
 /// A namespace of a shard whose Lease was left to end comes into a shard that is free.
