@@ -8,8 +8,6 @@ mod shares;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -22,6 +20,7 @@ use pilothouse_end_to_end::stage::{app_service, unhurried};
 use pilothouse_metrics::Metrics;
 use pilothouse_runtime::{ElectionOptions, HostOptions};
 use pilothouse_testkit::cluster::{Cluster, Mark};
+use pilothouse_testkit::host::SteeredHost as _;
 use serde_json::{Value, json};
 
 use crate::fleet::Fleet;

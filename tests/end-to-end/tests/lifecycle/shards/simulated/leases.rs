@@ -8,9 +8,10 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pilothouse_core::shards::hash_of;
 use pilothouse_simulator::{Fault, Rule};
+use pilothouse_testkit::host::SteeredHost as _;
 use serde_json::json;
 
-use super::{Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard, replica};
+use super::{Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard};
 
 #[tokio::test(start_paused = true)]
 async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {

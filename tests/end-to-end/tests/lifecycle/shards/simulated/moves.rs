@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -11,6 +10,7 @@ use kube::api::DeleteParams;
 use pilothouse_core::shards::hash_of;
 use pilothouse_end_to_end::stage::app_service;
 use pilothouse_simulator::{Fault, Rule};
+use pilothouse_testkit::host::SteeredHost as _;
 use serde_json::json;
 
 use super::{GIVEN_WITHIN, LATE, Replicas, SHARDS, TAKEN_WITHIN, WORKERS, tenant};

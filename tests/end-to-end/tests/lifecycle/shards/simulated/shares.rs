@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -13,6 +11,7 @@ use pilothouse_end_to_end::host::RuntimeHost;
 use pilothouse_end_to_end::stage::app_service;
 use pilothouse_simulator::{Fault, Rule};
 use pilothouse_testkit::cluster::Mark;
+use pilothouse_testkit::host::SteeredHost as _;
 use pilothouse_testkit::requests::Request;
 use serde_json::{Value, json};
 
