@@ -139,8 +139,8 @@ async fn a_plan_is_not_worked_by_before_it_is_announced() {
     let own = format!("pilothouse-replica-{:016x}", hash_of("one"));
     let touched = Patch::Merge(json!({"metadata": {"annotations": {"somebody": "was here"}}}));
     leases.patch(&own, &PatchParams::default(), &touched).await.unwrap();
-    let plan = replicas.move_all_to_the_first_shard().await;
-    replicas.works_by(&plan).await;
+    replicas.move_all_to_the_first_shard().await;
+    replicas.until_shares(&[("two", 4)]).await;
     while begun.elapsed() < takes - Duration::from_secs(1) {
         assert_eq!(replicas.shards_of("one").len(), 0, "after {:?}", begun.elapsed());
         tokio::time::sleep(Duration::from_millis(200)).await;
