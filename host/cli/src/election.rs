@@ -15,6 +15,9 @@ use crate::settings;
 /// The longest name of a Lease.
 const LONGEST_NAME: usize = 253;
 
+/// The same with `--shards`: the Lease of a replica has this name and `-replica-` with 16 digits.
+const LONGEST_NAME_WITH_SHARDS: usize = LONGEST_NAME - "-replica-0123456789abcdef".len();
+
 /// Which replica writes.
 #[derive(Args)]
 pub struct ElectionArguments {
@@ -59,6 +62,12 @@ impl ElectionArguments {
         if !leader_election {
             return Ok(None);
         }
+        anyhow::ensure!(
+            shards.is_none() || lease.len() <= LONGEST_NAME_WITH_SHARDS,
+            "--lease has {} characters; with --shards it has at most {LONGEST_NAME_WITH_SHARDS}, because the Leases of replicas and \
+             shards have longer names; give a shorter one",
+            lease.len()
+        );
         let [duration, renew_deadline, retry_period] = [lease_duration, lease_renew_deadline, lease_retry_period]
             .map(|seconds| Duration::from_secs(seconds.into()));
         let times = LeaseTimes {
@@ -103,5 +112,29 @@ fn lease_name(name: &str) -> Result<String, String> {
             "a Lease's name has at most 253 characters a-z, 0-9, '-' and '.', with a letter or digit at both ends"
                 .to_owned(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leaves_room_for_those_of_replicas_and_shards() {
+        let of = |length: usize, shards| {
+            let arguments = ElectionArguments {
+                leader_election: true,
+                lease: "a".repeat(length),
+                lease_duration: 15,
+                lease_renew_deadline: 10,
+                lease_retry_period: 2,
+                shards,
+            };
+            arguments.options(Some("default")).map_err(|error| error.to_string())
+        };
+        assert!(of(LONGEST_NAME, None).is_ok());
+        assert!(of(LONGEST_NAME_WITH_SHARDS, Some(4)).is_ok());
+        let refused = of(LONGEST_NAME_WITH_SHARDS + 1, Some(4)).unwrap_err();
+        assert!(refused.contains("--lease has 229 characters"), "{refused}");
     }
 }
