@@ -46,7 +46,8 @@ pub struct ReplicaState {
     /// The version of the plan that it works by; zero if it has none yet.
     pub plan: u64,
     /// What that plan says, in short: somebody may have changed it without giving it another version. Earlier versions of the
-    /// host say none.
+    /// host say none. A later one that prints plans otherwise has to use another annotation, or an update of the replicas would
+    /// look like two plans.
     pub digest: Option<u64>,
     /// The number of shards that it was started with.
     pub shards: usize,
