@@ -107,13 +107,13 @@ impl TestPart {
         }
     }
 
-    /// Which targets cargo builds and runs. Examples in the documentation are unit tests, and rustdoc reads every crate to
-    /// find them, also where the filter leaves none.
-    fn targets(self) -> &'static [&'static str] {
-        match self {
-            Self::Unit => &[],
-            _ => &["--tests"],
-        }
+    /// Runs the tests, of which the filter is to follow. Examples in the documentation are unit tests, and rustdoc reads every
+    /// crate to find them, also where the filter leaves none.
+    fn command(self) -> Command {
+        let mut command = cargo();
+        command.args(["test", "--workspace", "--no-fail-fast"]);
+        command.args((self != Self::Unit).then_some("--tests")).arg("--");
+        command
     }
 
     /// What the harness of each test binary is told.
@@ -234,9 +234,7 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     }
     prepare(part)?;
     let tests = || {
-        let mut command = cargo();
-        command.args(["test", "--workspace", "--no-fail-fast"]);
-        command.args(part.targets()).arg("--");
+        let mut command = part.command();
         command.envs(environment.iter().cloned());
         command
     };
