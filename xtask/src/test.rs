@@ -107,7 +107,7 @@ impl TestPart {
         }
     }
 
-    /// Runs the tests, of which the filter is to follow. Examples in the documentation are unit tests, and rustdoc reads every
+    /// The command that runs the tests; the filter follows it. Examples in the documentation are unit tests: rustdoc reads every
     /// crate to find them, also where the filter leaves none.
     fn command(self) -> Command {
         let mut command = cargo();

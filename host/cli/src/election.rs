@@ -8,15 +8,15 @@ use clap::Args;
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_core::lease::LeaseTimes;
 use pilothouse_core::shards::MOST_SHARDS;
-use pilothouse_runtime::ElectionOptions;
+use pilothouse_runtime::{ElectionOptions, LONGEST_LEASE_SUFFIX};
 
 use crate::settings;
 
 /// The longest name of a Lease.
 const LONGEST_NAME: usize = 253;
 
-/// The same with `--shards`: the Lease of a replica has this name and `-replica-` with 16 digits.
-const LONGEST_NAME_WITH_SHARDS: usize = LONGEST_NAME - "-replica-0123456789abcdef".len();
+/// The same with `--shards`: the Leases of replicas and shards have this name and more.
+const LONGEST_NAME_WITH_SHARDS: usize = LONGEST_NAME - LONGEST_LEASE_SUFFIX;
 
 /// Which replica writes.
 #[derive(Args)]

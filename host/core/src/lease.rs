@@ -134,6 +134,8 @@ struct SeenRecord {
     until: Duration,
     /// Who that is; empty if an edit by hand has removed a holder that this candidate has not seen.
     writer: String,
+    /// Whether somebody else has named this candidate while another one may still write.
+    is_named: bool,
 }
 
 impl LeaseCandidate {
@@ -155,8 +157,8 @@ impl LeaseCandidate {
     /// the time of day as it is written into the Lease.
     pub fn next(&mut self, live: Option<&LeaseRecord>, now: Duration, time: &str) -> LeaseStep {
         self.observe(live, now);
-        let held = self.seen.as_ref().filter(|seen| seen.writer != self.identity);
-        if let Some(SeenRecord { until, .. }) = held
+        let of_another = |seen: &&SeenRecord| seen.writer != self.identity || seen.is_named;
+        if let Some(SeenRecord { until, .. }) = self.seen.as_ref().filter(of_another)
             && now < *until
         {
             return LeaseStep::Wait(*until);
@@ -177,8 +179,8 @@ impl LeaseCandidate {
     fn changed(&self, live: &LeaseRecord, now: Duration) -> SeenRecord {
         let before = self.seen.as_ref().filter(|before| now < before.until);
         let ended = now + self.times.duration.max(live.duration());
-        let (until, writer) = match before {
-            _ if live.is_given_back() && self.is_written_anew(live) => (now, String::new()),
+        let (until, writer, is_named) = match before {
+            _ if live.is_given_back() && self.is_written_anew(live) => (now, String::new(), false),
             // The holder that was removed by hand writes until it notices, and it may have renewed the Lease before.
             Some(before) if live.holder.is_empty() => {
                 let until = if self.is_written_anew(live) {
@@ -186,23 +188,23 @@ impl LeaseCandidate {
                 } else {
                     before.until
                 };
-                (until, before.writer.clone())
+                (until, before.writer.clone(), before.is_named)
             }
-            // Whoever wrote before may do so until then, whatever the record says now: also if somebody by hand has named this
-            // candidate, which writes into the Lease only when that time is over.
-            Some(before) if before.writer != self.identity => {
+            // Whoever wrote before may do so until then, whatever the record says now. A record that names this candidate is not
+            // its own before that time is over.
+            Some(before) if before.writer != self.identity || before.is_named => {
                 let is_named = live.holder == self.identity;
-                let writer = if is_named { &before.writer } else { &live.holder };
-                (before.until.max(ended), writer.clone())
+                (before.until.max(ended), live.holder.clone(), is_named)
             }
-            _ if live.holder.is_empty() && self.had_it_last(live) => (now, String::new()),
-            _ => (ended, live.holder.clone()),
+            _ if live.holder.is_empty() && self.had_it_last(live) => (now, String::new(), false),
+            _ => (ended, live.holder.clone(), false),
         };
         SeenRecord {
             record: live.clone(),
             since: now,
             until,
             writer,
+            is_named,
         }
     }
 
@@ -224,6 +226,11 @@ impl LeaseCandidate {
     pub fn holder(&self, now: Duration) -> Option<&str> {
         let SeenRecord { until, writer, .. } = self.seen.as_ref()?;
         (!writer.is_empty() && now < *until).then_some(&**writer)
+    }
+
+    /// Whether somebody else has named this candidate in the Lease: it holds the Lease when it has written into it.
+    pub fn is_named(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.is_named)
     }
 
     /// For how long the Lease has been observed as it is; none if it has never been seen.
@@ -447,18 +454,37 @@ mod tests {
         two.observe(Some(&held_by("one", "a")), at(0));
         let named = held_by("two", "a");
         assert_eq!(two.next(Some(&named), at(5), "now"), LeaseStep::Wait(at(20)));
-        assert_eq!(two.holder(at(19)), Some("one"));
+        assert_eq!((two.holder(at(19)), two.is_named()), (Some("two"), true));
         assert_eq!(two.next(Some(&named), at(19), "now"), LeaseStep::Wait(at(20)));
         let record = written(two.next(Some(&named), at(20), "now"));
         assert_eq!(record.holder, "two");
         // From here on it is the holder.
         two.observe(Some(&record), at(20));
-        assert_eq!(two.holder(at(21)), Some("two"));
+        assert_eq!((two.holder(at(21)), two.is_named()), (Some("two"), false));
         assert_eq!(written(two.next(Some(&record), at(22), "later")).holder, "two");
+        // Another edit by hand does not end the wait.
+        let mut two = candidate("two");
+        two.observe(Some(&held_by("one", "a")), at(0));
+        two.observe(Some(&held_by("two", "a")), at(5));
+        let again = held_by("two", "b");
+        assert_eq!(two.next(Some(&again), at(6), "now"), LeaseStep::Wait(at(21)));
         // The one that held it stops.
         let mut one = candidate("one");
         one.observe(Some(&held_by("one", "a")), at(0));
         assert_eq!(one.next(Some(&named), at(5), "now"), LeaseStep::Wait(at(20)));
+    }
+
+    /// One part of a process holds the Lease, and another part looks at it later.
+    #[test]
+    fn who_only_looks_at_a_lease_sees_at_once_that_its_own_process_holds_it() {
+        let mut looks = candidate("two");
+        looks.observe(Some(&held_by("one", "a")), at(0));
+        for (now, renewed) in [(14, "b"), (16, "c"), (18, "d"), (40, "e")] {
+            looks.observe(Some(&held_by("two", renewed)), at(now));
+            assert_eq!(looks.holder(at(now)), Some("two"), "{now}");
+            assert_eq!(looks.holder(at(now + 1)), Some("two"), "{now}");
+        }
+        assert_eq!(looks.holder(at(55)), None);
     }
 
     #[test]

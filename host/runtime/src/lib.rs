@@ -71,4 +71,5 @@ pub use options::{HostOptions, Identity, InstallCrds};
 pub use pilothouse_webhook::certificates::Lifetimes;
 pub use plugins::{Library, PluginSummary, check_plugin};
 pub use queue::Depth;
+pub use sharding::peers::LONGEST_LEASE_SUFFIX;
 pub use traces::TraceOptions;

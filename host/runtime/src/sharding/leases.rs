@@ -13,27 +13,21 @@ use tokio::time::Instant;
 
 use super::peers::{ReplicaState, shard_lease};
 use super::{HURRY, HeldShard, Replica, ShardingError};
-use crate::state::WorkCount;
 
 impl Replica {
-    /// What this replica works by.
+    /// What this replica says of itself.
     pub(super) fn state(&self) -> ReplicaState {
         ReplicaState {
-            plan: self.plan.as_ref().map_or(0, |plan| plan.version),
+            plan: self.version().unwrap_or_default(),
             digest: self.plan.as_ref().map(|plan| hash_of(&plan.print())),
             shards: self.plans.shards(),
-            work: WorkCount::default(),
+            work: self.work.0.clone(),
             address: self.address,
         }
     }
 
     /// Says in this replica's Lease that it lives, and which plan it works by.
-    pub(super) async fn announce(&mut self) -> Result<(), ShardingError> {
-        let version = self.plan.as_ref().map(|plan| plan.version);
-        let state = ReplicaState {
-            work: self.work.0.clone(),
-            ..self.state()
-        };
+    pub(super) async fn announce(&mut self, state: &ReplicaState) -> Result<(), ShardingError> {
         let sent = Instant::now();
         let time = self.host.clock.microseconds();
         let Some((live, record)) = self.peers.next(&self.own_lease, sent - self.begun, &time) else {
@@ -49,7 +43,7 @@ impl Replica {
             GroupWrite::Written(written) => {
                 self.peers.written(&self.own_lease, written, self.now());
                 self.valid_until = Some(sent + self.times.renew_deadline);
-                self.announced = version;
+                self.announced = self.version();
             }
             GroupWrite::Changed => {}
             GroupWrite::Unlabelled(holder) => {
@@ -334,10 +328,9 @@ impl Replica {
         }
         let is_settled = |shard: &usize| self.fence.is_settled(Passage::Shard(*shard));
         let (held, left): (Vec<usize>, Vec<usize>) = shards.into_iter().partition(is_settled);
-        let has_left = !left.is_empty();
-        if has_left {
-            let title = |shard: usize| self.leases.lease(&shard_lease(shard)).title();
-            let leases: Vec<String> = left.into_iter().map(title).collect();
+        if !left.is_empty() {
+            let title = |shard: &usize| self.leases.lease(&shard_lease(*shard)).title();
+            let leases: Vec<String> = left.iter().map(title).collect();
             tracing::warn!(
                 ?leases,
                 "left Leases to end by themselves: writes got no answer, and may still take effect"
@@ -352,7 +345,7 @@ impl Replica {
         let is_last = self.peers.others(&own_lease, self.now()).next().is_none();
         // While the leader's Lease names this replica, this Lease says that it divided the work, and while that of a shard does,
         // by which plan.
-        let gives_all = !has_left && self.fence.is_settled(Passage::Leader);
+        let gives_all = left.is_empty() && self.fence.is_settled(Passage::Leader);
         if is_last
             && gives_all
             && let Some(live) = self.peers.live(&own_lease)

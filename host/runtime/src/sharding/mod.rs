@@ -264,6 +264,11 @@ impl Replica {
         self.begun.elapsed()
     }
 
+    /// The version of the plan that this replica works by.
+    fn version(&self) -> Option<u64> {
+        self.plan.as_ref().map(|plan| plan.version)
+    }
+
     /// When the first of what this replica holds ends.
     fn expiry(&self) -> Option<Instant> {
         let held = self.held.values().map(|held| held.until);
@@ -352,7 +357,7 @@ impl Replica {
     async fn round(&mut self) -> Result<Progress, ShardingError> {
         // Written in an earlier round, so before the plan is read now.
         let announced = self.announced;
-        let version = self.plan.as_ref().map_or(0, |plan| plan.version);
+        let version = self.version().unwrap_or_default();
         let known = version.max(self.peers.latest_plan(self.now()));
         // A version of which there are two plans counts as passed.
         let known = known + u64::from(self.peers.is_disputed(&self.own_lease, self.now()));
@@ -392,19 +397,19 @@ impl Replica {
             self.adopt(read.clone()).await;
         }
         self.count();
-        self.announce().await?;
+        let own = self.state();
+        self.announce(&own).await?;
         let listed = self.leases.list().await?;
         self.host.contact.heard();
         let now = self.now();
         self.peers.observe(listed, now);
         let agrees = {
             // Who works by no plan yet has nothing, and takes up nothing before it has announced one.
-            let (own, others) = (self.state(), self.peers.others(&self.own_lease, now));
-            let mut others = others.filter(|peer| peer.plan > 0);
+            let mut others = self.peers.others(&self.own_lease, now).filter(|peer| peer.plan > 0);
             others.all(|peer| own.agrees_with(peer)) && !self.peers.has_left_work(self.announced, now)
         };
         // What is not announced is not known to others, who may still work by the plan before.
-        let is_announced = self.plan.as_ref().map(|plan| plan.version) == self.announced;
+        let is_announced = self.version() == self.announced;
         let is_current = is_announced && read.is_some_and(|read| self.plan.as_ref() == Some(&read));
         let has_leader = self.peers.leader_takes_part(now);
         if !has_leader {
@@ -450,9 +455,8 @@ impl Replica {
     }
 }
 
-/// How the work of controllers is divided where a replica has plugins that may be of another version than the leader's. What
-/// its own say is to be done as a whole is not done in parts, whatever the plan says: a part of the primaries would contribute
-/// a part of what is to be there.
+/// How a replica divides the work of controllers by a plan. Its plugins may be of another version than the leader's: it leaves out
+/// the controllers that the plan divides and its own versions do not, because they would contribute for a part of the primaries.
 fn agreed(planned: &Divisions, own: &Divisions) -> Divisions {
     let mut agreed = planned.clone();
     agreed.retain(|controller, planned| *planned == Division::Leader || own.get(controller) != Some(&Division::Leader));

@@ -27,6 +27,9 @@ const REPLICA: &str = "-replica-";
 /// And those of shards' Leases.
 const SHARD: &str = "-shard-";
 
+/// How much longer than the prefix the names of these Leases are, at most: a replica's has 16 digits.
+pub const LONGEST_LEASE_SUFFIX: usize = REPLICA.len() + 16;
+
 /// The Lease of a replica, without the prefix.
 pub fn replica_lease(identity: &str) -> String {
     format!("{REPLICA}{:016x}", hash_of(identity))
@@ -64,7 +67,7 @@ impl ReplicaState {
         self.plan == other.plan && !self.disputes(other)
     }
 
-    /// Whether two plans of one version are about.
+    /// Whether the two work by different plans of one version.
     fn disputes(&self, other: &Self) -> bool {
         self.plan == other.plan && self.digest.zip(other.digest).is_some_and(|(own, theirs)| own != theirs)
     }
@@ -188,7 +191,9 @@ impl Peers {
 
     /// A Lease as it was read or written last, if this replica holds it.
     pub fn own(&self, name: &str) -> Option<&LiveLease> {
-        self.live(name).filter(|live| live.record.holder == self.identity)
+        let seen = self.leases.get(name).filter(|seen| !seen.candidate.is_named())?;
+        let live = seen.live.as_ref();
+        live.filter(|live| live.record.holder == self.identity)
     }
 
     /// A Lease as it was read or written last.
@@ -219,22 +224,20 @@ impl Peers {
     }
 
     /// The replicas that live, but for those whose Leases are deleted: earlier versions did that when they were about to end.
-    fn staying(&self, now: Duration) -> impl Iterator<Item = (&str, &ReplicaState)> {
-        let staying = self.replicas(now).filter(|(name, ..)| self.live(name).is_some());
-        staying.map(|(_, holder, state)| (holder, state))
+    fn staying(&self, now: Duration) -> impl Iterator<Item = (&String, &str, &ReplicaState)> {
+        self.replicas(now).filter(|(name, ..)| self.live(name).is_some())
     }
 
     /// The replicas that live and stay, by identity.
     pub fn living(&self, now: Duration) -> BTreeSet<String> {
-        self.staying(now).map(|(holder, _)| holder.to_owned()).collect()
+        self.staying(now).map(|(_, holder, _)| holder.to_owned()).collect()
     }
 
-    /// The replicas that stay, have so many shards and work by a plan, by name: one that has not read it can take nothing, and
-    /// nor can whoever has written another name into the Lease of a replica.
+    /// The replicas that stay, have so many shards and work by a plan, by name. A replica that has not read the plan can take
+    /// nothing, and neither can an identity that somebody has written into the Lease of another replica.
     pub fn taking_part(&self, shards: usize, plan: u64, now: Duration) -> Vec<&str> {
-        let part = self.replicas(now).filter(|(name, holder, state)| {
-            let is_its_own = **name == replica_lease(holder) && self.live(name).is_some();
-            is_its_own && state.shards == shards && state.plan == plan
+        let part = self.staying(now).filter(|(name, holder, state)| {
+            **name == replica_lease(holder) && state.shards == shards && state.plan == plan
         });
         let part: BTreeSet<&str> = part.map(|(_, holder, _)| holder).collect();
         part.into_iter().collect()
@@ -279,7 +282,7 @@ impl Peers {
 
     /// The numbers of shards with which the replicas that stay were started.
     pub fn counts(&self, now: Duration) -> BTreeSet<usize> {
-        self.staying(now).map(|(_, state)| state.shards).collect()
+        self.staying(now).map(|(.., state)| state.shards).collect()
     }
 
     /// How many objects each shard of a plan has, as the replicas say that hold them and work by it; none if that is not known of
@@ -289,8 +292,8 @@ impl Peers {
             let holder = self.holder(&shard_lease(shard), now)?;
             let mut holders = self
                 .staying(now)
-                .filter(|(identity, state)| *identity == holder && state.plan == plan);
-            holders.find_map(|(_, state)| state.work.by_shard.get(&shard)).copied()
+                .filter(|(_, identity, state)| *identity == holder && state.plan == plan);
+            holders.find_map(|(.., state)| state.work.by_shard.get(&shard)).copied()
         };
         (0..shards).map(load).collect()
     }

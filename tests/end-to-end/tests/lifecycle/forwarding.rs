@@ -15,7 +15,7 @@ mod simulated {
     use kube::api::{Patch, PatchParams};
     use pilothouse_cluster::fence::WriteFence;
     use pilothouse_core::lease::LeaseTimes;
-    use pilothouse_core::shards::{ShardPlan, hash_of};
+    use pilothouse_core::shards::ShardPlan;
     use pilothouse_end_to_end::host::{RuntimeHost, webhooks};
     use pilothouse_end_to_end::stage::unhurried;
     use pilothouse_end_to_end::webhooks::Asker;
@@ -29,6 +29,7 @@ mod simulated {
     use tokio::sync::watch;
 
     use crate::fleet::Fleet;
+    use crate::replicas::replica_lease;
 
     const SHARDS: usize = 8;
     const NAMESPACES: usize = 20;
@@ -221,9 +222,11 @@ mod simulated {
         /// Writes an address into the Lease of a replica that does not write there any more.
         async fn publish(&self, identity: &str, address: &str) {
             let leases: Api<Lease> = Api::namespaced(self.fleet.client().await, "default");
-            let name = format!("pilothouse-replica-{:016x}", hash_of(identity));
             let patch = Patch::Merge(json!({"metadata": {"annotations": {"pilothouse.dev/webhook-address": address}}}));
-            leases.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+            leases
+                .patch(&replica_lease(identity), &PatchParams::default(), &patch)
+                .await
+                .unwrap();
             // All replicas have read it.
             tokio::time::sleep(Duration::from_secs(5)).await;
         }

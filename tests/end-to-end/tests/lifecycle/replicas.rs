@@ -12,7 +12,7 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
-use pilothouse_core::shards::ShardPlan;
+use pilothouse_core::shards::{ShardPlan, hash_of};
 use pilothouse_end_to_end::program::{Folder, Process, component};
 use pilothouse_end_to_end::stage::{app_service, create};
 use pilothouse_testkit::cluster::{Cluster, Mark};
@@ -41,6 +41,11 @@ pub const WORKERS: usize = 8;
 /// The host that holds a Lease is known by what its identity begins with.
 pub fn host_name(identity: &str) -> &str {
     identity.rsplit_once('_').map_or(identity, |(name, _)| name)
+}
+
+/// The Lease of a replica with this identity.
+pub fn replica_lease(identity: &str) -> String {
+    format!("pilothouse-replica-{:016x}", hash_of(identity))
 }
 
 /// When a line was logged. All processes have the same clock.

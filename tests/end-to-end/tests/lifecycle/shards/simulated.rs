@@ -8,22 +8,26 @@ mod shares;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_core::lease::LeaseTimes;
-use pilothouse_core::shards::{HashRange, ShardPlan};
+use pilothouse_core::shards::{HashRange, HashRanges, ShardPlan, hash_of};
 use pilothouse_end_to_end::host::RuntimeHost;
 use pilothouse_end_to_end::scrape::Scrape;
 use pilothouse_end_to_end::stage::{app_service, unhurried};
 use pilothouse_metrics::Metrics;
 use pilothouse_runtime::{ElectionOptions, HostOptions};
+use pilothouse_simulator::{Fault, Faults, Rule};
 use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::host::SteeredHost as _;
+use pilothouse_testkit::requests::HOST_ACCOUNT;
 use serde_json::{Value, json};
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, condition};
 
 const SHARDS: usize = 8;
 
@@ -96,6 +100,33 @@ impl Replicas {
         }
     }
 
+    /// The first one and another one, which share the shards.
+    async fn start_pair() -> Self {
+        let mut replicas = Self::start().await;
+        replicas.add("two").await;
+        replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+        replicas
+    }
+
+    /// The first one with objects, and another one that has come later. The plan is cut by load.
+    async fn start_and_add_another() -> Self {
+        let mut replicas = Self::start().await;
+        replicas.create_and_converge().await;
+        replicas.add("two").await;
+        replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        replicas
+    }
+
+    /// The first one with objects, where nothing is to happen any more: the plan is cut by load.
+    async fn start_at_rest() -> Self {
+        let mut replicas = Self::start().await;
+        replicas.until_shares(&[("one", 8)]).await;
+        replicas.create_and_converge().await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        replicas
+    }
+
     async fn add(&mut self, identity: &'static str) {
         self.add_with(identity, Some(SHARDS)).await;
     }
@@ -112,25 +143,32 @@ impl Replicas {
     /// Makes two objects in each of twenty namespaces.
     async fn create_more(&mut self) {
         for number in self.objects..self.objects + 40 {
-            let mut object = app_service(&format!("app-{number}"));
-            object["metadata"]["namespace"] = json!(tenant(number % 20));
-            object["spec"]["ports"] = json!([]);
-            self.fleet.stage.create(&object).await;
+            self.create_in(&format!("app-{number}"), &tenant(number % 20)).await;
         }
-        self.objects += 40;
+    }
+
+    async fn create_in(&mut self, name: &str, namespace: &str) {
+        let mut object = app_service(name);
+        object["metadata"]["namespace"] = json!(namespace);
+        object["spec"]["ports"] = json!([]);
+        self.fleet.stage.create(&object).await;
+        self.objects += 1;
+    }
+
+    async fn create_and_converge(&mut self) {
+        self.create_more().await;
+        self.converge().await;
     }
 
     async fn converge(&self) {
         let what = format!("{} objects converge", self.objects);
-        let is_reconciled = |object: &&Value| {
-            let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-            conditions
-                .into_iter()
-                .any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
-        };
         self.fleet
             .until(&what, |stage| {
-                let done = stage.all("AppService").iter().filter(is_reconciled).count();
+                let done = stage
+                    .all("AppService")
+                    .iter()
+                    .filter(|object| is_reconciled(object))
+                    .count();
                 done == self.objects && stage.all("Deployment").len() == self.objects
             })
             .await;
@@ -155,6 +193,12 @@ impl Replicas {
         let held = leases.filter(|lease| lease["spec"]["holderIdentity"] == identity);
         let names = held.filter_map(|lease| lease["metadata"]["name"].as_str().map(str::to_owned));
         names.filter(|name| name.starts_with("pilothouse-shard-")).collect()
+    }
+
+    /// The shards that a replica holds.
+    fn held_by(&self, identity: &str) -> BTreeSet<usize> {
+        let names = self.shards_of(identity).into_iter();
+        names.filter_map(|name| name.rsplit('-').next()?.parse().ok()).collect()
     }
 
     /// How many replicas have Leases of their own.
@@ -216,6 +260,28 @@ impl Replicas {
         );
     }
 
+    fn faults(&self) -> &Faults {
+        self.fleet.stage.simulator().faults()
+    }
+
+    async fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.fleet.client().await, "default")
+    }
+
+    /// Somebody changes the Deployment of an object. The host asks who that was, and gets the answer after so long.
+    async fn drift_and_answer_late(&self, number: usize, takes: Duration) {
+        let late = Rule::new(Fault::Delay(takes)).resource("deployments").verbs(&["get"]);
+        self.faults()
+            .add(late.when(|asked| asked.user_agent == HOST_ACCOUNT).times(1));
+        let deployments: Api<Deployment> = Api::namespaced(self.fleet.client().await, &tenant(number));
+        let drift = Patch::Merge(json!({"spec": {"replicas": 7}}));
+        deployments
+            .patch(&format!("app-{number}"), &PatchParams::default(), &drift)
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
     fn plan(&self) -> Option<ShardPlan> {
         let plan = self.fleet.stage.find("ConfigMap", "pilothouse-shards")?;
         ShardPlan::parse(plan["data"]["plan.json"].as_str()?).ok()
@@ -251,6 +317,27 @@ impl Replicas {
     fn log_of_first(&self) -> String {
         self.fleet.stage.host.log_tail()
     }
+}
+
+/// Writes of such objects take effect, and whoever has sent them does not live to see the answer.
+fn never_answered(resource: &str) -> Rule {
+    let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
+    never.resource(resource).writes()
+}
+
+fn is_reconciled(object: &Value) -> bool {
+    condition(&object["status"], "Reconciled")["status"] == "True"
+}
+
+/// The numbers of the namespaces that a shard has.
+fn numbers_in(plan: &ShardPlan, shard: usize) -> impl Iterator<Item = usize> {
+    let ranges = &plan.shards[shard].ranges;
+    (0..20).filter(|number| ranges.contains(hash_of(&tenant(*number))))
+}
+
+/// How a plan divides the namespaces.
+fn ranges(plan: &ShardPlan) -> Vec<HashRanges> {
+    plan.shards.iter().map(|shard| shard.ranges.clone()).collect()
 }
 
 /// The same plan with all namespaces in one shard.

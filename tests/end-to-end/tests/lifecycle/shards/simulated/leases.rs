@@ -2,29 +2,24 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use pilothouse_core::shards::hash_of;
 use pilothouse_simulator::{Fault, Rule};
 use pilothouse_testkit::host::SteeredHost as _;
 use serde_json::json;
 
-use super::{Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard};
+use super::{GIVEN_WITHIN, Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard, never_answered};
+use crate::replicas::replica_lease;
 
 #[tokio::test(start_paused = true)]
 async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    let mut replicas = Replicas::start_pair().await;
     let mark = replicas.fleet.stage.mark();
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(2)).await;
-    let client = replicas.fleet.client().await;
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    let leases: Api<Lease> = Api::namespaced(client, "default");
+    let maps: Api<ConfigMap> = Api::namespaced(replicas.fleet.client().await, "default");
+    let leases = replicas.leases().await;
     let version = replicas.plan().unwrap().version;
     let plan = |text: &str| Patch::Merge(json!({"data": {"plan.json": text}}));
     let spoil = PatchParams::default();
@@ -48,8 +43,7 @@ async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
         .until("the plan is set forward", |_| newer(version + 2))
         .await;
     assert!(replicas.plan().unwrap().shards[1].ranges.iter().next().is_some());
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
 
     leases
         .delete("pilothouse-shard-0", &DeleteParams::default())
@@ -57,7 +51,7 @@ async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
         .unwrap();
     let thief = Patch::Merge(json!({"spec": {"holderIdentity": "an administrator", "leaseDurationSeconds": 15}}));
     leases.patch("pilothouse-shard-1", &spoil, &thief).await.unwrap();
-    let replica = format!("pilothouse-replica-{:016x}", hash_of("two"));
+    let replica = replica_lease("two");
     leases.delete(&replica, &DeleteParams::default()).await.unwrap();
     replicas.create_more().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -92,12 +86,10 @@ async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
 /// Somebody removes the label of Leases by which replicas find them, or other software has a Lease of that name.
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_its_label_gets_it_again_from_its_holder_and_is_reported_by_others() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
+    let replicas = Replicas::start_pair().await;
+    let leases = replicas.leases().await;
     let bare = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}));
-    let own = format!("pilothouse-replica-{:016x}", hash_of("two"));
+    let own = replica_lease("two");
     let names = ["pilothouse", "pilothouse-shard-3", &own];
     for name in names {
         leases.patch(name, &PatchParams::default(), &bare).await.unwrap();
@@ -148,7 +140,7 @@ async fn several_leases_of_other_software_are_reported_together_once_a_minute() 
     replicas.until_shares(&[("one", 8)]).await;
     replicas.fleet.stage.host.cut_off(true);
     tokio::time::sleep(Duration::from_secs(11)).await;
-    let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
+    let leases = replicas.leases().await;
     let names = [2, 5, 6].map(|shard| format!("pilothouse-shard-{shard}"));
     for name in &names {
         leases.delete(name, &DeleteParams::default()).await.unwrap();
@@ -163,7 +155,7 @@ async fn several_leases_of_other_software_are_reported_together_once_a_minute() 
         let (name, takes) = (name.clone(), Duration::from_millis(100 * (1 + number as u64)));
         let is_it = move |asked: &pilothouse_simulator::Asked| asked.name.as_ref() == Some(&name);
         let slow = Rule::new(Fault::LateAnswer(takes)).when(is_it).probability(0.5);
-        replicas.fleet.stage.simulator().faults().add(slow);
+        replicas.faults().add(slow);
     }
     replicas.fleet.stage.host.cut_off(false);
     tokio::time::sleep(Duration::from_mins(5)).await;
@@ -180,21 +172,53 @@ async fn several_leases_of_other_software_are_reported_together_once_a_minute() 
 /// Somebody writes another name into the Lease of a replica, for a long time.
 #[tokio::test(start_paused = true)]
 async fn who_is_named_in_the_lease_of_a_replica_gets_no_shards() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
-    let own = format!("pilothouse-replica-{:016x}", hash_of("two"));
+    let mut replicas = Replicas::start_pair().await;
+    let leases = replicas.leases().await;
+    let own = replica_lease("two");
     let theirs = Patch::Merge(json!({"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 300}}));
     leases.patch(&own, &PatchParams::default(), &theirs).await.unwrap();
     let begun = tokio::time::Instant::now();
     replicas.until_shares(&[("one", 8)]).await;
     let took = begun.elapsed();
     assert!(took <= TAKEN_WITHIN, "{took:?}");
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(5)).await;
     replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+}
+
+/// A replica reads the Lease of the leader to lead, and all Leases together to divide the work. What it reads together comes
+/// later here, so its time for the holder before ends later too.
+#[tokio::test(start_paused = true)]
+async fn who_leads_anew_takes_up_work_though_it_saw_late_that_the_leader_changed() {
+    let mut replicas = Replicas::start_pair().await;
+    let leases = replicas.leases().await;
+    let late = Rule::new(Fault::LateAnswer(Duration::from_secs(4)));
+    replicas.faults().add(late.resource("leases").verbs(&["list"]));
+    let theirs = Patch::Merge(json!({"spec": {"holderIdentity": "an administrator", "leaseDurationSeconds": 15}}));
+    leases
+        .patch("pilothouse", &PatchParams::default(), &theirs)
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    replicas.faults().clear();
+    let leader = || {
+        let lease = replicas.fleet.stage.find("Lease", "pilothouse");
+        lease.and_then(|lease| Some(lease["spec"]["holderIdentity"].as_str()?.to_owned()))
+    };
+    let is_replica = |_: &_| leader().is_some_and(|leader| ["one", "two"].contains(&&*leader));
+    replicas.fleet.until("a replica leads again", is_replica).await;
+    let leader = leader().unwrap();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    if leader == "one" {
+        replicas.others.get_mut("two").unwrap().stop().await.unwrap();
+    } else {
+        replicas.fleet.stage.host.stop().await.unwrap();
+    }
+    let begun = tokio::time::Instant::now();
+    replicas.until_shares(&[(&leader, 8)]).await;
+    let took = begun.elapsed();
+    assert!(took <= GIVEN_WITHIN, "{took:?}");
+    replicas.create_and_converge().await;
 }
 
 /// A successor with another plan would not know by which one the last replica has written.
@@ -202,18 +226,12 @@ async fn who_is_named_in_the_lease_of_a_replica_gets_no_shards() {
 async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_a_shard_to_end() {
     let mut replicas = Replicas::start().await;
     replicas.until_shares(&[("one", 8)]).await;
-    let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
-    replicas
-        .fleet
-        .stage
-        .simulator()
-        .faults()
-        .add(never.resource("deployments").writes());
+    replicas.faults().add(never_answered("deployments"));
     replicas.create_more().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     replicas.fleet.stage.host.stop().await.unwrap();
     let begun = tokio::time::Instant::now();
-    replicas.fleet.stage.simulator().faults().clear();
+    replicas.faults().clear();
     assert_eq!(replicas.replica_leases(), 1);
     replicas.add_with("two", Some(2 * SHARDS)).await;
     let has_taken = |_: &_| !replicas.shards_of("two").is_empty();
@@ -231,15 +249,13 @@ async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_the_leader_to_end
         let mut replicas = Replicas::start().await;
         replicas.until_shares(&[("one", 8)]).await;
         if !is_answered {
-            let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
-            let never = never.resource("plugins").writes();
-            replicas.fleet.stage.simulator().faults().add(never);
+            replicas.faults().add(never_answered("plugins"));
         }
         // The status of the Plugin counts them.
         replicas.create_more().await;
         tokio::time::sleep(Duration::from_secs(40)).await;
         replicas.fleet.stage.host.stop().await.unwrap();
-        replicas.fleet.stage.simulator().faults().clear();
+        replicas.faults().clear();
         assert_eq!(replicas.replica_leases(), usize::from(!is_answered));
         replicas.add("two").await;
         replicas.until_shares(&[("two", 8)]).await;
@@ -250,22 +266,14 @@ async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_the_leader_to_end
 
 #[tokio::test(start_paused = true)]
 async fn shards_in_which_writes_were_abandoned_are_taken_when_their_leases_end() {
-    let mut replicas = Replicas::start().await;
-    replicas.create_more().await;
-    replicas.converge().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    tokio::time::sleep(Duration::from_mins(2)).await;
+    let mut replicas = Replicas::start_and_add_another().await;
     let of_one = replicas.shards_of("one");
-    let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)))
-        .resource("deployments")
-        .writes();
-    replicas.fleet.stage.simulator().faults().add(never);
+    replicas.faults().add(never_answered("deployments"));
     replicas.create_more().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     replicas.fleet.stage.host.stop().await.unwrap();
     let begun = tokio::time::Instant::now();
-    replicas.fleet.stage.simulator().faults().clear();
+    replicas.faults().clear();
     tokio::time::sleep(Duration::from_secs(4)).await;
     // Four reconciles run at once, so at most four shards have something in flight.
     let kept = of_one.intersection(&replicas.shards_of("one")).count();

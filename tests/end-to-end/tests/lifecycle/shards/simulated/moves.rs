@@ -7,21 +7,17 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::DeleteParams;
-use pilothouse_core::shards::hash_of;
-use pilothouse_end_to_end::stage::app_service;
 use pilothouse_simulator::{Fault, Rule};
 use pilothouse_testkit::host::SteeredHost as _;
-use serde_json::json;
 
-use super::{GIVEN_WITHIN, LATE, Replicas, SHARDS, TAKEN_WITHIN, WORKERS, tenant};
+use super::{GIVEN_WITHIN, LATE, Replicas, SHARDS, TAKEN_WITHIN, WORKERS, never_answered, numbers_in, tenant};
 
 #[tokio::test(start_paused = true)]
 async fn replicas_that_come_and_go_share_the_work_and_repeat_nothing() {
     let mut replicas = Replicas::start().await;
     replicas.until_shares(&[("one", 8)]).await;
     let mark = replicas.fleet.stage.mark();
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     for identity in ["two", "three", "four"] {
         replicas.add(identity).await;
     }
@@ -37,8 +33,7 @@ async fn replicas_that_come_and_go_share_the_work_and_repeat_nothing() {
         leaders += count("pilothouse_leader").unwrap();
     }
     assert_eq!(leaders, 1);
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     replicas.wrote_once(mark, 80);
 
     // One is killed: its objects have no owner until its Leases end.
@@ -74,7 +69,7 @@ async fn the_shards_of_a_replica_that_ends_in_order_have_another_one_soon() {
     replicas.until_shares(&[("one", 8)]).await;
     let maps: Api<ConfigMap> = Api::namespaced(replicas.fleet.client().await, "default");
     let late = Rule::new(Fault::LateAnswer(LATE)).resource("leases");
-    replicas.fleet.stage.simulator().faults().add(late);
+    replicas.faults().add(late);
     let mut took = BTreeMap::new();
     for number in 0..60 {
         let identity: &'static str = format!("ends-{number}").leak();
@@ -102,8 +97,7 @@ async fn the_shards_of_a_replica_that_ends_in_order_have_another_one_soon() {
 #[tokio::test(start_paused = true)]
 async fn shards_move_one_at_a_time_to_a_replica_that_comes() {
     let mut replicas = Replicas::start().await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     // The plan is cut by load, which moves more than one.
     tokio::time::sleep(Duration::from_mins(5)).await;
     for (identity, expected, givers) in [
@@ -132,11 +126,8 @@ async fn shards_move_one_at_a_time_to_a_replica_that_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_cut_off_loses_its_shards_and_gets_others_when_it_is_back() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    let mut replicas = Replicas::start_pair().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     // In the middle of its work.
     let mark = replicas.fleet.stage.mark();
@@ -151,8 +142,7 @@ async fn a_replica_that_is_cut_off_loses_its_shards_and_gets_others_when_it_is_b
     tokio::time::sleep(Duration::from_mins(1)).await;
     replicas.others["two"].cut_off(false);
     replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     replicas.wrote_once(mark, 80);
     assert_eq!(replicas.others["two"].handle().unwrap().stuck(), 0);
@@ -160,24 +150,18 @@ async fn a_replica_that_is_cut_off_loses_its_shards_and_gets_others_when_it_is_b
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_gets_a_shard_back_sees_first_what_another_made_meanwhile() {
-    let mut replicas = Replicas::start().await;
-    replicas.create_more().await;
-    replicas.converge().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    tokio::time::sleep(Duration::from_mins(2)).await;
+    let mut replicas = Replicas::start_and_add_another().await;
     let before = replicas.shards_of("two");
     let mark = replicas.fleet.stage.mark();
     replicas.others["two"].cut_off(true);
     replicas.fleet.stage.simulator().cut_every_watch();
     replicas.until_shares(&[("one", 8)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     // Its watches come back one after another: that of the primaries before that of their children.
     let broken = Rule::new(Fault::Refuse)
         .resource("deployments")
         .verbs(&["list", "watch"]);
-    let faults = replicas.fleet.stage.simulator().faults();
+    let faults = replicas.faults();
     faults.add(broken);
     replicas.others["two"].cut_off(false);
     replicas.until_shares(&[("one", 4), ("two", 4)]).await;
@@ -188,8 +172,7 @@ async fn a_replica_that_gets_a_shard_back_sees_first_what_another_made_meanwhile
     );
     tokio::time::sleep(Duration::from_secs(10)).await;
     faults.clear();
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     replicas.wrote_once(mark, 80);
 }
 
@@ -198,26 +181,16 @@ async fn a_shard_in_which_a_write_was_not_answered_moves_when_that_is_settled() 
     let mut replicas = Replicas::start_with(Some(3)).await;
     replicas.until_shares(&[("one", 3)]).await;
     // The plan is cut by load.
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(5)).await;
     let plan = replicas.plan().unwrap();
-    let in_shard = |shard: usize| {
-        let ranges = &plan.shards[shard].ranges;
-        (0..20).map(tenant).find(|name| ranges.contains(hash_of(name))).unwrap()
-    };
+    let in_shard = |shard: usize| numbers_in(&plan, shard).map(tenant).next().unwrap();
     // One in each, so it does not matter which of the shards move.
     let namespaces = [0, 1, 2].map(in_shard);
-    let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
-    let never = never.resource("deployments").writes().times(3);
-    replicas.fleet.stage.simulator().faults().add(never);
+    replicas.faults().add(never_answered("deployments").times(3));
     let begun = tokio::time::Instant::now();
     for namespace in namespaces {
-        let mut object = app_service("late");
-        object["metadata"]["namespace"] = json!(namespace);
-        object["spec"]["ports"] = json!([]);
-        replicas.fleet.stage.create(&object).await;
-        replicas.objects += 1;
+        replicas.create_in("late", &namespace).await;
     }
     tokio::time::sleep(Duration::from_secs(14)).await;
     replicas.converge().await;
@@ -234,11 +207,8 @@ async fn a_shard_in_which_a_write_was_not_answered_moves_when_that_is_settled() 
 
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_is_deleted_is_cleaned_up_by_all_replicas() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    let mut replicas = Replicas::start_pair().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     replicas.fleet.delete("it").await;
     let is_clean = |stage: &pilothouse_end_to_end::stage::Stage| {

@@ -3,30 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
-use pilothouse_core::shards::{ShardPlan, hash_of};
-use pilothouse_end_to_end::stage::app_service;
 use pilothouse_simulator::{Fault, Rule};
 use pilothouse_testkit::host::SteeredHost as _;
 use pilothouse_testkit::requests::HOST_ACCOUNT;
 use serde_json::json;
 
-use super::{Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard, tenant};
+use super::{Replicas, TAKEN_WITHIN, all_in_the_first_shard, never_answered, numbers_in, ranges, tenant};
+use crate::replicas::replica_lease;
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_works_by_another_plan_when_what_it_changes_has_ended() {
-    let mut replicas = Replicas::start().await;
-    replicas.until_shares(&[("one", 8)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
-    tokio::time::sleep(Duration::from_mins(5)).await;
+    let mut replicas = Replicas::start_at_rest().await;
     // Somebody moves all namespaces to the first shard while writes are on their way.
     let takes = Duration::from_secs(9);
     let late = Rule::new(Fault::LateAnswer(takes)).resource("deployments").writes();
-    replicas.fleet.stage.simulator().faults().add(late);
+    replicas.faults().add(late);
     replicas.create_more().await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     let begun = tokio::time::Instant::now();
@@ -37,29 +29,15 @@ async fn a_replica_works_by_another_plan_when_what_it_changes_has_ended() {
         took + Duration::from_secs(1) > takes,
         "it waits for the writes: {took:?}"
     );
-    replicas.fleet.stage.simulator().faults().clear();
+    replicas.faults().clear();
     replicas.converge().await;
 }
 
 /// A reconcile that asks who has changed an object, and waits for the answer before it writes.
 #[tokio::test(start_paused = true)]
 async fn a_plan_waits_no_longer_for_a_reconcile_than_a_lease_lasts() {
-    let mut replicas = Replicas::start().await;
-    replicas.until_shares(&[("one", 8)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
-    tokio::time::sleep(Duration::from_mins(5)).await;
-    let takes = Duration::from_secs(25);
-    let late = Rule::new(Fault::Delay(takes)).resource("deployments").verbs(&["get"]);
-    let late = late.when(|asked| asked.user_agent == HOST_ACCOUNT).times(1);
-    replicas.fleet.stage.simulator().faults().add(late);
-    let deployments: Api<Deployment> = Api::namespaced(replicas.fleet.client().await, &tenant(3));
-    let drift = Patch::Merge(json!({"spec": {"replicas": 7}}));
-    deployments
-        .patch("app-3", &PatchParams::default(), &drift)
-        .await
-        .unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let replicas = Replicas::start_at_rest().await;
+    replicas.drift_and_answer_late(3, Duration::from_secs(25)).await;
     let mark = replicas.fleet.stage.mark();
     let begun = tokio::time::Instant::now();
     let plan = replicas.move_all_to_the_first_shard().await;
@@ -79,14 +57,8 @@ async fn a_plan_waits_no_longer_for_a_reconcile_than_a_lease_lasts() {
 /// The replica works by another plan only when a write in what it gives away is settled that nobody waits for any more.
 #[tokio::test(start_paused = true)]
 async fn a_plan_waits_until_unanswered_writes_are_settled() {
-    let mut replicas = Replicas::start().await;
-    replicas.until_shares(&[("one", 8)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
-    tokio::time::sleep(Duration::from_mins(5)).await;
-    let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
-    let never = never.resource("deployments").writes().times(1);
-    replicas.fleet.stage.simulator().faults().add(never);
+    let mut replicas = Replicas::start_at_rest().await;
+    replicas.faults().add(never_answered("deployments").times(1));
     let begun = tokio::time::Instant::now();
     replicas.create_more().await;
     tokio::time::sleep(Duration::from_secs(14)).await;
@@ -103,42 +75,22 @@ async fn a_plan_waits_until_unanswered_writes_are_settled() {
 /// the plan before.
 #[tokio::test(start_paused = true)]
 async fn a_plan_is_not_worked_by_before_it_is_announced() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    let mut replicas = Replicas::start_pair().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(5)).await;
-    let client = replicas.fleet.client().await;
     // Something runs at the other one for a while.
     let plan = replicas.plan().unwrap();
-    let shards = replicas.shards_of("two");
-    let is_twos = |number: &usize| {
-        let hash = hash_of(&tenant(*number));
-        let shard = plan
-            .shards
-            .iter()
-            .position(|shard| shard.ranges.contains(hash))
-            .unwrap();
-        shards.contains(&format!("pilothouse-shard-{shard}"))
-    };
-    let number = (0..20).find(is_twos).unwrap();
+    let shards = replicas.held_by("two").into_iter();
+    let number = shards.flat_map(|shard| numbers_in(&plan, shard)).next().unwrap();
     let takes = Duration::from_secs(12);
-    let late = Rule::new(Fault::Delay(takes)).resource("deployments").verbs(&["get"]);
-    let late = late.when(|asked| asked.user_agent == HOST_ACCOUNT).times(1);
-    replicas.fleet.stage.simulator().faults().add(late);
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &tenant(number));
-    let drift = Patch::Merge(json!({"spec": {"replicas": 7}}));
-    deployments
-        .patch(&format!("app-{number}"), &PatchParams::default(), &drift)
+    replicas.drift_and_answer_late(number, takes).await;
+    let begun = tokio::time::Instant::now();
+    let touched = Patch::Merge(json!({"metadata": {"annotations": {"somebody": "was here"}}}));
+    let leases = replicas.leases().await;
+    leases
+        .patch(&replica_lease("one"), &PatchParams::default(), &touched)
         .await
         .unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let begun = tokio::time::Instant::now();
-    let leases: Api<Lease> = Api::namespaced(client, "default");
-    let own = format!("pilothouse-replica-{:016x}", hash_of("one"));
-    let touched = Patch::Merge(json!({"metadata": {"annotations": {"somebody": "was here"}}}));
-    leases.patch(&own, &PatchParams::default(), &touched).await.unwrap();
     replicas.move_all_to_the_first_shard().await;
     // A round later the first one has given up what it had.
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -148,25 +100,21 @@ async fn a_plan_is_not_worked_by_before_it_is_announced() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
 }
 
 /// Somebody changes a plan and leaves its version, and a replica starts that knows no other plan.
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_somebody_edits_gets_a_new_version_before_anybody_takes_up_anything() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    let mut replicas = Replicas::start_pair().await;
     let mark = replicas.fleet.stage.mark();
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     let before = replicas.plan().unwrap();
     // For a while the leader cannot write it anew.
     let fails = Rule::new(Fault::Refuse).resource("configmaps").writes();
     let fails = fails.when(|asked| asked.user_agent == HOST_ACCOUNT);
-    replicas.fleet.stage.simulator().faults().add(fails);
+    replicas.faults().add(fails);
     replicas.write_plan(&all_in_the_first_shard(before.clone())).await;
     replicas.add("three").await;
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -176,44 +124,29 @@ async fn a_plan_that_somebody_edits_gets_a_new_version_before_anybody_takes_up_a
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(replicas.shards_of("three").len(), 0, "{:?}", replicas.shares());
     }
-    replicas.fleet.stage.simulator().faults().clear();
+    replicas.faults().clear();
     let is_mended = |_: &_| replicas.plan().is_some_and(|plan| plan.version > before.version);
     replicas.fleet.until("the plan is written anew", is_mended).await;
     let after = replicas.plan().unwrap();
-    let ranges = |plan: &ShardPlan| plan.shards.iter().map(|shard| shard.ranges.clone()).collect::<Vec<_>>();
     assert_eq!(ranges(&after), ranges(&before), "as the replicas had it");
     replicas.until_shares(&[("one", 4), ("three", 4)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     replicas.wrote_once(mark, 80);
 }
 
 /// A namespace of a shard whose Lease was left to end comes into a shard that is free.
 #[tokio::test(start_paused = true)]
 async fn a_plan_waits_for_leases_that_a_replica_has_left_to_end() {
-    let mut replicas = Replicas::start().await;
-    replicas.create_more().await;
-    replicas.converge().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    tokio::time::sleep(Duration::from_mins(2)).await;
+    let mut replicas = Replicas::start_and_add_another().await;
     let plan = replicas.plan().unwrap();
-    let is_ones = |shard: &usize| replicas.shards_of("one").contains(&format!("pilothouse-shard-{shard}"));
-    let left = (1..SHARDS).find(is_ones).unwrap();
-    let ranges = &plan.shards[left].ranges;
-    let namespace = (0..20).map(tenant).find(|name| ranges.contains(hash_of(name))).unwrap();
-    let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
-    let never = never.resource("deployments").writes();
-    replicas.fleet.stage.simulator().faults().add(never);
-    let mut object = app_service("late");
-    object["metadata"]["namespace"] = json!(namespace);
-    object["spec"]["ports"] = json!([]);
-    replicas.fleet.stage.create(&object).await;
-    replicas.objects += 1;
+    let left = replicas.held_by("one").into_iter().find(|shard| *shard > 0).unwrap();
+    let namespace = numbers_in(&plan, left).map(tenant).next().unwrap();
+    replicas.faults().add(never_answered("deployments"));
+    replicas.create_in("late", &namespace).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     replicas.fleet.stage.host.stop().await.unwrap();
     let begun = tokio::time::Instant::now();
-    replicas.fleet.stage.simulator().faults().clear();
+    replicas.faults().clear();
     replicas.until_shares(&[("one", 1), ("two", 7)]).await;
     assert!(replicas.shards_of("two").contains("pilothouse-shard-0"));
     replicas.move_all_to_the_first_shard().await;
@@ -231,8 +164,7 @@ async fn a_replica_with_another_number_of_shards_stands_by_until_the_others_are_
     let mut replicas = Replicas::start().await;
     replicas.until_shares(&[("one", 8)]).await;
     replicas.add_with("other", Some(4)).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     replicas.until_shares(&[("one", 8)]).await;
     let log = replicas.others["other"].log_tail();
@@ -240,8 +172,7 @@ async fn a_replica_with_another_number_of_shards_stands_by_until_the_others_are_
     assert!(says.iter().all(|words| log.contains(words)), "{log}");
     let mark = replicas.fleet.stage.mark();
     replicas.fleet.stage.host.stop().await.unwrap();
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     replicas.until_shares(&[("other", 4)]).await;
     replicas.wrote_once(mark, 40);
     assert_eq!(replicas.plan().unwrap().shards.len(), 4);
@@ -253,11 +184,10 @@ async fn replicas_with_and_without_shards_never_write_side_by_side() {
     replicas.until_shares(&[("one", 8)]).await;
     replicas.add_with("whole", None).await;
     let mark = replicas.fleet.stage.mark();
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     // The Lease of the leader is free for a moment.
-    let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
+    let leases = replicas.leases().await;
     let now = "2026-01-02T03:04:05.000000Z";
     let free = json!({"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now});
     let free = Patch::Merge(json!({"spec": free}));
@@ -268,15 +198,13 @@ async fn replicas_with_and_without_shards_never_write_side_by_side() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     replicas.until_shares(&[("one", 8)]).await;
     replicas.fleet.stage.host.stop().await.unwrap();
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     replicas.wrote_once(mark, 80);
 
     // And the other way round.
     let mark = replicas.fleet.stage.mark();
     replicas.add("divided").await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(replicas.shares(), BTreeMap::new());
     let log = replicas.others["divided"].log_tail();
@@ -286,7 +214,6 @@ async fn replicas_with_and_without_shards_never_write_side_by_side() {
     );
     replicas.others.get_mut("whole").unwrap().stop().await.unwrap();
     replicas.until_shares(&[("divided", 8)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     replicas.wrote_once(mark, 80);
 }

@@ -6,16 +6,15 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use pilothouse_core::shards::{ShardPlan, hash_of};
+use pilothouse_core::shards::ShardPlan;
 use pilothouse_end_to_end::host::RuntimeHost;
-use pilothouse_end_to_end::stage::app_service;
 use pilothouse_simulator::{Fault, Rule};
 use pilothouse_testkit::cluster::Mark;
 use pilothouse_testkit::host::SteeredHost as _;
 use pilothouse_testkit::requests::Request;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Replicas, SHARDS, tenant};
+use super::{Replicas, SHARDS, is_reconciled, numbers_in, ranges, tenant};
 
 /// How many objects of each kind a replica caches.
 fn cached(host: &RuntimeHost) -> BTreeMap<String, u64> {
@@ -30,8 +29,7 @@ async fn each_replica_caches_what_it_works_at_and_the_status_counts_all() {
         replicas.add(identity).await;
     }
     replicas.create_more().await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(5)).await;
     let hosts = || std::iter::once(&replicas.fleet.stage.host).chain(replicas.others.values());
     for kind in ["AppService.v1.kosmos.io", "Deployment.v1.apps"] {
@@ -71,67 +69,43 @@ async fn each_replica_caches_what_it_works_at_and_the_status_counts_all() {
 
 #[tokio::test(start_paused = true)]
 async fn names_that_differ_little_are_divided_evenly_once_there_are_objects() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    let mut replicas = Replicas::start_pair().await;
     let mark = replicas.fleet.stage.mark();
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     let most = |plan: &ShardPlan| {
-        let of = |ranges: &pilothouse_core::shards::HashRanges| {
-            (0..20)
-                .filter(|number| ranges.contains(hash_of(&tenant(*number))))
-                .count()
-        };
-        plan.shards.iter().map(|shard| of(&shard.ranges)).max().unwrap()
+        let shards = 0..plan.shards.len();
+        shards.map(|shard| numbers_in(plan, shard).count()).max().unwrap()
     };
     assert!(most(&replicas.plan().unwrap()) > 5, "equal ranges do");
     // At most a fifth of the namespaces is in one of eight shards.
     let is_even = |_: &_| replicas.plan().is_some_and(|plan| most(&plan) <= 4);
     replicas.fleet.until("the plan is cut by load", is_even).await;
     replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     replicas.wrote_once(mark, 80);
 }
 
 #[tokio::test(start_paused = true)]
 async fn shares_follow_the_loads_that_shards_have_by_now() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
-    replicas.create_more().await;
-    replicas.converge().await;
+    let mut replicas = Replicas::start_pair().await;
+    replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(5)).await;
     let plan = replicas.plan().unwrap();
     // In the namespaces of one replica's shards there come to be three times as many objects.
-    let busy: Vec<usize> = replicas
-        .shards_of("two")
-        .iter()
-        .filter_map(|name| name.rsplit('-').next()?.parse().ok())
-        .collect();
-    let is_busy = |number: &usize| {
-        let hash = hash_of(&tenant(*number));
-        busy.iter().any(|shard| plan.shards[*shard].ranges.contains(hash))
-    };
-    let mut objects = 0;
-    for number in (0..20).filter(is_busy) {
+    let busy = replicas.held_by("two").into_iter();
+    for number in busy.flat_map(|shard| numbers_in(&plan, shard)) {
         for more in 0..4 {
-            let mut object = app_service(&format!("more-{number}-{more}"));
-            object["metadata"]["namespace"] = json!(tenant(number));
-            object["spec"]["ports"] = json!([]);
-            replicas.fleet.stage.create(&object).await;
-            objects += 1;
+            replicas
+                .create_in(&format!("more-{number}-{more}"), &tenant(number))
+                .await;
         }
     }
-    replicas.objects += objects;
     replicas.converge().await;
     let is_known = |_: &_| {
-        replicas.plan().is_some_and(|now| {
-            let ranges = |plan: &ShardPlan| plan.shards.iter().map(|shard| shard.ranges.clone()).collect::<Vec<_>>();
-            now.version > plan.version && ranges(&now) == ranges(&plan)
-        })
+        replicas
+            .plan()
+            .is_some_and(|now| now.version > plan.version && ranges(&now) == ranges(&plan))
     };
     replicas.fleet.until("the plan has the loads of now", is_known).await;
     let is_moved = |_: &_| replicas.shards_of("two").len() < 4 && replicas.shares().values().sum::<usize>() == SHARDS;
@@ -145,15 +119,12 @@ const NOT_DIVIDED: [&str; 2] = ["ecs", "stream"];
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_counts_objects_for_longer_than_a_lease_lasts_keeps_its_shards() {
-    let mut replicas = Replicas::start().await;
-    replicas.add("two").await;
-    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    let mut replicas = Replicas::start_pair().await;
     let is_count = |asked: &pilothouse_simulator::Asked| asked.verb == "list" && asked.resource == "appservices";
     let slow = Rule::new(Fault::Delay(Duration::from_secs(20))).when(is_count);
     let before = replicas.plan().unwrap().version;
-    replicas.create_more().await;
-    replicas.converge().await;
-    replicas.fleet.stage.simulator().faults().add(slow);
+    replicas.create_and_converge().await;
+    replicas.faults().add(slow);
     let is_cut = |_: &_| replicas.plan().is_some_and(|plan| plan.version > before);
     replicas.fleet.until("the plan is cut by load", is_cut).await;
     for identity in ["one", "two"] {
@@ -208,15 +179,9 @@ impl Replicas {
             });
             self.fleet.stage.create(&stream).await;
         }
-        let is_reconciled = |object: &&Value| {
-            let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-            conditions
-                .into_iter()
-                .any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
-        };
         self.fleet
             .until("what is not divided converges", |stage| {
-                let count = |kind: &str| stage.all(kind).iter().filter(is_reconciled).count();
+                let count = |kind: &str| stage.all(kind).iter().filter(|object| is_reconciled(object)).count();
                 (count("EcsBinding"), count("StreamIngress")) == (from + 10, from + 10)
             })
             .await;
