@@ -40,8 +40,8 @@ pub enum PlanError {
     /// It is no plan.
     #[error("it is no plan of shards: {0}")]
     Unreadable(#[from] serde_json::Error),
-    /// Nothing could replace it.
-    #[error("its version is {0}; the highest is {HIGHEST_VERSION}")]
+    /// Nothing could replace it, or it stands for no plan.
+    #[error("its version is {0}; versions are 1 to {HIGHEST_VERSION}")]
     Version(u64),
     /// It has none, or too many.
     #[error("it has {0} shards; a plan has 1 to {MOST_SHARDS}")]
@@ -60,7 +60,7 @@ impl ShardPlan {
     }
 
     pub(super) fn check(&self) -> Result<(), PlanError> {
-        if self.version > HIGHEST_VERSION {
+        if !(1..=HIGHEST_VERSION).contains(&self.version) {
             return Err(PlanError::Version(self.version));
         }
         if !(1..=MOST_SHARDS).contains(&self.shards.len()) {

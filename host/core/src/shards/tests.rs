@@ -202,9 +202,12 @@ fn what_is_no_plan_is_refused_with_the_cause() {
         );
     }
     assert!(problem(&["{}"]).contains("missing field"));
-    let high = format!(r#"{{"version":{},"shards":[]}}"#, u64::MAX);
-    let high = ShardPlan::parse(&high).unwrap_err().to_string();
-    assert!(high.contains("the highest is 9223372036854775807"), "{high}");
+    for version in [0, u64::MAX] {
+        let plan = format!(r#"{{"version":{version},"shards":[]}}"#);
+        let problem = ShardPlan::parse(&plan).unwrap_err().to_string();
+        let expected = format!("its version is {version}; versions are 1 to 9223372036854775807");
+        assert_eq!(problem, expected);
+    }
     assert!(
         ShardPlan::parse("")
             .unwrap_err()

@@ -112,11 +112,11 @@ impl Replica {
 
     /// From here on nothing passes the fence that is not agreed on.
     pub(super) fn pass_divisions(&mut self) {
+        self.fence.set_divisions(self.divisions.clone(), self.valid_until);
+        // Only now: what has passed before has to be settled before another plan.
         if self.fenced_divisions != self.divisions {
+            self.fenced_divisions = self.divisions.clone();
             self.fenced_since = Instant::now();
         }
-        self.fenced_divisions = self.divisions.clone();
-        self.fence
-            .set_divisions(self.fenced_divisions.clone(), self.valid_until);
     }
 }

@@ -72,6 +72,7 @@ pub fn start(
         plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
         own_lease: replica_lease(&identity),
         peers: Peers::new(identity, times),
+        has_looked: false,
         address,
         times,
         fence,
@@ -102,6 +103,8 @@ struct Replica {
     /// The name of this replica's own Lease, without the prefix.
     own_lease: String,
     peers: Peers,
+    /// Whether all Leases have been read once.
+    has_looked: bool,
     /// Where other replicas reach the webhook server of this one.
     address: Option<SocketAddr>,
     times: LeaseTimes,
@@ -269,6 +272,11 @@ impl Replica {
         self.plan.as_ref().map(|plan| plan.version)
     }
 
+    /// Whether other replicas still wait for this one.
+    fn is_announced_for_now(&self) -> bool {
+        self.valid_until.is_some_and(|until| Instant::now() < until)
+    }
+
     /// When the first of what this replica holds ends.
     fn expiry(&self) -> Option<Instant> {
         let held = self.held.values().map(|held| held.until);
@@ -354,7 +362,20 @@ impl Replica {
         *self.host.divided_objects.lock() = objects;
     }
 
+    /// Reads all Leases.
+    async fn look(&mut self) -> Result<(), ShardingError> {
+        let listed = self.leases.list().await?;
+        self.host.contact.heard();
+        self.peers.observe(listed, self.now());
+        self.has_looked = true;
+        Ok(())
+    }
+
     async fn round(&mut self) -> Result<Progress, ShardingError> {
+        // A leader that knows nothing of the others would write a plan over theirs.
+        if !self.has_looked {
+            self.look().await?;
+        }
         // Written in an earlier round, so before the plan is read now.
         let announced = self.announced;
         let version = self.version().unwrap_or_default();
@@ -385,7 +406,7 @@ impl Replica {
             ShardingError::OtherNumber { planned, .. } => self.peers.counts(self.now()).contains(planned),
             _ => false,
         };
-        self.host.leadership.set_eligible(!read.as_ref().is_err_and(is_other));
+        let is_other = read.as_ref().is_err_and(is_other);
         // Without the plan nothing new is taken up; what is held is renewed.
         let (read, problem) = match read {
             Ok(read) => (read, None),
@@ -398,11 +419,14 @@ impl Replica {
         }
         self.count();
         let own = self.state();
-        self.announce(&own).await?;
-        let listed = self.leases.list().await?;
-        self.host.contact.heard();
+        let said = self.announce(&own).await;
+        // Somebody else has its Lease, so it can do nothing of a leader's work either.
+        let is_kept_out = |error: &ShardingError| !matches!(error, ShardingError::Request(_));
+        let is_kept_out = said.as_ref().is_err_and(is_kept_out) && !self.is_announced_for_now();
+        self.host.leadership.set_eligible(!is_other && !is_kept_out);
+        said?;
+        self.look().await?;
         let now = self.now();
-        self.peers.observe(listed, now);
         let agrees = {
             // Who works by no plan yet has nothing, and takes up nothing before it has announced one.
             let mut others = self.peers.others(&self.own_lease, now).filter(|peer| peer.plan > 0);
@@ -420,7 +444,9 @@ impl Replica {
         let is_settled = is_current && agrees && has_leader && announced.is_some() && announced == self.announced;
         if is_settled && let Some(plan) = self.plan.clone() {
             self.divisions = Arc::new(agreed(&plan.controllers, &self.host.divisions()));
-            self.fenced_divisions = self.divisions.clone();
+            // All replicas agree on the plan. What this one alone leaves out passes until it works by another plan: that plan
+            // waits for what has passed until then.
+            self.fenced_divisions = Arc::new(plan.controllers.clone());
         }
         self.fence
             .set_divisions(self.fenced_divisions.clone(), self.valid_until);

@@ -340,7 +340,11 @@ impl SeenLease {
     fn see(&mut self, live: Option<LiveLease>, now: Duration) {
         self.candidate.observe(live.as_ref().map(|live| &live.record), now);
         if let Some(live) = &live {
-            self.state = ReplicaState::read(live);
+            let before = std::mem::replace(&mut self.state, ReplicaState::read(live));
+            // Who has worked by a plan never works by none again, and may still write by it: somebody has changed the Lease.
+            if self.state.plan == 0 {
+                (self.state.plan, self.state.digest) = (before.plan, before.digest);
+            }
         }
         self.live = live;
     }

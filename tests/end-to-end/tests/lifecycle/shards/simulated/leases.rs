@@ -186,6 +186,29 @@ async fn who_is_named_in_the_lease_of_a_replica_gets_no_shards() {
     replicas.until_shares(&[("one", 4), ("two", 4)]).await;
 }
 
+/// The same with the Lease of the leader's replica: it has to be taken for another replica to do what is not divided.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_own_lease_is_somebody_elses_leaves_the_work_to_another_replica() {
+    let is_labelled = json!({"metadata": {}});
+    let is_bare = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
+    for mut theirs in [is_labelled, is_bare] {
+        let mut replicas = Replicas::start_pair().await;
+        theirs["spec"] = json!({"holderIdentity": "somebody", "leaseDurationSeconds": 300});
+        let theirs = Patch::Merge(theirs);
+        let leases = replicas.leases().await;
+        let own = replica_lease("one");
+        leases.patch(&own, &PatchParams::default(), &theirs).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        replicas.until_shares(&[("two", 8)]).await;
+        let took = begun.elapsed();
+        assert!(took <= TAKEN_WITHIN, "{took:?}");
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let leaders = ["one", "two"].map(|identity| replicas.scrape(identity).count("pilothouse_leader", &[]));
+        assert_eq!(leaders, [Some(0), Some(1)]);
+        replicas.create_and_converge().await;
+    }
+}
+
 /// A replica reads the Lease of the leader to lead, and all Leases together to divide the work. What it reads together comes
 /// later here, so its time for the holder before ends later too.
 #[tokio::test(start_paused = true)]
