@@ -71,7 +71,7 @@ mod real {
     use serde_json::json;
 
     use super::MovedClock;
-    use crate::replicas::{LEASE, OwnerWatch, Replicas, WORKERS, holder_of, host_name};
+    use crate::replicas::{OwnerWatch, Replicas, WORKERS, holder_of, host_name};
 
     /// How many objects come in each step.
     const STEP: usize = 30;
@@ -91,13 +91,14 @@ mod real {
 
     impl Story {
         async fn new(shards: Option<usize>) -> Self {
-            let replicas = Replicas::new(Options::default(), shards).await;
+            let mut replicas = Replicas::new(Options::default(), shards).await;
+            replicas.lengthen_leases(2);
             let prefix = if shards.is_some() {
                 "pilothouse-shard-"
             } else {
                 "pilothouse"
             };
-            let owners = OwnerWatch::start(replicas.leases(), prefix);
+            let owners = replicas.watch_owners(prefix);
             let namespaces: Vec<String> = (0..12).map(|number| format!("tenant-{number}")).collect();
             for name in &namespaces {
                 let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -201,7 +202,7 @@ mod real {
             moved.set(seconds);
             it.is_ahead("moved", seconds).await;
             it.create_more().await;
-            tokio::time::sleep(LEASE + Duration::from_secs(2)).await;
+            tokio::time::sleep(it.replicas.lease_duration() + Duration::from_secs(2)).await;
             it.replicas.converge().await;
         }
         assert_eq!(it.replicas.leader().await, "moved");

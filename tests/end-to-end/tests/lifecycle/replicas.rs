@@ -27,13 +27,9 @@ use crate::moved_clocks::MovedClock;
 const WITHIN: Duration = Duration::from_mins(5);
 
 /// After so long others take the Lease of a replica that does not renew it.
-pub const LEASE: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_secs(4);
 const RENEW: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(1);
-
-/// Nothing may be without an owner for longer: the time of a Lease and two looks, and as much twice more where the machine is
-/// busy.
-pub const OWNERLESS: Duration = LEASE.saturating_add(RETRY.saturating_mul(2)).saturating_mul(3);
 
 /// Reconciles of one replica at once, each of which may have one write in flight.
 pub const WORKERS: usize = 8;
@@ -92,6 +88,18 @@ impl Replicas {
     pub fn lengthen_leases(&mut self, times: u32) {
         let [lease, renew, retry] = [LEASE, RENEW, RETRY];
         self.times = [lease * times, renew * times, retry];
+    }
+
+    /// After so long others take the Lease of a replica that does not renew it.
+    pub fn lease_duration(&self) -> Duration {
+        self.times[0]
+    }
+
+    /// Follows the Leases whose names begin so. None may be without an owner for longer than a Lease and two looks, and twice as
+    /// much more where the machine is busy.
+    pub fn watch_owners(&self, prefix: &'static str) -> OwnerWatch {
+        let [lease, _, retry] = self.times;
+        OwnerWatch::start(self.leases(), prefix, (lease + retry * 2) * 3)
     }
 
     pub fn control_plane(&self) -> &ControlPlane {
@@ -192,7 +200,8 @@ impl Replicas {
 
     /// Writes another holder into a Lease, as somebody may do by hand.
     pub async fn give_by_hand(&self, lease: &str) {
-        let spec = json!({"holderIdentity": "an administrator", "leaseDurationSeconds": LEASE.as_secs()});
+        let spec =
+            json!({"holderIdentity": "an administrator", "leaseDurationSeconds": self.lease_duration().as_secs()});
         let patch = Patch::Merge(json!({"spec": spec}));
         self.leases()
             .patch(lease, &PatchParams::default(), &patch)
@@ -214,6 +223,17 @@ impl Replicas {
             }
         }
         shares
+    }
+
+    /// The versions of the plan that the replicas that run say they work by.
+    pub async fn plans_worked_by(&self) -> Vec<u64> {
+        let leases = self.leases().list(&ListParams::default()).await.unwrap();
+        let of_replicas = leases.into_iter().filter(|lease| {
+            let runs = self.processes.contains_key(host_name(&holder_of(lease)));
+            runs && lease.name_any().starts_with("pilothouse-replica-")
+        });
+        let plan = |lease: Lease| lease.annotations().get("pilothouse.dev/plan")?.parse().ok();
+        of_replicas.filter_map(plan).collect()
     }
 
     pub async fn plan(&self) -> Option<ShardPlan> {
@@ -313,6 +333,8 @@ impl Replicas {
             "only what was in flight is repeated: {codes:?}"
         );
         let mut statuses = self.written(mark, "appservices");
+        // Whatever led to these had come before.
+        self.settled = self.deployment_statuses().await;
         let is_changed = |name: &String| {
             settled
                 .get(name)
@@ -342,6 +364,17 @@ impl Replicas {
             count <= STATUSES * new + 2 * in_flight,
             "{count} statuses of {new} objects were written: {statuses:?}"
         );
+    }
+
+    /// How many writes a replica may have abandoned that was not disturbed: none, but where the machine is so busy that it could
+    /// not renew a Lease.
+    pub fn abandoned(&self) -> usize {
+        let is_late = |process: &Process| !process.lines(&["could not be renewed in time"]).is_empty();
+        if self.processes.values().any(is_late) {
+            WORKERS
+        } else {
+            0
+        }
     }
 
     /// Ends all in order.
@@ -398,6 +431,8 @@ fn is_reconciled(object: &DynamicObject) -> bool {
 /// Follows who holds Leases, and for how long at most no replica that works did.
 pub struct OwnerWatch {
     seen: Arc<Mutex<Owners>>,
+    /// How long a Lease may be without an owner.
+    allowed: Duration,
     task: JoinHandle<()>,
 }
 
@@ -413,10 +448,10 @@ struct Owners {
 
 impl OwnerWatch {
     /// Follows the Leases whose names begin so, each from when it is held for the first time.
-    pub fn start(leases: Api<Lease>, prefix: &'static str) -> Self {
+    fn start(leases: Api<Lease>, prefix: &'static str, allowed: Duration) -> Self {
         let seen = Arc::new(Mutex::new(Owners::default()));
         let task = tokio::spawn(look(leases, prefix, seen.clone()));
-        Self { seen, task }
+        Self { seen, allowed, task }
     }
 
     /// A replica works, from here on.
@@ -437,7 +472,7 @@ impl OwnerWatch {
         assert_eq!(owned.len(), leases, "{owned:?}");
         let longest = std::mem::take(longest);
         let most = longest.values().max().copied().unwrap_or_default();
-        assert!(most <= OWNERLESS, "without an owner: {longest:?}");
+        assert!(most <= self.allowed, "without an owner: {longest:?}");
         most
     }
 }

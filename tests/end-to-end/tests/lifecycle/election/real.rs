@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::proxy::Proxy;
-use crate::replicas::{OwnerWatch, Replicas, WORKERS, time_of};
+use crate::replicas::{Replicas, WORKERS, time_of};
 
 /// How many objects come in each step.
 const STEP: usize = 60;
@@ -47,6 +47,7 @@ async fn create_more(replicas: &mut Replicas, count: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_take_over_from_a_leader_that_is_stopped_killed_or_ends() {
     let mut replicas = Replicas::new(Options::default(), None).await;
+    replicas.lengthen_leases(2);
     let mut identities = BTreeSet::new();
     replicas.start_with_host("one", HOST);
     replicas.process("one").says(&["this replica leads"]).await;
@@ -122,8 +123,8 @@ async fn replicas_take_over_from_a_leader_that_is_stopped_killed_or_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_somebody_deletes_or_edits_costs_time_and_no_write() {
-    let (mut replicas, _proxy) = two_replicas(1).await;
-    let owners = OwnerWatch::start(replicas.leases(), "pilothouse");
+    let (mut replicas, _proxy) = two_replicas(2).await;
+    let owners = replicas.watch_owners("pilothouse");
     owners.works("one");
     owners.works("two");
     replicas
@@ -175,7 +176,7 @@ async fn a_lease_that_somebody_deletes_or_edits_costs_time_and_no_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_the_network_cuts_off_stops_before_another_one_leads() {
     let (mut replicas, proxy) = two_replicas(1).await;
-    let owners = OwnerWatch::start(replicas.leases(), "pilothouse");
+    let owners = replicas.watch_owners("pilothouse");
     owners.works("one");
     owners.works("two");
     let mark = replicas.mark();
@@ -233,7 +234,7 @@ const REFUSED: [[u16; 1]; 2] = [[422], [409]];
 /// The leader is stopped while the network still has an apply of it. Another replica has done the work when that arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_arrives_when_another_replica_leads_changes_nothing() {
-    let (mut replicas, proxy) = two_replicas(4).await;
+    let (mut replicas, proxy) = two_replicas(2).await;
     // So that it has connections at hand, in which requests can be sent while the network keeps them.
     create_more(&mut replicas, STEP).await;
     create(replicas.client.clone(), &large("changed", "nginx:1")).await;

@@ -103,6 +103,74 @@ async fn a_plan_is_not_worked_by_before_it_is_announced() {
     replicas.create_and_converge().await;
 }
 
+/// The other replica still works by the plan before, and somebody removes from its Lease what says so.
+#[tokio::test(start_paused = true)]
+async fn a_replica_is_waited_for_though_its_lease_does_not_say_any_more_what_it_works_by() {
+    let mut replicas = Replicas::start_pair().await;
+    replicas.create_and_converge().await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    // Something runs at the other one for a while.
+    let plan = replicas.plan().unwrap();
+    let shards = replicas.held_by("two").into_iter();
+    let number = shards.flat_map(|shard| numbers_in(&plan, shard)).next().unwrap();
+    let takes = Duration::from_secs(12);
+    replicas.drift_and_answer_late(number, takes).await;
+    let begun = tokio::time::Instant::now();
+    replicas.move_all_to_the_first_shard().await;
+    let leases = replicas.leases().await;
+    let spoilt = [
+        json!(null),
+        json!("0"),
+        json!("no number"),
+        json!("18446744073709551615"),
+    ];
+    // A round later the first one has given up what it had.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for plan in spoilt {
+        let spoilt = Patch::Merge(json!({"metadata": {"annotations": {"pilothouse.dev/plan": plan}}}));
+        let own = replica_lease("two");
+        leases.patch(&own, &PatchParams::default(), &spoilt).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(begun.elapsed() + Duration::from_secs(1) <= takes);
+        let held = ["one", "two"].map(|identity| replicas.shards_of(identity).len());
+        assert_eq!(held, [0, 4], "after {:?}", begun.elapsed());
+    }
+    replicas.until_shares(&[("one", 4), ("two", 4)]).await;
+    replicas.create_and_converge().await;
+}
+
+/// What is left of a plugin's work is the leader's when the Plugin is deleted, and another replica has written something of which
+/// nobody knows whether it takes effect yet.
+#[tokio::test(start_paused = true)]
+async fn a_plugin_is_cleaned_up_when_unanswered_writes_of_all_replicas_are_settled() {
+    let mut replicas = Replicas::start_pair().await;
+    replicas.create_and_converge().await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let plan = replicas.plan().unwrap();
+    let shards = replicas.held_by("two").into_iter();
+    let number = shards.flat_map(|shard| numbers_in(&plan, shard)).next().unwrap();
+    replicas.faults().add(never_answered("deployments").times(1));
+    let begun = tokio::time::Instant::now();
+    replicas.create_in("late", &tenant(number)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // All replicas know that the Plugin is to be deleted before the leader says so in the plan.
+    let slow = Rule::new(Fault::Delay(Duration::from_secs(4)))
+        .resource("configmaps")
+        .writes();
+    replicas.faults().add(slow);
+    replicas.fleet.delete("it").await;
+    let all = replicas.fleet.stage.all("Deployment").len();
+    let is_begun = |stage: &pilothouse_end_to_end::stage::Stage| stage.all("Deployment").len() < all;
+    replicas
+        .fleet
+        .until("the leader deletes what the plugin made", is_begun)
+        .await;
+    // The fence waits for 10 s at least, and the Lease lasts for 15 s after that.
+    let took = begun.elapsed();
+    assert!(took > Duration::from_secs(25), "{took:?}");
+    assert!(took < Duration::from_secs(35), "{took:?}");
+}
+
 /// Somebody changes a plan and leaves its version, and a replica starts that knows no other plan.
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_somebody_edits_gets_a_new_version_before_anybody_takes_up_anything() {
