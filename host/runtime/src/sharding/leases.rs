@@ -248,9 +248,18 @@ impl Replica {
     /// still take effect, the Lease is kept, and nothing passes by it.
     pub(super) async fn give_back(&mut self, shard: usize) -> bool {
         self.close(shard);
-        if !self.fence.is_settled(Passage::Shard(shard)) || self.held.remove(&shard).is_none() {
+        if !self.fence.is_settled(Passage::Shard(shard)) {
             return false;
         }
+        let Some(held) = self.held.remove(&shard) else {
+            return false;
+        };
+        // Said before the request, which is abandoned if the time of another Lease is over meanwhile.
+        tracing::info!(
+            lease = self.leases.lease(&shard_lease(shard)).title(),
+            hashes = %held.ranges,
+            "works no longer at a shard"
+        );
         self.settled_since = None;
         self.work.1 = None;
         self.give_back_leases(vec![shard_lease(shard)]).await;

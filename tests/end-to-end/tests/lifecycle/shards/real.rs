@@ -76,7 +76,8 @@ struct Sharing {
 
 impl Sharing {
     async fn new(options: Options) -> Self {
-        let replicas = Replicas::new(options, Some(SHARDS)).await;
+        let mut replicas = Replicas::new(options, Some(SHARDS)).await;
+        replicas.lengthen_leases(2);
         let owners = replicas.watch_owners("pilothouse-shard-");
         let tenants: Vec<String> = (0..NAMESPACES).map(tenant).collect();
         for tenant in &tenants {
@@ -183,9 +184,14 @@ impl Sharing {
     fn ends_of(&self, name: &str, shard: usize) -> Vec<String> {
         let said = self.replicas.processes[name].lines(&[&named(shard)]);
         let is_end = |line: &String| {
-            ["lost a shard", "lost shards", "Lease back"]
-                .iter()
-                .any(|it| line.contains(it))
+            [
+                "lost a shard",
+                "lost shards",
+                "works no longer at a shard",
+                "Lease back",
+            ]
+            .iter()
+            .any(|it| line.contains(it))
         };
         said.into_iter().filter(is_end).collect()
     }
