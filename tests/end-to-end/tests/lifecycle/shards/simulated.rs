@@ -127,6 +127,14 @@ impl Replicas {
         replicas
     }
 
+    /// Two replicas with objects, where nothing is to happen any more.
+    async fn start_pair_at_rest() -> Self {
+        let mut replicas = Self::start_pair().await;
+        replicas.create_and_converge().await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        replicas
+    }
+
     async fn add(&mut self, identity: &'static str) {
         self.add_with(identity, Some(SHARDS)).await;
     }
@@ -199,6 +207,13 @@ impl Replicas {
     fn held_by(&self, identity: &str) -> BTreeSet<usize> {
         let names = self.shards_of(identity).into_iter();
         names.filter_map(|name| name.rsplit('-').next()?.parse().ok()).collect()
+    }
+
+    /// The numbers of the namespaces in the shards that a replica holds.
+    fn numbers_of(&self, identity: &str) -> Vec<usize> {
+        let plan = self.plan().unwrap();
+        let shards = self.held_by(identity).into_iter();
+        shards.flat_map(|shard| numbers_in(&plan, shard)).collect()
     }
 
     /// How many replicas have Leases of their own.

@@ -75,13 +75,9 @@ async fn a_plan_waits_until_unanswered_writes_are_settled() {
 /// the plan before.
 #[tokio::test(start_paused = true)]
 async fn a_plan_is_not_worked_by_before_it_is_announced() {
-    let mut replicas = Replicas::start_pair().await;
-    replicas.create_and_converge().await;
-    tokio::time::sleep(Duration::from_mins(5)).await;
+    let mut replicas = Replicas::start_pair_at_rest().await;
     // Something runs at the other one for a while.
-    let plan = replicas.plan().unwrap();
-    let shards = replicas.held_by("two").into_iter();
-    let number = shards.flat_map(|shard| numbers_in(&plan, shard)).next().unwrap();
+    let number = replicas.numbers_of("two")[0];
     let takes = Duration::from_secs(12);
     replicas.drift_and_answer_late(number, takes).await;
     let begun = tokio::time::Instant::now();
@@ -106,13 +102,9 @@ async fn a_plan_is_not_worked_by_before_it_is_announced() {
 /// The other replica still works by the plan before, and somebody removes from its Lease what says so.
 #[tokio::test(start_paused = true)]
 async fn a_replica_is_waited_for_though_its_lease_does_not_say_any_more_what_it_works_by() {
-    let mut replicas = Replicas::start_pair().await;
-    replicas.create_and_converge().await;
-    tokio::time::sleep(Duration::from_mins(5)).await;
+    let mut replicas = Replicas::start_pair_at_rest().await;
     // Something runs at the other one for a while.
-    let plan = replicas.plan().unwrap();
-    let shards = replicas.held_by("two").into_iter();
-    let number = shards.flat_map(|shard| numbers_in(&plan, shard)).next().unwrap();
+    let number = replicas.numbers_of("two")[0];
     let takes = Duration::from_secs(12);
     replicas.drift_and_answer_late(number, takes).await;
     let begun = tokio::time::Instant::now();
@@ -143,12 +135,8 @@ async fn a_replica_is_waited_for_though_its_lease_does_not_say_any_more_what_it_
 /// nobody knows whether it takes effect yet.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_is_cleaned_up_when_unanswered_writes_of_all_replicas_are_settled() {
-    let mut replicas = Replicas::start_pair().await;
-    replicas.create_and_converge().await;
-    tokio::time::sleep(Duration::from_mins(5)).await;
-    let plan = replicas.plan().unwrap();
-    let shards = replicas.held_by("two").into_iter();
-    let number = shards.flat_map(|shard| numbers_in(&plan, shard)).next().unwrap();
+    let mut replicas = Replicas::start_pair_at_rest().await;
+    let number = replicas.numbers_of("two")[0];
     replicas.faults().add(never_answered("deployments").times(1));
     let begun = tokio::time::Instant::now();
     replicas.create_in("late", &tenant(number)).await;

@@ -88,13 +88,10 @@ async fn names_that_differ_little_are_divided_evenly_once_there_are_objects() {
 
 #[tokio::test(start_paused = true)]
 async fn shares_follow_the_loads_that_shards_have_by_now() {
-    let mut replicas = Replicas::start_pair().await;
-    replicas.create_and_converge().await;
-    tokio::time::sleep(Duration::from_mins(5)).await;
+    let mut replicas = Replicas::start_pair_at_rest().await;
     let plan = replicas.plan().unwrap();
     // In the namespaces of one replica's shards there come to be three times as many objects.
-    let busy = replicas.held_by("two").into_iter();
-    for number in busy.flat_map(|shard| numbers_in(&plan, shard)) {
+    for number in replicas.numbers_of("two") {
         for more in 0..4 {
             replicas
                 .create_in(&format!("more-{number}-{more}"), &tenant(number))
