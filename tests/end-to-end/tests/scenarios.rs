@@ -57,7 +57,11 @@ mod real {
     /// The machine may be busy with something else.
     const SLOWNESS: u32 = 4;
 
-    /// Scenarios mostly wait, so two are played at once. Each host sees a whole cluster, so each has a control plane of its own.
+    /// How many scenarios are played at once.
+    const AT_ONCE: usize = 6;
+
+    /// Scenarios mostly wait, so several are played at once. Each host sees a whole cluster, so each has a control plane of its
+    /// own.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_scenario_holds() {
         let program = components::program();
@@ -79,8 +83,7 @@ mod real {
             }
             failures
         };
-        let (mut failures, others) = tokio::join!(play(), play());
-        failures.extend(others);
+        let failures = futures::future::join_all((0..AT_ONCE).map(|_| play())).await.concat();
         super::report(&failures, scenarios.len());
     }
 }

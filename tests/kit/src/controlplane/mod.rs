@@ -44,6 +44,12 @@ const READY_INTERVAL: Duration = Duration::from_millis(50);
 /// Free ports are found by asking for them and letting go; somebody else may be quicker.
 const PORT_ATTEMPTS: usize = 3;
 
+/// The program that runs the controllers, by the name of its log.
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+
+/// What it says when the API server is not healthy after 10 s, before it ends; on a busy machine that takes longer.
+const TIRED_OF_WAITING: &str = "failed to wait for apiserver being healthy";
+
 /// How a control plane is started.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -262,7 +268,10 @@ impl ControlPlane {
             let ended = control_plane.supervisor().ended();
             if let Some((name, status)) = ended {
                 let tail = control_plane.log_tail(name);
-                return Err(ControlPlaneError::Ended { name, status, tail });
+                if !(name == CONTROLLER_MANAGER && tail.contains(TIRED_OF_WAITING)) {
+                    return Err(ControlPlaneError::Ended { name, status, tail });
+                }
+                control_plane.restart(name)?;
             }
             if started.elapsed() > options.ready_within {
                 let tails = control_plane.supervisor().tails();
@@ -302,7 +311,7 @@ impl ControlPlane {
             &apiserver_arguments(&folder, &credentials, &store, secure_port, options),
         )?;
         supervisor.spawn(
-            "kube-controller-manager",
+            CONTROLLER_MANAGER,
             &programs.controller_manager,
             &controller_manager_arguments(&credentials, &url, options)?,
         )?;
