@@ -278,6 +278,17 @@ async fn no_request_is_refused_and_no_right_is_granted_for_nothing() {
         })
         .await;
     }
+    // One that is refused is reconciled too, and contributes nothing.
+    for object in [&stream, &udp] {
+        let is_accepted = async || {
+            let found = bench.find(object).await.unwrap();
+            let conditions = found["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|it| it["type"] == "Accepted" && it["status"] == "True")
+        };
+        let name = &object["metadata"]["name"];
+        until(&format!("StreamIngress {name} is accepted"), is_accepted, || host.log()).await;
+    }
     let nodes: Api<Node> = Api::all(bench.client.clone());
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "audit-node"}})).unwrap();
     assert!(nodes.create(&PostParams::default(), &node).await.is_ok());
