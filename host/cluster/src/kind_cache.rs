@@ -119,6 +119,21 @@ impl KindCache {
         }
     }
 
+    /// What each object shows. The codec may show more since: an object that was read before does not have it.
+    pub(crate) fn shown(&self) -> Projection {
+        let layout = self.codec.layout();
+        let mut shown = layout.projection();
+        let metadata = Projection::new([]);
+        for ByName(object) in self.objects.keys() {
+            let its = object.projection();
+            if std::ptr::eq(its, shown) || its.covers(shown) {
+                continue;
+            }
+            shown = if shown.covers(its) { its } else { &metadata };
+        }
+        shown.clone()
+    }
+
     /// One object.
     pub(crate) fn get(&self, name: &Name) -> Option<&Arc<CachedObject>> {
         let (object, _) = self.objects.get_key_value(name)?;

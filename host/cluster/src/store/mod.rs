@@ -296,7 +296,7 @@ impl Store {
             .collect();
         if all {
             kind_cache.synced = Some(Synced {
-                projection: kind_cache.codec.layout().projection().clone(),
+                projection: kind_cache.shown(),
                 reach: kind_cache.reach.clone(),
             });
         }
@@ -343,6 +343,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use pilothouse_core::path::{FieldPath, Projection};
     use pilothouse_core::selector::Selector;
 
     use super::test_support::*;
@@ -385,6 +386,29 @@ mod tests {
         assert_eq!(matching("kept"), (true, true, "1"));
         assert_eq!(matching("changed"), (false, true, "2"), "what came meanwhile stays");
         assert!(store.without_facts(&kind()).is_empty());
+    }
+
+    /// A plugin comes while the list for another one is on its way, and reads more.
+    #[test]
+    fn a_list_that_began_before_more_was_needed_does_not_show_more() {
+        let wide = [FieldPath::parse(".spec").unwrap(), FieldPath::parse(".status").unwrap()];
+        let [narrow, wide] = [&wide[..1], &wide[..]].map(Projection::new);
+        let mut store = Store::default();
+        let source = opened(&mut store);
+        let shared = store.codec(&kind()).unwrap();
+        shared.trim_to(narrow.clone());
+        let read = || shared.read(&raw("a", "it", "1", "1", "}")).unwrap();
+        store.begin_list(&source);
+        put(&mut store, &source, read());
+        shared.trim_to(wide.clone());
+        store.end_list(&source);
+        let has = |store: &Store, projection| store.has(&kind(), projection, &Reach::all());
+        assert_eq!((has(&store, &narrow), has(&store, &wide)), (true, false));
+        // The list for both.
+        store.begin_list(&source);
+        put(&mut store, &source, read());
+        store.end_list(&source);
+        assert!(has(&store, &wide));
     }
 
     #[test]
