@@ -11,7 +11,7 @@ use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::query::{Anchor, CheckedQuery};
 use pilothouse_core::reach::{Reach, Scope};
 
-use crate::codec::ObjectCodec;
+use crate::codec::{ObjectCodec, ObjectLayout};
 use crate::decoding;
 use crate::index::{Index, IndexDraft, IndexValues, Indexes};
 use crate::object::CachedObject;
@@ -45,6 +45,8 @@ pub(crate) struct Listing {
     pub(crate) scope: Scope,
     pub(crate) epoch: u32,
     pub(crate) is_complete: bool,
+    /// How objects were trimmed when the list began.
+    pub(crate) layout: Arc<ObjectLayout>,
 }
 
 /// What a kind cache is known to hold.
@@ -85,11 +87,12 @@ impl Ord for ByName {
 }
 
 impl Listing {
-    pub(crate) fn new(scope: Scope) -> Self {
+    pub(crate) fn new(scope: Scope, layout: Arc<ObjectLayout>) -> Self {
         Self {
             scope,
             epoch: 0,
             is_complete: false,
+            layout,
         }
     }
 }
@@ -119,17 +122,16 @@ impl KindCache {
         }
     }
 
-    /// What each object shows. The codec may show more since: an object that was read before does not have it.
+    /// What the complete lists show. The codec may show more since they began, or less: some of their objects do not have it.
     pub(crate) fn shown(&self) -> Projection {
-        let layout = self.codec.layout();
-        let mut shown = layout.projection();
-        let metadata = Projection::new([]);
-        for ByName(object) in self.objects.keys() {
-            let its = object.projection();
-            if std::ptr::eq(its, shown) || its.covers(shown) {
-                continue;
+        let now = self.codec.layout();
+        let metadata = Projection::default();
+        let mut shown = now.projection();
+        for listing in &self.sources {
+            let listed = listing.layout.projection();
+            if !listed.covers(shown) {
+                shown = if shown.covers(listed) { listed } else { &metadata };
             }
-            shown = if shown.covers(its) { its } else { &metadata };
         }
         shown.clone()
     }

@@ -81,9 +81,10 @@ impl Store {
             .or_insert_with(|| KindCache::new(codec.clone()));
         let scopes = reach.scopes(namespaced);
         kind_cache.narrow(&reach, run);
+        let listing = |scope: &Scope| Listing::new(scope.clone(), codec.layout());
+        kind_cache.sources = scopes.iter().map(listing).collect();
         kind_cache.codec = codec;
         kind_cache.reach = reach;
-        kind_cache.sources = scopes.iter().cloned().map(Listing::new).collect();
         let source = |scope| WatchSource {
             kind: kind.clone(),
             scope,
@@ -172,6 +173,7 @@ impl Store {
         if let Some((kind_cache, listing)) = self.listing(source) {
             kind_cache.lists += 1;
             kind_cache.sources[listing].epoch = kind_cache.lists;
+            kind_cache.sources[listing].layout = kind_cache.codec.layout();
         }
     }
 
@@ -397,16 +399,17 @@ mod tests {
         let source = opened(&mut store);
         let shared = store.codec(&kind()).unwrap();
         shared.trim_to(narrow.clone());
-        let read = || shared.read(&raw("a", "it", "1", "1", "}")).unwrap();
+        let read = |name| shared.read(&raw("a", name, name, "1", "}")).unwrap();
         store.begin_list(&source);
-        put(&mut store, &source, read());
+        put(&mut store, &source, read("it"));
+        put(&mut store, &source, read("gone"));
         shared.trim_to(wide.clone());
         store.end_list(&source);
         let has = |store: &Store, projection| store.has(&kind(), projection, &Reach::all());
         assert_eq!((has(&store, &narrow), has(&store, &wide)), (true, false));
-        // The list for both.
+        // The list for both. What has gone meanwhile says nothing of it.
         store.begin_list(&source);
-        put(&mut store, &source, read());
+        put(&mut store, &source, read("it"));
         store.end_list(&source);
         assert!(has(&store, &wide));
     }
