@@ -62,6 +62,14 @@ impl<'a> Bench<'a> {
         found.map(|found| serde_json::to_value(found).unwrap())
     }
 
+    /// Whether an object has a condition of this type that is true.
+    pub async fn has_true(&self, object: &Value, condition: &str) -> bool {
+        let found = self.find(object).await.unwrap();
+        let conditions = found["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|it| it["type"] == condition && it["status"] == "True")
+    }
+
     /// How the API server calls the kind of an object.
     pub fn resource(object: &Value) -> ApiResource {
         let (group, version) = object["apiVersion"]

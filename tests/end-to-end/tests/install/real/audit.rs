@@ -267,12 +267,7 @@ async fn no_request_is_refused_and_no_right_is_granted_for_nothing() {
     let [app, proxy, stream] = primaries;
     let [service, binding, resolver, udp, site] = more;
     for object in [&app, &proxy, &stream, &binding, &udp, &site] {
-        let is_reconciled = async || {
-            let found = bench.find(object).await.unwrap();
-            let conditions = found["status"]["conditions"].as_array();
-            let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|it| it["type"] == "Reconciled" && it["status"] == "True")
-        };
+        let is_reconciled = async || bench.has_true(object, "Reconciled").await;
         until(&format!("{} is reconciled", object["kind"]), is_reconciled, || {
             host.log()
         })
@@ -280,12 +275,7 @@ async fn no_request_is_refused_and_no_right_is_granted_for_nothing() {
     }
     // One that is refused is reconciled too, and contributes nothing.
     for object in [&stream, &udp] {
-        let is_accepted = async || {
-            let found = bench.find(object).await.unwrap();
-            let conditions = found["status"]["conditions"].as_array();
-            let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|it| it["type"] == "Accepted" && it["status"] == "True")
-        };
+        let is_accepted = async || bench.has_true(object, "Accepted").await;
         let name = &object["metadata"]["name"];
         until(&format!("StreamIngress {name} is accepted"), is_accepted, || host.log()).await;
     }

@@ -100,12 +100,7 @@ async fn a_host_works_with_the_rights_that_are_printed() {
     let [app, proxy, stream] = primaries();
     bench.apply(&[app.clone(), proxy.clone(), stream.clone()]).await;
     for object in [&app, &proxy, &stream] {
-        let is_reconciled = async || {
-            let found = bench.find(object).await.unwrap();
-            let conditions = found["status"]["conditions"].as_array();
-            let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|it| it["type"] == "Reconciled" && it["status"] == "True")
-        };
+        let is_reconciled = async || bench.has_true(object, "Reconciled").await;
         until(&format!("{} is reconciled", object["kind"]), is_reconciled, || {
             host.log()
         })
