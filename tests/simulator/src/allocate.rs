@@ -9,6 +9,7 @@ use crate::failure::{Failure, FieldError};
 use crate::kinds::{Resource, Storage};
 use crate::state::State;
 use crate::store::{Change, Key};
+use crate::validate::service_addresses;
 
 /// Node ports are given out of this range.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
@@ -40,94 +41,181 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Gives a new service its addresses and node ports.
+/// Gives a new service its addresses and node ports, which the server does before it checks the rest.
 pub(crate) fn on_create(state: &mut State, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
     if !resource.is_builtin("", "services") {
         return Ok(());
     }
-    families(object);
-    addresses(state, object)?;
-    node_ports(state, object)
+    let spec = &object["spec"];
+    if !text(&spec["clusterIP"]).is_empty() && spec["clusterIPs"].is_null() {
+        object["spec"]["clusterIPs"] = json!([spec["clusterIP"]]);
+    }
+    allocate(state, object, true)
 }
 
-/// Gives a changed service what it newly needs.
+/// Fills in what a client leaves out of an update, gives the service what it newly needs, and takes away what its new type does
+/// not have, unless the client set it.
 pub(crate) fn on_update(
     state: &mut State,
     resource: &Resource,
     object: &mut Value,
-    _old: &Value,
+    old: &Value,
 ) -> Result<(), Failure> {
-    if !resource.is_builtin("", "services") {
+    if !resource.is_builtin("", "services") || !object["spec"].is_object() {
         return Ok(());
     }
-    if text(&object["spec"]["type"]) == "ExternalName" {
-        if let Some(spec) = object["spec"].as_object_mut() {
-            for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                spec.remove(name);
-            }
+    let before = &old["spec"];
+    keep_allocated(&mut object["spec"], before);
+    if let Some((protocol, number)) = number_taken_twice(&object["spec"]) {
+        return Err(Failure::unclassified(format!(
+            "duplicate nodePort: {{{protocol} {number}}}"
+        )));
+    }
+    // An address that is there stays, whatever the client says.
+    allocate(state, object, !has_address(before))?;
+    drop_of_type(&mut object["spec"], before);
+    if !has_address(&object["spec"]) {
+        remove(&mut object["spec"], "internalTrafficPolicy");
+    }
+    if object["spec"]["type"] != "LoadBalancer" {
+        object["status"]["loadBalancer"] = json!({});
+    }
+    Ok(())
+}
+
+fn allocate(state: &mut State, object: &mut Value, without_address: bool) -> Result<(), Failure> {
+    if has_address(&object["spec"]) {
+        families(object);
+        let faults = service_addresses(&object["spec"]);
+        if !faults.is_empty() {
+            return Err(Failure::invalid(
+                "",
+                "Service",
+                text(&object["metadata"]["name"]),
+                &faults,
+            ));
         }
-        return Ok(());
+        if without_address {
+            addresses(state, object)?;
+        }
     }
-    families(object);
-    addresses(state, object)?;
     node_ports(state, object)
 }
 
-/// What a client leaves out of an update keeps its value.
-pub(crate) fn before_update(resource: &Resource, object: &mut Value, old: &Value) {
-    if !resource.is_builtin("", "services") || !object["spec"].is_object() {
-        return;
-    }
-    let before = &old["spec"];
-    let stays = text(&object["spec"]["type"]) != "ExternalName" && text(&before["type"]) != "ExternalName";
-    if stays {
+fn has_address(spec: &Value) -> bool {
+    spec["type"] != "ExternalName"
+}
+
+fn has_node_ports(spec: &Value) -> bool {
+    ["NodePort", "LoadBalancer"].contains(&text(&spec["type"]))
+}
+
+fn has_health_check(spec: &Value) -> bool {
+    spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
+}
+
+/// Whether the service can be reached from outside of the cluster.
+pub(crate) fn is_external(spec: &Value) -> bool {
+    let addresses = spec["externalIPs"]
+        .as_array()
+        .is_some_and(|addresses| !addresses.is_empty());
+    has_node_ports(spec) || spec["type"] == "ClusterIP" && addresses
+}
+
+fn number_taken_twice(spec: &Value) -> Option<(&str, i64)> {
+    let mut seen = BTreeSet::new();
+    let ports = spec["ports"]
+        .as_array()
+        .filter(|_| has_node_ports(spec))
+        .into_iter()
+        .flatten();
+    let mut numbers = ports.filter_map(|port| Some((text(&port["protocol"]), port["nodePort"].as_i64()?)));
+    numbers.find(|number| !seen.insert(*number))
+}
+
+fn keep_allocated(spec: &mut Value, before: &Value) {
+    if has_address(spec) && has_address(before) {
         for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            if object["spec"].get(name).is_none()
+            if spec.get(name).is_none()
                 && let Some(value) = before.get(name)
             {
-                object["spec"][name] = value.clone();
+                spec[name] = value.clone();
             }
-        }
-        if object["spec"].get("clusterIPs").is_some() && object["spec"]["clusterIPs"][0] != object["spec"]["clusterIP"]
-        {
-            object["spec"]["clusterIPs"] = json!([object["spec"]["clusterIP"]]);
         }
     }
-    let needs = needs_node_ports(&object["spec"]);
-    let old_ports = before["ports"].as_array().cloned().unwrap_or_default();
-    if needs {
-        let mut used: BTreeSet<i64> = object["spec"]["ports"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|port| port["nodePort"].as_i64())
-            .collect();
-        for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
-            if port["nodePort"].as_i64().unwrap_or(0) != 0 {
-                continue;
-            }
-            let known = old_ports
-                .iter()
-                .find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
-            if let Some(number) = known
-                .and_then(|old| old["nodePort"].as_i64())
-                .filter(|number| used.insert(*number))
+    if has_node_ports(spec) && has_node_ports(before) {
+        let numbers = |spec: &Value| -> BTreeSet<i64> {
+            let ports = spec["ports"].as_array().into_iter().flatten();
+            ports.filter_map(|port| port["nodePort"].as_i64()).collect()
+        };
+        let used: BTreeSet<i64> = numbers(spec).intersection(&numbers(before)).copied().collect();
+        let named = before["ports"].as_array().into_iter().flatten();
+        let named: HashMap<&str, &Value> = named.map(|port| (text(&port["name"]), &port["nodePort"])).collect();
+        for port in spec["ports"].as_array_mut().into_iter().flatten() {
+            let known = named.get(text(&port["name"])).and_then(|number| number.as_i64());
+            if port.get("nodePort").is_none()
+                && let Some(number) = known.filter(|number| !used.contains(number))
             {
                 port["nodePort"] = json!(number);
             }
         }
-    } else if needs_node_ports(before) {
-        // Ports that nobody asked for anew go with the type.
-        for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
-            let known = old_ports.iter().any(|old| old["nodePort"] == port["nodePort"]);
-            if let (true, Some(port)) = (known, port.as_object_mut()) {
-                port.remove("nodePort");
+    }
+    if has_health_check(spec) && has_health_check(before) && spec.get("healthCheckNodePort").is_none() {
+        spec["healthCheckNodePort"] = before["healthCheckNodePort"].clone();
+    }
+    // Who changes the one address and leaves the list of them alone means both.
+    if spec["clusterIP"] != before["clusterIP"] && spec["clusterIPs"] == before["clusterIPs"] {
+        match text(&spec["clusterIP"]) {
+            "" => remove(spec, "clusterIPs"),
+            address => spec["clusterIPs"] = json!([address]),
+        }
+    }
+}
+
+fn drop_of_type(spec: &mut Value, before: &Value) {
+    let drop_same = |spec: &mut Value, names: &[&str]| {
+        if names.iter().all(|name| spec.get(*name) == before.get(*name)) {
+            for name in names {
+                remove(spec, name);
             }
         }
-        if let Some(spec) = object["spec"].as_object_mut() {
-            spec.remove("externalTrafficPolicy");
-            spec.remove("allocateLoadBalancerNodePorts");
+    };
+    if has_address(before) && !has_address(spec) {
+        drop_same(spec, &["clusterIP", "clusterIPs"]);
+        drop_same(spec, &["ipFamilies"]);
+        drop_same(spec, &["ipFamilyPolicy"]);
+    }
+    if has_node_ports(before) && !has_node_ports(spec) {
+        let old_ports = before["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut ports = spec["ports"]
+            .as_array_mut()
+            .map(Vec::as_mut_slice)
+            .unwrap_or_default()
+            .iter_mut();
+        let is_known = |port: &Value| old_ports.iter().any(|old| old["nodePort"] == port["nodePort"]);
+        if ports
+            .as_slice()
+            .iter()
+            .all(|port| port.get("nodePort").is_none() || is_known(port))
+        {
+            ports.by_ref().for_each(|port| remove(port, "nodePort"));
         }
+    }
+    if has_health_check(before) && !has_health_check(spec) {
+        drop_same(spec, &["healthCheckNodePort"]);
+    }
+    if before["type"] == "LoadBalancer" && spec["type"] != "LoadBalancer" {
+        drop_same(spec, &["allocateLoadBalancerNodePorts"]);
+        drop_same(spec, &["loadBalancerClass"]);
+    }
+    if is_external(before) && !is_external(spec) {
+        drop_same(spec, &["externalTrafficPolicy"]);
+    }
+}
+
+fn remove(object: &mut Value, name: &str) {
+    if let Some(members) = object.as_object_mut() {
+        members.remove(name);
     }
 }
 
@@ -141,9 +229,6 @@ fn needs_node_ports(spec: &Value) -> bool {
 
 fn families(object: &mut Value) {
     let spec = &mut object["spec"];
-    if text(&spec["type"]) == "ExternalName" || !spec.is_object() {
-        return;
-    }
     // Nobody knows the families of endpoints that somebody else makes.
     let any = text(&spec["clusterIP"]) == "None" && spec["selector"].is_null();
     if spec["ipFamilyPolicy"].is_null() {
@@ -171,11 +256,7 @@ fn invalid(object: &Value, error: FieldError) -> Failure {
 }
 
 fn addresses(state: &mut State, object: &mut Value) -> Result<(), Failure> {
-    let spec = &object["spec"];
-    if text(&spec["type"]) == "ExternalName" {
-        return Ok(());
-    }
-    let given = text(&spec["clusterIP"]).to_owned();
+    let given = text(&object["spec"]["clusterIP"]).to_owned();
     let address = if given == "None" {
         given
     } else if given.is_empty() {

@@ -257,7 +257,8 @@ impl Set {
     pub(crate) fn parse(text: &Value) -> Option<Self> {
         let mut set = Self::default();
         for (name, inner) in text.as_object()? {
-            if name == "." {
+            // Elements of a kind that only a later server knows are passed over.
+            if name == "." || !["f", "k", "v", "i"].contains(&name.split_once(':')?.0) {
                 continue;
             }
             let element = Element::parse(name)?;

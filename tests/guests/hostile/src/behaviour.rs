@@ -104,6 +104,12 @@ pub enum Behaviour {
     /// Data that is the first of `spec.notes`, whose order has no meaning.
     DiffersByListOrder,
 
+    /// Owns `spec.count` ConfigMaps that it makes one by one, each when the one before has `data.ready`; where there are
+    /// more, the last one goes, and the one before it with the next run.
+    InOrder,
+    /// As `config-map`, with the text of the ConfigMap `spec.text`.
+    Copy,
+
     /// A status that is a JSON list.
     StatusNotAnObject,
     /// A status that is no JSON.

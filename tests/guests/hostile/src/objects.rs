@@ -50,6 +50,9 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
         Behaviour::InvalidValue => owning(deployment(given, &json!({"replicas": -1}))),
         Behaviour::InvalidName => outcome([config_map_json("Not_A_Name!", namespace, &data)]),
 
+        Behaviour::InOrder => in_order(given),
+        Behaviour::Copy => config_map_with(given, &text_of(given, text).unwrap_or_default()),
+
         Behaviour::DiffersByClock => config_map_with(given, &clock::now(1000).to_string()),
         Behaviour::DiffersByRead => config_map_with(given, &(written(given) + 1).to_string()),
         Behaviour::DiffersByOrder => config_map_with(given, if given.is_text_first { "text" } else { "behaviour" }),
@@ -92,14 +95,41 @@ fn found_by(given: &Given, labels: Option<&str>, fields: &[(&str, &str)]) -> Out
     config_map_with(given, &format!("found {}", found.len()))
 }
 
+/// ConfigMaps that are made one after the other.
+fn in_order(given: &Given) -> Outcome {
+    let name = |number: usize| format!("{}-{number}", given.name);
+    let present = (0..).map_while(|number| data_of(given, &name(number)));
+    let ready: Vec<bool> = present.map(|data| data["ready"].is_string()).collect();
+    let (present, wanted) = (ready.len(), given.count_or(0));
+    let next = if present > wanted {
+        present - 1
+    } else {
+        let is_ready = ready.last().is_none_or(|ready| *ready);
+        (present + usize::from(is_ready)).min(wanted)
+    };
+    let objects = (0..next).map(|number| config_map_json(&name(number), &given.namespace, &json!({"text": "pod"})));
+    let told = format!(
+        "{} of {present} are ready",
+        ready.iter().filter(|ready| **ready).count()
+    );
+    Outcome {
+        status: Some(json!({"text": told}).to_string()),
+        ..outcome(objects)
+    }
+}
+
 /// The number in the ConfigMap that was written before.
 fn written(given: &Given) -> u64 {
-    let present = cluster::get(&lower(CONFIG_MAP), Some(&given.namespace), &given.name);
-    let present: Value = present
-        .and_then(|json| serde_json::from_str(&json).ok())
-        .unwrap_or_default();
-    present["data"]["text"]
-        .as_str()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0)
+    let text = text_of(given, &given.name);
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn text_of(given: &Given, name: &str) -> Option<String> {
+    data_of(given, name)?["text"].as_str().map(str::to_owned)
+}
+
+fn data_of(given: &Given, name: &str) -> Option<Value> {
+    let present = cluster::get(&lower(CONFIG_MAP), Some(&given.namespace), name)?;
+    let present: Value = serde_json::from_str(&present).ok()?;
+    Some(present["data"].clone())
 }

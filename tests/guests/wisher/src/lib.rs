@@ -17,11 +17,23 @@ const CRD: &str = include_str!("../crds/wishes.wishes.test.dev.yaml");
 const FINALIZER: &str = "wishes.test.dev/promise";
 
 /// The kinds that it may own, by what the configuration calls them; without one all but what has to be asked for.
-const OWNABLE: [(&str, Kind); 6] = [
+const OWNABLE: [(&str, Kind); 15] = [
     ("ConfigMap", Kind::new("", "v1", "ConfigMap")),
     ("Namespace", Kind::new("", "v1", "Namespace")),
     ("Service", Kind::new("", "v1", "Service")),
     ("Deployment", Kind::new("apps", "v1", "Deployment")),
+    ("Secret", Kind::new("", "v1", "Secret")),
+    ("StatefulSet", Kind::new("apps", "v1", "StatefulSet")),
+    ("DaemonSet", Kind::new("apps", "v1", "DaemonSet")),
+    ("Job", Kind::new("batch", "v1", "Job")),
+    ("PersistentVolumeClaim", Kind::new("", "v1", "PersistentVolumeClaim")),
+    ("Ingress", Kind::new("networking.k8s.io", "v1", "Ingress")),
+    ("NetworkPolicy", Kind::new("networking.k8s.io", "v1", "NetworkPolicy")),
+    (
+        "HorizontalPodAutoscaler",
+        Kind::new("autoscaling", "v2", "HorizontalPodAutoscaler"),
+    ),
+    ("Pod", Kind::new("", "v1", "Pod")),
     ("Trinket", Kind::new("trinkets.test.dev", "v1alpha1", "Trinket")),
     ("NewTrinket", Kind::new("trinkets.test.dev", "v1", "Trinket")),
 ];

@@ -29,13 +29,14 @@ pub use self::programs::{Availability, Programs, ProgramsError, availability};
 use crate::requests::{Request, TEST_ACCOUNT};
 
 /// The controllers that run by default; nothing else is needed to make and collect the children of operators.
-pub const CONTROLLERS: [&str; 6] = [
+pub const CONTROLLERS: [&str; 7] = [
     "deployment-controller",
     "replicaset-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "serviceaccount-controller",
     "root-ca-certificate-publisher-controller",
+    "persistentvolumeclaim-protection-controller",
 ];
 
 /// How long to pause between two looks at /readyz.

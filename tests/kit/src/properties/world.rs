@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pilothouse_core::{
     Kind, Name,
     answer::{CheckedAnswer, DesiredObject},
+    canonical::drop_nulls,
     diff::{body, rank},
     fields::{FieldSet, LeafSemantics},
     host_conditions::HostConditions,
@@ -252,12 +253,14 @@ impl<'a> World<'a> {
             live: primary.get("status"),
             generation: primary["metadata"]["generation"].as_i64(),
             now: &self.now,
+            given: None,
         });
         if self.write_status(&kind, &status).is_ok() {
             return;
         }
         // The kind may have no place for what the host says; that is not what the plugin says.
-        let alone = answer.status.clone().unwrap_or_default();
+        let mut alone = answer.status.clone().unwrap_or_default();
+        drop_nulls(&mut alone);
         if let Err(refusal) = self.write_status(&kind, &alone) {
             let problem = format!("the status that the plugin gives does not fit its schema: {refusal}");
             applied.findings.push(Finding::new(Property::Valid, problem));

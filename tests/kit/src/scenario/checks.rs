@@ -90,6 +90,13 @@ async fn unmet_check(objects: &mut Objects, check: &Check) -> Option<Unmet> {
 
 async fn look_inside(objects: &mut Objects, check: &Check, object: &Value, unmet: &mut Unmet) {
     if let Some(expected) = &check.matches {
+        // With a path and nothing else to compare its value with, the partial value is that of the path.
+        let alone = check.equals.is_none() && check.differs_from.is_none() && check.same_as.is_none();
+        let object = match check.path.as_ref().filter(|_| alone).map(|path| value_at(path, object)) {
+            Some(Ok(value)) => value,
+            Some(Err(_)) => &Value::Null,
+            None => object,
+        };
         let differences = mismatches(expected, object);
         if !differences.is_empty() {
             unmet.reasons.extend(

@@ -158,7 +158,9 @@ fn encoded((identity, entry): (&Identity, &Entry)) -> Value {
         Operation::Apply => "Apply",
         Operation::Update => "Update",
     };
-    object.insert("manager".to_owned(), json!(identity.manager));
+    if !identity.manager.is_empty() {
+        object.insert("manager".to_owned(), json!(identity.manager));
+    }
     object.insert("operation".to_owned(), json!(operation));
     object.insert("apiVersion".to_owned(), json!(entry.version));
     if let Some(time) = &entry.time {

@@ -254,9 +254,8 @@ fn merged(
     take(versions, live, &result, book, Some(&identity), force).map_err(|conflicts| refusal(&conflicts, book))?;
     if let Some(entry) = book.0.get_mut(&identity) {
         entry.set = entry.set.difference(&STRIPPED);
-        // An apply that changes nothing is no write: its entry keeps its time, and so its place among the others.
-        let is_alike = |last: &Entry| last.set == entry.set && last.version == entry.version;
-        if result != *live || !last.as_ref().is_some_and(is_alike) {
+        // An apply that changes no value leaves its entry the time that it has, or none; also when it owns other fields now.
+        if result != *live {
             entry.time = Some(writer.time.to_owned());
         }
         if entry.set.is_empty() {

@@ -105,6 +105,12 @@ pub(super) fn run(state: &mut State, changes: &[Change]) {
             places.extend(state.ownership.of(&text(&change.after["metadata"]["uid"])));
         }
         if !change.deleted && is_going(&change.after) {
+            if has_finalizer(&change.after, FOREGROUND) {
+                // A real garbage collector queues what the owner has before the owner, also where nothing blocks it.
+                for dependent in state.ownership.of(&text(&change.after["metadata"]["uid"])) {
+                    attend(state, &dependent);
+                }
+            }
             release_owner(state, &place);
         }
         if change.deleted {

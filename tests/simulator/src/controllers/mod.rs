@@ -1,6 +1,7 @@
 //! Owns the stand-ins for the control plane's controllers. They run after every request, until nothing changes any more, so
 //! that what a client reads next does not depend on timing.
 
+pub(crate) mod claims;
 pub(crate) mod collect;
 mod definitions;
 mod deployments;
@@ -33,6 +34,7 @@ pub(crate) fn settle(state: &mut State) {
         if state.controllers.workloads != Workloads::Ignored {
             deployments::run(state, &changes);
             replicas::run(state, &changes);
+            claims::run(state, &changes);
         }
         if state.controllers.garbage_collector {
             collect::run(state, &changes);

@@ -66,7 +66,10 @@ impl CustomKind {
             _ => Vec::new(),
         };
         for error in &mut errors {
-            error.field = format!("status.{}", error.field);
+            error.field = match error.field.as_str() {
+                "<nil>" => "status".to_owned(),
+                field => format!("status.{field}"),
+            };
         }
         self.complete(errors, object, Some(old))
     }

@@ -258,38 +258,47 @@ fn out_of_format(schema: &Schema, format: &str, path: &str) -> FieldError {
     FieldError::invalid("<nil>", &json!(""), detail)
 }
 
+/// The server names neither the field nor the value of what a combination refuses, but in the text, and adds what is wrong
+/// with the first alternative.
 fn combinations(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let accepts = |option: &Schema| {
+    let faults = |option: &Schema| {
         let mut found = Vec::new();
         walk(option, value, path, &mut found);
-        found.is_empty()
+        found
     };
-    for part in &schema.all_of {
-        walk(part, value, path, errors);
-    }
-    let shown = || {
-        (
-            shown_path(path),
-            if path.is_empty() {
-                "\"\"".to_owned()
-            } else {
-                format!("{path:?}")
-            },
-        )
-    };
-    let mut refuse = |detail: &str| {
-        let (field, _) = shown();
-        errors.push(FieldError::invalid(field, value, format!("{path:?} {detail}")));
-    };
+    let refuse = |detail: String| FieldError::invalid("<nil>", &json!(""), format!("{path:?} {detail}"));
     // int-or-string says anyOf integer, string; that was checked with the type.
-    if !schema.any_of.is_empty() && !schema.int_or_string && !schema.any_of.iter().any(accepts) {
-        refuse("must validate at least one schema (anyOf)");
+    if !schema.any_of.is_empty() && !schema.int_or_string {
+        let alternatives: Vec<_> = schema.any_of.iter().map(faults).collect();
+        if alternatives.iter().all(|faults| !faults.is_empty()) {
+            errors.push(refuse("must validate at least one schema (anyOf)".to_owned()));
+            errors.extend(alternatives.into_iter().next().unwrap_or_default());
+        }
     }
-    if !schema.one_of.is_empty() && schema.one_of.iter().filter(|option| accepts(option)).count() != 1 {
-        refuse("must validate one and only one schema (oneOf)");
+    if !schema.one_of.is_empty() {
+        let alternatives: Vec<_> = schema.one_of.iter().map(faults).collect();
+        let found = match alternatives.iter().filter(|faults| faults.is_empty()).count() {
+            0 => Some("none valid".to_owned()),
+            1 => None,
+            count => Some(format!("{count} valid alternatives")),
+        };
+        if let Some(found) = found {
+            let none = found == "none valid";
+            errors.push(refuse(format!(
+                "must validate one and only one schema (oneOf). Found {found}"
+            )));
+            errors.extend(alternatives.into_iter().next().filter(|_| none).unwrap_or_default());
+        }
     }
-    if schema.not.as_ref().is_some_and(|not| accepts(not)) {
-        refuse("must not validate the schema (not)");
+    let parts: Vec<_> = schema.all_of.iter().map(faults).collect();
+    let failed = parts.iter().filter(|faults| !faults.is_empty()).count();
+    if failed > 0 {
+        let none = if failed == parts.len() { ". None validated" } else { "" };
+        errors.push(refuse(format!("must validate all the schemas (allOf){none}")));
+        errors.extend(parts.into_iter().flatten());
+    }
+    if schema.not.as_ref().is_some_and(|not| faults(not).is_empty()) {
+        errors.push(refuse("must not validate the schema (not)".to_owned()));
     }
 }
 

@@ -92,6 +92,16 @@ fn autoscaler(object: &mut Value) {
         spec["metrics"] = json!([{"type": "Resource",
             "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]);
     }
+    if let Some(behavior) = member(spec, "behavior") {
+        let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+        let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+        for (name, policies) in [("scaleUp", json!([pods, percent])), ("scaleDown", json!([percent]))] {
+            set(behavior, name, json!({}));
+            set(&mut behavior[name], "selectPolicy", "Max");
+            set(&mut behavior[name], "policies", policies);
+        }
+        set(&mut behavior["scaleUp"], "stabilizationWindowSeconds", 0);
+    }
 }
 
 fn webhook(webhook: &mut Value) {

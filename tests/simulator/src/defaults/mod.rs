@@ -7,6 +7,8 @@ mod workload;
 
 use serde_json::{Map, Value};
 
+pub(crate) use workload::TEMPLATE_GENERATION;
+
 use crate::custom::definition;
 
 /// Fills in the defaults of a built-in kind.

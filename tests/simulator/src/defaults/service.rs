@@ -20,6 +20,11 @@ pub(super) fn service(object: &mut Value) {
             AFFINITY_SECONDS,
         );
     }
+    if spec["sessionAffinity"] == "None"
+        && let Some(members) = spec.as_object_mut()
+    {
+        members.remove("sessionAffinityConfig");
+    }
     set(spec, "type", "ClusterIP");
     for port in items(spec, "ports") {
         set(port, "protocol", "TCP");

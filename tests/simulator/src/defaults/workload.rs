@@ -53,15 +53,14 @@ pub(super) fn stateful_set(object: &mut Value) {
     template(&mut spec["template"]);
 }
 
+/// Counts the templates that a DaemonSet has had.
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 pub(super) fn daemon_set(object: &mut Value) {
     if object["metadata"].get("annotations").is_none() {
         set(&mut object["metadata"], "annotations", json!({}));
     }
-    set(
-        &mut object["metadata"]["annotations"],
-        "deprecated.daemonset.template.generation",
-        "1",
-    );
+    set(&mut object["metadata"]["annotations"], TEMPLATE_GENERATION, "1");
     let Some(spec) = member(object, "spec") else { return };
     set(spec, "revisionHistoryLimit", 10);
     set(spec, "updateStrategy", json!({}));

@@ -152,6 +152,7 @@ pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Resul
     let uid = state.random.uid();
     let now = state.clock.timestamp();
     prepare::for_create(resource, &mut object, &uid, &now);
+    allocate::on_create(state, resource, &mut object)?;
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let errors = validate::create(resource, &object);
     if !errors.is_empty() {
@@ -162,7 +163,6 @@ pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Resul
     if state.store.get(&resource.storage, &key).is_some() {
         return Err(Failure::already_exists(&resource.group, &resource.plural, &name));
     }
-    allocate::on_create(state, resource, &mut object)?;
     if call.options.dry_run {
         return Ok(object);
     }

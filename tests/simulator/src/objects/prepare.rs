@@ -4,7 +4,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::apply::types::same;
+use crate::controllers::claims::PROTECTION;
 use crate::custom::definition;
+use crate::defaults::TEMPLATE_GENERATION;
 use crate::failure::FieldError;
 use crate::kinds::Resource;
 
@@ -67,6 +69,7 @@ pub(crate) fn for_create(resource: &Resource, object: &mut Value, uid: &str, now
     if resource.has_status() {
         reset_status(resource, object);
     }
+    drop_disabled(resource, object, &Value::Null);
     special_for_create(resource, object);
 }
 
@@ -148,8 +151,8 @@ fn special_for_create(resource: &Resource, object: &mut Value) {
         }
         ("", "persistentvolumeclaims") => {
             let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-            if !finalizers.iter().any(|name| name == "kubernetes.io/pvc-protection") {
-                finalizers.push(json!("kubernetes.io/pvc-protection"));
+            if !finalizers.iter().any(|name| name == PROTECTION) {
+                finalizers.push(json!(PROTECTION));
             }
             object["metadata"]["finalizers"] = Value::Array(finalizers);
         }
@@ -201,6 +204,10 @@ pub(crate) fn for_update(resource: &Resource, subresource: &str, object: &mut Va
     if subresource.is_empty() && resource.is_builtin("", "namespaces") {
         object["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
     }
+    drop_disabled(resource, object, old);
+    if subresource.is_empty() && resource.is_builtin("apps", "daemonsets") {
+        count_template(object, old);
+    }
     if subresource != "status" && has_generation(resource) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
         let bump = i64::from(spec_changed(resource, object, old));
@@ -208,6 +215,25 @@ pub(crate) fn for_update(resource: &Resource, subresource: &str, object: &mut Va
             object["metadata"]["generation"] = json!(generation + bump);
         }
     }
+}
+
+/// Takes away what a server's default feature gates leave out, unless it is there already.
+fn drop_disabled(resource: &Resource, object: &mut Value, old: &Value) {
+    let name = "maxUnavailable";
+    if resource.is_builtin("apps", "statefulsets")
+        && old["spec"]["updateStrategy"]["rollingUpdate"][name].is_null()
+        && let Some(rolling) = object["spec"]["updateStrategy"]["rollingUpdate"].as_object_mut()
+    {
+        rolling.remove(name);
+    }
+}
+
+/// Counts the templates that a DaemonSet has had, in an annotation that clients cannot set.
+fn count_template(object: &mut Value, old: &Value) {
+    let count = &old["metadata"]["annotations"][TEMPLATE_GENERATION];
+    let count: u64 = count.as_str().and_then(|count| count.parse().ok()).unwrap_or(1);
+    let changed = !same(&object["spec"]["template"], &old["spec"]["template"]);
+    object["metadata"]["annotations"][TEMPLATE_GENERATION] = json!((count + u64::from(changed)).to_string());
 }
 
 /// Copies a member of the old object, or takes it away where the old one had none.

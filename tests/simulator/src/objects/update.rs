@@ -83,7 +83,9 @@ pub(crate) fn change(state: &mut State, call: &Call, live: &Value, mut object: V
         object["metadata"]["resourceVersion"] = live_version.clone();
     }
     prepare::for_update(resource, &call.subresource, &mut object, live);
-    allocate::before_update(resource, &mut object, live);
+    if call.subresource.is_empty() {
+        allocate::on_update(state, resource, &mut object, live)?;
+    }
     // The server checks metadata once for all kinds and once in the kind, and says both.
     let mut errors = prepare::validate_update(&object, live);
     errors.extend(errors.clone());
@@ -92,7 +94,6 @@ pub(crate) fn change(state: &mut State, call: &Call, live: &Value, mut object: V
         return Err(Failure::invalid(&resource.group, &resource.kind, name, &errors));
     }
     admission::validate(state, call, Some(&object), Some(live))?;
-    allocate::on_update(state, resource, &mut object, live)?;
     object["metadata"]["resourceVersion"] = live_version.clone();
     keep_times(&mut object, live);
     if same(&object, live) {

@@ -1,18 +1,28 @@
-//! Owns the checks of objects before they are stored: metadata of every kind, the schemas of custom resources, and the usual
-//! mistakes in built-in kinds, in the server's words.
+//! Checks objects before they are stored: metadata of every kind, the schemas of custom resources, and in the kinds that
+//! operators own what the server's own validation refuses, in its words.
 
+mod autoscaler;
+mod container;
+mod data;
+mod handler;
+mod ingress;
+mod job;
 mod metadata;
 pub(crate) mod names;
-mod network;
 mod pod;
+mod service;
+mod volume;
 mod workload;
 
 use serde_json::Value;
+
+pub(crate) use service::addresses as service_addresses;
 
 use crate::apply::types::same;
 use crate::custom::definition;
 use crate::failure::FieldError;
 use crate::kinds::Resource;
+use crate::quantity;
 
 /// What is wrong with a new object.
 pub(crate) fn create(resource: &Resource, object: &Value) -> Vec<FieldError> {
@@ -43,69 +53,41 @@ fn of_kind(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Fiel
     let old_spec = old.map(|old| &old["spec"]);
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => pod::pod(object, old),
-        ("", "services") => network::service(object, old),
-        ("", "configmaps") => data(object, old, &["data", "binaryData"]),
-        ("", "secrets") => secret(object, old),
-        ("networking.k8s.io", "ingresses") => network::ingress(spec),
+        ("", "services") => service::service(object, old),
+        ("", "configmaps") => data::config_map(object, old),
+        ("", "secrets") => data::secret(object, old),
+        ("", "persistentvolumeclaims") => volume::claim(object, old),
+        ("networking.k8s.io", "ingresses") => ingress::ingress(spec),
+        ("networking.k8s.io", "networkpolicies") => ingress::network_policy(spec),
+        ("autoscaling", "horizontalpodautoscalers") if resource.version == "v2" => autoscaler::autoscaler(spec),
         ("apps", "deployments") => workload::deployment(spec, old_spec),
         ("apps", "replicasets") => workload::replica_set(spec, old_spec),
         ("apps", "statefulsets") => workload::stateful_set(spec, old_spec),
         ("apps", "daemonsets") => workload::daemon_set(spec, old_spec),
-        ("batch", "jobs") => workload::job(spec, old_spec),
-        ("coordination.k8s.io", "leases") => workload::lease(spec),
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => workload::binding(object, old),
+        ("batch", "jobs") => job::job(object, old),
+        ("batch", "cronjobs") => job::cron_job(spec),
+        ("policy", "poddisruptionbudgets") => data::budget(spec),
+        ("coordination.k8s.io", "leases") => data::lease(spec),
+        ("scheduling.k8s.io", "priorityclasses") => data::priority_class(object, old),
+        ("storage.k8s.io", "storageclasses") => data::storage_class(object, old),
+        ("rbac.authorization.k8s.io", "rolebindings") => data::binding(object, old, true),
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => data::binding(object, old, false),
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition::validate(object),
         _ => Vec::new(),
     }
 }
 
-/// Keys of config maps and secrets, and that immutable ones stay as they are.
-fn data(object: &Value, old: Option<&Value>, members: &[&str]) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for member in members {
-        for name in object[*member].as_object().into_iter().flatten().map(|(name, _)| name) {
-            errors.extend(names::config_key(name, &format!("{member}[{name}]")));
-        }
-    }
-    if let Some(old) = old
-        && old["immutable"] == true
-    {
-        if object["immutable"] != true {
-            errors.push(FieldError::forbidden(
-                "immutable",
-                "field is immutable when `immutable` is set",
-            ));
-        }
-        for member in members {
-            if !same(&object[*member], &old[*member]) {
-                errors.push(FieldError::forbidden(
-                    *member,
-                    "field is immutable when `immutable` is set",
-                ));
-            }
-        }
-    }
-    errors
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
-fn secret(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = data(object, old, &["data"]);
-    if let Some(old) = old
-        && object["type"] != old["type"]
-    {
-        errors.push(FieldError::invalid("type", &object["type"], "field is immutable"));
-    }
-    let required: &[&str] = match object["type"].as_str() {
-        Some("kubernetes.io/tls") => &["tls.crt", "tls.key"],
-        Some("kubernetes.io/dockerconfigjson") => &[".dockerconfigjson"],
-        _ => &[],
-    };
-    for key in required {
-        if object["data"].get(*key).is_none() {
-            errors.push(FieldError::required(format!("data[{key}]"), ""));
-        }
-    }
-    errors
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The thousandths of a quantity; none counts as zero.
+fn quantity_of(value: &Value) -> i128 {
+    value.as_str().and_then(quantity::millis).unwrap_or(0)
 }
 
 /// A field that an update may not change.

@@ -7,9 +7,6 @@ use crate::failure::FieldError;
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
     end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-    character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
-    '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
     start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -33,7 +30,6 @@ const SUBDOMAIN_LENGTH: usize = 253;
 pub(crate) enum NameForm {
     Subdomain,
     Label,
-    Label1035,
     PathSegment,
 }
 
@@ -44,8 +40,7 @@ pub(crate) fn object_name(form: NameForm, name: &str, path: &str) -> Vec<FieldEr
         NameForm::Label if name.contains('.') && name.split('.').all(is_label) => {
             vec!["must not contain dots".to_owned()]
         }
-        NameForm::Label => label_faults(name, is_label, LABEL),
-        NameForm::Label1035 => label_faults(name, is_label_1035, LABEL_1035),
+        NameForm::Label => label_faults(name),
         NameForm::PathSegment => path_segment_faults(name),
     };
     faults
@@ -58,13 +53,13 @@ fn too_long(limit: usize) -> String {
     format!("must be no more than {limit} bytes")
 }
 
-fn label_faults(name: &str, fits: fn(&str) -> bool, words: &str) -> Vec<String> {
+fn label_faults(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > LABEL_LENGTH {
         faults.push(too_long(LABEL_LENGTH));
     }
-    if !fits(name) {
-        faults.push(words.to_owned());
+    if !is_label(name) {
+        faults.push(LABEL.to_owned());
     }
     faults
 }
@@ -98,10 +93,6 @@ pub(crate) fn is_label(text: &str) -> bool {
     let end = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
     let bytes = text.as_bytes();
     bytes.iter().all(|byte| inner(*byte)) && end(bytes.first()) && end(bytes.last())
-}
-
-fn is_label_1035(text: &str) -> bool {
-    is_label(text) && text.starts_with(|letter: char| letter.is_ascii_lowercase())
 }
 
 /// A DNS label, as containers and volumes are named.
@@ -203,6 +194,25 @@ pub(crate) fn port_number(value: &Value, path: &str) -> Option<FieldError> {
     (!fits).then(|| FieldError::invalid(path, value, "must be between 1 and 65535, inclusive"))
 }
 
+/// A port by number or by name.
+pub(crate) fn port(value: &Value, path: &str) -> Vec<FieldError> {
+    match value.as_str() {
+        Some(name) => port_name(name, path),
+        None => port_number(&json!(value.as_i64().unwrap_or(0)), path)
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// A protocol of a port.
+pub(crate) fn protocol(value: &Value, path: &str) -> Option<FieldError> {
+    let protocols = ["SCTP", "TCP", "UDP"];
+    match value.as_str().unwrap_or_default() {
+        "" => Some(FieldError::required(path, "")),
+        given => (!protocols.contains(&given)).then(|| FieldError::not_supported(path, value, &protocols)),
+    }
+}
+
 /// A name of a port of a container.
 pub(crate) fn port_name(name: &str, path: &str) -> Vec<FieldError> {
     let mut faults = Vec::new();
@@ -236,7 +246,6 @@ mod tests {
     fn names_are_refused_by_their_form() {
         assert!(object_name(NameForm::Subdomain, "a.b-c", "metadata.name").is_empty());
         assert_eq!(object_name(NameForm::Subdomain, "A", "metadata.name").len(), 1);
-        assert_eq!(object_name(NameForm::Label1035, "1a", "metadata.name").len(), 1);
         assert!(object_name(NameForm::PathSegment, "system:Node", "metadata.name").is_empty());
         assert_eq!(object_name(NameForm::Label, "a.b", "metadata.name").len(), 1);
     }

@@ -1,32 +1,45 @@
-//! Owns the checks of pods and of the templates of workloads: containers, ports, volumes.
+//! Checks pods and the templates of workloads, of which the containers and volumes have files of their own.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::names;
-use crate::apply::types::same;
+use super::container::{container, host_ports, seccomp};
+use super::handler::handlers;
+use super::volume::volumes;
+use super::{list, names, same, text};
 use crate::failure::FieldError;
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 pub(super) fn pod(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = spec(&object["spec"], "spec");
-    if let Some(old) = old
-        && errors.is_empty()
-        && !same(&mutable_parts_reset(&object["spec"], &old["spec"]), &old["spec"])
-    {
+    let mut errors = spec(&object["spec"], "spec", &BTreeSet::new());
+    let Some(old) = old else { return errors };
+    for group in ["containers", "initContainers"] {
+        let path = format!("spec.{group}");
+        let (new, before) = (list(&object["spec"][group]), list(&old["spec"][group]));
+        if new.len() != before.len() {
+            errors.push(FieldError::forbidden(
+                path,
+                "pod updates may not add or remove containers",
+            ));
+            return errors;
+        }
+        for (index, container) in new.iter().enumerate() {
+            let (image, path) = (text(&container["image"]), format!("{path}[{index}].image"));
+            if image.is_empty() {
+                errors.push(FieldError::required(&path, ""));
+            }
+            if image.trim() != image {
+                let detail = "must not have leading or trailing whitespace";
+                errors.push(FieldError::invalid(path, &container["image"], detail));
+            }
+        }
+    }
+    if !same(&mutable_parts_reset(&object["spec"], &old["spec"]), &old["spec"]) {
         errors.push(FieldError::forbidden(
             "spec",
             "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
              `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
-             `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+             `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n",
         ));
     }
     errors
@@ -59,10 +72,16 @@ fn mutable_parts_reset(new: &Value, old: &Value) -> Value {
     reset
 }
 
-/// The spec of a pod or of a template.
-pub(super) fn spec(spec: &Value, path: &str) -> Vec<FieldError> {
+/// Checks the template of a workload; `claimed` are the names of a StatefulSet's claim templates.
+pub(super) fn template(template: &Value, path: &str, claimed: &BTreeSet<&str>) -> Vec<FieldError> {
+    let mut errors = names::labels(&template["metadata"]["labels"], &format!("{path}.labels"));
+    errors.extend(spec(&template["spec"], &format!("{path}.spec"), claimed));
+    errors
+}
+
+fn spec(spec: &Value, path: &str, claimed: &BTreeSet<&str>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let volumes = volumes(spec, path, &mut errors);
+    let volumes = volumes(spec, path, claimed, &mut errors);
     if list(&spec["containers"]).is_empty() {
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
@@ -75,13 +94,25 @@ pub(super) fn spec(spec: &Value, path: &str) -> Vec<FieldError> {
             if !name.is_empty() && !taken.insert(name) {
                 errors.push(FieldError::duplicate(format!("{path}.name"), &item["name"]));
             }
+            if group == "containers" || item["restartPolicy"] == "Always" {
+                handlers(item, &path, &spec["terminationGracePeriodSeconds"], &mut errors);
+            } else {
+                let forbidden = ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"];
+                let present = forbidden.into_iter().filter(|name| item[*name].is_object());
+                let detail = "may not be set for init containers without restartPolicy=Always";
+                errors.extend(present.map(|name| FieldError::forbidden(format!("{path}.{name}"), detail)));
+            }
         }
     }
+    host_ports(list(&spec["containers"]), &format!("{path}.containers"), &mut errors);
+    if spec["hostNetwork"] == true {
+        host_network(spec, path, &mut errors);
+    }
     for (name, supported) in [
-        ("restartPolicy", ["Always", "Never", "OnFailure"].as_slice()),
+        ("restartPolicy", ["Always", "OnFailure", "Never"].as_slice()),
         (
             "dnsPolicy",
-            ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"].as_slice(),
+            &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
         ),
     ] {
         let value = &spec[name];
@@ -89,130 +120,53 @@ pub(super) fn spec(spec: &Value, path: &str) -> Vec<FieldError> {
             errors.push(FieldError::not_supported(format!("{path}.{name}"), value, supported));
         }
     }
+    if spec["shareProcessNamespace"] == true && spec["hostPID"] == true {
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        let path = format!("{path}.securityContext.shareProcessNamespace");
+        errors.push(FieldError::invalid(path, &json!(true), detail));
+    }
+    let profile = &spec["securityContext"]["seccompProfile"];
+    seccomp(profile, &format!("{path}.securityContext.seccompProfile"), &mut errors);
+    for (index, toleration) in list(&spec["tolerations"]).iter().enumerate() {
+        let path = format!("{path}.tolerations[{index}]");
+        let (operator, value) = (text(&toleration["operator"]), &toleration["value"]);
+        if operator == "Exists" && !text(value).is_empty() {
+            let detail = "value must be empty when `operator` is 'Exists'";
+            errors.push(FieldError::invalid(format!("{path}.operator"), value, detail));
+        }
+        if text(&toleration["key"]).is_empty() && operator != "Exists" {
+            let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            errors.push(FieldError::invalid(
+                format!("{path}.operator"),
+                &json!(operator),
+                detail,
+            ));
+        }
+    }
+    errors.extend(names::labels(&spec["nodeSelector"], &format!("{path}.nodeSelector")));
+    if spec["dnsPolicy"] == "None" {
+        if spec["dnsConfig"].is_null() {
+            let detail = "must provide `dnsConfig` when `dnsPolicy` is None";
+            errors.push(FieldError::required(format!("{path}.dnsConfig"), detail));
+        } else if list(&spec["dnsConfig"]["nameservers"]).is_empty() {
+            let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            errors.push(FieldError::required(format!("{path}.dnsConfig.nameservers"), detail));
+        }
+    }
     errors
 }
 
-fn volumes<'a>(spec: &'a Value, path: &str, errors: &mut Vec<FieldError>) -> BTreeSet<&'a str> {
-    let mut names_seen = BTreeSet::new();
-    for (index, volume) in list(&spec["volumes"]).iter().enumerate() {
-        let path = format!("{path}.volumes[{index}].name");
-        let name = text(&volume["name"]);
-        if name.is_empty() {
-            errors.push(FieldError::required(path, ""));
-        } else if !names::is_label(name) {
-            errors.extend(names::label(name, &path));
-        } else if !names_seen.insert(name) {
-            errors.push(FieldError::duplicate(path, &volume["name"]));
-        }
-    }
-    names_seen
-}
-
-fn container(container: &Value, path: &str, volumes: &BTreeSet<&str>, errors: &mut Vec<FieldError>) {
-    let name = text(&container["name"]);
-    if name.is_empty() {
-        errors.push(FieldError::required(format!("{path}.name"), ""));
-    } else {
-        errors.extend(names::label(name, &format!("{path}.name")));
-    }
-    let image = text(&container["image"]);
-    if image.is_empty() {
-        errors.push(FieldError::required(format!("{path}.image"), ""));
-    } else if image.trim() != image {
-        let detail = "must not have leading or trailing whitespace";
-        errors.push(FieldError::invalid(
-            format!("{path}.image"),
-            &container["image"],
-            detail,
-        ));
-    }
-    ports(container, path, errors);
-    environment(container, path, errors);
-    for (index, mount) in list(&container["volumeMounts"]).iter().enumerate() {
-        let path = format!("{path}.volumeMounts[{index}]");
-        if text(&mount["name"]).is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        } else if !volumes.contains(text(&mount["name"])) {
-            errors.push(FieldError::not_found(format!("{path}.name"), &mount["name"]));
-        }
-        if text(&mount["mountPath"]).is_empty() {
-            errors.push(FieldError::required(format!("{path}.mountPath"), ""));
-        }
-    }
-    let policy = &container["imagePullPolicy"];
-    let policies = ["Always", "IfNotPresent", "Never"];
-    if policy.is_string() && !policies.contains(&text(policy)) {
-        errors.push(FieldError::not_supported(
-            format!("{path}.imagePullPolicy"),
-            policy,
-            &policies,
-        ));
-    }
-    resources(container, path, errors);
-}
-
-fn ports(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let mut names_seen = BTreeSet::new();
-    for (index, port) in list(&container["ports"]).iter().enumerate() {
-        let path = format!("{path}.ports[{index}]");
-        let name = text(&port["name"]);
-        if !name.is_empty() {
-            let faults = names::port_name(name, &format!("{path}.name"));
-            if faults.is_empty() && !names_seen.insert(name) {
-                errors.push(FieldError::duplicate(format!("{path}.name"), &port["name"]));
+/// In the host's network a port of a container is one of the host.
+fn host_network(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (index, container) in list(&spec["containers"]).iter().enumerate() {
+        for (port_index, port) in list(&container["ports"]).iter().enumerate() {
+            let number = |name: &str| port[name].as_i64().unwrap_or(0);
+            let host = number("hostPort");
+            if host != 0 && host != number("containerPort") {
+                let path = format!("{path}.containers[{index}].ports[{port_index}].hostPort");
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                errors.push(FieldError::invalid(path, &json!(host), detail));
             }
-            errors.extend(faults);
-        }
-        if port["containerPort"].as_i64().unwrap_or(0) == 0 {
-            errors.push(FieldError::required(format!("{path}.containerPort"), ""));
-        } else {
-            errors.extend(names::port_number(
-                &port["containerPort"],
-                &format!("{path}.containerPort"),
-            ));
-        }
-        let protocols = ["SCTP", "TCP", "UDP"];
-        let protocol = &port["protocol"];
-        if protocol.is_string() && !protocols.contains(&text(protocol)) {
-            errors.push(FieldError::not_supported(
-                format!("{path}.protocol"),
-                protocol,
-                &protocols,
-            ));
-        }
-    }
-}
-
-fn environment(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for (index, variable) in list(&container["env"]).iter().enumerate() {
-        let path = format!("{path}.env[{index}]");
-        if text(&variable["name"]).is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        }
-        if variable["valueFrom"].is_object() && !text(&variable["value"]).is_empty() {
-            let detail = "may not be specified when `value` is not empty";
-            errors.push(FieldError::invalid(format!("{path}.valueFrom"), &json!(""), detail));
-        }
-    }
-}
-
-fn resources(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let resources = &container["resources"];
-    for (name, request) in resources["requests"].as_object().into_iter().flatten() {
-        let limit = &resources["limits"][name];
-        let (Some(asked), Some(allowed)) = (
-            request.as_str().and_then(crate::quantity::millis),
-            limit.as_str().and_then(crate::quantity::millis),
-        ) else {
-            continue;
-        };
-        if asked > allowed {
-            let detail = format!("must be less than or equal to {name} limit of {}", text(limit));
-            errors.push(FieldError::invalid(
-                format!("{path}.resources.requests"),
-                request,
-                detail,
-            ));
         }
     }
 }

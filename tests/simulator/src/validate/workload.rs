@@ -1,13 +1,16 @@
-//! Owns the checks of kinds that make pods, and of a few small kinds.
+//! Checks the kinds that make pods and keep them: Deployments, ReplicaSets, StatefulSets, DaemonSets.
 
-use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
-use super::{immutable, names, not_negative, pod};
-use crate::apply::types::same;
+use serde_json::{Map, Value, json};
+
+use super::volume::claim_spec;
+use super::{immutable, list, names, not_negative, pod, same, text};
 use crate::failure::FieldError;
 
-/// A label selector and the template whose labels it must match.
-fn selector_and_template(spec: &Value, errors: &mut Vec<FieldError>) {
+/// Checks a label selector and the template whose labels it must match; `word` is the kind in an error's text.
+fn selector_and_template(spec: &Value, word: &str, claimed: &BTreeSet<&str>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let selector = &spec["selector"];
     let empty = |value: &Value, name: &str| match &value[name] {
         Value::Object(members) => members.is_empty(),
@@ -15,11 +18,14 @@ fn selector_and_template(spec: &Value, errors: &mut Vec<FieldError>) {
         _ => true,
     };
     if selector.is_null() {
-        errors.push(FieldError::required("spec.selector", ""));
+        // A DaemonSet's selector matches nothing, which is said of its template.
+        if word != "daemonset" {
+            errors.push(FieldError::required("spec.selector", ""));
+        }
     } else {
         errors.extend(names::labels(&selector["matchLabels"], "spec.selector.matchLabels"));
         if empty(selector, "matchLabels") && empty(selector, "matchExpressions") {
-            let detail = "empty selector is invalid for deployment";
+            let detail = format!("empty selector is invalid for {word}");
             errors.push(FieldError::invalid("spec.selector", &json!({}), detail));
         }
     }
@@ -28,16 +34,35 @@ fn selector_and_template(spec: &Value, errors: &mut Vec<FieldError>) {
         let detail = "`selector` does not match template `labels`";
         errors.push(FieldError::invalid("spec.template.metadata.labels", labels, detail));
     }
-    errors.extend(names::labels(labels, "spec.template.metadata.labels"));
-    errors.extend(pod::spec(&spec["template"]["spec"], "spec.template.spec"));
-}
-
-fn restart_always(spec: &Value, errors: &mut Vec<FieldError>) {
-    let policy = &spec["template"]["spec"]["restartPolicy"];
+    errors.extend(pod::template(&spec["template"], "spec.template", claimed));
+    let pods = &spec["template"]["spec"];
+    let policy = &pods["restartPolicy"];
     if policy.is_string() && policy != "Always" {
         let path = "spec.template.spec.restartPolicy";
         errors.push(FieldError::not_supported(path, policy, &["Always"]));
     }
+    if pods["activeDeadlineSeconds"].is_number() {
+        let kind = match word {
+            "daemonset" => "DaemonSet",
+            "statefulset" => "StatefulSet",
+            _ => "ReplicaSet",
+        };
+        let detail = format!("activeDeadlineSeconds in {kind} is not Supported");
+        errors.push(FieldError::forbidden(
+            "spec.template.spec.activeDeadlineSeconds",
+            detail,
+        ));
+    }
+    errors.extend(
+        ["replicas", "minReadySeconds", "revisionHistoryLimit"]
+            .into_iter()
+            .filter_map(|name| {
+                // Nobody looks at the limit of a StatefulSet.
+                let skipped = name == "revisionHistoryLimit" && word == "statefulset";
+                not_negative(&format!("spec.{name}"), &spec[name]).filter(|_| !skipped)
+            }),
+    );
+    errors
 }
 
 /// Whether a label selector selects these labels.
@@ -69,136 +94,205 @@ pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
     equal && expressions
 }
 
-/// What all kinds with replicas of one pod template are checked for.
-fn replicated(spec: &Value) -> Vec<FieldError> {
-    let mut errors: Vec<_> = not_negative("spec.replicas", &spec["replicas"]).into_iter().collect();
-    selector_and_template(spec, &mut errors);
-    restart_always(spec, &mut errors);
-    errors
-}
-
 fn selector_is_fixed(spec: &Value, old: Option<&Value>) -> Option<FieldError> {
     immutable("spec.selector", &spec["selector"], old.map(|old| &old["selector"]))
 }
 
+/// A strategy as Go shows it.
+fn shown(strategy: &Value) -> Value {
+    let rolling = strategy["rollingUpdate"].as_object().map(|members| {
+        let capital = |name: &str| name[..1].to_uppercase() + &name[1..];
+        let given = members.iter().map(|(name, value)| (capital(name), value.clone()));
+        let mut shown = Map::from_iter([("MaxUnavailable".to_owned(), Value::Null)]);
+        shown.extend(given);
+        shown
+    });
+    json!({"RollingUpdate": rolling, "Type": strategy["type"]})
+}
+
+/// A number or a percentage; None for what is neither.
+fn portion(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| text(value).strip_suffix('%')?.parse().ok())
+}
+
+/// Checks a number or percentage that must not be negative, and a percentage also for not being more than 100.
+pub(super) fn portion_is_valid(value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let words = text(value);
+    let is_percent = words
+        .strip_suffix('%')
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    if value.is_string() && !is_percent {
+        let detail = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', \
+            regex used for validation is '[0-9]+%')";
+        errors.push(FieldError::invalid(path, value, detail));
+    }
+    errors.extend(not_negative(path, value));
+    if is_percent && portion(value).is_some_and(|percent| percent > 100) {
+        errors.push(FieldError::invalid(path, value, "must not be greater than 100%"));
+    }
+}
+
 pub(super) fn deployment(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = replicated(spec);
-    let strategy = &spec["strategy"];
-    match strategy["type"].as_str() {
-        Some("Recreate") if !strategy["rollingUpdate"].is_null() => {
+    let mut errors = selector_and_template(spec, "deployment", &BTreeSet::new());
+    let (strategy, path) = (&spec["strategy"], "spec.strategy");
+    let rolling = &strategy["rollingUpdate"];
+    match text(&strategy["type"]) {
+        "Recreate" if rolling.is_object() => {
             let detail = "may not be specified when strategy `type` is 'Recreate'";
-            errors.push(FieldError::forbidden("spec.strategy.rollingUpdate", detail));
+            errors.push(FieldError::forbidden(format!("{path}.rollingUpdate"), detail));
         }
-        Some("Recreate" | "RollingUpdate") | None => {}
-        Some(_) => {
+        "Recreate" => {}
+        "RollingUpdate" => {
+            let within = |name: &str| format!("{path}.rollingUpdate.{name}");
+            let most = |name: &str| portion(&rolling[name]).unwrap_or(0);
+            for name in ["maxUnavailable", "maxSurge"] {
+                portion_is_valid(&rolling[name], &within(name), &mut errors);
+            }
+            if most("maxUnavailable") == 0 && most("maxSurge") == 0 {
+                let detail = "may not be 0 when `maxSurge` is 0";
+                errors.push(FieldError::invalid(
+                    within("maxUnavailable"),
+                    &rolling["maxUnavailable"],
+                    detail,
+                ));
+            }
+        }
+        _ => {
             let supported = ["Recreate", "RollingUpdate"];
-            errors.push(FieldError::not_supported("spec.strategy", strategy, &supported));
+            errors.push(FieldError::not_supported(path, &shown(strategy), &supported));
         }
     }
-    errors.extend(not_negative("spec.minReadySeconds", &spec["minReadySeconds"]));
-    errors.extend(not_negative("spec.revisionHistoryLimit", &spec["revisionHistoryLimit"]));
+    let deadline = &spec["progressDeadlineSeconds"];
+    errors.extend(not_negative("spec.progressDeadlineSeconds", deadline));
+    if deadline
+        .as_i64()
+        .is_some_and(|seconds| seconds <= spec["minReadySeconds"].as_i64().unwrap_or(0))
+    {
+        let detail = "must be greater than minReadySeconds";
+        errors.push(FieldError::invalid("spec.progressDeadlineSeconds", deadline, detail));
+    }
     errors.extend(selector_is_fixed(spec, old));
     errors
 }
 
 pub(super) fn replica_set(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = replicated(spec);
+    let mut errors = selector_and_template(spec, "deployment", &BTreeSet::new());
     errors.extend(selector_is_fixed(spec, old));
     errors
 }
 
+/// What an update may change of a StatefulSet.
+const MUTABLE: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+];
+
 pub(super) fn stateful_set(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = replicated(spec);
-    if let Some(old) = old {
-        let fixed = |spec: &Value| {
-            let mut spec = spec.clone();
-            let mutable = [
-                "replicas",
-                "ordinals",
-                "template",
-                "updateStrategy",
-                "revisionHistoryLimit",
-                "persistentVolumeClaimRetentionPolicy",
-                "minReadySeconds",
-            ];
-            if let Some(members) = spec.as_object_mut() {
-                members.retain(|name, _| !mutable.contains(&name.as_str()));
-            }
-            spec
-        };
-        if !same(&fixed(spec), &fixed(old)) {
-            errors.push(FieldError::forbidden(
-                "spec",
-                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', \
-                 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
-            ));
+    let templates = list(&spec["volumeClaimTemplates"]);
+    let claimed = templates.iter().map(|claim| text(&claim["metadata"]["name"])).collect();
+    let mut errors = selector_and_template(spec, "statefulset", &claimed);
+    let management = &spec["podManagementPolicy"];
+    if !["OrderedReady", "Parallel"].contains(&text(management)) {
+        let detail = "must be 'OrderedReady' or 'Parallel'";
+        errors.push(FieldError::invalid("spec.podManagementPolicy", management, detail));
+    }
+    stateful_strategy(&spec["updateStrategy"], &mut errors);
+    for name in ["whenDeleted", "whenScaled"] {
+        let policy = &spec["persistentVolumeClaimRetentionPolicy"][name];
+        if policy.is_string() && !["Retain", "Delete"].contains(&text(policy)) {
+            let path = format!("spec.persistentVolumeClaimRetentionPolicy.{name}");
+            errors.push(FieldError::not_supported(path, policy, &["Retain", "Delete"]));
         }
     }
+    let Some(old) = old else {
+        for (index, claim) in templates.iter().enumerate() {
+            let path = format!("spec.volumeClaimTemplates[{index}].spec");
+            errors.extend(claim_spec(&claim["spec"], &path));
+        }
+        let service = text(&spec["serviceName"]);
+        if !service.is_empty() {
+            errors.extend(names::label(service, "spec.serviceName"));
+        }
+        return errors;
+    };
+    let fixed = |spec: &Value| {
+        let mut spec = spec.clone();
+        if let Some(members) = spec.as_object_mut() {
+            members.retain(|name, _| !MUTABLE.contains(&name.as_str()));
+        }
+        spec
+    };
+    if !same(&fixed(spec), &fixed(old)) {
+        errors.push(FieldError::forbidden(
+            "spec",
+            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', \
+             'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+        ));
+    }
     errors
+}
+
+fn stateful_strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
+    let (rolling, path) = (&strategy["rollingUpdate"], "spec.updateStrategy");
+    match text(&strategy["type"]) {
+        "OnDelete" if rolling.is_object() => {
+            let detail = "only allowed for updateStrategy 'RollingUpdate'";
+            let value = &shown(strategy)["RollingUpdate"];
+            errors.push(FieldError::invalid(format!("{path}.rollingUpdate"), value, detail));
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let within = |name: &str| format!("{path}.rollingUpdate.{name}");
+            errors.extend(not_negative(&within("partition"), &rolling["partition"]));
+            let most = &rolling["maxUnavailable"];
+            if !most.is_null() {
+                portion_is_valid(most, &within("maxUnavailable"), errors);
+                if portion(most).unwrap_or(0) == 0 {
+                    errors.push(FieldError::invalid(within("maxUnavailable"), most, "cannot be 0"));
+                }
+            }
+        }
+        _ => {
+            let detail = "must be 'RollingUpdate' or 'OnDelete'";
+            errors.push(FieldError::invalid(path, &shown(strategy), detail));
+        }
+    }
 }
 
 pub(super) fn daemon_set(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    selector_and_template(spec, &mut errors);
-    restart_always(spec, &mut errors);
-    errors.extend(selector_is_fixed(spec, old));
-    errors
-}
-
-pub(super) fn job(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for name in ["parallelism", "completions", "backoffLimit"] {
-        errors.extend(not_negative(&format!("spec.{name}"), &spec[name]));
-    }
-    errors.extend(pod::spec(&spec["template"]["spec"], "spec.template.spec"));
-    let policy = &spec["template"]["spec"]["restartPolicy"];
-    if policy == "Always" {
-        let path = "spec.template.spec.restartPolicy";
-        errors.push(FieldError::not_supported(path, policy, &["Never", "OnFailure"]));
-    }
-    for name in ["selector", "completionMode"] {
-        errors.extend(immutable(
-            &format!("spec.{name}"),
-            &spec[name],
-            old.map(|old| &old[name]),
-        ));
-    }
-    errors
-}
-
-pub(super) fn lease(spec: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (name, least, words) in [
-        ("leaseDurationSeconds", 1, "must be greater than 0"),
-        ("leaseTransitions", 0, "must be greater than or equal to 0"),
-    ] {
-        let value = &spec[name];
-        if value.as_i64().is_some_and(|number| number < least) {
-            errors.push(FieldError::invalid(format!("spec.{name}"), value, words));
+    let mut errors: Vec<_> = selector_is_fixed(spec, old).into_iter().collect();
+    errors.extend(selector_and_template(spec, "daemonset", &BTreeSet::new()));
+    let (strategy, path) = (&spec["updateStrategy"], "spec.updateStrategy");
+    let rolling = &strategy["rollingUpdate"];
+    match text(&strategy["type"]) {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let within = |name: &str| format!("{path}.rollingUpdate.{name}");
+            let most = |name: &str| portion(&rolling[name]).unwrap_or(0);
+            for name in ["maxUnavailable", "maxSurge"] {
+                portion_is_valid(&rolling[name], &within(name), &mut errors);
+            }
+            match (most("maxUnavailable") != 0, most("maxSurge") != 0) {
+                (true, true) => {
+                    let detail = "may not be set when maxUnavailable is non-zero";
+                    errors.push(FieldError::invalid(within("maxSurge"), &rolling["maxSurge"], detail));
+                }
+                (false, false) => {
+                    let detail = "cannot be 0 when maxSurge is 0";
+                    errors.push(FieldError::required(within("maxUnavailable"), detail));
+                }
+                _ => {}
+            }
         }
-    }
-    errors
-}
-
-pub(super) fn binding(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let role = &object["roleRef"];
-    let kind = &role["kind"];
-    if !["Role", "ClusterRole"].contains(&kind.as_str().unwrap_or_default()) {
-        errors.push(FieldError::not_supported(
-            "roleRef.kind",
-            kind,
-            &["Role", "ClusterRole"],
-        ));
-    }
-    if role["name"].as_str().unwrap_or_default().is_empty() {
-        errors.push(FieldError::required("roleRef.name", ""));
-    }
-    if let Some(old) = old
-        && !same(role, &old["roleRef"])
-    {
-        let shown = json!({"APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"]});
-        errors.push(FieldError::invalid("roleRef", &shown, "cannot change roleRef"));
+        _ => {
+            let supported = ["RollingUpdate", "OnDelete"];
+            errors.push(FieldError::not_supported(path, &shown(strategy), &supported));
+        }
     }
     errors
 }

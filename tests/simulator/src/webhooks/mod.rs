@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::apply::book::Book;
 use crate::custom::Nulls;
 use crate::failure::Failure;
 use crate::kinds::{Resource, Storage};
@@ -40,6 +41,7 @@ const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
 /// Has mutating webhooks change an object that is created or, where it is there already, changed.
 pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Option<&Value>) -> Result<(), Failure> {
     let hooks = hooks(state, call, MUTATING);
+    let managed = object["metadata"].get("managedFields").cloned();
     let mut asked = BTreeSet::new();
     let mut again = BTreeSet::new();
     for (index, hook) in hooks.iter().enumerate() {
@@ -54,7 +56,23 @@ pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Op
     for index in again {
         change(state, call, &hooks[index], object, old)?;
     }
+    keep_readable(state, object, managed);
     Ok(())
+}
+
+/// Takes a list of managers back that nobody could read any more. One that can be read is the webhooks' to write.
+fn keep_readable(state: &mut State, object: &mut Value, managed: Option<Value>) {
+    let (Err(fault), Some(managed)) = (Book::read(object["metadata"].get("managedFields")), managed) else {
+        return;
+    };
+    object["metadata"]["managedFields"] = managed;
+    let warning = format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \
+         admission controller; please fix your requests: {fault}"
+    );
+    if let Some(consultation) = &mut state.consultation {
+        consultation.warn(vec![warning]);
+    }
 }
 
 /// Has validating webhooks judge a write; without an object it is a deletion.
@@ -120,13 +138,8 @@ fn change(
     if changed == shown {
         return Ok(false);
     }
-    // A webhook has no say in who manages what.
-    let managed = object["metadata"].get("managedFields").cloned();
     let changed = Subject::shown(own, &resource, Some(&changed)).expect("there is an object");
-    let (mut changed, _) = body::typed(own, changed, Nulls::Dropped)?;
-    if let (Some(managed), Some(metadata)) = (managed, changed["metadata"].as_object_mut()) {
-        metadata.insert("managedFields".to_owned(), managed);
-    }
+    let (changed, _) = body::typed(own, changed, Nulls::Dropped)?;
     *object = changed;
     Ok(true)
 }

@@ -212,3 +212,31 @@ async fn a_crd_is_served_at_once_and_takes_its_objects_along() {
     assert!(watch.next().await.is_none());
     assert_eq!(client.get(things).await.0, 404);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_goes_once_no_pod_uses_it() {
+    let client = Client::quiet();
+    let (claims, pods) = (
+        "/api/v1/namespaces/default/persistentvolumeclaims",
+        "/api/v1/namespaces/default/pods",
+    );
+    let claim = json!({"metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    let pod = json!({"metadata": {"name": "user"}, "spec": {
+        "containers": [{"name": "a", "image": "a"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    }});
+    let account = json!({"metadata": {"name": "default"}});
+    client
+        .send("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+        .await;
+    for (path, object) in [(claims, claim), (pods, pod)] {
+        assert_eq!(client.send("POST", path, object).await.0, 201);
+    }
+    client.send("DELETE", &format!("{claims}/data"), Value::Null).await;
+    let (status, held) = client.get(&format!("{claims}/data")).await;
+    assert_eq!((status, held["metadata"]["deletionTimestamp"].is_string()), (200, true));
+    client.send("DELETE", &format!("{pods}/user"), Value::Null).await;
+    assert_eq!(client.get(&format!("{claims}/data")).await.0, 404);
+}

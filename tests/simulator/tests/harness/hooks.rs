@@ -107,6 +107,28 @@ fn answer(path: &str, review: &Value) -> (u16, String) {
         }
         "/annotate" => patched(&json!([{"op": "add", "path": "/metadata/annotations", "value": {"seen": "yes"}}])),
         "/size" => patched(&json!([{"op": "replace", "path": "/spec/size", "value": 3}])),
+        "/rewrite" => patched(&json!([
+            {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "evil:9"},
+            {"op": "replace", "path": "/spec/replicas", "value": 9},
+        ])),
+        "/bare" => patched(&json!([
+            {"op": "remove", "path": "/metadata/annotations"}, {"op": "remove", "path": "/metadata/ownerReferences"},
+        ])),
+        "/beside" => patched(&json!([
+            {"op": "add", "path": "/metadata/annotations/beside", "value": "yes"},
+            {"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "side", "image": "s"}},
+            {"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {"a": "b"}},
+        ])),
+        "/unmanaged" => patched(&json!([{"op": "remove", "path": "/metadata/managedFields"}])),
+        "/forged" => {
+            patched(&json!([{"op": "replace", "path": "/metadata/managedFields/0/manager", "value": "forged"}]))
+        }
+        "/garbled-managers" => {
+            patched(&json!([{"op": "replace", "path": "/metadata/managedFields/0/operation", "value": "Nope"}]))
+        }
+        "/invalid" => patched(
+            &json!([{"op": "add", "path": "/spec/strategy", "value": {"type": "Recreate", "rollingUpdate": {}}}]),
+        ),
         "/mispatch" => patched(&json!([{"op": "remove", "path": "/spec/nothing"}])),
         "/refuse-what-is-seen" => json!({"uid": uid, "allowed": false, "status": {"message": seen(request)}}),
         "/fail" => return (500, "out of order".to_owned()),
