@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::http::{Clients, Endpoint};
 use crate::layout::Layout;
+use crate::local::LocalGuard;
 use crate::mirror::{MirrorDirectory, MirrorSource};
 use crate::reads::DirectoryReads;
 use crate::registries::Mirror;
@@ -27,6 +28,8 @@ pub struct Client {
 struct Inner {
     registries: RegistriesConfig,
     limits: Limits,
+    /// Of a client for the references of Plugins.
+    guard: Option<LocalGuard>,
     endpoints: Mutex<Endpoints>,
     /// For the registries without certificate authorities of their own.
     common: Mutex<Option<(Instant, Clients)>>,
@@ -57,10 +60,24 @@ impl Client {
     /// A client with this configuration. Files with certificate authorities are read when a registry is opened, and again
     /// after five minutes.
     pub fn new(registries: RegistriesConfig, limits: Limits) -> Self {
+        Self::guarded(registries, limits, None)
+    }
+
+    /// The same for references that Plugins name: local addresses are refused, also those behind a name, a redirect or a
+    /// token service, unless the configuration names the host. The URLs of the proxies in use are not the Plugins'.
+    #[must_use]
+    pub fn for_plugins(&self, proxies: &[String]) -> Self {
+        let Inner { registries, limits, .. } = &*self.inner;
+        let guard = LocalGuard::new(registries, proxies);
+        Self::guarded(registries.clone(), limits.clone(), Some(guard))
+    }
+
+    fn guarded(registries: RegistriesConfig, limits: Limits, guard: Option<LocalGuard>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 registries,
                 limits,
+                guard,
                 endpoints: Mutex::default(),
                 common: Mutex::default(),
                 reads: DirectoryReads::default(),
@@ -158,8 +175,8 @@ impl Client {
             // The next source is better than a second attempt.
             limits.attempts = 1;
         }
-        let clients = self.clients(host)?;
-        let endpoint = Arc::new(Endpoint::new(host, &self.inner.registries, &limits, clients)?);
+        let (clients, guard) = (self.clients(host)?, self.inner.guard.clone());
+        let endpoint = Arc::new(Endpoint::new(host, &self.inner.registries, &limits, clients, guard)?);
         // References come from users: what is not used any more does not stay.
         endpoints.retain(|_, (made, _)| made.elapsed() < ENDPOINT_AGE);
         endpoints.insert(key, (Instant::now(), Arc::clone(&endpoint)));
@@ -167,12 +184,18 @@ impl Client {
     }
 
     fn clients(&self, host: &str) -> Result<Clients, ArtifactError> {
-        let Inner { registries, limits, .. } = &*self.inner;
+        let Inner {
+            registries,
+            limits,
+            guard,
+            ..
+        } = &*self.inner;
+        let new = || Clients::new(host, registries, limits, guard.as_ref());
         if registries
             .registry(host)
             .is_some_and(|it| !it.certificate_authorities.is_empty())
         {
-            return Clients::new(host, registries, limits);
+            return new();
         }
         let mut common = self.inner.common.lock();
         if let Some((made, clients)) = &*common
@@ -180,7 +203,7 @@ impl Client {
         {
             return Ok(clients.clone());
         }
-        let clients = Clients::new(host, registries, limits)?;
+        let clients = new()?;
         *common = Some((Instant::now(), clients.clone()));
         Ok(clients)
     }

@@ -148,7 +148,15 @@ impl Copy<'_> {
             }
         }
         for suffix in OLDER {
-            if let Some(bytes) = self.from.belonging(digest, suffix).await?
+            let found = match self.from.belonging(digest, suffix).await {
+                // JFrog answers so where there is no such tag (https://github.com/sigstore/cosign/issues/2973).
+                Err(error) if error.kind() == ErrorKind::Forbidden => {
+                    tracing::warn!(%error, "taking a tag that may not be read for absent");
+                    None
+                }
+                found => found?,
+            };
+            if let Some(bytes) = found
                 && !self.seen.contains(&Digest::of(&bytes))
             {
                 steps.push(Step {

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use crate::descriptor::look_into;
 use crate::limits::{SIGNATURE_LIMIT, SIGNATURES_LIMIT};
+use crate::registry::Referrers;
 use crate::store::absent;
 use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, SignatureMaterial, media_type};
 
@@ -17,6 +18,9 @@ const PREDICATE: &str = "dev.sigstore.bundle.predicateType";
 /// What it is about if it is a signature and not another attestation.
 const SIGNATURE_PREDICATE: &str = "https://sigstore.dev/cosign/sign/";
 
+/// Bundles that cannot be had, after which no other is asked for: the registry does not answer.
+const MOST_FAILURES: usize = 4;
+
 #[derive(Default, Deserialize)]
 struct Layers {
     #[serde(default)]
@@ -27,24 +31,58 @@ fn layers(manifest: &[u8]) -> Vec<Descriptor> {
     look_into::<Layers>(manifest).layers
 }
 
-impl ArtifactStore {
-    /// The signatures of a manifest: cosign's bundles, and those of its older tag scheme, at most
-    /// [`SIGNATURES_LIMIT`] of at most [`SIGNATURE_LIMIT`] bytes. Nothing in them has been verified, and what cannot be one is
-    /// left out. An error means that it is not known whether there are signatures.
-    pub async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureMaterial>, ArtifactError> {
-        let time = self.limits.transfer;
-        let all = async {
-            let mut found = Vec::new();
-            self.bundles(digest, &mut found).await?;
-            self.older_signatures(digest, &mut found).await?;
-            Ok(found)
-        };
-        let found = tokio::time::timeout(time, all).await;
-        found.unwrap_or_else(|_| Err(self.late("finding the signatures", time)))
+/// Signatures of an artifact, as far as they were found. Nothing in them has been verified.
+#[derive(Debug, Default)]
+pub struct FoundSignatures {
+    /// At most [`SIGNATURES_LIMIT`] of at most [`SIGNATURE_LIMIT`] bytes.
+    pub signatures: Vec<SignatureMaterial>,
+    /// The first way of finding others that failed: it is not known whether there are any.
+    pub problem: Option<ArtifactError>,
+}
+
+impl FoundSignatures {
+    /// The value of an answer; what failed is noted.
+    fn note<T>(&mut self, answer: Result<T, ArtifactError>) -> Option<T> {
+        answer
+            .map_err(|error| {
+                self.problem.get_or_insert(error);
+            })
+            .ok()
     }
 
-    async fn bundles(&self, digest: Digest, found: &mut Vec<SignatureMaterial>) -> Result<(), ArtifactError> {
-        let mut referrers = self.referrers(digest, None).await?;
+    fn is_full(&self) -> bool {
+        self.signatures.len() >= SIGNATURES_LIMIT
+    }
+}
+
+impl ArtifactStore {
+    /// The signatures of a manifest: cosign's bundles, and those of its older tag scheme. What cannot be one is left out. An
+    /// error means that it is not known whether there are others.
+    pub async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureMaterial>, ArtifactError> {
+        let FoundSignatures { signatures, problem } = self.find_signatures(digest).await;
+        problem.map_or(Ok(signatures), Err)
+    }
+
+    /// The same, with what was found beside what failed: a way that is closed hides no signature that another way shows.
+    pub async fn find_signatures(&self, digest: Digest) -> FoundSignatures {
+        let time = self.limits.transfer;
+        let mut found = FoundSignatures::default();
+        let all = async {
+            self.bundles(digest, &mut found).await;
+            self.older_signatures(digest, &mut found).await;
+        };
+        if tokio::time::timeout(time, all).await.is_err() {
+            found.note::<()>(Err(self.late("finding the signatures", time)));
+        }
+        found
+    }
+
+    async fn bundles(&self, digest: Digest, found: &mut FoundSignatures) {
+        let Referrers {
+            found: mut referrers,
+            problem,
+        } = self.find_referrers(digest, None).await;
+        found.note(problem.map_or(Ok(()), Err));
         // Some registries list the config's type, which says nothing.
         referrers.retain(|it| match it.artifact_type.as_deref() {
             None | Some(media_type::EMPTY) => true,
@@ -56,40 +94,46 @@ impl ArtifactStore {
                 .get(PREDICATE)
                 .is_none_or(|it| it.starts_with(SIGNATURE_PREDICATE))
         });
+        let mut failures = 0;
         for referrer in referrers.iter().take(SIGNATURES_LIMIT) {
-            let Some(manifest) = absent(self.manifest(referrer.digest).await)? else {
-                continue;
+            let manifest = match found.note(absent(self.manifest(referrer.digest).await)) {
+                Some(Some(manifest)) => manifest,
+                Some(None) => continue,
+                None if failures == MOST_FAILURES => return,
+                None => {
+                    failures += 1;
+                    continue;
+                }
             };
             for layer in layers(&manifest)
                 .iter()
                 .filter(|it| it.media_type.starts_with(BUNDLE))
                 .take(SIGNATURES_LIMIT)
             {
-                if found.len() >= SIGNATURES_LIMIT {
-                    return Ok(());
+                if found.is_full() {
+                    return;
                 }
-                if let Some(json) = self.text(layer).await? {
-                    found.push(SignatureMaterial::Bundle { json });
+                if let Some(json) = found.note(self.text(layer).await).flatten() {
+                    found.signatures.push(SignatureMaterial::Bundle { json });
                 }
             }
         }
-        Ok(())
     }
 
-    async fn older_signatures(&self, digest: Digest, found: &mut Vec<SignatureMaterial>) -> Result<(), ArtifactError> {
-        let Some(manifest) = self.belonging(digest, "sig").await? else {
-            return Ok(());
+    async fn older_signatures(&self, digest: Digest, found: &mut FoundSignatures) {
+        let Some(manifest) = found.note(self.belonging(digest, "sig").await).flatten() else {
+            return;
         };
         for layer in layers(&manifest).iter().filter(|it| it.media_type == SIMPLE_SIGNING) {
-            if found.len() >= SIGNATURES_LIMIT {
-                return Ok(());
+            if found.is_full() {
+                return;
             }
             let annotation = |name: &str| layer.annotations.get(name).cloned();
             let Some(signature) = annotation("dev.cosignproject.cosign/signature") else {
                 continue;
             };
-            if let Some(payload) = self.text(layer).await? {
-                found.push(SignatureMaterial::SimpleSigning {
+            if let Some(payload) = found.note(self.text(layer).await).flatten() {
+                found.signatures.push(SignatureMaterial::SimpleSigning {
                     payload,
                     signature,
                     certificate: annotation("dev.sigstore.cosign/certificate"),
@@ -99,7 +143,6 @@ impl ArtifactStore {
                 });
             }
         }
-        Ok(())
     }
 
     async fn text(&self, layer: &Descriptor) -> Result<Option<String>, ArtifactError> {

@@ -10,7 +10,7 @@ pub enum ErrorKind {
     Reference,
     /// A configuration or a pull secret does not have its form.
     Configuration,
-    /// The trust policy does not allow the artifact. Only `trust` makes it.
+    /// The trust policy does not allow the artifact, or a Plugin must not name that host.
     NotAllowed,
     /// The registry's host name does not resolve.
     UnknownHost,

@@ -14,8 +14,9 @@ use tokio::io::{AsyncReadExt as _, DuplexStream};
 
 use crate::limits::MANIFEST_LIMIT;
 use crate::{
-    ArtifactCache, ArtifactError, ArtifactStore, CacheError, CacheWriter, Client, Digest, ErrorKind, Hold, Keychain,
-    Location, PluginManifest, SignatureMaterial, Silent, Target, TrustError, TrustSource, Verification, versions,
+    ArtifactCache, ArtifactError, ArtifactStore, CacheError, CacheWriter, Client, Digest, ErrorKind, FoundSignatures,
+    Hold, Keychain, Location, PluginManifest, SignatureMaterial, Silent, Target, TrustError, TrustSource, Verification,
+    versions,
 };
 
 /// The kind of the records of what belongs together.
@@ -222,18 +223,16 @@ impl Fetcher {
     ) -> Result<FetchedComponent, FetchError> {
         let repository = repository(location);
         let bytes = store.manifest(manifest).await?;
-        let signatures = match store.signatures(manifest).await {
-            Ok(signatures) => signatures,
-            Err(error) => {
-                // Where a signature is wanted, its absence is what refuses the artifact.
-                tracing::warn!(%location, %error, "cannot read the signatures of the artifact");
-                if self.trust.policy().rule_for(&repository)?.needs_signature() {
-                    return Err(error.into());
-                }
-                Vec::new()
-            }
+        let FoundSignatures { signatures, problem } = store.find_signatures(manifest).await;
+        if let Some(error) = &problem {
+            tracing::warn!(%location, %error, "cannot read all signatures of the artifact");
+        }
+        let verified = self.verify(&repository, bytes.clone(), signatures.clone()).await;
+        let verification = match (verified, problem) {
+            // The signature that is wanted may be where nobody could look.
+            (Err(_), Some(problem)) => return Err(problem.into()),
+            (verified, _) => verified?,
         };
-        let verification = self.verify(&repository, bytes.clone(), signatures.clone()).await?;
         // Only now anything of the artifact is parsed, and the component is asked for.
         let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
         let written = self.write_component(store, &parsed).await?;

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use crate::error::quoted;
 use crate::limits::RETRY_AFTER_LIMIT;
+use crate::local::{LocalGuard, LocalHost, is_local};
 use crate::registries::RegistriesConfig;
 use crate::{ArtifactError, ErrorKind, Limits};
 
@@ -41,6 +42,7 @@ pub(crate) struct Endpoint {
     pub(crate) limits: Limits,
     clients: Clients,
     plain_hosts: Arc<[String]>,
+    guard: Option<LocalGuard>,
 }
 
 /// Connections, which registries with the same certificate authorities share.
@@ -124,7 +126,12 @@ fn plain_hosts(config: &RegistriesConfig) -> Arc<[String]> {
 
 impl Clients {
     /// Connections that trust the system's certificate authorities and those that the configuration names for the host.
-    pub(crate) fn new(host: &str, config: &RegistriesConfig, limits: &Limits) -> Result<Self, ArtifactError> {
+    pub(crate) fn new(
+        host: &str,
+        config: &RegistriesConfig,
+        limits: &Limits,
+        guard: Option<&LocalGuard>,
+    ) -> Result<Self, ArtifactError> {
         // reqwest panics without a provider. An error says that there is one already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let invalid = |problem: String| ArtifactError::new(ErrorKind::Configuration, problem);
@@ -142,15 +149,21 @@ impl Clients {
             authorities.extend(bundle);
         }
         let builder = || {
-            reqwest::Client::builder()
+            let builder = reqwest::Client::builder()
                 .user_agent(concat!("pilothouse/", env!("CARGO_PKG_VERSION")))
                 .connect_timeout(limits.connect)
                 .referer(false)
-                .tls_certs_merge(authorities.iter().cloned())
+                .tls_certs_merge(authorities.iter().cloned());
+            match guard {
+                Some(guard) => builder.dns_resolver(Arc::new(guard.clone())),
+                None => builder,
+            }
         };
-        let plain = plain_hosts(config);
+        let (plain, redirects) = (plain_hosts(config), guard.cloned());
         let following = builder()
-            .redirect(Policy::custom(move |attempt| follow(attempt, &plain)))
+            .redirect(Policy::custom(move |attempt| {
+                follow(attempt, &plain, redirects.as_ref())
+            }))
             .build();
         let direct = builder().redirect(Policy::none()).build();
         let broken = |error: reqwest::Error| {
@@ -173,6 +186,7 @@ impl Endpoint {
         config: &RegistriesConfig,
         limits: &Limits,
         clients: Clients,
+        guard: Option<LocalGuard>,
     ) -> Result<Self, ArtifactError> {
         let scheme = if config.is_plain(host) { "http" } else { "https" };
         let server = if host == "docker.io" {
@@ -188,12 +202,24 @@ impl Endpoint {
             limits: limits.clone(),
             clients,
             plain_hosts: plain_hosts(config),
+            guard,
         })
     }
 
     /// Whether a URL that the registry names may be asked with what is for the registry.
     pub(crate) fn may_visit(&self, url: &Url) -> Result<(), &'static str> {
-        may_visit(url, &self.base, &self.plain_hosts)
+        may_visit(url, &self.base, &self.plain_hosts, self.guard.as_ref())
+    }
+
+    /// Refuses a registry that a Plugin must not name.
+    fn check_allowed(&self, what: &str) -> Result<(), ArtifactError> {
+        match &self.guard {
+            Some(guard) if !guard.allows(&self.base) => {
+                let host = self.host.clone();
+                Err(error(ErrorKind::NotAllowed, what, &LocalHost { host }.to_string()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sends once. Whatever the status is, the answer's head is returned.
@@ -203,6 +229,7 @@ impl Endpoint {
         authorization: Option<&HeaderValue>,
         redirects: bool,
     ) -> Result<Response, ArtifactError> {
+        self.check_allowed(request.what)?;
         let client = if redirects {
             &self.clients.following
         } else {
@@ -326,6 +353,20 @@ impl Endpoint {
         error(kind, what, &cause).with_retry_after(wait)
     }
 
+    /// An answer of success that is something else: mostly the log-in page of a proxy.
+    pub(crate) fn answered_otherwise(&self, what: &str, media_type: Option<&str>, wanted: &str) -> ArtifactError {
+        let host = &self.host;
+        let found = media_type.map_or_else(
+            || "without a Content-Type".to_owned(),
+            |it| format!("with {}", essence(it)),
+        );
+        let cause = format!(
+            "{host} answered {found} and not with {wanted}; check that the reference names a registry, and that no log-in page or \
+             proxy answers for it"
+        );
+        error(ErrorKind::Protocol, what, &cause)
+    }
+
     /// An exchange took too long.
     pub(crate) fn late(&self, what: &str, limit: Duration) -> ArtifactError {
         error(
@@ -346,6 +387,16 @@ impl Endpoint {
     }
 }
 
+/// A media type without its parameters, fit for a message.
+fn essence(media_type: &str) -> String {
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    if !essence.is_empty() && essence.len() <= 100 && essence.bytes().all(|it| it.is_ascii_graphic()) {
+        essence.to_owned()
+    } else {
+        quoted(essence)
+    }
+}
+
 fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, String) {
     let mut text = None;
     let mut kind = None;
@@ -356,6 +407,9 @@ fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, Stri
                 ErrorKind::Protocol,
                 format!("{host} redirects where it must not: {refusal}"),
             );
+        }
+        if let Some(refused) = current.downcast_ref::<LocalHost>() {
+            return (ErrorKind::NotAllowed, refused.to_string());
         }
         if let Some(error) = tls_error(current) {
             return tls(error, place, host);
@@ -462,7 +516,7 @@ enum Refusal {
     Forbidden(&'static str),
 }
 
-fn follow(attempt: Attempt<'_>, plain: &[String]) -> reqwest::redirect::Action {
+fn follow(attempt: Attempt<'_>, plain: &[String], guard: Option<&LocalGuard>) -> reqwest::redirect::Action {
     if attempt.previous().len() > REDIRECTS {
         return attempt.error(Refusal::Many);
     }
@@ -471,7 +525,7 @@ fn follow(attempt: Attempt<'_>, plain: &[String]) -> reqwest::redirect::Action {
     if last.scheme() == "https" && attempt.url().scheme() != "https" {
         return attempt.error(Refusal::Forbidden("from HTTPS to plain HTTP"));
     }
-    match may_visit(attempt.url(), first, plain) {
+    match may_visit(attempt.url(), first, plain, guard) {
         Ok(()) => attempt.follow(),
         Err(problem) => attempt.error(Refusal::Forbidden(problem)),
     }
@@ -479,7 +533,7 @@ fn follow(attempt: Attempt<'_>, plain: &[String]) -> reqwest::redirect::Action {
 
 /// Whether a URL named by the server at `from` may be asked: a registry must not reach through the host into the host's own
 /// network interfaces or a cloud's metadata service, nor make it speak in plain text.
-fn may_visit(url: &Url, from: &Url, plain: &[String]) -> Result<(), &'static str> {
+fn may_visit(url: &Url, from: &Url, plain: &[String], guard: Option<&LocalGuard>) -> Result<(), &'static str> {
     let host = url.host_str().unwrap_or_default();
     match url.scheme() {
         "https" => {}
@@ -496,23 +550,14 @@ fn may_visit(url: &Url, from: &Url, plain: &[String]) -> Result<(), &'static str
     if !url.username().is_empty() || url.password().is_some() {
         return Err("to a URL with credentials");
     }
-    if is_local(host) && !from.host_str().is_some_and(is_local) {
+    let is_allowed = match guard {
+        Some(guard) => guard.allows(url),
+        None => !is_local(host) || from.host_str().is_some_and(is_local),
+    };
+    if !is_allowed {
         return Err("to a local address");
     }
     Ok(())
-}
-
-/// Loopback, link-local and unspecified addresses.
-fn is_local(host: &str) -> bool {
-    let address = host
-        .trim_start_matches('[')
-        .trim_end_matches(']')
-        .parse::<std::net::IpAddr>();
-    match address.map(|it| it.to_canonical()) {
-        Ok(std::net::IpAddr::V4(it)) => it.is_loopback() || it.is_link_local() || it.is_unspecified(),
-        Ok(std::net::IpAddr::V6(it)) => it.is_loopback() || it.is_unicast_link_local() || it.is_unspecified(),
-        Err(_) => host == "localhost" || host.ends_with(".localhost"),
-    }
 }
 
 /// What a registry says about its refusal: the first error of the OCI form.
@@ -594,6 +639,7 @@ mod tests {
                 &to.parse().unwrap(),
                 &from.parse().unwrap(),
                 &["plain.example:5000".to_owned()],
+                None,
             )
             .is_ok()
         };
@@ -617,6 +663,12 @@ mod tests {
         ] {
             assert!(!visit(to, from), "{to}");
         }
+        let guard = LocalGuard::default();
+        let (to, from) = (
+            "https://127.0.0.1:1/".parse().unwrap(),
+            "https://127.0.0.1:2/".parse().unwrap(),
+        );
+        assert!(may_visit(&to, &from, &[], Some(&guard)).is_err());
     }
 
     #[test]

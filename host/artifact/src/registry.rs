@@ -71,7 +71,22 @@ impl Index {
 
 #[derive(Deserialize)]
 struct Tags {
-    tags: Option<Vec<String>>,
+    /// Nexus lists `null` among the names.
+    tags: Option<Vec<Value>>,
+}
+
+/// Referrers that were found, and why there may be others.
+#[derive(Default)]
+pub(crate) struct Referrers {
+    pub(crate) found: Vec<Descriptor>,
+    pub(crate) problem: Option<ArtifactError>,
+}
+
+impl From<Result<Vec<Descriptor>, ArtifactError>> for Referrers {
+    fn from(answer: Result<Vec<Descriptor>, ArtifactError>) -> Self {
+        let (found, problem) = answer.map_or_else(|error| (Vec::new(), Some(error)), |found| (found, None));
+        Self { found, problem }
+    }
 }
 
 impl Registry {
@@ -104,10 +119,14 @@ impl Registry {
         url.set_path("v2/");
         let what = format!("cannot log in to {}", self.host());
         let request = Request::new(Method::GET, url, &what);
-        self.session
-            .exchange(&request, Scope::Pull, MANIFEST_LIMIT)
-            .await
-            .map(drop)
+        let answer = self.session.exchange(&request, Scope::Pull, MANIFEST_LIMIT).await?;
+        match answer.header("content-type") {
+            Some(page) if page.starts_with("text/html") => {
+                let wanted = "what a registry says at /v2/";
+                Err(self.session.endpoint.answered_otherwise(&what, Some(page), wanted))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) async fn resolve(&self, target: &Target) -> Result<Resolved, ArtifactError> {
@@ -152,9 +171,16 @@ impl Registry {
         let request =
             Request::new(Method::GET, self.session.url(&format!("manifests/{target}")), &what).accept(MANIFESTS);
         let answer = self.session.exchange(&request, Scope::Pull, MANIFEST_LIMIT).await?;
-        if let Target::Digest(digest) = target {
-            let found = Digest::of(&answer.body);
-            if found != *digest {
+        let found = Digest::of(&answer.body);
+        if *target != Target::Digest(found) {
+            if answer.body.trim_ascii_start().first() != Some(&b'{') {
+                let media_type = answer.header("content-type");
+                return Err(self
+                    .session
+                    .endpoint
+                    .answered_otherwise(&what, media_type, "a manifest"));
+            }
+            if matches!(target, Target::Digest(_)) {
                 let cause = format!(
                     "{} answered with other bytes, which have the digest {found}; do not use this registry",
                     self.host()
@@ -177,14 +203,14 @@ impl Registry {
             let request = Request::new(Method::GET, url, &what);
             let answer = self.session.exchange(&request, Scope::Pull, PARSED_LIMIT).await?;
             let page: Tags = serde_json::from_slice(&answer.body).map_err(|_| {
-                error(
-                    ErrorKind::Protocol,
-                    &what,
-                    &format!("{} did not answer with a list", self.host()),
-                )
+                let media_type = answer.header("content-type");
+                self.session
+                    .endpoint
+                    .answered_otherwise(&what, media_type, "a list of tags")
             })?;
             // A text that is no tag cannot be asked for.
-            tags.extend(page.tags.unwrap_or_default().into_iter().filter(|tag| is_tag(tag)));
+            let named = page.tags.iter().flatten().filter_map(Value::as_str);
+            tags.extend(named.filter(|tag| is_tag(tag)).map(str::to_owned));
             if tags.len() > limit {
                 let cause = format!("it has more than {limit} tags; name one, or remove some");
                 return Err(error(ErrorKind::TooLarge, &what, &cause));
@@ -226,30 +252,50 @@ impl Registry {
 
     /// Everything that names the manifest as its subject: what the referrers API lists, and what is behind the fallback tag,
     /// because registries gain the API after things were attached, and clients write the tag where the API would have done.
-    pub(crate) async fn referrers(&self, digest: Digest) -> Result<Vec<Descriptor>, ArtifactError> {
+    pub(crate) async fn referrers(&self, digest: Digest) -> Referrers {
         let limit = self.session.endpoint.limits.referrers;
-        let mut found = self.referrers_api(digest, limit).await?.unwrap_or_default();
-        let index = self.behind_fallback(digest).await?;
-        let index = index.and_then(|bytes| Listed::read(&bytes)).unwrap_or_default();
+        let mut referrers = Referrers::default();
+        let mut has_api = false;
+        match self.referrers_api(digest, limit, &mut referrers.found).await {
+            Ok(is_known) => has_api = is_known,
+            Err(error) => referrers.problem = Some(error),
+        }
+        let index = match self.behind_fallback(digest).await {
+            Ok(index) => index.and_then(|bytes| Listed::read(&bytes)).unwrap_or_default(),
+            // JFrog answers so where there is no such tag (https://github.com/sigstore/cosign/issues/2973).
+            Err(error) if has_api && error.kind() == ErrorKind::Forbidden => {
+                tracing::debug!(%error, "taking the fallback tag for absent");
+                Listed::default()
+            }
+            Err(error) => {
+                referrers.problem.get_or_insert(error);
+                Listed::default()
+            }
+        };
+        let found = &mut referrers.found;
         for descriptor in index.descriptors(limit) {
             if found.len() < limit && !found.iter().any(|it| it.digest == descriptor.digest) {
                 found.push(descriptor);
             }
         }
-        Ok(found)
+        referrers
     }
 
-    /// `None` if the registry does not know the API.
-    async fn referrers_api(&self, digest: Digest, limit: usize) -> Result<Option<Vec<Descriptor>>, ArtifactError> {
+    /// Adds what the API lists. False: the registry does not know the API.
+    async fn referrers_api(
+        &self,
+        digest: Digest,
+        limit: usize,
+        found: &mut Vec<Descriptor>,
+    ) -> Result<bool, ArtifactError> {
         let what = format!("cannot list what belongs to {}@{digest}", self.name);
         let mut url = self.session.url(&format!("referrers/{digest}"));
-        let mut found: Vec<Descriptor> = Vec::new();
         while found.len() < limit {
             let request = Request::new(Method::GET, url, &what).accept(media_type::INDEX);
             let answer = match self.session.exchange(&request, Scope::Pull, MANIFEST_LIMIT).await {
                 Ok(answer) => answer,
                 // Registries without the API answer in many ways; the specification knows 404 only.
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Protocol) => return Ok(None),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Protocol) => return Ok(false),
                 Err(error) => return Err(error),
             };
             let Some(index) = Listed::read(&answer.body) else {
@@ -257,7 +303,7 @@ impl Registry {
                     registry = self.host(),
                     "the referrers API answered with something else than an index"
                 );
-                return Ok(None);
+                return Ok(false);
             };
             let before = found.len();
             found.extend(index.descriptors(limit - before));
@@ -267,12 +313,15 @@ impl Registry {
                 _ => break,
             }
         }
-        Ok(Some(found))
+        Ok(true)
     }
 
     /// What is behind the fallback tag, if there is one.
     async fn behind_fallback(&self, digest: Digest) -> Result<Option<Bytes>, ArtifactError> {
         match self.manifest(&fallback_tag(digest)).await {
+            // GitLab takes the tag for the digest, and answers with the subject itself
+            // (https://github.com/oras-project/oras-go/issues/1396).
+            Ok((bytes, _)) if Digest::of(&bytes) == digest => Ok(None),
             Ok((bytes, _)) => Ok(Some(bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -361,7 +410,14 @@ impl Registry {
                 return Err(error(ErrorKind::Protocol, what, &cause));
             }
         }
-        if response.content_length().is_some_and(|length| length > download.size()) {
+        let media_type = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let length = response.content_length();
+        if media_type.is_some_and(|it| it.starts_with("text/html"))
+            && length.is_none_or(|length| length != download.size() - download.received())
+        {
+            return Err(endpoint.answered_otherwise(what, media_type, "the blob"));
+        }
+        if length.is_some_and(|length| length > download.size()) {
             return Err(download.too_much(what));
         }
         let mut interval_ends = Instant::now() + limits.progress_interval;

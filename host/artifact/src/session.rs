@@ -207,7 +207,8 @@ impl Session {
             );
             error(ErrorKind::Protocol, what, &cause)
         };
-        let mut url = Url::parse(realm).map_err(|_| wrong("it is no URL"))?;
+        // A path alone is one of the registry itself.
+        let mut url = endpoint.base.join(realm).map_err(|_| wrong("it is no URL"))?;
         endpoint
             .may_visit(&url)
             .map_err(|problem| wrong(&format!("it leads {problem}")))?;
@@ -246,13 +247,15 @@ impl Session {
             return Err(endpoint.refused(response, what, anonymous).await);
         }
         let body = endpoint.read(&mut response, TOKEN_LIMIT, what).await?;
-        let unusable = || {
-            let cause = format!("the token service of {} did not answer with a token", endpoint.host);
-            error(ErrorKind::Protocol, what, &cause)
-        };
+        let media_type = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let unusable = || endpoint.answered_otherwise(&format!("{what}: the token service"), media_type, "a token");
         let answer: TokenAnswer = serde_json::from_slice(&body).map_err(|_| unusable())?;
-        let token = answer.token.or(answer.access_token).filter(|token| !token.is_empty());
-        token.ok_or_else(unusable)
+        // Some services name both, and one of them is empty.
+        let tokens = [answer.token, answer.access_token].into_iter().flatten();
+        tokens
+            .map(|token| token.trim().to_owned())
+            .find(|token| !token.is_empty())
+            .ok_or_else(unusable)
     }
 }
 

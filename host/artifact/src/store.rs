@@ -14,7 +14,7 @@ use crate::download::Download;
 use crate::json::sorted;
 use crate::layout::Layout;
 use crate::mirror::MirrorSource;
-use crate::registry::{Belonging, Registry};
+use crate::registry::{Belonging, Referrers, Registry};
 use crate::session::Scope;
 use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Progress, Silent, Target, annotation};
 
@@ -106,10 +106,10 @@ impl Place {
         }
     }
 
-    async fn referrers(&self, digest: Digest) -> Result<Vec<Descriptor>, ArtifactError> {
+    async fn referrers(&self, digest: Digest) -> Referrers {
         match self {
             Self::Registry(registry) => registry.referrers(digest).await,
-            Self::Layout { layout, .. } => layout.referrers(digest).await,
+            Self::Layout { layout, .. } => layout.referrers(digest).await.into(),
         }
     }
 
@@ -265,31 +265,35 @@ impl ArtifactStore {
         digest: Digest,
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>, ArtifactError> {
+        let Referrers { found, problem } = self.find_referrers(digest, artifact_type).await;
+        problem.map_or(Ok(found), Err)
+    }
+
+    /// The same. What one way does not show does not hide what another shows.
+    pub(crate) async fn find_referrers(&self, digest: Digest, artifact_type: Option<&str>) -> Referrers {
         let mut answered = false;
         for mirror in self.asked() {
-            let listed = async {
-                let place = mirror.place().await?;
-                Ok((place, place.referrers(digest).await?))
-            };
-            match listed.await {
-                Ok((place, found)) => {
-                    answered = true;
-                    let found = self.of_type(found, artifact_type).await?;
-                    if !found.is_empty() || place.has_all_of(digest).await {
-                        return Ok(found);
-                    }
+            let place = match mirror.place().await {
+                Ok(place) => place,
+                Err(error) => {
+                    mirror.note_failure(&error);
+                    continue;
                 }
-                Err(error) => mirror.note_failure(&error),
+            };
+            let listed = self.of_type(place.referrers(digest).await, artifact_type).await;
+            match &listed.problem {
+                Some(error) => mirror.note_failure(error),
+                None => answered = true,
+            }
+            if !listed.found.is_empty() || (listed.problem.is_none() && place.has_all_of(digest).await) {
+                return listed;
             }
         }
-        match self.place.referrers(digest).await {
-            Ok(found) => self.of_type(found, artifact_type).await,
-            Err(error) if answered => {
-                tracing::debug!(%error, "only a mirror says what belongs to an artifact");
-                Ok(Vec::new())
-            }
-            Err(error) => Err(error),
+        let mut listed = self.of_type(self.place.referrers(digest).await, artifact_type).await;
+        if answered && let Some(error) = listed.problem.take() {
+            tracing::debug!(%error, "only a mirror says what belongs to an artifact");
         }
+        listed
     }
 
     /// The manifest behind a tag that is made of another manifest's digest, and that need not be there.
@@ -321,17 +325,22 @@ impl ArtifactStore {
 
     /// Picks the artifacts of a type. Some registries list the type of the config instead, so what does not say its type
     /// is looked at.
-    async fn of_type(&self, found: Vec<Descriptor>, wanted: Option<&str>) -> Result<Vec<Descriptor>, ArtifactError> {
+    async fn of_type(&self, mut listed: Referrers, wanted: Option<&str>) -> Referrers {
         let Some(wanted) = wanted else {
-            return Ok(found);
+            return listed;
         };
         let mut picked = Vec::new();
-        for mut descriptor in found {
+        for mut descriptor in std::mem::take(&mut listed.found) {
             match descriptor.artifact_type.as_deref() {
                 Some(other) if other == wanted => picked.push(descriptor),
                 None | Some(media_type::EMPTY) => {
-                    let Some(bytes) = absent(self.manifest(descriptor.digest).await)? else {
-                        continue;
+                    let bytes = match absent(self.manifest(descriptor.digest).await) {
+                        Ok(Some(bytes)) => bytes,
+                        Ok(None) => continue,
+                        Err(error) => {
+                            listed.problem.get_or_insert(error);
+                            continue;
+                        }
                     };
                     let document: Belonging = look_into(&bytes);
                     if document.artifact_type.as_deref() == Some(wanted) {
@@ -342,7 +351,8 @@ impl ArtifactStore {
                 Some(_) => {}
             }
         }
-        Ok(picked)
+        listed.found = picked;
+        listed
     }
 
     /// Writes a blob, unless it is there.

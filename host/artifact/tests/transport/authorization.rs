@@ -177,7 +177,7 @@ async fn a_token_service_cannot_harm() {
     for realm in [
         "http://169.254.169.254/latest",
         "file:///etc/passwd",
-        "no url",
+        "https://",
         "http://token.example/",
     ] {
         registry.hook(move |_, _| {
@@ -224,4 +224,81 @@ async fn credentials_do_not_follow_a_redirect_to_another_host() {
     assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
     assert!(none(&other));
     assert!(registry.count(&format!("GET /v2/{REPOSITORY}/blobs")) <= 3);
+}
+
+#[tokio::test]
+async fn a_realm_may_be_a_path_and_one_of_two_tokens_empty() {
+    for answer in [
+        json!({"token": "good", "access_token": ""}),
+        json!({"token": "", "access_token": "good"}),
+        json!({"token": null, "access_token": "good\n"}),
+    ] {
+        let registry = Registry::start().await;
+        plugin(&registry, "1", b"component");
+        registry.hook(move |request, _| {
+            if request.path.starts_with("/service/token?") {
+                return Some(reply(200, &[], answer.to_string()));
+            }
+            let is_accepted = request.header("authorization") == Some("Bearer good");
+            let challenge = ("WWW-Authenticate", "Bearer realm=\"/service/token\",service=\"harbor\"");
+            (!is_accepted).then(|| reply(401, &[challenge], ""))
+        });
+        registry.store().resolve(&tag()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_does_not_lead_to_a_local_server_that_nobody_named() {
+    let (registry, other) = (Registry::start().await, Registry::start().await);
+    let manifest = plugin(&registry, "1", b"component");
+    plugin(&other, "1", b"component");
+    let named = client(registry.config()).for_plugins(&[]);
+    let store = |location: &str| named.open(&location.parse().unwrap(), &Credentials::Anonymous).unwrap();
+    let refused = async |location: &str| {
+        let error = store(location).resolve(&tag()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAllowed, "{error}");
+        error.to_string().replace(location, "LOCATION")
+    };
+    let mine = format!("{}/{REPOSITORY}", registry.host());
+    assert_eq!(store(&mine).resolve(&tag()).await.unwrap().digest, manifest.digest);
+
+    // An open port and a closed one are told apart by nothing.
+    let (open, closed) = (other.address.port(), 1);
+    let open_port = refused(&format!("127.0.0.1:{open}/{REPOSITORY}")).await;
+    let closed_port = refused(&format!("127.0.0.1:{closed}/{REPOSITORY}")).await;
+    let port = |port: u16| format!("127.0.0.1:{port}");
+    assert_eq!(
+        open_port.replace(&port(open), "HOST"),
+        closed_port.replace(&port(closed), "HOST")
+    );
+    for host in [
+        "localhost",
+        "[::1]",
+        "0.0.0.0",
+        "169.254.169.254",
+        "[::ffff:127.0.0.1]",
+        "2130706433",
+    ] {
+        // Not each of these is a host that a reference may have.
+        if let Ok(location) = format!("{host}:{open}/{REPOSITORY}").parse() {
+            let error = named
+                .open(&location, &Credentials::Anonymous)
+                .unwrap()
+                .resolve(&tag())
+                .await;
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::NotAllowed, "{host}");
+        }
+    }
+    assert_eq!(other.requests(), [""; 0]);
+
+    // Neither does a registry that is named lead there.
+    let elsewhere = format!("https://127.0.0.1:{open}/v2/{REPOSITORY}/manifests/1");
+    registry.hook(move |_, _| Some(reply(307, &[("Location", &elsewhere)], "")));
+    let error = store(&mine).resolve(&tag()).await.unwrap_err();
+    assert!(error.to_string().contains("to a local address"), "{error}");
+    let challenge = format!("Bearer realm=\"https://localhost:{open}/token\"");
+    registry.hook(move |_, _| Some(reply(401, &[("WWW-Authenticate", &challenge)], "")));
+    let error = store(&mine).resolve(&tag()).await.unwrap_err();
+    assert!(error.to_string().contains("to a local address"), "{error}");
+    assert_eq!(other.requests(), [""; 0]);
 }

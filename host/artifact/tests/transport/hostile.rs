@@ -392,5 +392,59 @@ async fn hostile_lists_are_bounded() {
     // No list at all.
     registry.hook(|_, _| Some(reply(200, &[], "<html>")));
     assert_eq!(registry.store().tags().await.unwrap_err().kind(), ErrorKind::Protocol);
-    assert!(registry.store().referrers(digest, None).await.unwrap().is_empty());
+    let error = registry.store().referrers(digest, None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+}
+
+#[tokio::test]
+async fn a_log_in_page_is_told_by_its_media_type() {
+    let registry = Registry::start().await;
+    let manifest = plugin(&registry, "1", b"component");
+    let page = || {
+        reply(
+            200,
+            &[("Content-Type", "text/html; charset=utf-8")],
+            "<!DOCTYPE html><p>Sign in</p>",
+        )
+    };
+    registry.hook(move |_, _| Some(page()));
+    let store = registry.store();
+    let found = [
+        store.resolve(&Target::Tag("1".into())).await.map(drop),
+        store.manifest(manifest.digest).await.map(drop),
+        store.tags().await.map(drop),
+        download(&store, &component(b"component")).await.map(drop),
+        client(registry.config())
+            .check(&registry.host(), &Credentials::Anonymous)
+            .await,
+    ];
+    for answer in found {
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+        assert!(
+            error.to_string().contains("answered with text/html and not with"),
+            "{error}"
+        );
+    }
+    // A blob is what its digest says, whatever it is called.
+    registry.hook(|request, _| {
+        let is_blob = request.path.contains("/blobs/");
+        is_blob.then(|| reply(200, &[("Content-Type", "text/html")], "component"))
+    });
+    assert_eq!(download(&store, &component(b"component")).await.unwrap(), b"component");
+}
+
+#[tokio::test]
+async fn what_is_no_tag_among_the_tags_is_passed_over() {
+    let registry = Registry::start().await;
+    registry.hook(|_, _| {
+        Some(reply(
+            200,
+            &[],
+            r#"{"name": "a", "tags": ["1.0.0", null, 7, "no tag", "2"]}"#,
+        ))
+    });
+    assert_eq!(registry.store().tags().await.unwrap(), ["1.0.0", "2"]);
+    registry.hook(|_, _| Some(reply(200, &[], r#"{"name": "a", "tags": null}"#)));
+    assert!(registry.store().tags().await.unwrap().is_empty());
 }

@@ -1,9 +1,14 @@
 //! Finding signatures, in the forms in which cosign leaves them.
 
-use pilothouse_artifact::{Descriptor, Digest, ErrorKind, SignatureMaterial, limits::SIGNATURES_LIMIT, media_type};
+use std::sync::Arc;
+
+use pilothouse_artifact::{
+    ArtifactCache, Descriptor, Digest, ErrorKind, FetchError, Fetcher, SignatureMaterial, TrustSource,
+    limits::SIGNATURES_LIMIT, media_type,
+};
 use serde_json::{Value, json};
 
-use pilothouse_test_registry::{REPOSITORY, Registry, plugin, reply};
+use pilothouse_test_registry::{REPOSITORY, Registry, client, plugin, reply};
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
@@ -149,4 +154,106 @@ async fn a_registry_that_fails_is_not_one_without_signatures() {
         assert_eq!(error.kind(), ErrorKind::Server, "{part}");
         assert!(error.to_string().contains(REPOSITORY));
     }
+}
+
+/// Files that cosign has signed or made.
+macro_rules! cosign {
+    ($name:literal) => {
+        include_str!(concat!("../data/cosign/", $name))
+    };
+}
+
+/// The verdict of a host on the signed manifest; an error is one of the registry. The component is not there.
+async fn is_accepted(registry: &Registry) -> Result<bool, ErrorKind> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("first.pub"), cosign!("first.pub")).unwrap();
+    let trust = folder.path().join("trust.yaml");
+    std::fs::write(&trust, "repositories: [{match: '**', keys: [{file: first.pub}]}]").unwrap();
+    let cache = ArtifactCache::open(&folder.path().join("cache"), 1 << 20).unwrap();
+    let fetcher = Fetcher::new(
+        client(registry.config()),
+        cache,
+        Arc::new(TrustSource::open(&trust).unwrap()),
+    );
+    let manifest = Digest::of(cosign!("manifest.json").as_bytes());
+    match fetcher.fetch(&registry.location(""), manifest, &()).await.err() {
+        // Only what is trusted is asked for its component.
+        Some(FetchError::Artifact(error)) if error.to_string().contains("cannot download") => Ok(true),
+        Some(FetchError::Artifact(error)) => Err(error.kind()),
+        _ => Ok(false),
+    }
+}
+
+#[tokio::test]
+async fn a_signature_is_valid_whatever_the_other_ways_answer() {
+    let older = |registry: &Registry, subject: &Descriptor| {
+        let payload = cosign!("first.payload.json");
+        let mut layer = older_layer(payload);
+        let signature = cosign!("first.signature").trim();
+        layer["annotations"] = json!({"dev.cosignproject.cosign/signature": signature});
+        registry.put_blob(payload);
+        put_older(registry, subject, &json!([layer]));
+    };
+    // JFrog answers 403 for tags that are not there; others fail.
+    for status in [403, 500, 401] {
+        for (is_bundle, closed) in [
+            (true, &["/manifests/sha256-"][..]),
+            (false, &["/referrers/", "manifests/sha256-MANIFEST "]),
+        ] {
+            let registry = Registry::start().await;
+            let subject = registry.put("1", media_type::MANIFEST, cosign!("manifest.json"));
+            if is_bundle {
+                // The first that is listed cannot be had.
+                put_bundle(&registry, &subject, "{}", BUNDLE);
+                put_bundle(&registry, &subject, cosign!("first.bundle.json"), BUNDLE);
+            } else {
+                older(&registry, &subject);
+            }
+            let lost = Digest::of(b"{}").to_string();
+            let closed: Vec<String> = closed
+                .iter()
+                .map(|part| part.replace("MANIFEST", &subject.digest.hex()))
+                .collect();
+            let refuses = move |path: &str| {
+                let path = format!("{path} ");
+                path.contains(&format!("/blobs/{lost}")) || closed.iter().any(|part| path.contains(part))
+            };
+            registry.hook(move |request, _| refuses(&request.path).then(|| reply(status, &[], "")));
+            assert_eq!(is_accepted(&registry).await, Ok(true), "{status} {is_bundle}");
+            let found = registry.store().find_signatures(subject.digest).await;
+            assert_eq!(found.signatures.len(), 1, "{status} {is_bundle}");
+            assert!(found.problem.is_some(), "{status} {is_bundle}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_valid_signature_a_closed_way_is_told() {
+    let registry = Registry::start().await;
+    let subject = registry.put("1", media_type::MANIFEST, cosign!("manifest.json"));
+    assert_eq!(is_accepted(&registry).await, Ok(false));
+    put_bundle(&registry, &subject, "{}", BUNDLE);
+    let closed = |request: &pilothouse_test_registry::Request| request.path.contains("manifests/sha256-");
+    registry.hook(move |request, _| closed(request).then(|| reply(403, &[], "")));
+    assert_eq!(is_accepted(&registry).await, Err(ErrorKind::Forbidden));
+    // Where the API answers, the tag that stands for it is not missed.
+    assert_eq!(registry.store().referrers(subject.digest, None).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_fallback_tag_that_is_the_subject_itself_lists_nothing() {
+    let registry = Registry::start().await;
+    registry.change(|state| state.referrers_api = false);
+    let child = plugin(&registry, "child", b"component");
+    let index = json!({"schemaVersion": 2, "mediaType": media_type::INDEX, "manifests": [child]}).to_string();
+    let subject = registry.put("1", media_type::INDEX, index.clone());
+    registry.put(&format!("sha256-{}", subject.digest.hex()), media_type::INDEX, index);
+    assert!(
+        registry
+            .store()
+            .referrers(subject.digest, None)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }

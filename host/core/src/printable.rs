@@ -1,0 +1,65 @@
+//! Makes texts of others fit for a log and for a terminal: nothing in them begins a line, steers the terminal, or shows
+//! characters in another order than they have.
+
+/// A text on one line. Control characters, line separators, and characters that reorder or hide text are escaped as in Rust.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_plain(character) {
+            shown.push(character);
+        } else {
+            shown.extend(character.escape_default());
+        }
+    }
+    shown
+}
+
+/// The same for a text of several lines. All but the first are indented, so that none passes for a line of somebody else.
+pub fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    lines.join("\n  ")
+}
+
+/// Tells characters that show themselves, and nothing but themselves.
+fn is_plain(character: char) -> bool {
+    // Bidirectional marks, embeddings and isolates (Unicode Standard Annex 9), invisible operators, annotations and tags. The
+    // joiners U+200C and U+200D stay, because scripts and emoji need them.
+    let steers = matches!(
+        character,
+        '\u{61c}'
+            | '\u{200b}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    );
+    !character.is_control() && !steers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_others_neither_steer_a_terminal_nor_begin_a_line() {
+        assert_eq!(
+            printable("a\u{1b}[2Jb\r\nc\u{9b}\u{85}ü\t"),
+            "a\\u{1b}[2Jb\\r\\nc\\u{9b}\\u{85}ü\\t"
+        );
+        assert_eq!(
+            printable("\u{202e}txt\u{2066}x\u{2069}\u{200f}"),
+            "\\u{202e}txt\\u{2066}x\\u{2069}\\u{200f}"
+        );
+        assert_eq!(
+            printable("a\u{2028}b\u{2029}\u{feff}\u{e0041}"),
+            "a\\u{2028}b\\u{2029}\\u{feff}\\u{e0041}"
+        );
+        for plain in ["e\u{301}", "नमस्ते", "مرحبا", "👩‍👩‍👧", "\"a\\b\""] {
+            assert_eq!(printable(plain), plain);
+        }
+        assert_eq!(printable_lines("a\nerror: b\r\nc\r"), "a\n  error: b\n  c\\r");
+    }
+}
