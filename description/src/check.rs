@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::status::replaces_conditions;
 use crate::{Controller, Crd, Description, Exports, Field, FieldStep, Finding, Kind, Severity, Touch, built_in};
 
 /// The most edits between a field and the one that was probably meant.
@@ -227,8 +228,18 @@ impl Findings {
                 crd.name, crd.kind
             ));
         }
+        let is_primary = controllers.iter().any(|controller| crd.is_of(controller.kind));
         for version in crd.versions() {
             let schema = &version["schema"]["openAPIV3Schema"];
+            let status = &schema["properties"]["status"];
+            if is_primary && status["properties"]["conditions"]["type"] == "array" && replaces_conditions(status) {
+                self.warn(format!(
+                    "{} of the CRD {} replaces the list .status.conditions as a whole, so that of two controllers that write a \
+                     condition at the same time one has to repeat its write, and a condition that the plugin leaves out may stay; \
+                     give the list x-kubernetes-list-type: map and x-kubernetes-list-map-keys: [type]",
+                    version["name"], crd.name
+                ));
+            }
             let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten();
             let columns = columns.filter_map(|column| {
                 Some((

@@ -6,11 +6,28 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+/// What is taken out of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pruned {
+    /// Everything that the schema refuses.
+    Refused,
+    /// Members that the schema does not declare, and nothing else.
+    Undeclared,
+}
+
+/// Takes the members out of a value that a schema does not declare, also in items of lists, and says what they were. What else
+/// the schema refuses stays.
+pub fn prune_undeclared(schema: &Value, value: &mut Value, path: &str) -> BTreeSet<String> {
+    let mut omitted = BTreeSet::new();
+    fits(schema, value, path, &mut omitted, Pruned::Undeclared);
+    omitted
+}
+
 /// Takes out of a value what a schema does not take, and says what that was, as paths like `.status.conditions[].reason`.
 /// A schema that is null takes nothing; `path` is where the value stands.
 pub fn prune_to_schema(schema: &Value, value: &mut Value, path: &str) -> BTreeSet<String> {
     let mut omitted = BTreeSet::new();
-    if !fits(schema, value, path, &mut omitted) {
+    if !fits(schema, value, path, &mut omitted, Pruned::Refused) {
         omitted.insert(path.to_owned());
         *value = Value::Null;
     }
@@ -26,13 +43,19 @@ pub fn drops_all(schema: &Value) -> bool {
 }
 
 /// Whether a value is taken, after what is not taken within it went.
-fn fits(schema: &Value, value: &mut Value, path: &str, omitted: &mut BTreeSet<String>) -> bool {
-    let Some(schema) = schema.as_object() else { return false };
+fn fits(schema: &Value, value: &mut Value, path: &str, omitted: &mut BTreeSet<String>, pruned: Pruned) -> bool {
+    let is_lenient = pruned == Pruned::Undeclared;
+    let Some(schema) = schema.as_object() else {
+        return is_lenient;
+    };
+    if refers(schema) {
+        return true;
+    }
     if !has_type(schema, value) || !has_value(schema, value) {
-        return false;
+        return is_lenient;
     }
     match value {
-        Value::Object(members) => fits_object(schema, members, path, omitted),
+        Value::Object(members) => fits_object(schema, members, path, omitted, pruned) || is_lenient,
         Value::Array(items) => {
             let path = format!("{path}[]");
             let none = Value::Null;
@@ -41,7 +64,7 @@ fn fits(schema: &Value, value: &mut Value, path: &str, omitted: &mut BTreeSet<St
                 return true;
             }
             items.retain_mut(|value| {
-                let fits = fits(item, value, &path, omitted);
+                let fits = fits(item, value, &path, omitted, pruned);
                 if !fits {
                     omitted.insert(path.clone());
                 }
@@ -58,6 +81,7 @@ fn fits_object(
     members: &mut Map<String, Value>,
     path: &str,
     omitted: &mut BTreeSet<String>,
+    pruned: Pruned,
 ) -> bool {
     let declared = schema.get("properties").and_then(Value::as_object);
     let others = schema
@@ -68,7 +92,7 @@ fn fits_object(
         let fits = match (declared.and_then(|declared| declared.get(name)), others) {
             (None, None) => is_open(schema),
             (None, Some(Value::Bool(_))) => true,
-            (Some(schema), _) | (None, Some(schema)) => fits(schema, value, &path, omitted),
+            (Some(schema), _) | (None, Some(schema)) => fits(schema, value, &path, omitted, pruned),
         };
         if !fits {
             omitted.insert(path);
@@ -80,6 +104,12 @@ fn fits_object(
         let is_filled_in = || declared.is_some_and(|it| it.get(name).is_some_and(|it| it.get("default").is_some()));
         members.contains_key(name) || is_filled_in()
     })
+}
+
+/// Whether a schema stands for another one that is not at hand, as that of an embedded object's metadata does.
+fn refers(schema: &Map<String, Value>) -> bool {
+    let parts = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
+    schema.contains_key("$ref") || parts.into_iter().any(|part| part.get("$ref").is_some())
 }
 
 /// Whether members that are not declared are kept as they are.
@@ -187,6 +217,36 @@ mod tests {
         );
         let (left, _) = fitted(&item(json!(["type", "lastUpdateTime"])), conditions);
         assert_eq!(left, json!({"conditions": []}));
+    }
+
+    #[test]
+    fn undeclared_members_alone_are_pruned_at_any_depth_and_the_rest_is_left_to_the_server() {
+        let item = json!({"type": "object", "required": ["name"], "properties": {
+            "name": {"type": "string"}, "count": {"type": "integer", "maximum": 3}}});
+        let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
+            "kind": {"type": "string"}, "metadata": {"allOf": [{"$ref": "#/components/schemas/ObjectMeta"}]}}});
+        let schema = json!({"type": "object", "properties": {
+            "list": {"type": "array", "items": item}, "map": {"type": "object", "additionalProperties": item},
+            "template": embedded, "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+        let mut value = json!({
+            "list": [{"name": 1, "new": 1}, {"count": 7, "deep": {"new": 1}}, "text"], "map": {"k": {"name": "a", "new": {}}},
+            "template": {"kind": "Pod", "metadata": {"name": "a"}, "other": 1}, "free": {"any": 1}, "new": [1]});
+        let omitted = prune_undeclared(&schema, &mut value, ".status");
+        assert_eq!(
+            value,
+            json!({"list": [{"name": 1}, {"count": 7}, "text"], "map": {"k": {"name": "a"}},
+                   "template": {"kind": "Pod", "metadata": {"name": "a"}}, "free": {"any": 1}})
+        );
+        assert_eq!(
+            omitted.into_iter().collect::<Vec<_>>(),
+            [
+                ".status.list[].deep",
+                ".status.list[].new",
+                ".status.map.k.new",
+                ".status.new",
+                ".status.template.other"
+            ]
+        );
     }
 
     #[test]

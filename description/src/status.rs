@@ -57,6 +57,20 @@ pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<String> {
     (!omitted.is_empty()).then(|| left_out(crd.kind, &omitted))
 }
 
+/// Whether a write of the status replaces the list of conditions as a whole, by the schema of the status. A list that the schema
+/// keeps and does not declare is replaced, too.
+pub fn replaces_conditions(schema: &Value) -> bool {
+    let conditions = &schema["properties"]["conditions"];
+    let is_open = |schema: &Value| schema["x-kubernetes-preserve-unknown-fields"] == true;
+    match (
+        conditions["type"].as_str(),
+        conditions["x-kubernetes-list-type"].as_str(),
+    ) {
+        (Some("array"), list_type) => matches!(list_type, None | Some("atomic")),
+        _ => is_open(conditions) || is_open(schema),
+    }
+}
+
 /// What is said of a kind without the subresource.
 pub fn without_subresource(kind: &str) -> String {
     format!(

@@ -2,6 +2,7 @@
 //! their names and controllers have equal entries, and share them.
 
 use pilothouse_core::fields::{FieldSet, names_several_items};
+use pilothouse_core::{Kind, values};
 use serde_json::Value;
 
 use crate::controller_ref::ControllerRef;
@@ -32,14 +33,17 @@ const NAME_MARK: &str = "\u{2}";
 pub struct AppliedFields<'a> {
     /// The version that it was written in.
     pub api_version: &'a str,
+    /// A fingerprint of the values that the object has at its fields ([`values::fingerprint`]).
+    pub values: u64,
     object: &'a CachedObject,
     entry: &'a ApplyEntry,
 }
 
 impl<'a> AppliedFields<'a> {
-    pub(crate) fn new(object: &'a CachedObject, entry: &'a ApplyEntry) -> Self {
+    pub(crate) fn new(object: &'a CachedObject, entry: &'a ApplyEntry, values: u64) -> Self {
         Self {
             api_version: &entry.api_version,
+            values,
             object,
             entry,
         }
@@ -61,14 +65,16 @@ impl<'a> AppliedFields<'a> {
     }
 }
 
-/// The entries of the host's managers that an object has.
+/// The entries of the host's managers that an object has, each with the fingerprint of its values; that of an entry of the
+/// status is none, because statuses are compared whole.
 pub(crate) fn read_entries(
     parts: &RawObject<'_>,
+    kind: &Kind,
     name: &str,
     controller: Option<&ControllerRef>,
-) -> Result<Vec<ApplyEntry>, serde_json::Error> {
-    let mut entries = Vec::new();
-    // Parsed only where an entry of ours needs to know the order of lists.
+) -> Result<(Vec<ApplyEntry>, Vec<u64>), serde_json::Error> {
+    let (mut entries, mut fingerprints) = (Vec::new(), Vec::new());
+    // Parsed only where there is an entry of ours.
     let mut live: Option<Value> = None;
     for ManagedFieldsEntry {
         manager,
@@ -78,37 +84,45 @@ pub(crate) fn read_entries(
         fields_v1,
     } in &parts.metadata.managed_fields
     {
-        let (Some(manager), Some(fields)) = (manager, fields_v1) else {
+        let (Some(manager), Some(text)) = (manager, fields_v1) else {
             continue;
         };
         if !manager.starts_with(MANAGER_PREFIX) || operation.as_deref() != Some("Apply") {
             continue;
         }
-        let mut fields = match names_several_items(fields.get()) {
-            Ok(true) => {
-                let live = match &mut live {
-                    Some(live) => live,
-                    none => none.insert(parts.value()?),
-                };
-                let mut set: FieldSet = serde_json::from_str(fields.get())?;
-                set.order_as(live);
-                serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK)
-            }
-            Ok(false) => fields.get().replace(&quoted(name), NAME_MARK),
-            // Nothing that the host applies has such an entry: somebody else uses its name, and holds the fields.
-            Err(_) => continue,
+        // Nothing that the host applies has an entry that cannot be read: somebody else uses its name, and holds the fields.
+        let Ok(several) = names_several_items(text.get()) else {
+            continue;
         };
+        let of_status = subresource.as_deref() == Some("status");
+        let mut fields = text.get().replace(&quoted(name), NAME_MARK);
+        let mut fingerprint = 0;
+        if several || !of_status {
+            let live = match &mut live {
+                Some(live) => live,
+                none => none.insert(parts.value()?),
+            };
+            let mut set: FieldSet = serde_json::from_str(text.get())?;
+            if let (false, Value::Object(live)) = (of_status, &*live) {
+                fingerprint = values::fingerprint(&set, live, kind);
+            }
+            if several {
+                set.order_as(live);
+                fields = serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK);
+            }
+        }
         if let Some(controller) = controller {
             fields = fields.replace(&*controller.uid, CONTROLLER_MARK);
         }
         entries.push(ApplyEntry {
             manager: manager.as_ref().into(),
             api_version: api_version.as_deref().unwrap_or_default().into(),
-            of_status: subresource.as_deref() == Some("status"),
+            of_status,
             fields: fields.into_boxed_str(),
         });
+        fingerprints.push(fingerprint);
     }
-    Ok(entries)
+    Ok((entries, fingerprints))
 }
 
 /// Whether a field manager is that of a plugin's owned objects: a plugin contributes as `pilothouse/NAME/contributed`.

@@ -1,4 +1,4 @@
-//! Owns the translation of what an API server (or the way to it) says into failures with blame.
+//! Translates what an API server (or the way to it) says into failures with blame.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -98,16 +98,6 @@ fn words(status: &Status) -> String {
     }
 }
 
-/// What the API server's validation says where a field cannot be changed: most kinds, Services, StatefulSets and storage
-/// classes, role bindings, priority classes.
-const IMMUTABLE: [&str; 5] = [
-    "immutable",
-    "may not change once set",
-    "updates to ",
-    "cannot change ",
-    "may not be changed",
-];
-
 /// What the API server says where a webhook or a policy denies a request that is valid by itself. Whatever code they
 /// choose for it, it may pass as soon as they are changed, which nothing tells us of:
 /// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/admission/plugin/webhook/errors/statuserror.go>.
@@ -119,6 +109,22 @@ fn is_denied(message: &str) -> bool {
 /// Server-side apply says 500 to a body that its types refuse; the same body can never pass.
 fn is_about_types(message: &str) -> bool {
     message.contains("failed to create typed patch object")
+}
+
+/// The words for a body that is larger than etcd, the connection to it, or an extension API server takes. The API server passes
+/// them on with the code 500; it says 413 itself to a body above its own limit. The same body can never pass.
+/// <https://github.com/etcd-io/etcd/blob/v3.6.0/api/v3rpc/rpctypes/error.go>,
+/// <https://github.com/grpc/grpc-go/blob/v1.72.0/stream.go>, `net/http.MaxBytesError`.
+const TOO_LARGE: [&str; 4] = [
+    "etcdserver: request is too large",
+    "trying to send message larger than max",
+    "received message larger than max",
+    "http: request body too large",
+];
+
+/// Whether a 500 is about the size of what was sent. What a webhook or another server on the way says may change.
+fn is_too_large(message: &str) -> bool {
+    !message.contains("webhook") && TOO_LARGE.iter().any(|words| message.contains(words))
 }
 
 /// Every link of an error's chain, because the first link of a transport error rarely names the cause.
@@ -272,25 +278,54 @@ impl RequestError {
         }
     }
 
+    /// Whether the namespace in which something was to be created does not exist.
+    pub fn is_namespace_not_found(&self) -> bool {
+        match self {
+            Self::Answered(status) => {
+                let details = status.details.as_ref();
+                status.code == 404 && details.is_some_and(|details| details.kind == "namespaces")
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the same request may have success in a moment: the server was busy, or gave no answer that says otherwise.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Answered(status) => {
-                matches!(status.code, 429 | 500 | 502 | 503 | 504) && !is_about_types(&status.message)
+                let is_permanent = is_about_types(&status.message) || is_too_large(&status.message);
+                matches!(status.code, 429 | 500 | 502 | 503 | 504) && !is_permanent
             }
             Self::Unreachable(_) | Self::Silent(_) | Self::NotLeading(_) => true,
             Self::Garbled(_) | Self::NoToken(_) => false,
         }
     }
 
-    /// Whether the server refuses to change a field that it took when the object was made. There is no code for it, only
-    /// words, which differ between kinds.
-    pub fn is_immutable(&self) -> bool {
+    /// The fields that the server's validation finds wrong, such as `spec.ports[1].name`; none if it was not validation that
+    /// refused.
+    pub fn invalid_fields(&self) -> Option<Vec<String>> {
         match self {
-            Self::Answered(status) if status.code == 422 => {
-                let message = status.message.to_lowercase();
-                IMMUTABLE.iter().any(|words| message.contains(words))
+            Self::Answered(status) if status.code == 422 && !is_denied(&status.message) => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                Some(causes.map(|cause| cause.field.clone()).collect())
             }
+            _ => None,
+        }
+    }
+
+    /// Reports a webhook that keeps dry runs from being made.
+    pub fn is_without_dry_run(&self) -> bool {
+        let message = self.to_string();
+        self.code() == Some(400)
+            && message.starts_with("admission webhook ")
+            && message.contains("does not support dry run")
+    }
+
+    /// Reports that only an object which exists, or counts, keeps the same object from being made.
+    pub fn is_about_predecessor(&self) -> bool {
+        match self.code() {
+            Some(409) => self.reason() == Some("AlreadyExists"),
+            Some(403) => self.to_string().contains("exceeded quota: "),
             _ => false,
         }
     }
@@ -315,8 +350,8 @@ impl RequestError {
     pub fn is_for_good(&self) -> bool {
         let message = self.to_string();
         match self.code() {
-            Some(400 | 413 | 415 | 422) => !is_denied(&message),
-            Some(500) => is_about_types(&message) && !is_denied(&message),
+            Some(400 | 405 | 413 | 415 | 422) => !is_denied(&message),
+            Some(500) => (is_about_types(&message) || is_too_large(&message)) && !is_denied(&message),
             _ => false,
         }
     }
@@ -346,15 +381,15 @@ impl RequestError {
                 Reason::Refused,
                 format!("cannot {verb} {title}: the API server's types refuse it: {message}; fix the plugin"),
             ),
-            422 if self.is_immutable() => Failure::guest(
+            413 => too_large(verb, title, &message),
+            500 if is_too_large(&message) => too_large(verb, title, &message),
+            405 => Failure::guest(
                 Reason::Refused,
                 format!(
-                    "cannot {verb} {title}: the API server refuses it: {message}; the field cannot be changed in place: \
-                     delete {title}, which is then made anew, or take the change back; a plugin can ask for lifecycle \
-                     recreate"
+                    "cannot {verb} {title}: the API server does not allow this for the kind: {message}; fix the plugin"
                 ),
             ),
-            400 | 413 | 415 | 422 => Failure::guest(
+            400 | 415 | 422 => Failure::guest(
                 Reason::Refused,
                 format!(
                     "cannot {verb} {title}: the API server refuses it: {message}; correct the object that asks for it, or fix \
@@ -384,6 +419,17 @@ impl RequestError {
     }
 }
 
+/// The failure of a write that is too large.
+fn too_large(verb: &str, title: &str, message: &str) -> Failure {
+    Failure::guest(
+        Reason::Refused,
+        format!(
+            "cannot {verb} {title}: it is larger than the cluster stores: {message}; ask for less in the object that asks for \
+             it, or have the plugin divide it"
+        ),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use pilothouse_core::Blame;
@@ -411,6 +457,49 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_is_too_large_is_never_tried_again() {
+        for (code, message) in [
+            (500, "etcdserver: request is too large"),
+            (
+                500,
+                "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097165 vs. 2097152)",
+            ),
+            (
+                500,
+                "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (9 vs. 4)",
+            ),
+            (500, "http: request body too large"),
+            (413, "Request entity too large: limit is 3145728"),
+            (405, "the server does not allow this method on the requested resource"),
+            (
+                422,
+                "ConfigMap \"a\" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes",
+            ),
+        ] {
+            let error = answered(code, message);
+            assert!(!error.may_pass() && error.is_for_good(), "{message}");
+            let failure = error.into_failure("apply", "ConfigMap a/b");
+            assert_eq!(
+                (failure.blame, failure.retry, failure.reason),
+                (Blame::Guest, Retry::Change, Reason::Refused)
+            );
+            assert!(failure.message.contains(message), "{failure}");
+        }
+        for message in [
+            "conversion webhook for x.dev/v1, Kind=X failed: Post \"https://x\": http: request body too large",
+            "Internal error occurred: failed calling webhook \"x.dev\": etcdserver: request is too large",
+            "etcdserver: mvcc: database space exceeded",
+            "etcdserver: request timed out",
+            "etcdserver: too many requests",
+            "etcdserver: leader changed",
+        ] {
+            let error = answered(500, message);
+            assert!(error.may_pass() && !error.is_for_good(), "{message}");
+            assert_eq!(error.into_failure("apply", "ConfigMap a/b").retry, Retry::Backoff);
+        }
+    }
+
+    #[test]
     fn who_holds_a_field_is_named_without_when() {
         let status: Status = serde_json::from_value(serde_json::json!({
             "code": 409, "reason": "Conflict", "details": {"causes": [
@@ -424,23 +513,6 @@ mod tests {
             path: ".data.80".to_owned(),
         };
         assert_eq!(held, [field]);
-    }
-
-    #[test]
-    fn a_field_that_cannot_be_changed_is_known_by_the_servers_words() {
-        for words in [
-            r#"Deployment.apps "web" is invalid: spec.selector: Invalid value: {}: field is immutable"#,
-            r#"Service "web" is invalid: spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set"#,
-            r#"StatefulSet.apps "db" is invalid: spec: Forbidden: updates to statefulset spec for fields other than"#,
-            r#"RoleBinding.rbac.authorization.k8s.io "b" is invalid: roleRef: Invalid value: {}: cannot change roleRef"#,
-        ] {
-            let error = answered(422, words);
-            assert!(error.is_immutable(), "{words}");
-            let failure = error.into_failure("apply", "Deployment a/b");
-            assert!(failure.message.contains(words) && failure.message.contains("delete Deployment a/b"));
-        }
-        assert!(!answered(422, "spec.replicas: Invalid value: -1").is_immutable());
-        assert!(!answered(500, "field is immutable").is_immutable());
     }
 
     #[test]

@@ -343,12 +343,17 @@ impl Drop for BegunRequest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unfenced;
 
-/// Whether a request changes nothing, or may be made by anybody. Reviews are questions, whatever their method.
+/// API groups whose reviews are questions, whatever their method. A custom resource may be called a review, too.
+const REVIEW_GROUPS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
+
+/// Tells requests that change nothing, or that anybody may make.
 fn is_harmless<B>(request: &Request<B>) -> bool {
     let is_review = || {
-        let path = request.uri().path();
-        let resource = path.rsplit('/').next().unwrap_or_default();
-        *request.method() == Method::POST && resource.ends_with("reviews")
+        let mut parts = request.uri().path().trim_start_matches('/').split('/');
+        let is_of_group =
+            parts.next() == Some("apis") && parts.next().is_some_and(|group| REVIEW_GROUPS.contains(&group));
+        let resource = parts.next_back().unwrap_or_default();
+        *request.method() == Method::POST && is_of_group && resource.ends_with("reviews")
     };
     matches!(*request.method(), Method::GET | Method::HEAD)
         || request.extensions().get::<Unfenced>().is_some()
@@ -483,6 +488,15 @@ mod tests {
         let review = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         assert!(passes(&fence, request(&Method::POST, review), soon).await);
         assert!(!passes(&fence, request(&Method::DELETE, review), soon).await);
+        let local = "/apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews";
+        assert!(passes(&fence, request(&Method::POST, local), soon).await);
+        for custom in [
+            "/apis/shop.example/v1/namespaces/a/bookreviews",
+            "/apis/authorization.k8s.io.example/v1/subjectaccessreviews",
+            "/api/v1/namespaces/authorization.k8s.io/reviews",
+        ] {
+            assert!(!passes(&fence, request(&Method::POST, custom), soon).await, "{custom}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

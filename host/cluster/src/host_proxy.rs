@@ -5,19 +5,17 @@
 //! So the host is shown a token in a header of its own. Best is one that was made for the host: it is of no use to
 //! anybody else, while the token of the kubeconfig is worth as much as its user.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::header::AUTHORIZATION;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request};
 use http_body_util::BodyExt as _;
 use kube::Client;
-use kube::client::{Body, ConfigExt as _};
+use kube::client::Body;
 use serde_json::{Value, json};
-use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::connect::{ClusterTarget, ConnectError, configuration};
-use crate::error::{RequestError, chain};
+use crate::error::RequestError;
+use crate::kubeconfig::Connection;
 use crate::write::{REQUEST_TIMEOUT, send};
 
 /// The header in which the host looks for a token.
@@ -106,33 +104,25 @@ pub async fn token_for(
 
 /// The token with which the user of a kubeconfig is known to the API server; none if the user has a certificate, say.
 pub async fn own_token(target: &ClusterTarget) -> Result<Option<String>, ConnectError> {
-    let (config, _) = configuration(target).await?;
-    let server = config.cluster_url.to_string();
-    let failed = |problem: String| ConnectError::Client {
-        server: server.clone(),
-        problem,
-    };
-    let Some(layer) = config.auth_layer().map_err(|error| failed(chain(&error)))? else {
+    let Connection { config, tokens, .. } = configuration(target).await?;
+    let Some(tokens) = tokens else {
         return Ok(None);
     };
-    // The layer knows every way in which a kubeconfig can have a token, and shows what it would send.
-    let sent = Arc::<Mutex<Option<HeaderValue>>>::default();
-    let seen = sent.clone();
-    let service = layer.layer(tower::service_fn(move |request: Request<Body>| {
-        *seen.lock().unwrap_or_else(PoisonError::into_inner) = request.headers().get(AUTHORIZATION).cloned();
-        std::future::ready(Ok::<_, BoxError>(Response::new(Body::empty())))
-    }));
-    let answered = service.oneshot(Request::new(Body::empty())).await;
-    answered.map_err(|error| failed(error.to_string()))?;
-    let sent = sent.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let token = sent
+    let header = tokens.header().await.map_err(|problem| ConnectError::Client {
+        server: config.cluster_url.to_string(),
+        problem: problem.to_string(),
+    })?;
+    let token = header
         .as_ref()
-        .and_then(|sent| sent.to_str().ok()?.strip_prefix("Bearer "));
+        .and_then(|header| header.to_str().ok()?.strip_prefix("Bearer "));
     Ok(token.map(str::to_owned))
 }
 
 #[cfg(test)]
 mod tests {
+    use http::Response;
+    use http::header::AUTHORIZATION;
+
     use super::*;
 
     async fn token_of(user: Value) -> Option<String> {

@@ -4,7 +4,7 @@
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
 //! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
 //! lost plugin held, [`host_proxy`] is how commands reach a host, [`host_resources`] is for the host's own resources,
-//! [`definitions`] sees CRDs change (both by way of `typed_watch`), [`permissions`] asks what the host may do, [`reviews`] who
+//! [`definitions`] sees CRDs change, [`namespaces`] namespaces come (all by way of `typed_watch`), [`permissions`] asks what the host may do, [`reviews`] who
 //! a client is and what it may do, [`identity`] is in whose name it does it, [`lease`] reads and writes the Leases of the
 //! leader and of shards, [`shard_plan`] the plan of shards, [`namespace_count`] counts for it, [`fence`] stops the writes of who does not lead, and [`meter`]
 //! counts requests.
@@ -15,6 +15,7 @@ pub mod codec;
 pub mod connect;
 mod connection_log;
 mod controller_ref;
+mod credentials;
 pub mod decoding;
 pub mod definitions;
 pub mod discovery;
@@ -29,15 +30,18 @@ mod index;
 pub mod install;
 pub mod installer;
 mod kind_cache;
+mod kubeconfig;
 pub mod lease;
 pub mod live_list;
 pub mod meter;
 pub mod namespace_count;
+pub mod namespaces;
 pub mod object;
 pub mod openapi;
 mod own_object;
 mod pages;
 pub mod permissions;
+mod proxy;
 pub mod pull_secret;
 mod raw_object;
 pub mod reflector;

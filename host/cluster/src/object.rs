@@ -42,6 +42,8 @@ pub struct CachedObject {
     is_too_deep: bool,
     /// The host's entries of managedFields.
     entries: Arc<[ApplyEntry]>,
+    /// The fingerprint of the values of each entry.
+    values: Box<[u64]>,
     facts: Arc<MetadataFacts>,
     /// Of the labels and annotations, to be compared.
     marks: u64,
@@ -122,7 +124,7 @@ impl CachedObject {
         let namespace = text("namespace")?;
         let uid = text("uid")?;
         let OwnerParts { controller, digest } = OwnerParts::read(metadata, &name, codec)?;
-        let entries = read_entries(parts, &name, controller.as_deref())?;
+        let (entries, values) = read_entries(parts, kind, &name, controller.as_deref())?;
         let layout = codec.layout();
         let visible = layout
             .projection()
@@ -142,6 +144,7 @@ impl CachedObject {
             digest,
             is_too_deep,
             entries: codec.entries(&entries),
+            values: values.into_boxed_slice(),
             facts: codec.facts(&metadata.facts(codec.keys())),
             marks: fingerprint(&[metadata.get("labels"), metadata.get("annotations")]),
             status: fingerprint(&[parts.get("status")]),
@@ -282,7 +285,7 @@ impl CachedObject {
             self.digest.as_ref().map_or(0, |digest| digest.len()),
             self.packed.len(),
         ];
-        size_of::<Self>() + texts.iter().sum::<usize>()
+        size_of::<Self>() + size_of_val(&*self.values) + texts.iter().sum::<usize>()
     }
 
     /// The bytes that the visible part takes.
@@ -292,11 +295,9 @@ impl CachedObject {
 
     /// A manager's Apply entry, of the status subresource or of the rest.
     pub fn entry(&self, manager: &str, of_status: bool) -> Option<AppliedFields<'_>> {
-        let entry = self
-            .entries
-            .iter()
-            .find(|entry| &*entry.manager == manager && entry.of_status == of_status)?;
-        Some(AppliedFields::new(self, entry))
+        let mut entries = self.entries.iter().zip(&self.values);
+        let (entry, values) = entries.find(|(entry, _)| &*entry.manager == manager && entry.of_status == of_status)?;
+        Some(AppliedFields::new(self, entry, *values))
     }
 
     /// The field managers of plugins that apply the object. Those under which plugins contribute are not among them.
@@ -305,17 +306,17 @@ impl CachedObject {
         main.map(|entry| &*entry.manager).filter(|manager| is_applier(manager))
     }
 
-    /// Whether an object is held as before: who controls it, what was applied, whether it goes, and which fields the
-    /// managers hold that `is_asked` names. Nobody who only wants to know whether an object is as desired needs to look at
+    /// Whether an object is held as before: who controls it, what was applied, whether it goes, and which fields with which
+    /// values the managers hold that `is_asked` names. Nobody who only wants to know whether an object is as desired needs to look at
     /// anything else.
     pub fn is_held_like(&self, other: &Self, is_asked: impl Fn(&str) -> bool) -> bool {
-        let is_asked = |entry: &&ApplyEntry| !entry.of_status && is_asked(&entry.manager);
-        let entries = self.entries.iter().filter(is_asked);
+        let is_asked = |(entry, _): &(&ApplyEntry, &u64)| !entry.of_status && is_asked(&entry.manager);
+        let entries = self.entries.iter().zip(&self.values).filter(is_asked);
         self.uid == other.uid
             && self.controller == other.controller
             && self.deleting == other.deleting
             && self.digest == other.digest
-            && entries.eq(other.entries.iter().filter(is_asked))
+            && entries.eq(other.entries.iter().zip(&other.values).filter(is_asked))
     }
 }
 

@@ -75,6 +75,28 @@ pub enum ApplyPrecondition<'a> {
 /// (<https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/registry/generic/registry/store.go>, `Update`).
 const NO_VERSION: &str = "1";
 
+/// The fate of an object's dependents when it is deleted (`propagationPolicy`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They are deleted after the object.
+    Background,
+    /// They are deleted before the object.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+impl Propagation {
+    /// As DeleteOptions spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
 /// Writes under the name of one plugin.
 #[derive(Clone)]
 pub struct FieldManagerClient {
@@ -178,16 +200,21 @@ impl FieldManagerClient {
         self.apply_at(served, name, path, &body, force).await
     }
 
-    /// Applies the status of an object; the body carries its uid, so that a successor of the same name is not touched.
+    /// Applies the status of an object; the body carries its uid, so that a successor of the same name is not touched, and,
+    /// where one is given, the resourceVersion that the object must still have.
     pub async fn apply_status(
         &self,
         served: &ServedKind,
         name: &Name,
         uid: &str,
+        version: Option<&str>,
         status: &Map<String, Value>,
     ) -> Result<CachedObject, RequestError> {
         let mut body = identity(&served.kind, name);
         body["metadata"]["uid"] = json!(uid);
+        if let Some(version) = version {
+            body["metadata"]["resourceVersion"] = json!(version);
+        }
         body["status"] = Value::Object(status.clone());
         let Value::Object(body) = body else {
             unreachable!("identity makes an object")
@@ -210,10 +237,20 @@ impl FieldManagerClient {
 
     /// Deletes an object in the background, if it still is this one in this version.
     pub async fn delete(&self, served: &ServedKind, object: &CachedObject) -> Result<(), RequestError> {
+        self.delete_with(served, object, Propagation::Background).await
+    }
+
+    /// Deletes an object, if it still is this one in this version; the policy says what becomes of its dependents.
+    pub async fn delete_with(
+        &self,
+        served: &ServedKind,
+        object: &CachedObject,
+        propagation: Propagation,
+    ) -> Result<(), RequestError> {
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": "Background",
+            "propagationPolicy": propagation.as_str(),
             "preconditions": {"uid": &*object.uid, "resourceVersion": &*object.resource_version},
         });
         let request = Request::builder()
@@ -273,7 +310,8 @@ impl FieldManagerClient {
         } else {
             json!({"op": "add", "path": "/metadata/finalizers/-", "value": name})
         };
-        self.patch(served, object, &self.finalizer_manager(), vec![add]).await
+        self.patch(served, object, None, &self.finalizer_manager(), vec![add])
+            .await
     }
 
     /// Removes a finalizer from an object that is still in this version; `present` are those that it has.
@@ -292,7 +330,8 @@ impl FieldManagerClient {
             json!({"op": "test", "path": path, "value": name}),
             json!({"op": "remove", "path": path}),
         ];
-        self.patch(served, object, &self.finalizer_manager(), operations).await
+        self.patch(served, object, None, &self.finalizer_manager(), operations)
+            .await
     }
 
     /// Rewrites who manages which fields of an object that is still in this version.
@@ -303,7 +342,71 @@ impl FieldManagerClient {
         managers: Vec<Value>,
     ) -> Result<CachedObject, RequestError> {
         let replace = json!({"op": "replace", "path": "/metadata/managedFields", "value": managers});
-        self.patch(served, object, &self.manager, vec![replace]).await
+        self.patch(served, object, None, &self.manager, vec![replace]).await
+    }
+
+    /// Replaces values of an object, or of its status, that is still in this version, by the operations of a JSON patch.
+    pub async fn replace_values(
+        &self,
+        served: &ServedKind,
+        object: &CachedObject,
+        subresource: Option<&str>,
+        operations: Vec<Value>,
+    ) -> Result<CachedObject, RequestError> {
+        self.patch(served, object, subresource, &self.manager, operations).await
+    }
+
+    /// Asks whether the server would store an object in this form, by a dry run. `live` is the object as it is, whole, and is
+    /// a precondition with its resourceVersion.
+    pub async fn try_update(
+        &self,
+        served: &ServedKind,
+        name: &Name,
+        live: &Value,
+        wanted: &Value,
+    ) -> Result<(), RequestError> {
+        let is_main = |member: &str| !["apiVersion", "kind", "metadata", "status"].contains(&member);
+        let (before, after) = (live.as_object(), wanted.as_object());
+        let removed = before
+            .into_iter()
+            .flatten()
+            .filter(|(member, _)| wanted.get(member).is_none());
+        let removed = removed.map(|(member, _)| json!({"op": "remove", "path": format!("/{member}")}));
+        let changed = after.into_iter().flatten().filter(|(member, _)| is_main(member));
+        let changed = changed.map(|(member, value)| json!({"op": "add", "path": format!("/{member}"), "value": value}));
+        let metadata = ["labels", "annotations"].into_iter().filter_map(|map| {
+            let value = wanted["metadata"].get(map)?;
+            Some(json!({"op": "add", "path": format!("/metadata/{map}"), "value": value}))
+        });
+        // A version that is not the stored one is a conflict; a failed test would be a refusal like any other.
+        let version = &live["metadata"]["resourceVersion"];
+        let version = json!({"op": "add", "path": "/metadata/resourceVersion", "value": version});
+        let operations = removed.chain(changed).chain(metadata).chain([version]).collect();
+        let path = served.object_path(name);
+        let text = self.json_patch(name, &path, "&dryRun=All", &self.manager, operations);
+        text.await.map(drop)
+    }
+
+    /// Asks whether the server would create an object, by a dry run. Where an object of the name exists, a server that has
+    /// nothing else against it answers 409.
+    pub async fn try_create(
+        &self,
+        served: &ServedKind,
+        name: &Name,
+        body: &Map<String, Value>,
+    ) -> Result<(), RequestError> {
+        let path = encode(&served.path(name.namespace.as_deref(), None));
+        let text = serde_json::to_vec(body).expect("a JSON value is always text");
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!(
+                "{path}?dryRun=All&fieldManager={}",
+                self.manager.replace('/', "%2F")
+            ))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(Body::from(text))
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        self.send(name, request).await.map(drop)
     }
 
     /// Replaces how an object that is still in this version says whose it is: members of its metadata, each as it is to
@@ -322,7 +425,7 @@ impl FieldManagerClient {
             }
         };
         let operations = members.iter().map(operation).collect();
-        self.patch(served, object, &self.manager, operations).await
+        self.patch(served, object, None, &self.manager, operations).await
     }
 
     /// Finalizers are written under a name of their own: the next apply would take away what its manager does not name.
@@ -336,24 +439,34 @@ impl FieldManagerClient {
         &self,
         served: &ServedKind,
         object: &CachedObject,
+        subresource: Option<&str>,
         manager: &str,
         mut operations: Vec<Value>,
     ) -> Result<CachedObject, RequestError> {
         let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": &*object.resource_version});
         operations.insert(0, version);
-        let uri = format!(
-            "{}?fieldManager={}",
-            encode(&served.object_path(&object.name)),
-            manager.replace('/', "%2F")
-        );
+        let below = subresource.map_or_else(String::new, |name| format!("/{name}"));
+        let path = format!("{}{below}", served.object_path(&object.name));
+        let text = self.json_patch(&object.name, &path, "", manager, operations).await?;
+        read(&text, &served.kind)
+    }
+
+    async fn json_patch(
+        &self,
+        name: &Name,
+        path: &str,
+        options: &str,
+        manager: &str,
+        operations: Vec<Value>,
+    ) -> Result<String, RequestError> {
+        let uri = format!("{}?fieldManager={}{options}", encode(path), manager.replace('/', "%2F"));
         let request = Request::builder()
             .method(Method::PATCH)
             .uri(uri)
             .header(http::header::CONTENT_TYPE, "application/json-patch+json")
             .body(Body::from(Value::Array(operations).to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        let (_, text) = self.send(&object.name, request).await?;
-        read(&text, &served.kind)
+        self.send(name, request).await.map(|(_, text)| text)
     }
 
     async fn apply_at(
@@ -485,7 +598,7 @@ mod tests {
         writer.delete(&served, &object).await.unwrap();
         writer.withdraw(&served, &object.name, &object.uid).await.unwrap();
         let status = Map::new();
-        let told = writer.apply_status(&served, &object.name, &object.uid, &status);
+        let told = writer.apply_status(&served, &object.name, &object.uid, None, &status);
         told.await.unwrap();
         let sent = sent.lock().unwrap();
         assert_eq!(sent[0]["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
@@ -512,7 +625,7 @@ mod tests {
         for writer in [host.clone(), host.acting_as(account)] {
             let applied = writer.apply(&served, name, &body, ApplyPrecondition::Absent).await;
             drop(applied.unwrap());
-            drop(writer.apply_status(&served, name, "u", &body).await.unwrap());
+            drop(writer.apply_status(&served, name, "u", None, &body).await.unwrap());
             writer.withdraw(&served, name, "u").await.unwrap();
             writer.delete(&served, &object).await.unwrap();
             drop(writer.live(&served, name).await.unwrap());

@@ -1,4 +1,5 @@
-//! Owns the canonical form of a desired object and its digest, by which the host knows what it applied last.
+//! Canonical form of a desired object and its digest, by which the host knows what it applied last. Canonical form
+//! removes nothing but what the server or the host sets, and nulls; what it cannot translate is an error.
 
 use std::fmt::Write as _;
 
@@ -30,14 +31,26 @@ const SERVER_SET_METADATA: [&str; 9] = [
 /// Bytes of SHA-256 that the annotation shows: a change that goes unseen by chance has odds of 2^-128.
 const DIGEST_BYTES: usize = 16;
 
+/// A member of a desired object that has no canonical form.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CanonicalError {
+    /// A value of `stringData` that is no text.
+    #[error("stringData[{0:?}] is {1}, and the values of stringData are texts")]
+    NoText(String, &'static str),
+    /// A member of a Secret that is no object.
+    #[error("{0} of a Secret is {1}, and it has to be an object")]
+    NoObject(&'static str, &'static str),
+}
+
 /// Brings a desired object into canonical form: nulls, metadata that the server or the host sets, and the status of kinds with that
 /// subresource dropped, and a Secret's `stringData` made `data`.
-pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool) {
+pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool) -> Result<(), CanonicalError> {
+    drop_nulls(object);
     if has_status {
         object.remove("status");
     }
     if kind.group.is_empty() && kind.kind == "Secret" {
-        string_data_to_data(object);
+        string_data_to_data(object)?;
     }
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         for name in SERVER_SET_METADATA {
@@ -55,10 +68,12 @@ pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool)
             }
         }
     }
-    drop_nulls(object);
+    Ok(())
 }
 
-fn drop_nulls(object: &mut Map<String, Value>) {
+/// Drops every member that is null, at any depth: null says that there is no opinion of the member. Items of lists that are
+/// null stay, because the others would move without them.
+pub fn drop_nulls(object: &mut Map<String, Value>) {
     object.retain(|_, value| !value.is_null());
     for value in object.values_mut() {
         drop_nulls_below(value);
@@ -73,17 +88,36 @@ fn drop_nulls_below(value: &mut Value) {
     }
 }
 
-fn string_data_to_data(secret: &mut Map<String, Value>) {
-    let Some(Value::Object(strings)) = secret.remove("stringData") else {
-        return;
+/// Moves `stringData` into `data`; a text there wins over the same name in `data`, as on the server.
+fn string_data_to_data(secret: &mut Map<String, Value>) -> Result<(), CanonicalError> {
+    let Some(strings) = secret.remove("stringData") else {
+        return Ok(());
+    };
+    let Value::Object(strings) = strings else {
+        return Err(CanonicalError::NoObject("stringData", type_of(&strings)));
     };
     let data = secret.entry("data").or_insert_with(|| Value::Object(Map::new()));
-    if let Value::Object(data) = data {
-        for (name, text) in strings {
-            if let Value::String(text) = text {
-                data.insert(name, Value::String(STANDARD.encode(text)));
-            }
-        }
+    let Value::Object(data) = data else {
+        return Err(CanonicalError::NoObject("data", type_of(data)));
+    };
+    for (name, text) in strings {
+        let Value::String(text) = text else {
+            return Err(CanonicalError::NoText(name, type_of(&text)));
+        };
+        data.insert(name, Value::String(STANDARD.encode(text)));
+    }
+    Ok(())
+}
+
+/// The type of a JSON value, with its article.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
     }
 }
 
@@ -136,7 +170,7 @@ mod tests {
     use super::*;
 
     fn canonical_of(mut value: Value, kind: &Kind, has_status: bool) -> Value {
-        canonical(value.as_object_mut().unwrap(), kind, has_status);
+        canonical(value.as_object_mut().unwrap(), kind, has_status).unwrap();
         value
     }
 
@@ -170,6 +204,55 @@ mod tests {
         assert_eq!(
             canonical_of(object, &secret, false),
             json!({"data": {"a": "AA==", "b": "aGk=", "c": "aGVsbG8=", "d": "YWJj", "e": ""}})
+        );
+    }
+
+    #[test]
+    fn string_data_that_is_no_text_is_an_error_and_no_key_is_lost() {
+        let secret = Kind::new("", "v1", "Secret");
+        for (object, problem) in [
+            (
+                json!({"stringData": {"user": "u", "port": 5432}}),
+                "stringData[\"port\"] is a number",
+            ),
+            (json!({"stringData": {"on": true}}), "stringData[\"on\"] is a boolean"),
+            (json!({"stringData": {"list": ["a"]}}), "stringData[\"list\"] is a list"),
+            (
+                json!({"stringData": {"map": {"a": "b"}}}),
+                "stringData[\"map\"] is an object",
+            ),
+            (json!({"stringData": "u"}), "stringData of a Secret is a text"),
+            (
+                json!({"stringData": [{"name": "u"}]}),
+                "stringData of a Secret is a list",
+            ),
+            (
+                json!({"data": "u", "stringData": {"user": "u"}}),
+                "data of a Secret is a text",
+            ),
+        ] {
+            let mut object = object;
+            let error = canonical(object.as_object_mut().unwrap(), &secret, false).unwrap_err();
+            assert!(error.to_string().starts_with(problem), "{error}");
+        }
+        let object = json!({"data": null, "stringData": {"user": "u", "port": null}});
+        assert_eq!(canonical_of(object, &secret, false), json!({"data": {"user": "dQ=="}}));
+        let other = Kind::new("x.dev", "v1", "Secret");
+        let object = json!({"stringData": {"port": 1}});
+        assert_eq!(
+            canonical_of(object.clone(), &other, false),
+            object,
+            "only the core group's have stringData"
+        );
+    }
+
+    #[test]
+    fn nulls_are_dropped_at_any_depth_and_items_of_lists_stay() {
+        let kind = Kind::new("x.dev", "v1", "X");
+        let object = json!({"spec": {"a": {"b": null}, "list": [null, {"c": null, "d": 1}, [null]]}});
+        assert_eq!(
+            canonical_of(object, &kind, false),
+            json!({"spec": {"a": {}, "list": [null, {"d": 1}, [null]]}})
         );
     }
 

@@ -26,6 +26,8 @@ pub struct Fight<'a> {
     pub live: &'a Value,
     /// Our field manager.
     pub manager: &'a str,
+    /// Whether the same has been applied before; if not, the plugin wants something else.
+    pub is_repeated: bool,
 }
 
 /// Somebody who holds fields that were taken from us.
@@ -56,26 +58,37 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
         difference,
         live,
         manager,
+        is_repeated,
     } = *fight;
-    let Difference::Drift(taken) = difference else {
-        let fields = differing(body, live);
+    let fields;
+    let taken = if let Difference::Drift(taken) = difference {
+        taken
+    } else {
+        fields = differing(body, live);
+        &fields
+    };
+    if !is_repeated {
         return Failure::guest(
             Reason::Contested,
             format!(
                 "the plugin asks for another {title} in each run{}, so it is slowed; fix the plugin: its answer must not \
                  depend on what it has written, nor on the time without end",
-                list(" (", &fields, ")")
+                list(" (", taken, ")")
             ),
         );
-    };
+    }
     let takers: Vec<_> = takers(taken, body, live, manager)
         .into_iter()
         .map(|FieldTaker { manager, fields, .. }| format!("{manager} sets {}", list("", &fields, "")))
         .collect();
-    let who = if takers.is_empty() {
-        format!("somebody removes {}", list("", taken, ""))
-    } else {
-        takers.join(", and ")
+    let who = match difference {
+        _ if !takers.is_empty() => takers.join(", and "),
+        Difference::Drift(_) => format!("somebody removes {}", list("", taken, "")),
+        // The fields are ours, and yet another body was applied, by a digest of another.
+        _ => format!(
+            "somebody else applies it as {manager}{}, perhaps another host that runs the same plugin,",
+            list(" (", taken, ")")
+        ),
     };
     Failure::cluster(
         Reason::Contested,
@@ -94,6 +107,17 @@ pub fn status_never_rests(title: &str) -> Failure {
             "the plugin reports another status of {title} in each run though nobody else changes anything, so it is slowed; \
              fix the plugin: its status must not depend on itself, on a status that depends on it, nor on the time without \
              end"
+        ),
+    )
+}
+
+/// The words for a child that the plugin wants and does not want by turns.
+pub fn wanted_by_turns(title: &str) -> Failure {
+    Failure::guest(
+        Reason::Contested,
+        format!(
+            "the plugin asks for {title} in one run and not in the next though nobody else changes anything, so it is slowed; \
+             fix the plugin: its answer must not depend on what it has written, nor on the time without end"
         ),
     )
 }
@@ -228,6 +252,7 @@ mod tests {
             difference,
             live,
             manager: OURS,
+            is_repeated: *difference != Difference::Desired,
         };
         let failure = explain(&fight);
         assert_eq!(failure.reason, Reason::Contested);

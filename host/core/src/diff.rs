@@ -8,6 +8,7 @@ use crate::fields::{FieldSet, LeafSemantics, Missing};
 use crate::key::Kind;
 use crate::ownership::{self, CurrentOwner, Owner, OwnerLink};
 use crate::types::Types;
+use crate::values;
 
 /// What the cache knows of a live object, as far as ownership goes.
 #[derive(Clone, Debug)]
@@ -42,7 +43,9 @@ pub struct LiveEntry<'a> {
     pub fields: &'a FieldSet,
     /// How values of the kind are merged, if that was asked for.
     pub types: Option<&'a Types>,
-    /// Whether the entry is, byte for byte, what our last apply of the same digest left.
+    /// The fingerprint of the live values at its fields ([`values::fingerprint`]).
+    pub values: u64,
+    /// Whether the object is held as our last apply of the same digest left it: entry, values and annotation.
     pub as_we_left_it: bool,
 }
 
@@ -77,6 +80,8 @@ pub enum Difference {
     Desired,
     /// Somebody took these fields, or changed the order of their items.
     Drift(Vec<String>),
+    /// Fields of ours may have other values than were applied, though they are still ours.
+    Values,
     /// Our entry was written in another apiVersion of the kind.
     ApiVersion,
     /// Something may have been taken: whether it was, our entry alone does not show, and the types of the kind are not
@@ -126,6 +131,15 @@ pub fn decide(
     };
     let holder = match live.holder {
         Some(holder) if holder.uid == owner.uid => holder,
+        // A webhook of others strips owner references. Our entry still has the one that we applied; an edit that removes
+        // the reference removes it from our entry, too.
+        None if live.digest.is_some() && live.entry.is_some_and(|entry| entry.fields.names_owner(&owner.uid)) => {
+            CurrentOwner {
+                uid: &owner.uid,
+                is_namesake: true,
+                bond: OwnerLink::of(desired, owner),
+            }
+        }
         // Kubernetes' garbage collector deletes what a predecessor referred to. What it does not collect is the
         // successor's: one that was restored from a backup finds its objects again.
         Some(holder) if holder.is_namesake && holder.bond == OwnerLink::Reference => return Action::Inherited,
@@ -147,11 +161,11 @@ pub fn decide(
     let Some(entry) = live.entry else {
         return Action::Apply(Difference::Desired);
     };
-    if live.digest != Some(digest) {
-        return Action::Apply(Difference::Desired);
-    }
     if entry.as_we_left_it {
         return Action::Nothing;
+    }
+    if live.digest != Some(digest) {
+        return Action::Apply(Difference::Desired);
     }
     if entry.api_version != desired.kind().api_version() {
         return Action::Apply(Difference::ApiVersion);
@@ -162,7 +176,8 @@ pub fn decide(
     {
         Missing { paths, .. } if !paths.is_empty() => Action::Apply(Difference::Drift(paths)),
         Missing { unclear: true, .. } => Action::Apply(Difference::Unclear),
-        Missing { .. } => Action::Nothing,
+        Missing { .. } if values::fingerprint(entry.fields, body, desired.kind()) == entry.values => Action::Nothing,
+        Missing { .. } => Action::Apply(Difference::Values),
     }
 }
 
@@ -226,6 +241,7 @@ mod tests {
         let mut desired = desired();
         let (body, applied) = body(&desired, &owner());
         let fields = entry();
+        let values = values::fingerprint(&fields, &body, desired.kind());
         let mut live = LiveOwnership {
             holder: Some(OURS),
             deleting: false,
@@ -234,6 +250,7 @@ mod tests {
                 api_version: "v1",
                 fields: &fields,
                 types: None,
+                values,
                 as_we_left_it: false,
             }),
             rival: None,
@@ -245,6 +262,41 @@ mod tests {
     #[test]
     fn an_object_that_is_held_as_it_was_applied_is_left_alone() {
         assert_eq!(decide_for(|_, _| {}), Action::Nothing);
+    }
+
+    #[test]
+    fn other_values_in_fields_of_ours_are_applied_again() {
+        let changed = |live: &mut LiveOwnership<'_>, _: &mut DesiredObject| live.entry.as_mut().unwrap().values += 1;
+        assert_eq!(decide_for(changed), Action::Apply(Difference::Values));
+        let left = |live: &mut LiveOwnership<'_>, _: &mut DesiredObject| {
+            let entry = live.entry.as_mut().unwrap();
+            entry.values += 1;
+            entry.as_we_left_it = true;
+            live.digest = None;
+        };
+        assert_eq!(decide_for(left), Action::Nothing, "the server rewrites what is applied");
+    }
+
+    #[test]
+    fn an_object_whose_owner_reference_a_webhook_strips_is_still_ours() {
+        assert_eq!(decide_for(|live, _| live.holder = None), Action::Nothing);
+        let released = FieldSet::default();
+        let (applied, digest) = body(&desired(), &owner());
+        let live = LiveOwnership {
+            holder: None,
+            deleting: false,
+            digest: Some(&digest),
+            entry: Some(LiveEntry {
+                api_version: "v1",
+                fields: &released,
+                types: None,
+                values: 0,
+                as_we_left_it: false,
+            }),
+            rival: None,
+        };
+        let decided = decide(&desired(), &applied, &digest, &owner(), Some(&live));
+        assert_eq!(decided, Action::Foreign, "somebody removed the reference");
     }
 
     #[test]
@@ -260,11 +312,12 @@ mod tests {
             is_namesake: false,
             bond: OwnerLink::Reference,
         };
-        assert_eq!(decide_for(|live, _| live.holder = None), Action::Foreign);
+        let unheld = |live: &mut LiveOwnership<'_>| (live.holder, live.entry) = (None, None);
+        assert_eq!(decide_for(|live, _| unheld(live)), Action::Foreign);
         assert_eq!(decide_for(|live, _| live.holder = Some(theirs)), Action::Foreign);
         assert_eq!(
             decide_for(|live, _| {
-                live.holder = None;
+                unheld(live);
                 live.deleting = true;
             }),
             Action::Foreign
@@ -346,6 +399,7 @@ mod tests {
                 api_version: "v1",
                 fields: &empty,
                 types: None,
+                values: 0,
                 as_we_left_it: false,
             }),
             rival: None,
@@ -373,6 +427,7 @@ mod tests {
                     api_version: "x.dev/v1",
                     fields: &fields,
                     types,
+                    values: 0,
                     as_we_left_it: false,
                 }),
                 rival: None,
@@ -398,6 +453,7 @@ mod tests {
                 api_version: "v1",
                 fields: &empty,
                 types: None,
+                values: 0,
                 as_we_left_it: true,
             }),
             rival: None,

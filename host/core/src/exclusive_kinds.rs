@@ -1,5 +1,5 @@
 //! Decides which plugin owns a kind exclusively: the plugin that brings its CRD, within its namespaces. If several
-//! plugins bring the same kind, the oldest wins.
+//! plugins bring the same kind, the one that runs keeps it; where none does, the oldest gets it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,30 @@ pub struct ExclusiveKindRequest {
     pub crds: BTreeMap<Arc<str>, Arc<str>>,
     /// Only in these namespaces; none means all.
     pub namespaces: Vec<String>,
+    /// Whether the plugin has all rights that it needs. One that has not takes nothing from one that has.
+    pub is_granted: bool,
 }
 
-/// A kind that somebody older has.
+impl ExclusiveKindRequest {
+    /// Whether this is a part of what another request asks for, by the same plugin.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let has = |namespace: &String| other.namespaces.contains(namespace);
+        let is_in_namespaces =
+            other.namespaces.is_empty() || (!self.namespaces.is_empty() && self.namespaces.iter().all(has));
+        is_in_namespaces && self.crds.keys().all(|crd| other.crds.contains_key(crd))
+    }
+}
+
+/// Where a plugin stands among those that want the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It has what it wants, or it has just been found at the start of the host: it may have run before.
+    Holds,
+    /// It was suspended or refused, or wants more than it has: it takes nothing from those that hold.
+    Waits,
+}
+
+/// A kind that somebody else has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindTaken {
     /// The kind.
@@ -29,13 +50,15 @@ pub struct KindTaken {
 
 /// Decides for each plugin whether it may run, given what all of them want. A plugin that may not run keeps nobody else
 /// from it.
-pub fn decide(claims: &BTreeMap<Arc<str>, ExclusiveKindRequest>) -> BTreeMap<Arc<str>, Result<(), KindTaken>> {
-    let mut by_age: Vec<_> = claims.iter().collect();
-    by_age.sort_by(|(one, first), (other, second)| (&first.age, one).cmp(&(&second.age, other)));
-    // Who has each CRD, the oldest first.
+pub fn decide(
+    claims: &BTreeMap<Arc<str>, (ExclusiveKindRequest, Standing)>,
+) -> BTreeMap<Arc<str>, Result<(), KindTaken>> {
+    let mut by_rank: Vec<_> = claims.iter().collect();
+    by_rank.sort_by_key(|(name, (claim, standing))| (!claim.is_granted, *standing, &claim.age, *name));
+    // Who has each CRD, the first of them first.
     let mut granted: BTreeMap<&Arc<str>, Vec<(&Arc<str>, &ExclusiveKindRequest)>> = BTreeMap::new();
     let mut decided = BTreeMap::new();
-    for (name, claim) in by_age {
+    for (name, (claim, _)) in by_rank {
         let taken = claim.crds.iter().find_map(|(crd, kind)| {
             let holders = granted.get(crd)?;
             let (holder, _) = holders
@@ -65,19 +88,25 @@ fn overlap(one: &[String], other: &[String]) -> bool {
 mod tests {
     use super::*;
 
+    fn request(name: &str, age: &str, crds: &[&str], namespaces: &[&str]) -> ExclusiveKindRequest {
+        ExclusiveKindRequest {
+            age: (Arc::from(age), Arc::from(name)),
+            crds: crds.iter().map(|crd| (Arc::from(*crd), Arc::from("Kind"))).collect(),
+            namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
+            is_granted: true,
+        }
+    }
+
     fn decided(claims: &[(&str, &str, &[&str], &[&str])]) -> BTreeMap<String, Option<String>> {
-        let claims = claims
-            .iter()
-            .map(|(name, age, crds, namespaces)| {
-                let claim = ExclusiveKindRequest {
-                    age: (Arc::from(*age), Arc::from(*name)),
-                    crds: crds.iter().map(|crd| (Arc::from(*crd), Arc::from("Kind"))).collect(),
-                    namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
-                };
-                (Arc::from(*name), claim)
-            })
-            .collect();
-        decide(&claims)
+        let claims = claims.iter().map(|(name, age, crds, namespaces)| {
+            let claim = request(name, age, crds, namespaces);
+            (Arc::from(*name), (claim, Standing::Holds))
+        });
+        names(&claims.collect())
+    }
+
+    fn names(claims: &BTreeMap<Arc<str>, (ExclusiveKindRequest, Standing)>) -> BTreeMap<String, Option<String>> {
+        decide(claims)
             .into_iter()
             .map(|(name, result)| (name.to_string(), result.err().map(|taken| taken.holder.to_string())))
             .collect()
@@ -93,6 +122,39 @@ mod tests {
         assert_eq!(decided["old"], None);
         assert_eq!(decided["young"].as_deref(), Some("old"));
         assert_eq!(decided["other"], None);
+    }
+
+    #[test]
+    fn who_runs_keeps_a_kind_and_who_lacks_rights_takes_none() {
+        use Standing::{Holds, Waits};
+        let with = |old: (bool, Standing), young: (bool, Standing)| {
+            let claim = |name: &str, age: &str, (is_granted, standing): (bool, Standing)| {
+                let claim = ExclusiveKindRequest {
+                    is_granted,
+                    ..request(name, age, &["a"], &[])
+                };
+                (Arc::<str>::from(name), (claim, standing))
+            };
+            let decided = names(&[claim("old", "1", old), claim("young", "2", young)].into());
+            let winners = decided.into_iter().filter(|(_, taken)| taken.is_none());
+            winners.map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(with((true, Waits), (true, Holds)), ["young"]);
+        assert_eq!(with((true, Waits), (true, Waits)), ["old"], "nobody runs");
+        assert_eq!(with((true, Holds), (true, Holds)), ["old"], "the host starts");
+        for standing in [Holds, Waits] {
+            assert_eq!(with((false, Holds), (true, standing)), ["young"]);
+        }
+        assert_eq!(with((false, Waits), (false, Waits)), ["old"]);
+    }
+
+    #[test]
+    fn a_part_of_a_request_is_within_it() {
+        let all = request("p", "1", &["a", "b"], &[]);
+        let some = request("p", "1", &["a"], &["x"]);
+        let more = request("p", "1", &["a"], &["x", "y"]);
+        assert!(some.is_within(&all) && some.is_within(&more) && all.is_within(&all));
+        assert!(!all.is_within(&some) && !more.is_within(&some) && !request("p", "1", &["a"], &[]).is_within(&more));
     }
 
     #[test]

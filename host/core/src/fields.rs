@@ -28,7 +28,7 @@ pub struct FieldSet {
 
 /// One step of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FieldSetElement {
+pub enum FieldSetElement {
     /// A member of an object.
     Field(String),
     /// An item of a map list, by its key fields.
@@ -50,7 +50,7 @@ impl FieldSetElement {
         }
     }
 
-    fn text(&self) -> Cow<'_, str> {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Field(name) => Cow::Owned(format!("f:{name}")),
             Self::Key(key) => Cow::Owned(format!("k:{key}")),
@@ -170,6 +170,49 @@ impl FieldSet {
         })
     }
 
+    /// The set below one step.
+    pub(crate) fn child(&self, element: &FieldSetElement) -> Option<&Self> {
+        self.children
+            .iter()
+            .find_map(|(own, child)| (own == element).then_some(child))
+    }
+
+    /// Reports a set without members.
+    pub fn is_empty(&self) -> bool {
+        !self.itself && self.children.is_empty()
+    }
+
+    /// Reports that the set has an owner reference with this uid.
+    pub fn names_owner(&self, uid: &str) -> bool {
+        let references = self.field("metadata").and_then(|set| set.field("ownerReferences"));
+        references.is_some_and(|set| set.has_item_like(&Value::from_iter([("uid", uid)])))
+    }
+
+    /// Adds a field as a whole.
+    pub(crate) fn add(&mut self, location: &[FieldSetElement]) {
+        let [first, rest @ ..] = location else { return };
+        let position = self.children.iter().position(|(element, _)| element == first);
+        let position = position.unwrap_or_else(|| {
+            self.children.push((first.clone(), Self::default()));
+            self.children.len() - 1
+        });
+        self.children[position].1.add(rest);
+    }
+
+    /// Removes a field with all that is below it, and parents that hold nothing else.
+    pub(crate) fn cut(&mut self, location: &[FieldSetElement]) {
+        let [first, rest @ ..] = location else { return };
+        let Some(position) = self.children.iter().position(|(element, _)| element == first) else {
+            return;
+        };
+        let child = &mut self.children[position].1;
+        let had_parts = !child.children.is_empty();
+        child.cut(rest);
+        if rest.is_empty() || (had_parts && child.is_empty()) {
+            self.children.remove(position);
+        }
+    }
+
     /// The set at an object's member, such as `status`.
     pub fn below(&self, name: &str) -> Option<&Self> {
         self.field(name)
@@ -264,7 +307,7 @@ impl FieldSet {
 
     /// Which child of the set each item is. The server fills in defaults for key fields that an item does not give,
     /// so exact keys are found first, then items that give fewer key fields, and items that give none take what is left.
-    fn positions(&self, items: &[Value]) -> Vec<Option<usize>> {
+    pub(crate) fn positions(&self, items: &[Value]) -> Vec<Option<usize>> {
         let mut taken = vec![false; self.children.len()];
         let mut positions = vec![None; items.len()];
         for likeness in [has_key, may_have_key, may_have_default_key] {
@@ -334,7 +377,7 @@ impl FieldSet {
             let found = match (element, value) {
                 (FieldSetElement::Field(name), Value::Object(members)) => members.get(name),
                 (FieldSetElement::Key(key), Value::Array(items)) => items.iter().find(|item| may_have_key(item, key)),
-                (FieldSetElement::Item(item), Value::Array(items)) => items.iter().find(|it| *it == item),
+                (FieldSetElement::Item(item), Value::Array(items)) => items.iter().find(|it| same(item, it)),
                 _ => None,
             };
             match (found, element) {
@@ -546,7 +589,7 @@ fn is_nothing_but_empty_lists(value: &Value) -> bool {
 }
 
 /// Equality that does not tell 1 from 1.0, as the server's does not.
-fn same(one: &Value, other: &Value) -> bool {
+pub(crate) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
         _ => one == other,
@@ -554,7 +597,7 @@ fn same(one: &Value, other: &Value) -> bool {
 }
 
 /// Whether the item has all of the key's fields with the key's values.
-fn has_key(item: &Value, key: &Value) -> bool {
+pub(crate) fn has_key(item: &Value, key: &Value) -> bool {
     let has = |name, value| item.get(name).is_some_and(|own| same(own, value));
     key.as_object()
         .is_some_and(|key| key.iter().all(|(name, value)| has(name, value)))

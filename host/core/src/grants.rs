@@ -209,8 +209,14 @@ impl Grants {
                 ),
             )
         };
-        let labels = Selector::parse(options.label_selector.as_deref().unwrap_or_default())
-            .map_err(|error| broken(error.to_string()))?;
+        // The manifest cannot contain a selector that is none, so this one was made for the object: most often it was copied
+        // from it, or from the configuration.
+        let labels = Selector::parse(options.label_selector.as_deref().unwrap_or_default()).map_err(|error| {
+            Failure::user(
+                Reason::Invalid,
+                format!("{kind} cannot be listed: {error}; correct the selector where this object or the configuration has it"),
+            )
+        })?;
         let mut fields = Vec::with_capacity(options.field_selector.len());
         for (path, value) in &options.field_selector {
             let path = FieldPath::parse(path).map_err(|error| broken(error.to_string()))?;
@@ -237,6 +243,7 @@ impl Grants {
 
 #[cfg(test)]
 mod tests {
+    use crate::failure::Blame;
     use serde_json::json;
 
     use super::*;
@@ -400,6 +407,13 @@ mod tests {
             label_selector: Some("a=b=c".into()),
             ..within
         };
-        assert!(list(bad_labels).unwrap_err().message.contains("a=b=c"));
+        let failure = list(bad_labels).unwrap_err();
+        assert_eq!((failure.blame, failure.reason), (Blame::User, Reason::Invalid));
+        assert!(
+            failure
+                .message
+                .contains("\"a=b=c\" is not a label selector: at character 3"),
+            "{failure}"
+        );
     }
 }

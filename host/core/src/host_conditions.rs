@@ -11,6 +11,9 @@ use crate::contract::{Condition, ConditionStatus};
 use crate::failure::Failure;
 use crate::reason::Reason;
 
+/// The reason of `Reconciled` where something rewrites what the host applies.
+pub const REWRITTEN: &str = "Rewritten";
+
 /// Whether a condition of this type is written by the host and by nobody else.
 pub fn is_host_condition(condition_type: &str) -> bool {
     [RECONCILED, RECONCILING, STALLED].contains(&condition_type)
@@ -29,6 +32,13 @@ impl HostConditions {
             reason: SUCCESS.to_owned(),
             message: message.into(),
         }])
+    }
+
+    /// After a reconcile that succeeded, where the server stores other values than were applied.
+    pub fn rewritten(message: impl Into<String>) -> Self {
+        let Self(mut conditions) = Self::succeeded(shorten(message.into(), MAX_CONDITION_MESSAGE));
+        REWRITTEN.clone_into(&mut conditions[0].reason);
+        Self(conditions)
     }
 
     /// After a reconcile that failed. With a `fixed_reason`, from the member `failureReason` of the manifest, the

@@ -9,6 +9,7 @@
 //! ends it, and `leaseDurationSeconds` can make it longer than this candidate's own duration, never shorter.
 //!
 //! A candidate that finds no Lease, and has never seen one, takes it at once: it cannot know whether this is the first start.
+//! So it does with a Lease that nobody has held, as a chart makes it: one without a holder, times and transitions.
 
 use std::time::Duration;
 
@@ -101,6 +102,11 @@ impl LeaseRecord {
         self.holder.is_empty() && self.duration_seconds == 1 && self.acquired == self.renewed
     }
 
+    /// Whether nobody has ever held it, as far as it says. Whoever removes a holder by hand leaves the times.
+    pub fn is_unused(&self) -> bool {
+        self.holder.is_empty() && self.acquired.is_none() && self.renewed.is_none() && self.transitions == 0
+    }
+
     /// How long it lasts after it was renewed.
     fn duration(&self) -> Duration {
         let seconds = u64::try_from(self.duration_seconds).unwrap_or(0);
@@ -181,6 +187,7 @@ impl LeaseCandidate {
         let ended = now + self.times.duration.max(live.duration());
         let (until, writer, is_named) = match before {
             _ if live.is_given_back() && self.is_written_anew(live) => (now, String::new(), false),
+            None if live.is_unused() && self.seen.is_none() => (now, String::new(), false),
             // The holder that was removed by hand writes until it notices, and it may have renewed the Lease before.
             Some(before) if live.holder.is_empty() => {
                 let until = if self.is_written_anew(live) {
@@ -301,6 +308,45 @@ mod tests {
         );
         one.observe(Some(&held_by("two", "later").given_back("now")), at(20));
         assert_eq!(one.holder(at(20)), None, "it was given back");
+    }
+
+    #[test]
+    fn a_lease_that_nobody_ever_held_is_taken_at_once() {
+        let made_by_a_chart = LeaseRecord {
+            duration_seconds: 15,
+            ..LeaseRecord::default()
+        };
+        for unused in [LeaseRecord::default(), made_by_a_chart] {
+            let taken = written(candidate("one").next(Some(&unused), at(0), "now"));
+            assert_eq!(taken.holder, "one");
+            let mut two = candidate("two");
+            two.observe(Some(&held_by("one", "then")), at(0));
+            assert_eq!(
+                two.next(Some(&unused), at(1), "now"),
+                LeaseStep::Wait(at(15)),
+                "whoever was seen to hold it may still write"
+            );
+            assert!(matches!(two.next(Some(&unused), at(15), "now"), LeaseStep::Write(_)));
+        }
+        let holder_removed = LeaseRecord {
+            holder: String::new(),
+            ..held_by("two", "then")
+        };
+        for removed in [
+            holder_removed.clone(),
+            LeaseRecord {
+                transitions: 0,
+                ..holder_removed.clone()
+            },
+            LeaseRecord {
+                renewed: None,
+                acquired: None,
+                ..holder_removed
+            },
+        ] {
+            let step = candidate("one").next(Some(&removed), at(0), "now");
+            assert_eq!(step, LeaseStep::Wait(at(15)), "{removed:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::answer::DesiredObject;
+use crate::canonical::DESIRED_ANNOTATION;
 use crate::key::{Kind, Name};
 
 /// The label with the owner's uid, on objects that no owner reference can hold.
@@ -15,6 +16,10 @@ pub const OWNER_ANNOTATION: &str = "pilothouse.dev/owner-name";
 
 /// The annotation of an object that stays when it is no longer desired; its value is `true`.
 pub const KEEP_ANNOTATION: &str = "pilothouse.dev/keep";
+
+/// The finalizer of an object whose deletion leaves what it owns: Kubernetes' garbage collector takes the owner references
+/// off first, and then the finalizer.
+pub const ORPHAN_FINALIZER: &str = "orphan";
 
 /// The owner of a plugin's objects, as an owner reference names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +130,37 @@ pub fn rebind(metadata: &Value, owner: &Owner, bond: OwnerLink) -> Vec<(&'static
             merged("annotations", &[OWNER_ANNOTATION, KEEP_ANNOTATION]),
         ),
     ];
+    changed(metadata, members)
+}
+
+/// The members of a live object's metadata without anything that says that it is of the owner with this uid, or what was
+/// applied for it. What else stands in them stays. A member that is to go is null.
+pub fn unbind(metadata: &Value, uid: &str) -> Vec<(&'static str, Value)> {
+    let references = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let references = references.filter(|reference| reference["uid"] != uid);
+    let without = |map: &str, is_to_go: &dyn Fn(&str, &Value) -> bool| {
+        let mut members = metadata[map].as_object().cloned().unwrap_or_default();
+        members.retain(|name, value| !is_to_go(name, value));
+        Value::Object(members)
+    };
+    let members = [
+        ("ownerReferences", Value::Array(references.cloned().collect())),
+        (
+            "labels",
+            without("labels", &|name, value| name == OWNER_LABEL && value == uid),
+        ),
+        (
+            "annotations",
+            without("annotations", &|name, _| {
+                [OWNER_ANNOTATION, DESIRED_ANNOTATION].contains(&name)
+            }),
+        ),
+    ];
+    changed(metadata, members)
+}
+
+/// Those of the members of an object's metadata that are to be others than they are; null where one is to go.
+fn changed(metadata: &Value, members: [(&'static str, Value); 3]) -> Vec<(&'static str, Value)> {
     let is_empty =
         |value: &Value| value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
     let changed = members.into_iter().filter_map(|(name, value)| {
@@ -236,6 +272,29 @@ mod tests {
             ]
         );
         assert_eq!(rebind(&kept, &owner(Some("a")), OwnerLink::Kept), []);
+    }
+
+    #[test]
+    fn an_orphan_keeps_what_others_wrote_and_nothing_of_its_owner() {
+        let reference = |uid: &str| json!({"apiVersion": "v1", "kind": "Y", "name": "y", "uid": uid});
+        let near = json!({
+            "ownerReferences": [reference("u1"), reference("p")], "annotations": {"pilothouse.dev/desired": "d"},
+        });
+        assert_eq!(
+            unbind(&near, "u1"),
+            [
+                ("ownerReferences", json!([reference("p")])),
+                ("annotations", Value::Null)
+            ]
+        );
+        let mut far = json!({"labels": {"a": "b"}, "annotations": {"c": "d", "pilothouse.dev/desired": "d"}});
+        far["labels"][OWNER_LABEL] = json!("u1");
+        far["annotations"][OWNER_ANNOTATION] = json!("x.dev/X/a/x");
+        assert_eq!(
+            unbind(&far, "u1"),
+            [("labels", json!({"a": "b"})), ("annotations", json!({"c": "d"}))]
+        );
+        assert_eq!(unbind(&json!({"labels": {OWNER_LABEL: "u2"}}), "u1"), []);
     }
 
     #[test]

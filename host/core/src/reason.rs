@@ -35,6 +35,8 @@ pub enum Reason {
     ClusterUnavailable,
     /// An object is being deleted and stands in the way of its successor.
     Waiting,
+    /// The namespace in which something is to be created does not exist.
+    NamespaceNotFound,
     /// The namespace in which something is to be created is being deleted.
     NamespaceTerminating,
     /// A child is written again and again: another manager reverts it, or the plugin's answer never settles.
@@ -45,7 +47,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Failure,
         Self::GuestTrap,
         Self::GuestLimit,
@@ -61,6 +63,7 @@ impl Reason {
         Self::Forbidden,
         Self::ClusterUnavailable,
         Self::Waiting,
+        Self::NamespaceNotFound,
         Self::NamespaceTerminating,
         Self::Contested,
         Self::HostFault,
@@ -84,6 +87,7 @@ impl Reason {
             Self::Forbidden => "Forbidden",
             Self::ClusterUnavailable => "ClusterUnavailable",
             Self::Waiting => "Waiting",
+            Self::NamespaceNotFound => "NamespaceNotFound",
             Self::NamespaceTerminating => "NamespaceTerminating",
             Self::Contested => "Contested",
             Self::HostFault => "HostFault",

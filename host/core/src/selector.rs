@@ -35,22 +35,32 @@ enum Test {
 
 /// A text that is not a label selector.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{selector:?} is not a label selector: {problem}; write it like app=web,tier in (a,b),!legacy")]
+#[error(
+    "{selector:?} is not a label selector: at character {position}, {problem}; write it like app=web,tier in (a,b),!legacy"
+)]
 pub struct SelectorError {
     selector: String,
+    /// Where the word stands that cannot be read; the first character is 1.
+    position: usize,
     problem: String,
 }
 
 impl Selector {
     /// Parses a selector.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let fail = |problem: String| SelectorError {
-            selector: text.to_owned(),
-            problem,
+        let fail = |Problem { at, text: problem }: Problem<'_>| {
+            // The word is a part of the text.
+            let before = at.as_ptr() as usize - text.as_ptr() as usize;
+            SelectorError {
+                selector: text.to_owned(),
+                position: text[..before].chars().count() + 1,
+                problem,
+            }
         };
         if text.len() > MAX_SELECTOR_BYTES {
             return Err(SelectorError {
                 selector: text.chars().take(40).collect(),
+                position: MAX_SELECTOR_BYTES + 1,
                 problem: format!("it has {} bytes, the limit is {MAX_SELECTOR_BYTES}", text.len()),
             });
         }
@@ -138,7 +148,13 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
     parts
 }
 
-fn parse_requirement(text: &str) -> Result<Requirement, String> {
+/// A word of a selector that cannot be read.
+struct Problem<'a> {
+    at: &'a str,
+    text: String,
+}
+
+fn parse_requirement(text: &str) -> Result<Requirement, Problem<'_>> {
     if let Some(key) = text.strip_prefix('!') {
         return Ok(Requirement {
             key: key_of(key)?,
@@ -167,13 +183,21 @@ fn parse_requirement(text: &str) -> Result<Requirement, String> {
     let (negated, list) = match (rest.strip_prefix("notin"), rest.strip_prefix("in")) {
         (Some(list), _) => (true, list),
         (None, Some(list)) => (false, list),
-        (None, None) => return Err(format!("after {key:?} one of =, !=, in, notin is expected")),
+        (None, None) => {
+            return Err(Problem {
+                at: rest,
+                text: format!("after {key:?} one of =, !=, in, notin is expected"),
+            });
+        }
     };
+    let list = list.trim();
     let inner = list
-        .trim()
         .strip_prefix('(')
         .and_then(|list| list.strip_suffix(')'))
-        .ok_or_else(|| format!("the values for {key:?} stand in parentheses"))?;
+        .ok_or_else(|| Problem {
+            at: list,
+            text: format!("the values for {key:?} stand in parentheses"),
+        })?;
     let values = inner.split(',').map(value_of).collect::<Result<Vec<_>, _>>()?;
     Ok(Requirement {
         key,
@@ -188,19 +212,25 @@ fn is_label_text(text: &str) -> bool {
         && text.bytes().last().is_none_or(|byte| byte.is_ascii_alphanumeric())
 }
 
-fn key_of(text: &str) -> Result<String, String> {
+fn key_of(text: &str) -> Result<String, Problem<'_>> {
     let key = text.trim();
     let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
     if name.is_empty() || name.len() > 63 || !is_label_text(name) || key.len() > 317 {
-        return Err(format!("{key:?} is not a label's key"));
+        return Err(Problem {
+            at: key,
+            text: format!("{key:?} is not a label's key"),
+        });
     }
     Ok(key.to_owned())
 }
 
-fn value_of(text: &str) -> Result<String, String> {
+fn value_of(text: &str) -> Result<String, Problem<'_>> {
     let value = text.trim();
     if value.len() > 63 || !is_label_text(value) {
-        return Err(format!("{value:?} is not a label's value"));
+        return Err(Problem {
+            at: value,
+            text: format!("{value:?} is not a label's value"),
+        });
     }
     Ok(value.to_owned())
 }
@@ -298,6 +328,25 @@ mod tests {
         for text in ["=", "a=b=c", "a in b", "a in (b", "a b", "a=ü", ",", "a=-b", "!"] {
             let error = Selector::parse(text).unwrap_err().to_string();
             assert!(error.contains("app=web"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_error_names_the_position_of_the_word_that_cannot_be_read() {
+        for (text, position, word) in [
+            ("a=b=c", 3, "\"b=c\""),
+            ("app=web, tier in (a,-b)", 21, "\"-b\""),
+            ("app=web,tier in a", 17, "parentheses"),
+            ("ü=1,b", 1, "\"ü\""),
+            ("a=ü,b c", 3, "\"ü\""),
+            ("a=b,b c", 7, "after \"b\""),
+            ("a,,b", 3, "\"\""),
+            ("a,", 3, "\"\""),
+            ("app in (web", 8, "parentheses"),
+        ] {
+            let error = Selector::parse(text).unwrap_err().to_string();
+            let expected = format!("{text:?} is not a label selector: at character {position}, ");
+            assert!(error.starts_with(&expected) && error.contains(word), "{error}");
         }
     }
 }

@@ -1,11 +1,16 @@
-//! Owns the status that a primary should have: the plugin's part, its conditions and the host's, merged by type with
-//! the times that Kubernetes asks for.
+//! The status that a primary should have: the plugin's part, its conditions and the host's, merged by type with the times
+//! that Kubernetes asks for; and whether a live status shows it.
 
-pub use pilothouse_description::status::{OBSERVED_GENERATION, STATUS, left_out, status_schema, without_subresource};
+use std::collections::BTreeSet;
+
+pub use pilothouse_description::status::{
+    OBSERVED_GENERATION, STATUS, left_out, replaces_conditions, status_schema, without_subresource,
+};
 use serde_json::{Map, Value, json};
 
+use crate::canonical::drop_nulls;
 use crate::contract::Condition;
-use crate::fields::FieldSet;
+use crate::fields::{FieldSet, FieldSetElement, has_key};
 use crate::host_conditions::{HostConditions, is_host_condition};
 use crate::manifest::BroughtCrd;
 
@@ -39,6 +44,9 @@ pub struct StatusInput<'a> {
     pub generation: Option<i64>,
     /// Now, as RFC 3339 with seconds.
     pub now: &'a str,
+    /// The types of conditions that this plugin has given, where a write replaces the list of conditions as a whole: the
+    /// other conditions of the live status are somebody else's, and stay in it. None where conditions are merged by type.
+    pub given: Option<&'a BTreeSet<String>>,
 }
 
 /// Makes the whole status that is to be applied. Its `observedGeneration` is the primary's own, whatever the plugin
@@ -50,6 +58,7 @@ pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
         live,
         generation,
         now,
+        given,
     } = *input;
     let (status, conditions, is_kept) = match plugin {
         PluginPart::Answered { status, conditions } => (status, conditions, false),
@@ -57,7 +66,7 @@ pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
         PluginPart::Omitted => (None, &[][..], false),
     };
     let mut status = status.cloned().unwrap_or_default();
-    status.retain(|_, value| !value.is_null());
+    drop_nulls(&mut status);
     let mut list: Vec<Value> = match status.remove("conditions") {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
@@ -79,6 +88,20 @@ pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
             Some(item) => *item = made,
             None => list.push(made),
         }
+    }
+    if let Some(given) = given {
+        let is_others = |item: &&Value| {
+            item["type"].as_str().is_none_or(|name| {
+                !given.contains(name) && !is_host_condition(name) && !list.iter().any(|it| it["type"] == name)
+            })
+        };
+        let others: Vec<_> = live_conditions
+            .into_iter()
+            .flatten()
+            .filter(is_others)
+            .cloned()
+            .collect();
+        list.extend(others);
     }
     status.insert("conditions".to_owned(), Value::Array(list));
     observe(&mut status, generation);
@@ -117,16 +140,89 @@ pub fn gaps(crd: &BroughtCrd, version: &str) -> Option<String> {
     pilothouse_description::status::gaps(&crd.described(), version)
 }
 
-/// Whether the live status shows all that is desired, and our entry holds nothing else.
+/// Whether a write of our status replaces the list of conditions as a whole: what its schema says, where that is known, else
+/// what our entry shows. None if neither tells.
+pub fn is_plain_list(schema: Option<&Value>, entry: Option<&FieldSet>) -> Option<bool> {
+    schema.map(replaces_conditions).or_else(|| {
+        let list = entry?.below("status")?.below("conditions")?;
+        Some(list.children().is_empty())
+    })
+}
+
+/// Whether a live status has conditions that are not the host's.
+pub fn has_other_conditions(live: Option<&Value>) -> bool {
+    let conditions = live.and_then(|live| live["conditions"].as_array());
+    let is_others = |item: &Value| !item["type"].as_str().is_some_and(is_host_condition);
+    conditions.into_iter().flatten().any(is_others)
+}
+
+/// Whether the live status shows all that is desired, and our entry holds nothing else. `is_plain` says that the list of
+/// conditions is replaced as a whole.
 ///
 /// Values are compared here, because a status has no annotation to carry a digest; what the server made of our own
-/// last apply is remembered by the caller.
-pub fn status_is_as_desired(desired: &Map<String, Value>, live: Option<&Value>, entry: Option<&FieldSet>) -> bool {
+/// last apply is remembered by the caller. A value that the server stores in another form is no difference: numbers are
+/// compared as numbers, and the defaults of the schema, where it is known, are filled in first.
+pub fn status_is_as_desired(
+    desired: &Map<String, Value>,
+    live: Option<&Value>,
+    entry: Option<&FieldSet>,
+    schema: Option<&Value>,
+    is_plain: bool,
+) -> bool {
     let (Some(live), Some(entry)) = (live, entry) else {
         return desired.is_empty();
     };
     let desired = Value::Object(desired.clone());
-    shows(live, &desired) && entry.below("status").is_some_and(|entry| entry.is_within(&desired))
+    let count = |status: &Value| status["conditions"].as_array().map_or(0, Vec::len);
+    if is_plain && count(&desired) != count(live) {
+        return false;
+    }
+    let Some(entry) = entry.below(STATUS_MEMBER) else {
+        return false;
+    };
+    let is_within = entry.is_within(&desired);
+    let filled = match schema {
+        Some(schema) => with_defaults(schema, desired),
+        None => desired,
+    };
+    is_within
+        && shows(
+            live,
+            &filled,
+            Place {
+                set: Some(entry),
+                schema,
+            },
+        )
+}
+
+/// The member of an object that its status is.
+const STATUS_MEMBER: &str = "status";
+
+/// A value with the defaults of its structural schema, as the server fills them in: members of objects that are there.
+fn with_defaults(schema: &Value, mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(members) => {
+            for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+                if let Some(default) = schema.get("default").filter(|_| !members.contains_key(name)) {
+                    members.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, value) in members {
+                let schema = schema["properties"]
+                    .get(name)
+                    .unwrap_or(&schema["additionalProperties"]);
+                *value = with_defaults(schema, value.take());
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                *item = with_defaults(&schema["items"], item.take());
+            }
+        }
+        _ => {}
+    }
+    value
 }
 
 /// Whether a status says anything new beside the host's own conditions and the generations.
@@ -142,13 +238,18 @@ pub fn says_more_than_the_host(desired: &Map<String, Value>, live: Option<&Value
             desired.remove("conditions");
         }
     }
-    !desired.is_empty() && live.is_none_or(|live| !shows(live, &Value::Object(desired)))
+    !desired.is_empty() && live.is_none_or(|live| !shows(live, &Value::Object(desired), Place::default()))
 }
 
-/// Whether `live` has everything that `desired` has. Lists of conditions are matched by type, other lists whole.
-fn shows(live: &Value, desired: &Value) -> bool {
+/// Whether `live` has everything that `desired` has. Lists of conditions are matched by type. What our set holds as a whole has
+/// to be equal; of a list that is merged item by item, others may have items too.
+fn shows(live: &Value, desired: &Value, place: Place<'_>) -> bool {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
+            let others = live.len() != desired.len();
+            if others && place.is_whole(desired.is_empty()) {
+                return false;
+            }
             desired
                 .iter()
                 .all(|(name, value)| match (name.as_str(), live.get(name), value) {
@@ -157,13 +258,82 @@ fn shows(live: &Value, desired: &Value) -> bool {
                         desired.iter().all(|condition| {
                             live.iter()
                                 .find(|item| item["type"] == condition["type"])
-                                .is_some_and(|item| shows(item, condition))
+                                .is_some_and(|item| shows(item, condition, Place::default()))
                         })
                     }
-                    (_, Some(live), value) => shows(live, value),
+                    (_, Some(live), value) => shows(live, value, place.member(name)),
                 })
         }
-        _ => live == desired,
+        (Value::Array(live), Value::Array(desired)) if place.has_items() => {
+            let mut live = live.iter();
+            desired
+                .iter()
+                .all(|wanted| live.any(|item| shows(item, wanted, place.item(wanted))))
+        }
+        _ => is_equal(live, desired),
+    }
+}
+
+/// A place in a status: our field set and the schema there, as far as they are known.
+#[derive(Clone, Copy, Default)]
+struct Place<'a> {
+    set: Option<&'a FieldSet>,
+    schema: Option<&'a Value>,
+}
+
+impl<'a> Place<'a> {
+    fn member(self, name: &str) -> Self {
+        let below = |schema: &'a Value| {
+            schema["properties"]
+                .get(name)
+                .unwrap_or(&schema["additionalProperties"])
+        };
+        Self {
+            set: self.set.and_then(|set| set.below(name)),
+            schema: self.schema.map(below),
+        }
+    }
+
+    fn item(self, item: &Value) -> Self {
+        let children = self.set.map(FieldSet::children).unwrap_or_default();
+        let found = children
+            .iter()
+            .find(|(element, _)| matches!(element, FieldSetElement::Key(key) if has_key(item, key)));
+        Self {
+            set: found.map(|(_, below)| below),
+            schema: self.schema.map(|schema| &schema["items"]),
+        }
+    }
+
+    /// Whether an object is held as a whole. An empty one that is merged member by member looks the same in a set.
+    fn is_whole(self, is_empty: bool) -> bool {
+        let is_merged = self
+            .schema
+            .is_some_and(|schema| schema["x-kubernetes-map-type"] != "atomic");
+        self.set.is_some_and(|set| set.children().is_empty()) && !(is_empty && is_merged)
+    }
+
+    fn has_items(self) -> bool {
+        self.set.is_some_and(|set| !set.children().is_empty())
+    }
+}
+
+/// Equality of values that the server may have stored in another form: 1.0 as 1, and a number beyond 64 bits with a sign as a
+/// floating-point one.
+fn is_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
+            (Some(one), Some(other)) => one == other,
+            _ => one.as_f64() == other.as_f64(),
+        },
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has = |(name, value): (&String, &Value)| other.get(name).is_some_and(|other| is_equal(value, other));
+            one.len() == other.len() && one.iter().all(has)
+        }
+        _ => one == other,
     }
 }
 
@@ -191,6 +361,7 @@ mod tests {
             live,
             generation: Some(generation),
             now: NOW,
+            given: None,
         }))
     }
 
@@ -280,6 +451,7 @@ mod tests {
             live: None,
             generation: None,
             now: NOW,
+            given: None,
         });
         assert_eq!(status.get("observedGeneration"), None);
         assert_eq!(status["conditions"][0], json!({"type": "A"}));
@@ -327,7 +499,7 @@ mod tests {
             .push(stalled["conditions"][1].clone());
         let status = status.as_object().unwrap();
         assert!(
-            !status_is_as_desired(status, Some(&live), Some(&entry)),
+            !status_is_as_desired(status, Some(&live), Some(&entry), None, false),
             "it is written"
         );
     }
@@ -367,22 +539,172 @@ mod tests {
             .insert(0, json!({"type": "Others", "status": "True"}));
         live["others"] = json!(1);
         assert!(
-            status_is_as_desired(&desired, Some(&live), Some(&entry)),
+            status_is_as_desired(&desired, Some(&live), Some(&entry), None, false),
             "others' fields are no difference"
         );
 
         live["ready"] = json!(false);
         assert!(
-            !status_is_as_desired(&desired, Some(&live), Some(&entry)),
+            !status_is_as_desired(&desired, Some(&live), Some(&entry), None, false),
             "a changed value is"
         );
         live["ready"] = json!(true);
         let less = desired_for(&json!({}), None);
         assert!(
-            !status_is_as_desired(&less, Some(&live), Some(&entry)),
+            !status_is_as_desired(&less, Some(&live), Some(&entry), None, false),
             "a field that has to go is"
         );
-        assert!(!status_is_as_desired(&desired, Some(&live), None), "nothing of ours is");
-        assert!(!status_is_as_desired(&desired, None, None));
+        assert!(
+            !status_is_as_desired(&desired, Some(&live), None, None, false),
+            "nothing of ours is"
+        );
+        assert!(!status_is_as_desired(&desired, None, None, None, false));
+    }
+
+    fn entry(status: &Value) -> FieldSet {
+        serde_json::from_value(json!({"f:status": status})).unwrap()
+    }
+
+    fn is_shown(desired: &Value, live: &Value, fields: &Value, schema: Option<&Value>) -> bool {
+        let desired = desired.as_object().unwrap();
+        status_is_as_desired(desired, Some(live), Some(&entry(fields)), schema, false)
+    }
+
+    #[test]
+    fn a_value_that_the_server_stores_in_another_form_is_no_difference() {
+        for (desired, stored, same) in [
+            ("1.0", "1", true),
+            ("1e3", "1000", true),
+            ("-0.0", "0", true),
+            ("18446744073709551615", "18446744073709552000", true),
+            ("9007199254740993", "9007199254740992", false),
+            ("1", "2", false),
+            ("1", "\"1\"", false),
+            ("[1.0, {\"a\": 2.0}]", "[1, {\"a\": 2}]", true),
+            ("[{\"a\": 1}]", "[{\"a\": 1, \"b\": 2}]", false),
+            ("[1]", "[1, 2]", false),
+        ] {
+            let value = |text: &str| json!({"x": serde_json::from_str::<Value>(text).unwrap()});
+            let shown = is_shown(&value(desired), &value(stored), &json!({"f:x": {}}), None);
+            assert_eq!(shown, same, "{desired} is stored as {stored}");
+        }
+    }
+
+    #[test]
+    fn defaults_of_the_schema_in_items_of_lists_are_no_difference() {
+        let item = json!({"type": "object", "properties": {
+            "a": {"type": "integer"}, "mode": {"type": "string", "default": "x"},
+            "deep": {"type": "object", "default": {}, "properties": {"on": {"type": "boolean", "default": true}}}}});
+        let schema = json!({"type": "object", "properties": {
+            "list": {"type": "array", "items": item}, "map": {"type": "object", "additionalProperties": item}}});
+        let filled = json!({"a": 1, "mode": "x", "deep": {"on": true}});
+        let fields = json!({"f:list": {}, "f:map": {"f:k": {"f:a": {}}}});
+        let desired = json!({"list": [{"a": 1}], "map": {"k": {"a": 1}}});
+        let live = json!({"list": [filled], "map": {"k": filled}});
+        assert!(is_shown(&desired, &live, &fields, Some(&schema)));
+        assert!(
+            !is_shown(&desired, &live, &fields, None),
+            "what is not known to be a default is a difference"
+        );
+        let other = json!({"list": [{"a": 1, "mode": "y"}], "map": {"k": filled}});
+        assert!(!is_shown(&desired, &other, &fields, Some(&schema)));
+    }
+
+    #[test]
+    fn items_of_others_in_a_merged_list_are_no_difference_and_a_member_of_a_whole_object_is() {
+        let fields = json!({"f:list": {"k:{\"n\":\"a\"}": {"f:n": {}, "f:v": {}}}, "f:set": {"v:1": {}},
+                            "f:whole": {}});
+        let desired = json!({"list": [{"n": "a", "v": 1}], "set": [1.0], "whole": {"x": 1}});
+        let live = json!({"list": [{"n": "b"}, {"n": "a", "v": 1, "theirs": 2}], "set": [2, 1], "whole": {"x": 1}});
+        assert!(is_shown(&desired, &live, &fields, None));
+        let mut more = live.clone();
+        more["whole"]["y"] = json!(2);
+        assert!(!is_shown(&desired, &more, &fields, None), "y has to go");
+        let mut less = live;
+        less["list"] = json!([{"n": "b"}]);
+        assert!(!is_shown(&desired, &less, &fields, None));
+    }
+
+    #[test]
+    fn an_empty_object_is_desired_as_such() {
+        let (desired, fields) = (json!({"detail": {}}), json!({"f:detail": {}}));
+        let merged = json!({"properties": {"detail": {"type": "object", "properties": {"a": {"type": "integer"}}}}});
+        let atomic = json!({"properties": {"detail": {"type": "object", "x-kubernetes-map-type": "atomic"}}});
+        let theirs = json!({"detail": {"a": 1}});
+        assert!(!is_shown(&desired, &json!({}), &fields, None));
+        assert!(!is_shown(&desired, &json!({"detail": null}), &fields, None));
+        assert!(is_shown(&desired, &json!({"detail": {}}), &fields, None));
+        assert!(
+            is_shown(&desired, &theirs, &fields, Some(&merged)),
+            "a is somebody else's"
+        );
+        assert!(!is_shown(&desired, &theirs, &fields, Some(&atomic)));
+    }
+
+    #[test]
+    fn nulls_of_the_plugin_are_dropped_at_any_depth() {
+        let given = json!({"a": null, "b": {"c": null, "d": {"e": null}}, "list": [{"f": null, "g": 1}, null]});
+        let status = desired(answered(&given), &succeeded(), None, 1);
+        assert_eq!(
+            (&status["a"], &status["b"], &status["list"]),
+            (&Value::Null, &json!({"d": {}}), &json!([{"g": 1}, null]))
+        );
+        assert!(status.get("a").is_none());
+    }
+
+    #[test]
+    fn conditions_of_others_stay_in_a_list_that_is_replaced_as_a_whole() {
+        let live = json!({"conditions": [
+            {"type": "Theirs", "status": "True"}, {"type": "Former", "status": "True"}, {"type": "Ready", "status": "False"},
+            {"type": STALLED, "status": "True"}]});
+        let given = BTreeSet::from(["Former".to_owned(), "Ready".to_owned()]);
+        let status = desired_status(&StatusInput {
+            plugin: answered(&json!({"conditions": [{"type": "Ready", "status": "True"}]})),
+            host: &succeeded(),
+            live: Some(&live),
+            generation: Some(1),
+            now: NOW,
+            given: Some(&given),
+        });
+        let types: Vec<_> = status["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["type"].clone())
+            .collect();
+        assert_eq!(types, ["Ready", RECONCILED, "Theirs"]);
+        let fields = entry(&json!({"f:conditions": {}, "f:observedGeneration": {}}));
+        let is_shown = |live: &Value| status_is_as_desired(&status, Some(live), Some(&fields), None, true);
+        assert!(is_shown(&Value::Object(status.clone())));
+        let mut more = Value::Object(status.clone());
+        more["conditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"type": "Former", "status": "True"}));
+        assert!(!is_shown(&more), "a condition that is not given any more has to go");
+    }
+
+    #[test]
+    fn a_list_of_conditions_is_plain_by_its_schema_or_by_our_entry() {
+        let of = |list_type: Value| json!({"properties": {"conditions": {"type": "array", "x-kubernetes-list-type": list_type}}});
+        let (map, atomic, none) = (of(json!("map")), of(json!("atomic")), of(Value::Null));
+        let merged = entry(&json!({"f:conditions": {"k:{\"type\":\"A\"}": {}}}));
+        let whole = entry(&json!({"f:conditions": {}}));
+        for (schema, entry, plain) in [
+            (Some(&map), Some(&whole), Some(false)),
+            (Some(&atomic), Some(&merged), Some(true)),
+            (Some(&none), None, Some(true)),
+            (
+                Some(&json!({"x-kubernetes-preserve-unknown-fields": true})),
+                None,
+                Some(true),
+            ),
+            (Some(&json!({"type": "object"})), None, Some(false)),
+            (None, Some(&merged), Some(false)),
+            (None, Some(&whole), Some(true)),
+            (None, None, None),
+        ] {
+            assert_eq!(is_plain_list(schema, entry), plain, "{schema:?} {entry:?}");
+        }
     }
 }

@@ -6,6 +6,37 @@
 
 use serde_json::{Map, Value, json};
 
+/// Field managers as which people and their tools write, and Kubernetes itself.
+const SHARED: [&str; 12] = [
+    "Go-http-client",
+    "Mozilla",
+    "before-first-apply",
+    "curl",
+    "k9s",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+    "node-fetch",
+    "oc",
+];
+
+/// A warning for former managers that are no operator's alone: what anybody writes under such a name by hand is taken over
+/// too, and removed if the plugin does not desire it.
+pub fn shared_managers(former: &[&str]) -> Option<String> {
+    let is_shared = |name: &&&str| SHARED.contains(*name) || name.starts_with("kubectl-") || name.starts_with("oc-");
+    let shared: Vec<&str> = former.iter().filter(is_shared).copied().collect();
+    (!shared.is_empty()).then(|| {
+        format!(
+            "spec.formerManagers names {}, as which anybody may write: fields that people set by hand are taken over too, and \
+             removed if the plugin does not desire them; name the earlier operator's own field manager, or remove the entry once \
+             its objects are taken over",
+            shared.join(", ")
+        )
+    })
+}
+
 /// The managedFields of an object with the entries of former managers merged into our Apply entry; none if there is
 /// nothing to take over. Entries of subresources and of other versions of the kind stay as they are.
 pub fn take_over(managed: &[Value], former: &[String], ours: &str, api_version: &str) -> Option<Vec<Value>> {
@@ -85,6 +116,29 @@ mod tests {
         ];
         assert_eq!(give_up(&managed, "ours"), Some(managed[2..].to_vec()));
         assert_eq!(give_up(&managed[2..], "ours"), None);
+    }
+
+    #[test]
+    fn a_manager_of_everybody_is_warned_of() {
+        let shared = [
+            "kubectl-create",
+            "kubectl-client-side-apply",
+            "kubectl-edit",
+            "kubectl",
+            "before-first-apply",
+        ];
+        for name in shared
+            .iter()
+            .chain(&["kubectl-patch", "kubectl-scale", "kube-controller-manager", "oc"])
+        {
+            let warning = shared_managers(&["nginx-operator", name]).unwrap();
+            assert!(warning.contains(&format!("names {name}, as")), "{warning}");
+        }
+        assert_eq!(
+            shared_managers(&["nginx-operator", "manager", "kubectlx", "helm"]),
+            None
+        );
+        assert_eq!(shared_managers(&[]), None);
     }
 
     #[test]

@@ -83,6 +83,16 @@ pub struct CheckedAnswer {
     pub requeue_after: Option<u64>,
 }
 
+impl CheckedAnswer {
+    /// The types of all its conditions, also of those within the status.
+    pub fn condition_types(&self) -> impl Iterator<Item = &str> {
+        let within = self.status.as_ref().and_then(|status| status.get("conditions"));
+        let within = within.and_then(Value::as_array).into_iter().flatten();
+        let within = within.filter_map(|item| item.get("type").and_then(Value::as_str));
+        self.conditions.iter().map(|it| it.type_.as_str()).chain(within)
+    }
+}
+
 /// An answer that breaks the contract: nobody but the plugin's author can do anything about it.
 fn invalid(problem: impl std::fmt::Display) -> Failure {
     Failure::guest(Reason::InvalidAnswer, format!("{problem}; fix the plugin"))

@@ -91,7 +91,18 @@ pub(super) fn check_object(
             kind.kind
         )));
     }
-    canonical(&mut body, &kind, served.facts.has_status);
+    if wanted.ownership == Ownership::Contributed
+        && served.facts.has_status
+        && body.get("status").is_some_and(|status| !status.is_null())
+    {
+        return Err(invalid(format!(
+            "desired object {position}, {} {name}, contributes a status, which is not written through the object itself; leave \
+             status out of the contribution",
+            kind.kind
+        )));
+    }
+    canonical(&mut body, &kind, served.facts.has_status)
+        .map_err(|error| invalid(format!("desired object {position}, {} {name}: {error}", kind.kind)))?;
     if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
         match namespace {
             Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace)),

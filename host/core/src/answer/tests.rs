@@ -25,7 +25,8 @@ fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
                  "namespaces": ["elsewhere"]},
                 {"kind": {"group": "", "version": "v1", "kind": "Narrow"}, "access": ["owned", "contributed"]},
                 {"kind": {"group": "", "version": "v1", "kind": "NarrowCluster"}, "access": ["owned"]},
-                {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"]}
+                {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"]},
+                {"kind": {"group": "", "version": "v2", "kind": "Secret"}, "access": ["owned", "contributed"]}
             ]
         }))
         .unwrap(),
@@ -198,6 +199,32 @@ fn undeclared_fields_and_fields_with_a_lifecycle_are_refused() {
     twice.desired[0].ownership = Ownership::Contributed;
     twice.desired[1].ownership = Ownership::Contributed;
     assert!(message(twice).contains("are both Pod home/a"));
+}
+
+#[test]
+fn string_data_that_is_no_text_is_refused_by_its_name_in_owned_and_contributed_secrets() {
+    let secret = r#"{"apiVersion":"v2","kind":"Secret","metadata":{"name":"a"},"stringData":{"user":"u","port":5432}}"#;
+    for outcome in [desiring(&[secret]), contributing(secret)] {
+        let failure = check_outcome(outcome).unwrap_err();
+        assert_eq!(failure.reason, Reason::InvalidAnswer);
+        assert!(
+            failure
+                .message
+                .starts_with("desired object 0, Secret home/a: stringData[\"port\"] is a number"),
+            "{failure}"
+        );
+    }
+}
+
+#[test]
+fn a_contributed_status_is_refused_where_it_is_a_subresource() {
+    let node = |more: &str| format!(r#"{{"apiVersion":"v1","kind":"Node","metadata":{{"name":"n"}},{more}}}"#);
+    let failure = check_outcome(contributing(&node(r#""status":{"a":1}"#))).unwrap_err();
+    assert!(failure.message.contains("Node n, contributes a status"), "{failure}");
+    assert!(check_outcome(contributing(&node(r#""status":null"#))).is_ok());
+    let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"status":{"a":1}}"#;
+    let answer = check_outcome(contributing(pod)).unwrap();
+    assert_eq!(answer.contributed[0].body["status"]["a"], 1, "a member like any other");
 }
 
 #[test]

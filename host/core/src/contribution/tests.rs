@@ -33,6 +33,7 @@ fn claim(created: &str, spec: &Value) -> Claim {
             uid: "u".into(),
         },
         leaves: Arc::new(apart(&service(spec))),
+        held: None,
     }
 }
 
@@ -131,14 +132,14 @@ fn the_older_claim_has_the_field_and_the_younger_gets_nothing() {
             ),
         ),
     ]);
-    let union = unite(&claims);
+    let union = unite(&claims, &Standing::new());
     let lost = &union.lost["young"];
-    assert_eq!(lost.holder, "old");
+    assert_eq!(lost.holder, Some("old"));
     assert_eq!(lost.path.to_string(), r#".spec.ports[port=80,protocol="TCP"].name"#);
     assert_eq!(union.lost.len(), 1, "the same value may be claimed by two");
     assert!(!paths(&union.leaves).iter().any(|path| path.contains("port=1,")));
     let without: BTreeMap<_, _> = claims.into_iter().filter(|(name, _)| *name != "old").collect();
-    assert_eq!(unite(&without).lost["friend"].holder, "young");
+    assert_eq!(unite(&without, &Standing::new()).lost["friend"].holder, Some("young"));
 }
 
 #[test]
@@ -193,14 +194,14 @@ fn a_value_excludes_children_unless_it_is_an_empty_object() {
         (2, claim("2", &json!({"type": {"y": 1}}))),
         (3, claim("3", &json!({"a": {"b": 1}}))),
     ]);
-    let union = unite(&claims);
+    let union = unite(&claims, &Standing::new());
     assert_eq!(union.lost.keys().collect::<Vec<_>>(), [&2]);
     assert_eq!(paths(&union.leaves), [".spec.a.b", ".spec.type"]);
     let turned = BTreeMap::from([
         (1, claim("1", &json!({"type": {"y": 1}}))),
         (2, claim("2", &json!({"type": "x"}))),
     ]);
-    assert_eq!(unite(&turned).lost[&2].holder, 1);
+    assert_eq!(unite(&turned, &Standing::new()).lost[&2].holder, Some(1));
 }
 
 #[test]
@@ -276,6 +277,67 @@ fn some_spec(numbers: &mut Numbers) -> Value {
 }
 
 #[test]
+fn the_holder_of_a_value_that_stands_wins_whatever_its_age() {
+    let named = |created: &str, name: &str| claim(created, &json!({"ports": [{"port": 80, "name": name}]}));
+    let claims = BTreeMap::from([
+        ("old", named("1", "o")),
+        ("young", named("2", "y")),
+        ("next", named("3", "n")),
+    ]);
+    let lost = |stands: &Leaves, known: bool| {
+        let union = unite(&claims, &holders(stands, &claims, |_, _| !known));
+        let lost = union.lost.into_iter().map(|(name, lost)| (name, lost.holder));
+        lost.collect::<Vec<_>>()
+    };
+    let young = apart(&service(&json!({"ports": [{"port": 80, "name": "y"}]})));
+    assert_eq!(lost(&young, true), [("next", Some("young")), ("old", Some("young"))]);
+    let nobodys = apart(&service(&json!({"ports": [{"port": 80, "name": "x"}]})));
+    assert_eq!(lost(&nobodys, true), [("next", Some("old")), ("young", Some("old"))]);
+    assert_eq!(
+        lost(&nobodys, false),
+        [("next", None), ("old", None), ("young", None)],
+        "it may be the field of somebody who has not been asked"
+    );
+}
+
+#[test]
+fn a_claim_that_is_changed_goes_on_to_hold_what_it_still_wants() {
+    let named = |created: &str, name: &str| claim(created, &json!({"ports": [{"port": 80, "name": name}]}));
+    let before = named("2", "y");
+    let mut claims = BTreeMap::from([("old", named("1", "o")), ("young", named("2", "z"))]);
+    claims.get_mut("young").unwrap().held = Some(before.leaves.clone());
+    let lost = |claims: &BTreeMap<_, _>| {
+        let union = unite(claims, &holders(&before.leaves, claims, |_, _| false));
+        union.lost.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(lost(&claims), ["old"]);
+    claims.insert("twin", named("3", "y"));
+    assert_eq!(lost(&claims), ["old", "young"], "somebody wants the value that stands");
+}
+
+#[test]
+fn a_part_that_a_loser_holds_is_nobody_elses() {
+    let ports = |created: &str, ports: &[(u32, &str)]| {
+        let ports: Vec<_> = ports
+            .iter()
+            .map(|(port, name)| json!({"port": port, "name": name}))
+            .collect();
+        claim(created, &json!({"ports": ports}))
+    };
+    let claims = BTreeMap::from([
+        ("a", ports("3", &[(80, "a"), (81, "a")])),
+        ("b", ports("2", &[(81, "b")])),
+        ("c", ports("1", &[(80, "c")])),
+    ]);
+    let stands = apart(&service(
+        &json!({"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]}),
+    ));
+    let union = unite(&claims, &holders(&stands, &claims, |_, _| false));
+    let lost: Vec<_> = union.lost.iter().map(|(name, lost)| (*name, lost.holder)).collect();
+    assert_eq!(lost, [("a", Some("b")), ("c", Some("a"))]);
+}
+
+#[test]
 fn the_union_holds_and_no_claim_loses_to_a_younger_one() {
     let mut numbers = Numbers(7);
     for _ in 0..500 {
@@ -285,7 +347,7 @@ fn the_union_holds_and_no_claim_loses_to_a_younger_one() {
                 (name, claim(&created, &some_spec(&mut numbers)))
             })
             .collect();
-        let union = unite(&claims);
+        let union = unite(&claims, &Standing::new());
         for (name, claim) in &claims {
             match union.lost.get(name) {
                 None => {
@@ -296,9 +358,10 @@ fn the_union_holds_and_no_claim_loses_to_a_younger_one() {
                     assert!(has_all, "who did not lose has all that it wants");
                 }
                 Some(lost) => {
-                    let holder = &claims[&lost.holder];
-                    assert!((&holder.age, lost.holder) < (&claim.age, *name), "the holder is older");
-                    assert!(!union.lost.contains_key(&lost.holder), "the holder has it");
+                    let by = lost.holder.unwrap();
+                    let holder = &claims[&by];
+                    assert!((&holder.age, by) < (&claim.age, *name), "the holder is older");
+                    assert!(!union.lost.contains_key(&by), "the holder has it");
                     assert_ne!(holder.leaves.get(&lost.path), claim.leaves.get(&lost.path));
                 }
             }

@@ -1,4 +1,5 @@
-//! Merges the claims of many primaries on one object; of two conflicting claims the older wins.
+//! Merges the claims of many primaries on one object. Of two conflicting claims the one wins whose value stands in the
+//! object; where none does, the older.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -23,15 +24,53 @@ pub struct Claim {
     pub age: ClaimAge,
     /// The fields.
     pub leaves: Arc<Leaves>,
+    /// The fields with the values that it held when it was last looked at: a claim that is changed goes on to hold what it
+    /// still wants, with another value.
+    pub held: Option<Arc<Leaves>>,
 }
 
-/// A claim that an older one stands against.
+/// A claim that another one stands against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostClaim<K> {
     /// The field that both want.
     pub path: Path,
-    /// Whose it is.
-    pub holder: K,
+    /// Whose it is; none: the value stands there, and who claims it is not known yet.
+    pub holder: Option<K>,
+}
+
+/// The fields that stand in an object, each with the claim that holds it: the oldest that wants just this value. None: who
+/// claims the field is not known yet.
+pub type Standing<'a, K> = BTreeMap<&'a [PathElement], (&'a Leaf, Option<&'a K>)>;
+
+/// Finds the holders of the fields that stand in an object. Fields that nobody claims are left out, unless they may be
+/// somebody's who has not been asked yet.
+pub fn holders<'a, K: Ord + 'a>(
+    stands: &'a Leaves,
+    claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
+    may_be_claimed: impl Fn(&Path, &Leaf) -> bool,
+) -> Standing<'a, K> {
+    let mut by_age: Vec<_> = claims.into_iter().collect();
+    by_age.sort_by_key(|(name, claim)| (&claim.age, *name));
+    let mut standing = Standing::new();
+    let mut hold = |name: &'a K, path: &Path, leaf: &Leaf| {
+        if let Some((path, stands)) = stands.get_key_value(path).filter(|(_, stands)| *stands == leaf) {
+            standing.entry(path.steps()).or_insert((stands, Some(name)));
+        }
+    };
+    for (name, claim) in &by_age {
+        claim.leaves.iter().for_each(|(path, leaf)| hold(name, path, leaf));
+    }
+    for (name, claim) in &by_age {
+        let held = claim.held.iter().flat_map(|held| held.iter());
+        held.filter(|(path, _)| claim.leaves.contains_key(*path))
+            .for_each(|(path, leaf)| hold(name, path, leaf));
+    }
+    for (path, leaf) in stands {
+        if !standing.contains_key(path.steps()) && may_be_claimed(path, leaf) {
+            standing.insert(path.steps(), (leaf, None));
+        }
+    }
+    standing
 }
 
 /// Claims made into one.
@@ -43,34 +82,36 @@ pub struct Union<K> {
     pub lost: BTreeMap<K, LostClaim<K>>,
 }
 
-/// Makes claims into one. The same value may be claimed by many.
-pub fn unite<'a, K: Clone + Ord + 'a>(claims: impl IntoIterator<Item = (&'a K, &'a Claim)>) -> Union<K> {
+/// Makes claims into one. The same value may be claimed by many. A claim that wants another value of a field that somebody
+/// holds loses to the holder, however old it is; age decides among the others.
+pub fn unite<'a, K: Clone + Ord + 'a>(
+    claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
+    standing: &Standing<'_, K>,
+) -> Union<K> {
     let mut claims: Vec<_> = claims.into_iter().collect();
     claims.sort_by_key(|(name, claim)| (&claim.age, *name));
-    let mut taken: BTreeMap<&[PathElement], (&Path, &Leaf, &K)> = BTreeMap::new();
+    let mut taken: BTreeMap<&[PathElement], (&Leaf, Option<&K>)> = BTreeMap::new();
+    let mut paths = BTreeMap::new();
     let mut lost = BTreeMap::new();
     for (name, claim) in claims {
-        let against = claim
-            .leaves
-            .iter()
-            .find_map(|(path, leaf)| Some((path, rival(&taken, path, leaf)?)));
-        if let Some((path, holder)) = against {
-            lost.insert(
-                name.clone(),
-                LostClaim {
-                    path: path.clone(),
-                    holder: holder.clone(),
-                },
-            );
+        let against = claim.leaves.iter().find_map(|(path, leaf)| {
+            let holder = rival(standing, path, leaf).filter(|holder| *holder != Some(name));
+            let holder = holder.or_else(|| rival(&taken, path, leaf))?;
+            let (path, holder) = (path.clone(), holder.cloned());
+            Some(LostClaim { path, holder })
+        });
+        if let Some(against) = against {
+            lost.insert(name.clone(), against);
             continue;
         }
         for (path, leaf) in claim.leaves.iter() {
-            taken.entry(path.steps()).or_insert((path, leaf, name));
+            taken.entry(path.steps()).or_insert((leaf, Some(name)));
+            paths.entry(path).or_insert(leaf);
         }
     }
-    let mut leaves: Leaves = taken
-        .values()
-        .map(|(path, leaf, _)| ((*path).clone(), (*leaf).clone()))
+    let mut leaves: Leaves = paths
+        .into_iter()
+        .map(|(path, leaf)| (path.clone(), leaf.clone()))
         .collect();
     drop_filled(&mut leaves);
     Union { leaves, lost }
@@ -99,18 +140,19 @@ pub fn overruled<'a, K: Clone + Ord + 'a>(
 }
 
 /// Who has a field that cannot be had together with this one.
-fn rival<'a, K>(taken: &BTreeMap<&[PathElement], (&Path, &Leaf, &'a K)>, path: &Path, leaf: &Leaf) -> Option<&'a K> {
+#[expect(clippy::option_option, reason = "no field, or one that nobody known holds")]
+fn rival<'a, K>(taken: &Standing<'a, K>, path: &Path, leaf: &Leaf) -> Option<Option<&'a K>> {
     let steps = path.steps();
-    if let Some((_, other, holder)) = taken.get(steps) {
+    if let Some((other, holder)) = taken.get(steps) {
         return (*other != leaf).then_some(*holder);
     }
     let around = (1..steps.len()).find_map(|end| {
-        let (_, other, holder) = taken.get(&steps[..end])?;
+        let (other, holder) = taken.get(&steps[..end])?;
         (!other.is_container()).then_some(*holder)
     });
     let within = || {
         let after = (Bound::Excluded(steps), Bound::Unbounded);
-        let (other, (_, _, holder)) = taken.range::<[PathElement], _>(after).next()?;
+        let (other, (_, holder)) = taken.range::<[PathElement], _>(after).next()?;
         (!leaf.is_container() && other.starts_with(steps)).then_some(*holder)
     };
     around.or_else(within)

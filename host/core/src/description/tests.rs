@@ -54,6 +54,30 @@ fn only(mut findings: Vec<String>) -> String {
 }
 
 #[test]
+fn a_plain_list_of_conditions_is_advised_against() {
+    let with_type = |list_type: Value| {
+        let mut crd = crd();
+        let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        schema["properties"]["status"] = json!({"type": "object", "properties": {"observedGeneration": {"type": "integer"}, "conditions": {
+            "type": "array", "x-kubernetes-list-type": list_type, "x-kubernetes-list-map-keys": ["type"],
+            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}});
+        findings(&controller(), &crd, Exports::default())
+    };
+    for plain in [Value::Null, json!("atomic")] {
+        let found = only(with_type(plain));
+        assert!(
+            found.starts_with("warning: \"v1\" of the CRD webs.x.dev replaces the list .status.conditions"),
+            "{found}"
+        );
+        assert!(
+            found.ends_with("x-kubernetes-list-type: map and x-kubernetes-list-map-keys: [type]"),
+            "{found}"
+        );
+    }
+    assert_eq!(with_type(json!("map")), Vec::<String>::new());
+}
+
+#[test]
 fn a_description_that_agrees_with_itself_has_no_findings() {
     let mut controller = controller();
     controller["fields"] = json!([
