@@ -6,8 +6,8 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use pilothouse_core::printable::printable;
 use pilothouse_core::wasi::Wasi;
-use pilothouse_host::artifact::printable;
 use pilothouse_host::output::Format;
 use pilothouse_testkit::diff::{hidden, yaml};
 use pilothouse_testkit::documents::{self, STANDARD_INPUT};

@@ -3,6 +3,8 @@
 
 use std::process::ExitCode;
 
+use pilothouse_core::printable::printable_lines;
+
 /// The exit code where something is not as expected.
 const NOT_AS_EXPECTED: u8 = 3;
 
@@ -15,7 +17,7 @@ pub struct NotAsExpected(pub String);
 pub fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Err(error) if error.is::<NotAsExpected>() => {
-            eprintln!("{error}");
+            eprintln!("{}", printable_lines(&error.to_string()));
             ExitCode::from(NOT_AS_EXPECTED)
         }
         other => pilothouse_host::ended(other),

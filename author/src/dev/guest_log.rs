@@ -2,6 +2,7 @@
 
 use std::io;
 
+use pilothouse_host::log_fields::OneLine;
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -17,6 +18,7 @@ struct Lines(mpsc::UnboundedSender<String>);
 pub(super) fn listen() -> anyhow::Result<mpsc::UnboundedReceiver<String>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let lines = tracing_subscriber::fmt()
+        .fmt_fields(OneLine)
         .with_ansi(false)
         .without_time()
         .with_target(false)

@@ -16,7 +16,7 @@ use std::time::Duration;
 use pilothouse_core::Failure;
 use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
 use pilothouse_core::contract::{Condition, Event, Lifecycle};
-use pilothouse_host::artifact::printable;
+use pilothouse_core::printable::printable;
 use pilothouse_testkit::diff::{hidden, is_secret, yaml as to_yaml};
 use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, LogLine, Reconciled, Run, read_in_words};
 use serde_json::{Map, Value, json};

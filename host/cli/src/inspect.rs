@@ -19,11 +19,12 @@ use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::{Optional, PluginComponent};
 use serde_json::{Value, json};
 
+use crate::artifact::RegistryArguments;
 use crate::artifact::details::{self, ArtifactDetails, FetchedArtifact};
-use crate::artifact::{RegistryArguments, printable};
 use crate::compiling;
 use crate::output::Format;
 use crate::plugins::{CacheArguments, read_document};
+use pilothouse_core::printable::printable;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -317,7 +318,7 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
     } = manifest;
     let mut text = format!("{name} {version}");
     if !description.is_empty() {
-        let _ = write!(text, ": {description}");
+        let _ = write!(text, ": {}", printable(description));
     }
     let _ = write!(
         text,
@@ -336,12 +337,13 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
         .as_ref()
         .and_then(|schema| schema["properties"].as_object());
     let fields = fields.map(|fields| fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
-    let _ = writeln!(text, "configuration {}", fields.as_deref().unwrap_or("none"));
+    let fields = fields.map_or_else(|| "none".to_owned(), |fields| printable(&fields));
+    let _ = writeln!(text, "configuration {fields}");
     for controller in controllers {
         controller_text(controller, &Asked::of(plugin, checked, controller), &mut text);
     }
     for Finding { severity, message } in findings(plugin, checked) {
-        let _ = writeln!(text, "\n{severity}: {message}");
+        let _ = writeln!(text, "\n{severity}: {}", printable(&message));
     }
     text
 }
@@ -365,10 +367,10 @@ fn controller_text(controller: &Controller, asked: &Asked, text: &mut String) {
         listed(fields)
     );
     if let Some(annotation) = &filter.annotation {
-        let _ = writeln!(text, "  only with    annotation {annotation}");
+        let _ = writeln!(text, "  only with    annotation {}", printable(annotation));
     }
     if let Some(labels) = &filter.label_selector {
-        let _ = writeln!(text, "  only with    labels {labels}");
+        let _ = writeln!(text, "  only with    labels {}", printable(&labels.to_string()));
     }
     if let Some(finalizer) = finalizer {
         let _ = writeln!(text, "  finalizer    {finalizer}");

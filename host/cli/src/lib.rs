@@ -10,6 +10,7 @@ mod election;
 mod identity;
 pub mod inspect;
 pub mod install;
+pub mod log_fields;
 mod metrics;
 pub mod output;
 pub mod plugins;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pilothouse_cluster::error::chain;
+use pilothouse_core::printable::printable_lines;
 
 /// `compile-component`: the host runs its own program with this command as a child process, so that the compiler's memory is
 /// released.
@@ -52,7 +54,7 @@ pub fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", chain(&*error));
+            eprintln!("error: {}", printable_lines(&chain(&*error)));
             if error.is::<ask::status::Unhealthy>() {
                 return ExitCode::from(UNHEALTHY);
             }

@@ -6,6 +6,7 @@ use clap::Args;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::connect;
 use pilothouse_cluster::release::{self, FinalizerHolder};
+use pilothouse_core::printable::printable;
 use serde_json::{Value, json};
 
 use crate::output::Format;
@@ -174,7 +175,7 @@ async fn free(client: &Client, held: &[FinalizerHolder], finalizer: &str, output
         match (&error, output) {
             (_, Format::Json) => objects.push(entry(object, error.is_none(), error.as_deref())),
             (None, Format::Text) => println!("released {}", object.title()),
-            (Some(error), Format::Text) => eprintln!("cannot release {}: {error}", object.title()),
+            (Some(error), Format::Text) => eprintln!("cannot release {}: {}", object.title(), printable(error)),
         }
     }
     match output {

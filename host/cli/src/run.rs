@@ -22,6 +22,7 @@ use crate::api::ApiArguments;
 use crate::artifact::host_options::ArtifactArguments;
 use crate::election::ElectionArguments;
 use crate::identity::IdentityMode;
+use crate::log_fields::OneLine;
 use crate::metrics::{MetricsArguments, Monitoring};
 use crate::plugins::{self, CacheArguments, NamedFile, WasiGrant};
 use crate::settings;
@@ -373,6 +374,7 @@ fn start_log(format: LogFormat) -> anyhow::Result<()> {
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => lines
+            .fmt_fields(OneLine)
             .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
             .init(),
         LogFormat::Json => lines.json().init(),

@@ -41,6 +41,13 @@ pub fn api_key_file(port: u16) -> Option<PathBuf> {
         .map(|directory| directory.join("pilothouse").join(format!("api-{port}.key")))
 }
 
+/// URLs of the proxies that requests to registries may take.
+pub fn proxies() -> Vec<String> {
+    let names = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
+    let names = names.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
+    names.filter_map(|name| std::env::var(name).ok()).collect()
+}
+
 /// Whether the user wants no colours; see <https://no-color.org>.
 pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())

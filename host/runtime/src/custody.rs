@@ -6,7 +6,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::{CachedObject, ControllerRef};
 use pilothouse_cluster::store::Store;
 use pilothouse_core::Name;
-use pilothouse_core::ownership::OwnerLink;
+use pilothouse_core::ownership::{ORPHAN_FINALIZER, OwnerLink};
 
 use crate::lane::Lane;
 
@@ -23,6 +23,16 @@ pub fn is_kept(object: &CachedObject) -> bool {
 /// Whether the host, and no garbage collector, has to delete an object when its owner is gone.
 pub fn is_labelled(object: &CachedObject) -> bool {
     object.controller.as_ref().is_some_and(|it| it.bond == OwnerLink::Label)
+}
+
+/// Tells whether the deletion of an object leaves what it owns, and the garbage collector is at it.
+pub fn is_orphaning(object: &CachedObject) -> bool {
+    object.deleting && object.finalizers().iter().any(|it| **it == *ORPHAN_FINALIZER)
+}
+
+/// Tells whether a lane's plugin has applied an object that names no owner any more.
+pub fn is_unbound(lane: &Lane, object: &CachedObject) -> bool {
+    object.controller.is_none() && object.digest.is_some() && !object.deleting && is_ours(lane, object)
 }
 
 /// Whose a child of a lane is.

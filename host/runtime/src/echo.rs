@@ -33,10 +33,10 @@ pub struct OwnWrites {
 }
 
 /// Whose doing a change is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeOrigin {
-    /// A write of ours, or perhaps one that is under way.
-    Ours,
+    /// A write of ours, or perhaps one that is under way, on behalf of this primary.
+    Ours(PrimaryRef),
     /// Somebody else's.
     Others,
 }
@@ -127,26 +127,21 @@ impl OwnWrites {
 
     /// The cache has taken a change in: whoever waits to see it is released. Says whose doing it is.
     pub fn observe(&mut self, lanes: &Lanes, queue: &mut WorkQueue, change: &ObjectChange) -> ChangeOrigin {
-        let is_echo = self.take_echo(lanes, queue, change);
-        if is_echo || self.in_flight.note(change) {
-            ChangeOrigin::Ours
-        } else {
-            ChangeOrigin::Others
-        }
+        let writer = self.take_echo(lanes, queue, change);
+        let writer = writer.or_else(|| self.in_flight.note(change));
+        writer.map_or(ChangeOrigin::Others, ChangeOrigin::Ours)
     }
 
-    /// Whether a change shows exactly a write of ours and nothing more.
-    fn take_echo(&mut self, lanes: &Lanes, queue: &mut WorkQueue, change: &ObjectChange) -> bool {
+    /// The primary for which an object was written, if a change shows exactly that and nothing more.
+    fn take_echo(&mut self, lanes: &Lanes, queue: &mut WorkQueue, change: &ObjectChange) -> Option<PrimaryRef> {
         if self.awaited.is_empty() {
-            return false;
+            return None;
         }
         let key = Key::new(change.kind.clone(), change.name().clone());
-        let Some((awaited, primary_ref)) = self.awaited.get(&key) else {
-            return false;
-        };
+        let (awaited, primary_ref) = self.awaited.get(&key)?;
         let new = change.new.as_deref();
         if !is_seen(awaited, new) {
-            return false;
+            return None;
         }
         let exact = match awaited {
             AwaitedEcho::Version(version) => new.is_some_and(|new| new.resource_version == *version),
@@ -157,8 +152,8 @@ impl OwnWrites {
             queue_overtaken(queue, primary_ref, &key);
         }
         queue.release(primary_ref.lane, &primary_ref.name);
-        self.awaited.remove(&key);
-        exact
+        let (_, primary_ref) = self.awaited.remove(&key)?;
+        exact.then_some(primary_ref)
     }
 
     /// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any
@@ -276,15 +271,14 @@ impl WritesInFlight {
         writes.flat_map(|(key, writes)| writes.iter().map(move |write| (key, &write.primary_ref, write.since)))
     }
 
-    /// Whether a write of the object is under way; whose the change is will be known when it is over.
-    fn note(&mut self, change: &ObjectChange) -> bool {
+    /// The primary for which the object is being written, if it is; whose the change is will be known when that is over.
+    fn note(&mut self, change: &ObjectChange) -> Option<PrimaryRef> {
         if self.0.is_empty() {
-            return false;
+            return None;
         }
         let key = Key::new(change.kind.clone(), change.name().clone());
-        let Some(writes) = self.0.get_mut(&key) else {
-            return false;
-        };
+        let writes = self.0.get_mut(&key)?;
+        let writer = writes.first()?.primary_ref.clone();
         let version =
             |object: Option<&Arc<CachedObject>>| object.map_or_else(Box::default, |it| it.resource_version.clone());
         for write in writes {
@@ -293,7 +287,7 @@ impl WritesInFlight {
                 reached: version(change.new.as_ref().or(change.old.as_ref())),
             });
         }
-        true
+        Some(writer)
     }
 }
 
@@ -335,9 +329,9 @@ mod tests {
         });
         let key = Key::new(Arc::new(Kind::new("", "v1", "ConfigMap")), Name::new(None, "x"));
         let mut writing = WritesInFlight::default();
-        assert!(!writing.note(&shown("1")));
+        assert_eq!(writing.note(&shown("1")), None);
         writing.begin(key.clone(), &maker);
-        assert!(writing.note(&shown("2")));
+        assert_eq!(writing.note(&shown("2")).as_ref(), Some(&maker));
         writing.begin(key.clone(), &owner);
         let last = |shown: Option<ObservedDuringWrite>| shown.map(|shown| shown.last.to_string());
         assert_eq!(
@@ -345,9 +339,9 @@ mod tests {
             Some("2"),
             "the other's beginning takes nothing away"
         );
-        assert!(writing.note(&shown("3")), "the other is still at it");
+        assert!(writing.note(&shown("3")).is_some(), "the other is still at it");
         assert_eq!(last(writing.end(&key, &owner)).as_deref(), Some("3"));
-        assert!(!writing.note(&shown("4")) && writing.0.is_empty());
+        assert!(writing.note(&shown("4")).is_none() && writing.0.is_empty());
     }
 
     #[test]
@@ -365,7 +359,7 @@ mod tests {
             old: made.new.clone(),
             new: None,
         };
-        assert!(writing.note(&made) && writing.note(&gone));
+        assert!(writing.note(&made).is_some() && writing.note(&gone).is_some());
         let ObservedDuringWrite { last, reached } = writing.end(&key, &primary_ref).unwrap();
         assert_eq!((&*last, &*reached), ("", "2"));
     }

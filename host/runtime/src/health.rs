@@ -1,7 +1,7 @@
 //! Owns the health of a plugin over all its lanes: its last failure, its crashes, its warnings and the rate limit of
 //! its log lines.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +48,10 @@ struct HealthState {
     warnings: BTreeMap<String, String>,
     /// What of that was told by more than the status.
     told: BTreeMap<String, String>,
+    /// What was left out of statuses, by what it is about.
+    omitted: BTreeMap<String, BTreeSet<String>>,
+    /// The types of the conditions that the plugin has given, by the kind of its primaries.
+    conditions: HashMap<Kind, Arc<BTreeSet<String>>>,
     /// It was stopped: what is under way comes to its end, and says nothing new.
     is_stopped: bool,
 }
@@ -75,6 +79,11 @@ pub struct FinishedCall<'a> {
     /// Why it failed.
     pub failure: Option<&'a Failure>,
 }
+
+/// The most fields of a kind's status that are remembered as left out, and the most types of its conditions; the plugin may make
+/// up any number of both.
+const MOST_OMITTED: usize = 32;
+const MOST_CONDITIONS: usize = 256;
 
 /// What a warning is about that says what in a plugin's description does not fit together.
 pub const ABOUT_DESCRIPTION: &str = "description";
@@ -201,10 +210,38 @@ impl PluginHealth {
         before.as_deref() != Some(warning)
     }
 
+    /// Adds fields to what is left out of a kind's statuses. Returns all of them if any is new.
+    pub fn omit(&self, about: &str, fields: BTreeSet<String>) -> Option<BTreeSet<String>> {
+        if fields.is_empty() {
+            return None;
+        }
+        let mut books = self.books.lock();
+        let known = books.omitted.entry(about.to_owned()).or_default();
+        let before = known.len();
+        known.extend(fields);
+        while known.len() > MOST_OMITTED.max(before) {
+            known.pop_last();
+        }
+        (known.len() > before).then(|| known.clone())
+    }
+
+    /// Adds types to those of the conditions that the plugin has given of a kind, in whatever version, and returns all of them.
+    pub fn give_conditions<'a>(&self, kind: &Kind, types: impl Iterator<Item = &'a str>) -> Arc<BTreeSet<String>> {
+        let mut books = self.books.lock();
+        let given = books.conditions.entry(kind.clone()).or_default();
+        for name in types {
+            if given.len() < MOST_CONDITIONS && !given.contains(name) {
+                Arc::make_mut(given).insert(name.to_owned());
+            }
+        }
+        given.clone()
+    }
+
     /// What keeps the plugin from working in full is over. Says whether there was anything.
     pub fn clear(&self, about: &str) -> bool {
         let mut books = self.books.lock();
         books.told.remove(about);
+        books.omitted.remove(about);
         let was_there = books.warnings.remove(about).is_some();
         drop(books);
         if was_there {

@@ -23,6 +23,7 @@ use crate::heartbeat::BEAT;
 use crate::idle::IdleTimer;
 use crate::lane::{Lane, StaticPlugin};
 use crate::leadership::{self, Leadership};
+use crate::namespaces;
 use crate::options::HostOptions;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
@@ -33,6 +34,7 @@ use crate::sharding;
 use crate::state::{FailingPrimary, KindSize, LaneFigures};
 use crate::too_deep;
 use crate::traces::Traces;
+use crate::waiting_lanes;
 use crate::watchdog;
 
 /// Why a host did not start.
@@ -398,9 +400,11 @@ impl Host {
         let mut background = JoinSet::new();
         background.spawn(contribute::run(context.clone()));
         background.spawn(watchdog::run(context.clone()));
+        background.spawn(waiting_lanes::run(context.clone()));
         let told = context.clone();
         background.spawn(async move { too_deep::run(&told.too_deep, &told.clock).await });
         background.spawn(definitions::follow(client.clone(), context.clone()));
+        background.spawn(namespaces::follow(client.clone(), context.clone()));
         match options.webhooks.clone() {
             Some(webhooks) => {
                 context.waits_for_webhooks.store(true, Ordering::Relaxed);

@@ -98,6 +98,13 @@ impl KindRegistry {
         }
     }
 
+    /// The trouble of a kind's watch, in words, if it is about the kind and not about the connection to the server.
+    pub fn trouble(&self, kind: &Kind) -> Option<String> {
+        let trouble = self.trouble.lock();
+        let trouble = trouble.get(kind).filter(|trouble| !trouble.is_about_connection());
+        trouble.map(|trouble| trouble.message.clone())
+    }
+
     /// Whether the watch of a kind has trouble, which the log has told of.
     pub fn has_trouble(&self, kind: &Kind) -> bool {
         self.trouble.lock().contains_key(kind)

@@ -293,7 +293,10 @@ impl Participant {
             self.contact.heard();
         }
         // One that names this replica has lost its label, and gets it again.
-        let is_foreign = |live: &LiveLease| !live.is_ours() && live.record.holder != self.candidate.identity();
+        let is_foreign = |live: &LiveLease| {
+            let is_its_own = live.record.holder == self.candidate.identity();
+            !live.is_ours() && !is_its_own && !live.record.is_unused()
+        };
         if self.live.as_ref().is_some_and(is_foreign) {
             return Err(ElectionError::Foreign);
         }

@@ -146,7 +146,10 @@ impl Traces {
             ("pilothouse.queued_ms", milliseconds(job.waited)),
             ("pilothouse.call_ms", milliseconds(ended.used)),
             ("pilothouse.failures_before", Value::from(u64::from(job.failures))),
-            ("pilothouse.wrote", Value::from(ended.wrote || ended.said.is_some())),
+            (
+                "pilothouse.wrote",
+                Value::from(!ended.writes.is_empty() || ended.said.is_some()),
+            ),
         ];
         if let Some(namespace) = &job.name.namespace {
             attributes.push(("k8s.namespace.name", Value::from(&**namespace)));

@@ -2,7 +2,10 @@
 //! remembered, so that it costs one request instead of one for each reconcile.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use pilothouse_cluster::object::{AppliedFields, CachedObject};
+use pilothouse_core::values::ValueDifference;
 use pilothouse_core::{Key, Kind};
 
 /// What the server made of an apply of ours and does not hold as it was sent.
@@ -10,8 +13,19 @@ use pilothouse_core::{Key, Kind};
 pub struct UnpersistedApply {
     /// The digest of what was applied.
     pub digest: Box<str>,
-    /// What the server has since: the field set of our entry, or the status.
+    /// What the server has since ([`UnpersistedApply::left_of`]), or the status.
     pub left: Box<str>,
+    /// The values that the server stores in place of those that were applied.
+    pub rewritten: Arc<[ValueDifference]>,
+}
+
+impl UnpersistedApply {
+    /// The state of our entry in an object, to be compared: its fields, their values, and the digest beside them.
+    pub fn left_of(entry: Option<AppliedFields<'_>>, object: &CachedObject) -> Box<str> {
+        let (fields, values) = entry.map(|entry| (entry.fields(), entry.values)).unwrap_or_default();
+        let digest = object.digest.as_deref().unwrap_or_default();
+        format!("{fields} {values:x} {digest}").into()
+    }
 }
 
 /// Children and statuses that the server does not hold as they were applied.

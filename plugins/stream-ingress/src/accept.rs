@@ -1,20 +1,26 @@
 //! Owns the condition `Accepted`: whether a StreamIngress may have its port, and if not, why and what to do.
 
+use std::collections::BTreeMap;
+
 use pilothouse_plugin::{Cluster, Condition, Failure, Resource};
 use serde::Deserialize;
 
-use crate::holder;
+use crate::grant;
+use crate::holder::{self, Holder};
 use crate::resource::StreamIngress;
 use crate::settings::Settings;
 use crate::upstream::{self, LiveService, Upstream};
 
 /// The condition's type.
-const ACCEPTED: &str = "Accepted";
+pub const ACCEPTED: &str = "Accepted";
 
-/// What is read of a ConfigMap: that it is there.
+/// What is read of a ConfigMap.
 #[derive(Debug, Deserialize, Resource)]
 #[resource(group = "", version = "v1", kind = "ConfigMap")]
-pub struct LiveConfigMap {}
+pub struct LiveConfigMap {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
 
 /// What comes of a StreamIngress.
 #[derive(Debug)]
@@ -25,51 +31,83 @@ pub enum Verdict {
     Refused(Condition),
 }
 
-/// Decides. The holder comes first: one whose upstream is missing keeps its port, and the others wait.
+/// Decides. The holder comes before the upstream: one whose upstream is missing keeps its port, and the others wait.
 pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) -> Result<Verdict, Failure> {
     let port = stream.port();
     let refused = |reason: &str, message: String| Ok(Verdict::Refused(Condition::is_false(ACCEPTED, reason, message)));
 
-    if let Some(holder) = holder::other_holder(stream, cluster)? {
-        let namespace = holder.metadata.namespace.as_deref().unwrap_or_default();
+    let (own, other) = (
+        stream.metadata.namespace.as_deref().unwrap_or_default(),
+        stream.upstream_namespace(),
+    );
+    let service = format!("{other}/{}", stream.spec.upstream.service);
+    if !grant::permits(own, other, &stream.spec.upstream.service, settings, cluster)? {
         let message = format!(
-            "{port} is held by StreamIngress {namespace}/{}, which is older; choose another spec.listen, or wait for it to go",
-            holder.metadata.name
+            "Service {service} is in another namespace, which does not permit it; annotate that Service with {}: {own}, or name {other} in \
+             upstreamNamespaces of the plugin's configuration",
+            grant::ALLOWED_FROM
+        );
+        return refused("RefNotPermitted", message);
+    }
+
+    let Settings { namespace, .. } = settings;
+    let config_map = settings.config_map(stream.spec.protocol);
+    let entries = cluster.get::<LiveConfigMap>(namespace.as_str(), config_map)?;
+    let entry = entries
+        .as_ref()
+        .and_then(|it| it.data.get(&stream.spec.listen.to_string()));
+    if let Some(Holder { rival, is_older }) =
+        holder::other_holder(stream, entry.map(String::as_str), settings, cluster)?
+    {
+        let namespace = rival.metadata.namespace.as_deref().unwrap_or_default();
+        let why = if is_older {
+            "which is older"
+        } else {
+            "which had it first"
+        };
+        let message = format!(
+            "{port} is held by StreamIngress {namespace}/{}, {why}; choose another spec.listen, or wait for it to go",
+            rival.metadata.name
         );
         return refused("PortConflict", message);
     }
 
-    let service = format!("{}/{}", stream.upstream_namespace(), stream.spec.upstream.service);
+    // What others go by, when no entry stands.
+    let held = format!("{}{}", holder::held_for(&port), stream.destination());
     match upstream::look(stream, cluster)? {
         Upstream::Open => {}
         Upstream::NotFound => {
-            let message = format!("there is no Service {service}; correct spec.upstream, or create it");
+            let message = format!("{held}, but there is no Service {service}; correct spec.upstream, or create it");
             return refused("UpstreamNotFound", message);
         }
         Upstream::Closed => {
             let message = format!(
-                "Service {service} has no port {} {}; correct spec.upstream.port, or add the port to the Service",
+                "{held}, but Service {service} has no port {} {}; correct spec.upstream.port, or add the port to the Service",
                 stream.spec.protocol, stream.spec.upstream.port
             );
             return refused("UpstreamPortClosed", message);
         }
     }
 
-    if let Some(missing) = missing_target(stream, settings, cluster)? {
+    if let Some(missing) = missing_target(stream, entries.is_some(), settings, cluster)? {
         let message = format!(
-            "there is no {missing}, on which {port} would be opened; install ingress-nginx, or configure where it is"
+            "{held}, but there is no {missing}, on which it would be opened; install ingress-nginx, or configure where it is"
         );
         return refused("TargetNotFound", message);
     }
-    let message = format!("{port} is held for {}", stream.destination());
-    Ok(Verdict::Accepted(Condition::is_true(ACCEPTED, ACCEPTED, message)))
+    Ok(Verdict::Accepted(Condition::is_true(ACCEPTED, ACCEPTED, held)))
 }
 
 /// What of the ingress-nginx is not there. It is somebody else's, so it is never made.
-fn missing_target(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) -> Result<Option<String>, Failure> {
+fn missing_target(
+    stream: &StreamIngress,
+    has_config_map: bool,
+    settings: &Settings,
+    cluster: &Cluster,
+) -> Result<Option<String>, Failure> {
     let Settings { namespace, service, .. } = settings;
-    let config_map = settings.config_map(stream.spec.protocol);
-    if cluster.get::<LiveConfigMap>(namespace.as_str(), config_map)?.is_none() {
+    if !has_config_map {
+        let config_map = settings.config_map(stream.spec.protocol);
         return Ok(Some(format!("ConfigMap {namespace}/{config_map}")));
     }
     let found = cluster.get::<LiveService>(namespace.as_str(), service)?;

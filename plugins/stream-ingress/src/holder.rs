@@ -1,42 +1,171 @@
-//! Owns who holds a port: of all StreamIngresses of the cluster that want it, the oldest that is not being deleted.
+//! Decides who holds a port, of all StreamIngresses of the cluster that want it and are not being deleted.
+//!
+//! The holder is the one whose entry stands in the ConfigMap. A status proves nothing against an entry, since its owner can
+//! write it: it counts where no entry stands, for a holder whose upstream is away, and for a holder that now wants another
+//! value in its namespace. Among those of which none holds the port, the oldest gets it.
 
 use pilothouse_plugin::{Cluster, Failure, Fields, ListOptions, ObjectMeta, Resource};
 use serde::Deserialize;
 
-use crate::resource::StreamIngress;
+use crate::accept::ACCEPTED;
+use crate::grant;
+use crate::resource::{StreamIngress, destination};
+use crate::settings::Settings;
 
-/// What is read of the other StreamIngresses.
-#[derive(Debug, Deserialize, Resource)]
+/// A StreamIngress, as far as it is read to compare it with others. What cannot be used of it stands in nobody's way.
+#[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(group = "nginx-stream.jeffthecoder.xyz", version = "v1beta1", kind = "StreamIngress")]
 pub struct Rival {
     /// Its name and age.
     pub metadata: ObjectMeta,
     spec: RivalSpec,
+    #[serde(default)]
+    status: RivalStatus,
 }
 
-/// The protocol as a text, so that one that cannot be used stands in nobody's way.
-#[derive(Debug, Deserialize, Fields)]
+#[derive(Clone, Debug, Deserialize, Fields)]
 struct RivalSpec {
     #[expect(dead_code, reason = "the query names it")]
     listen: u16,
     #[serde(default)]
     protocol: Option<String>,
+    #[serde(default)]
+    upstream: RivalUpstream,
 }
 
-/// The StreamIngress that holds the port which this one wants; none when it is this one.
+#[derive(Clone, Debug, Default, Deserialize, Fields)]
+#[serde(default)]
+struct RivalUpstream {
+    namespace: Option<String>,
+    service: Option<String>,
+    port: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Fields)]
+#[serde(default)]
+struct RivalStatus {
+    conditions: Vec<RivalCondition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Fields)]
+#[serde(default)]
+struct RivalCondition {
+    r#type: String,
+    message: String,
+}
+
+impl Rival {
+    fn own_namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn upstream_namespace(&self) -> &str {
+        let upstream = &self.spec.upstream;
+        upstream.namespace.as_deref().unwrap_or_else(|| self.own_namespace())
+    }
+
+    /// The entry that it wants, if there can be one.
+    fn destination(&self) -> Option<String> {
+        let RivalUpstream { service, port, .. } = &self.spec.upstream;
+        Some(destination(self.upstream_namespace(), service.as_deref()?, (*port)?))
+    }
+
+    /// Whether its condition says that it holds a port. Other conditions of its owner do not count.
+    fn says_that_it_holds(&self, port: &str) -> bool {
+        let mut conditions = self.status.conditions.iter();
+        let accepted = conditions.find(|condition| condition.r#type == ACCEPTED);
+        accepted.is_some_and(|accepted| accepted.message.starts_with(&held_for(port)))
+    }
+
+    fn is_permitted(&self, settings: &Settings, cluster: &Cluster) -> Result<bool, Failure> {
+        let service = self.spec.upstream.service.as_deref().unwrap_or_default();
+        grant::permits(
+            self.own_namespace(),
+            self.upstream_namespace(),
+            service,
+            settings,
+            cluster,
+        )
+    }
+}
+
+/// How well a StreamIngress is known to hold its port; the better comes first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Hold {
+    Entry,
+    Status,
+    Nothing,
+}
+
+impl Hold {
+    fn of(destination: Option<&str>, namespace: &str, says_so: bool, entry: Option<&str>) -> Self {
+        let is_in_namespace = |entry: &str| entry.split_once('/').is_some_and(|(it, _)| it == namespace);
+        if entry.is_some() && entry == destination {
+            Self::Entry
+        } else if says_so && entry.is_none_or(is_in_namespace) {
+            Self::Status
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
+/// The beginning of the message of each condition which says that its StreamIngress holds a port.
+pub fn held_for(port: &str) -> String {
+    format!("{port} is held for ")
+}
+
+/// A StreamIngress that holds the port which another one wants.
+pub struct Holder {
+    /// The holder.
+    pub rival: Rival,
+    /// Whether it is older than the other.
+    pub is_older: bool,
+}
+
+/// Finds the StreamIngress that holds the port which this one wants; none when it is this one. `entry` is the value that
+/// stands in the ConfigMap.
 ///
 /// The answer depends on those that want the same number and on no others, so the next one takes over the moment the
 /// holder goes.
-pub fn other_holder(stream: &StreamIngress, cluster: &Cluster) -> Result<Option<Rival>, Failure> {
-    let wanted = &stream.spec;
+pub fn other_holder(
+    stream: &StreamIngress,
+    entry: Option<&str>,
+    settings: &Settings,
+    cluster: &Cluster,
+) -> Result<Option<Holder>, Failure> {
+    let (wanted, port) = (&stream.spec, stream.port());
     // By the number alone: the protocol may have been left out, which a condition on a field would miss.
-    let rivals = cluster.list::<Rival>(ListOptions::new().field(".spec.listen", wanted.listen))?;
-    let older = rivals.into_iter().filter(|rival| {
-        wanted.protocol.is(rival.spec.protocol.as_deref())
+    let claimants = cluster.list::<Rival>(ListOptions::new().field(".spec.listen", wanted.listen))?;
+    let is_own = |rival: &Rival| rival.metadata.uid == stream.metadata.uid;
+    let says_so = claimants
+        .iter()
+        .any(|rival| is_own(rival) && rival.says_that_it_holds(&port));
+    let own_hold = Hold::of(Some(&stream.destination()), stream.upstream_namespace(), says_so, entry);
+    let mut first = None;
+    let mut first_place = (own_hold, age(&stream.metadata));
+    for rival in claimants.iter().filter(|rival| !is_own(rival)) {
+        let says_so = rival.says_that_it_holds(&port);
+        let hold = Hold::of(
+            rival.destination().as_deref(),
+            rival.upstream_namespace(),
+            says_so,
+            entry,
+        );
+        let place = (hold, age(&rival.metadata));
+        if wanted.protocol.is(rival.spec.protocol.as_deref())
             && rival.metadata.deletion_timestamp.is_none()
-            && age(&rival.metadata) < age(&stream.metadata)
-    });
-    Ok(older.min_by(|one, other| age(&one.metadata).cmp(&age(&other.metadata))))
+            && place < first_place
+            // Whoever may not lead where it wants to holds nothing.
+            && rival.is_permitted(settings, cluster)?
+        {
+            (first, first_place) = (Some(rival), place);
+        }
+    }
+    Ok(first.map(|first| Holder {
+        is_older: age(&first.metadata) < age(&stream.metadata),
+        rival: first.clone(),
+    }))
 }
 
 /// What the order of age goes by. The API server writes all times in one form, so their order is that of their texts.

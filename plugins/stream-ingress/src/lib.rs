@@ -1,13 +1,14 @@
 //! The stream-ingress plugin: each StreamIngress opens a TCP or UDP port on an ingress-nginx that all share.
 //!
-//! `resource` is what users write. `accept` decides whether one may have its port, asking `holder` who holds it and
-//! `upstream` whether it leads anywhere; `entry` is what it then contributes to the ConfigMap and the Service of the
+//! `resource` is what users write. `accept` decides whether one may have its port, asking `grant` whether it may lead where
+//! it wants to, `holder` who holds the port and `upstream` whether it leads anywhere; `entry` is what it then contributes to the ConfigMap and the Service of the
 //! ingress-nginx that `settings` names.
 
 #![forbid(unsafe_code)]
 
 mod accept;
 mod entry;
+mod grant;
 mod holder;
 mod resource;
 mod settings;

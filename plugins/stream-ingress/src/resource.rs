@@ -52,14 +52,19 @@ impl StreamIngress {
     /// Where the port leads, in the form of ingress-nginx: `namespace/service:port`.
     pub fn destination(&self) -> String {
         let Upstream { service, port, .. } = &self.spec.upstream;
-        format!("{}/{service}:{port}", self.upstream_namespace())
+        destination(self.upstream_namespace(), service, port.get().into())
     }
+}
+
+/// Where a port leads, in the form of ingress-nginx.
+pub fn destination(namespace: &str, service: &str, port: u32) -> String {
+    format!("{namespace}/{service}:{port}")
 }
 
 /// Which port is opened, and where it leads.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct StreamIngressSpec {
-    /// The port that is opened, which one StreamIngress can hold per protocol: the oldest that asks for it.
+    /// The port that is opened, which one StreamIngress can hold per protocol and keeps until it lets go of it.
     #[schemars(extend("format" = "int32"))]
     pub listen: NonZeroU16,
     /// The protocol of the port, here and upstream.
@@ -76,7 +81,7 @@ pub struct StreamIngressSpec {
 /// A Service and one of its ports.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Upstream {
-    /// The Service's namespace. The namespace of the StreamIngress when absent.
+    /// The Service's namespace. The namespace of the StreamIngress when absent; another one has to permit it.
     #[serde(default)]
     #[schemars(
         with = "String",

@@ -22,6 +22,8 @@ pub struct Settings {
     /// The Service of its controller.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub service: String,
+    /// Namespaces to whose Services StreamIngresses of all namespaces may lead, or `*`; see the README for other ways.
+    pub upstream_namespaces: Vec<String>,
 }
 
 impl Default for Settings {
@@ -31,6 +33,7 @@ impl Default for Settings {
             tcp_config_map: "tcp-services".to_owned(),
             udp_config_map: "udp-services".to_owned(),
             service: "ingress-nginx-controller".to_owned(),
+            upstream_namespaces: Vec::new(),
         }
     }
 }
@@ -43,7 +46,16 @@ impl Settings {
             tcp_config_map,
             udp_config_map,
             service,
+            upstream_namespaces,
         } = self;
+        if let Some(name) = upstream_namespaces
+            .iter()
+            .find(|name| *name != "*" && !is_dns_label(name))
+        {
+            return Err(format!(
+                "upstreamNamespaces: {name:?} is no name; give names of namespaces, or \"*\" for all"
+            ));
+        }
         for (field, name) in [("namespace", namespace), ("service", service)] {
             if !is_dns_label(name) {
                 return Err(format!(

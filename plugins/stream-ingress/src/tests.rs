@@ -103,7 +103,9 @@ fn a_udp_port_goes_to_the_other_config_map() {
         &json!({"listen": 53, "protocol": "UDP", "upstream": {"namespace": "kube-system", "service": "dns", "port": 53}}),
     );
     let ports = json!([{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]);
-    let answer = reconcile(&cluster().with(service("kube-system", "dns", &ports)), dns);
+    let mut service = service("kube-system", "dns", &ports);
+    service["metadata"]["annotations"] = json!({"nginx-stream.jeffthecoder.xyz/allowed-from": "web, shop"});
+    let answer = reconcile(&cluster().with(service), dns);
     assert_eq!(
         answer.object("ConfigMap", "udp-services")["data"],
         json!({"53": "kube-system/dns:53"})
@@ -129,7 +131,7 @@ fn what_may_be_left_out_has_its_default() {
         json!({"1": "shop/postgres:5433"})
     );
     let missing = stream("db", 0, &json!({"listen": 1, "upstream": {"service": "no", "port": 1}}));
-    let message = "there is no Service shop/no; correct spec.upstream, or create it";
+    let message = "TCP 1 is held for shop/no:1, but there is no Service shop/no; correct spec.upstream, or create it";
     assert_refused(&cluster(), missing, "UpstreamNotFound", message);
 }
 
@@ -148,6 +150,125 @@ fn the_older_one_holds_a_port_and_the_others_say_who() {
     // In the same second, the uid decides: that of `a` comes before that of `db`.
     let at_once = cluster().with(rival("a", 5)).with(rival("z", 5));
     assert_refused(&at_once, postgres(), "PortConflict", &held("a"));
+}
+
+/// A StreamIngress of the namespace `evil` that is older than `postgres` and wants its port.
+fn older_rival(upstream: &Value) -> Value {
+    let mut rival = stream("rival", 0, &json!({"listen": 5432, "upstream": upstream}));
+    rival["metadata"]["namespace"] = json!("evil");
+    rival
+}
+
+/// A StreamIngress with this condition.
+fn saying(mut stream: Value, status: &str, message: &str) -> Value {
+    stream["status"] = json!({"conditions": [{"type": "Accepted", "status": status, "message": message}]});
+    stream
+}
+
+/// The cluster, with an entry in the ConfigMap.
+fn with_entry(entry: &str) -> FakeCluster {
+    let mut map = config_map("ingress-nginx", "tcp-services");
+    map["data"]["5432"] = json!(entry);
+    cluster().with(map).with(service("evil", "db", &json!([{"port": 1}])))
+}
+
+const OWN: &str = "TCP 5432 is held for shop/postgres:5433";
+const FORGED: &str = "TCP 5432 is held for evil/db:1";
+
+#[test]
+fn whose_entry_stands_keeps_the_port_whatever_age_and_status_say() {
+    let rival = older_rival(&json!({"service": "db", "port": 1}));
+    let held = "TCP 5432 is held by StreamIngress shop/db, which had it first; choose another spec.listen, or wait for it to go";
+    for rival in [rival.clone(), saying(rival, "True", FORGED)] {
+        let cluster = with_entry("shop/postgres:5433").with(rival.clone()).with(postgres());
+        assert_eq!(accepted(&reconcile(&cluster, postgres())).0, ConditionStatus::True);
+        assert_refused(&cluster, rival, "PortConflict", held);
+    }
+    let nobodys = with_entry("by/hand:1").with(older_rival(&json!({"service": "db", "port": 1})));
+    assert_eq!(
+        accepted(&reconcile(&nobodys, postgres())).1,
+        "PortConflict",
+        "age decides"
+    );
+}
+
+#[test]
+fn a_holder_without_an_entry_keeps_the_port_by_its_condition() {
+    let rival = older_rival(&json!({"service": "db", "port": 1}));
+    let away = saying(
+        postgres(),
+        "False",
+        &format!("{OWN}, but there is no Service shop/postgres"),
+    );
+    let empty = || cluster().with(service("evil", "db", &json!([{"port": 1}])));
+    let cluster = empty().with(rival.clone()).with(away.clone());
+    assert_eq!(accepted(&reconcile(&cluster, away)).0, ConditionStatus::True);
+    assert_eq!(accepted(&reconcile(&cluster, rival.clone())).1, "PortConflict");
+    for other in [
+        "TCP 5431 is held for shop/postgres:5433",
+        "UDP 5432 is held for shop/postgres:5433",
+        "TCP 5432 is held by StreamIngress a/b",
+    ] {
+        let says_otherwise = saying(postgres(), "True", other);
+        let cluster = empty().with(rival.clone()).with(says_otherwise.clone());
+        assert_eq!(
+            accepted(&reconcile(&cluster, says_otherwise)).1,
+            "PortConflict",
+            "{other}"
+        );
+    }
+}
+
+#[test]
+fn a_holder_that_is_led_elsewhere_keeps_the_port() {
+    let rival = saying(older_rival(&json!({"service": "db", "port": 1})), "True", FORGED);
+    let moved = saying(postgres(), "True", "TCP 5432 is held for shop/before:1");
+    let cluster = with_entry("shop/before:1").with(rival.clone()).with(moved.clone());
+    assert_eq!(accepted(&reconcile(&cluster, moved)).0, ConditionStatus::True);
+    assert_eq!(accepted(&reconcile(&cluster, rival)).1, "PortConflict");
+}
+
+#[test]
+fn a_service_of_another_namespace_has_to_permit_it() {
+    let across = older_rival(&json!({"namespace": "shop", "service": "postgres", "port": 5433}));
+    let message = "Service shop/postgres is in another namespace, which does not permit it; annotate that Service with \
+                   nginx-stream.jeffthecoder.xyz/allowed-from: evil, or name shop in upstreamNamespaces of the plugin's configuration";
+    assert_refused(&cluster(), across.clone(), "RefNotPermitted", message);
+    let mut unchecked = across.clone();
+    unchecked["spec"]["is_service"] = json!(false);
+    assert_refused(&cluster(), unchecked, "RefNotPermitted", message);
+    let annotated = |from: &str| {
+        let mut service = service("shop", "postgres", &json!([{"port": 5433}]));
+        service["metadata"]["annotations"] = json!({"nginx-stream.jeffthecoder.xyz/allowed-from": from});
+        cluster().with(service)
+    };
+    for from in ["", "evi", "evil2", "shop"] {
+        assert_eq!(
+            accepted(&reconcile(&annotated(from), across.clone())).1,
+            "RefNotPermitted",
+            "{from}"
+        );
+    }
+    for from in ["evil", "a, evil", "*"] {
+        assert_eq!(
+            accepted(&reconcile(&annotated(from), across.clone())).0,
+            ConditionStatus::True,
+            "{from}"
+        );
+    }
+    for (namespaces, reason) in [
+        (json!(["shop"]), "Accepted"),
+        (json!(["*"]), "Accepted"),
+        (json!(["evil"]), "RefNotPermitted"),
+    ] {
+        let configured = cluster().configuration(json!({"upstreamNamespaces": namespaces}));
+        assert_eq!(accepted(&reconcile(&configured, across.clone())).1, reason);
+    }
+    // It holds nothing: not by its age, and not by an entry that leads where it would like to lead.
+    for cluster in [cluster(), with_entry("shop/postgres:5433")] {
+        let cluster = cluster.with(across.clone()).with(postgres());
+        assert_eq!(accepted(&reconcile(&cluster, postgres())).0, ConditionStatus::True);
+    }
 }
 
 #[test]
@@ -179,7 +300,8 @@ fn a_holder_whose_upstream_is_missing_keeps_its_port() {
         &json!({"listen": 5432, "protocol": "TCP", "upstream": upstream}),
     );
     let cluster = cluster().with(holder.clone());
-    let message = "there is no Service shop/gone; correct spec.upstream, or create it";
+    let message =
+        "TCP 5432 is held for shop/gone:1, but there is no Service shop/gone; correct spec.upstream, or create it";
     assert_refused(&cluster, holder, "UpstreamNotFound", message);
     let answer = reconcile(&cluster, postgres());
     assert_eq!(accepted(&answer).1, "PortConflict");
@@ -187,8 +309,8 @@ fn a_holder_whose_upstream_is_missing_keeps_its_port() {
 
 #[test]
 fn an_upstream_without_the_port_in_that_protocol_is_closed() {
-    let message =
-        "Service shop/postgres has no port TCP 5433; correct spec.upstream.port, or add the port to the Service";
+    let message = "TCP 5432 is held for shop/postgres:5433, but Service shop/postgres has no port TCP 5433; correct \
+                   spec.upstream.port, or add the port to the Service";
     for ports in [
         json!([]),
         json!([{"port": 5432, "protocol": "TCP"}]),
@@ -207,7 +329,7 @@ fn an_upstream_that_is_no_service_is_not_looked_at() {
     let mut elsewhere = postgres();
     elsewhere["spec"]["is_service"] = json!(false);
     elsewhere["spec"]["upstream"] = json!({"namespace": "far", "service": "away", "port": 7});
-    let cluster = cluster();
+    let cluster = cluster().configuration(json!({"upstreamNamespaces": ["far"]}));
     let answer = reconcile(&cluster, elsewhere);
     assert_eq!(
         answer.object("ConfigMap", "tcp-services")["data"],
@@ -220,7 +342,8 @@ fn an_upstream_that_is_no_service_is_not_looked_at() {
 fn without_an_ingress_nginx_nothing_is_written() {
     let text = |missing: &str| {
         format!(
-            "there is no {missing}, on which TCP 5432 would be opened; install ingress-nginx, or configure where it is"
+            "TCP 5432 is held for shop/postgres:5433, but there is no {missing}, on which it would be opened; install \
+             ingress-nginx, or configure where it is"
         )
     };
     let map = cluster().without("v1", "ConfigMap", Some("ingress-nginx"), "tcp-services");
@@ -259,9 +382,9 @@ fn an_answer_depends_on_claimants_and_the_forwarded_service() {
     assert_eq!(
         reads,
         [
+            "get v1 ConfigMap ingress-nginx/tcp-services",
             "list nginx-stream.jeffthecoder.xyz/v1beta1 StreamIngress with .spec.listen=5432",
             "get v1 Service shop/postgres",
-            "get v1 ConfigMap ingress-nginx/tcp-services",
             "get v1 Service ingress-nginx/ingress-nginx-controller",
         ]
     );
@@ -326,6 +449,10 @@ fn a_malformed_configuration_is_refused_by_field() {
         (json!({"tcpConfigMap": "a/b"}), "tcpConfigMap: \"a/b\" is no name"),
         (json!({"udpConfigMap": "-a"}), "udpConfigMap: \"-a\" is no name"),
         (
+            json!({"upstreamNamespaces": ["a", "a/b"]}),
+            "upstreamNamespaces: \"a/b\" is no name",
+        ),
+        (
             json!({"udpConfigMap": "tcp-services"}),
             "udpConfigMap: \"tcp-services\" is the tcpConfigMap too",
         ),
@@ -344,7 +471,20 @@ fn the_manifest_reaches_no_further_than_the_configuration() {
         "kind": stream,
         "fields": [".spec"],
         "touches": [
-            {"kind": stream, "scope": "Any", "access": ["read"], "fields": [".spec.listen", ".spec.protocol"]},
+            {
+                "kind": stream,
+                "scope": "Any",
+                "access": ["read"],
+                "fields": [
+                    ".spec.listen",
+                    ".spec.protocol",
+                    ".spec.upstream.namespace",
+                    ".spec.upstream.service",
+                    ".spec.upstream.port",
+                    ".status.conditions[].type",
+                    ".status.conditions[].message",
+                ],
+            },
             {
                 "kind": {"group": "", "version": "v1", "kind": "Service"},
                 "scope": "Any",
@@ -355,6 +495,7 @@ fn the_manifest_reaches_no_further_than_the_configuration() {
                 "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
                 "scope": "Any",
                 "access": ["read", "contributed"],
+                "fields": [".data"],
                 "namespaces": ["edge"],
                 "names": ["tcp-services", "udp-services"],
             },

@@ -1,6 +1,6 @@
 //! Owns whether an upstream leads anywhere: the Service is there and has the port, in the same protocol.
 
-use pilothouse_plugin::{Cluster, Failure, Fields, Resource};
+use pilothouse_plugin::{Cluster, Failure, Fields, ObjectMeta, Resource};
 use serde::Deserialize;
 
 use crate::resource::StreamIngress;
@@ -9,6 +9,8 @@ use crate::resource::StreamIngress;
 #[derive(Debug, Deserialize, Resource)]
 #[resource(group = "", version = "v1", kind = "Service")]
 pub struct LiveService {
+    /// Its annotations.
+    pub metadata: ObjectMeta,
     #[serde(default)]
     spec: ServiceSpec,
 }
@@ -44,7 +46,7 @@ pub fn look(stream: &StreamIngress, cluster: &Cluster) -> Result<Upstream, Failu
         return Ok(Upstream::Open);
     }
     let service = cluster.get::<LiveService>(stream.upstream_namespace(), &spec.upstream.service)?;
-    let Some(LiveService { spec: service }) = service else {
+    let Some(LiveService { spec: service, .. }) = service else {
         return Ok(Upstream::NotFound);
     };
     let is_open = |offered: &ServicePort| {

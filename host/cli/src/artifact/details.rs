@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::fetch::{Found, find};
 use super::push::artifact_type;
-use super::{RegistryArguments, printable, wait_for};
+use super::{RegistryArguments, wait_for};
+use pilothouse_core::printable::printable;
 
 /// The largest SBOM that is read.
 const SBOM_LIMIT: u64 = 16 << 20;

@@ -86,15 +86,15 @@ impl ArtifactArguments {
 }
 
 impl Artifacts {
-    fn fetcher(&self) -> anyhow::Result<Fetcher> {
+    fn fetcher(&self, client: Client) -> anyhow::Result<Fetcher> {
         let cache = ArtifactCache::open(&self.folder, self.cache_bytes)?;
-        Ok(Fetcher::new(self.client.clone(), cache, self.trust.clone()))
+        Ok(Fetcher::new(client, cache, self.trust.clone()))
     }
 
     /// A store for Plugin resources.
     pub fn store(&self, plugin_directory: &Path) -> anyhow::Result<Arc<HostArtifacts>> {
         Ok(Arc::new(HostArtifacts::new(
-            self.fetcher()?,
+            self.fetcher(self.client.for_plugins(&settings::proxies()))?,
             plugin_directory.to_owned(),
         )))
     }
@@ -105,6 +105,6 @@ impl Artifacts {
         if plugins.iter().all(|plugin| plugin.reference().is_none()) {
             return Ok((plugins, Vec::new()));
         }
-        Ok(fetch_all(Arc::new(self.fetcher()?), plugins, PATIENCE).await)
+        Ok(fetch_all(Arc::new(self.fetcher(self.client.clone())?), plugins, PATIENCE).await)
     }
 }

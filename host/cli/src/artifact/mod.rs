@@ -29,6 +29,7 @@ use anyhow::{Context as _, bail};
 use pilothouse_artifact::{ArtifactStore, Client, Digest, DockerConfig, LayoutLocation, Limits, Location, Target};
 use tracing_subscriber::EnvFilter;
 
+use crate::log_fields::OneLine;
 use crate::settings;
 use progress::Bar;
 pub use registries::RegistryArguments;
@@ -45,6 +46,7 @@ impl RegistryArguments {
         let is_quiet = self.is_quiet();
         let filter = EnvFilter::try_new(settings::command_log_filter()).context("PILOTHOUSE_LOG is not a filter")?;
         let lines = tracing_subscriber::fmt()
+            .fmt_fields(OneLine)
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
             .with_ansi(false)
@@ -135,17 +137,6 @@ fn pinned(location: &Location, digest: Digest) -> Location {
     }
 }
 
-/// A text of others on one line, without control characters.
-pub fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|character| {
-            let escaped = character.is_control().then(|| character.escape_default());
-            let plain = escaped.is_none().then_some(character);
-            escaped.into_iter().flatten().chain(plain)
-        })
-        .collect()
-}
-
 /// A size for people.
 fn bytes(count: u64) -> String {
     match count {
@@ -158,11 +149,6 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_of_others_cannot_move_the_cursor() {
-        assert_eq!(printable("a\u{1b}[2Jb\r\nc\u{9b}ü"), "a\\u{1b}[2Jb\\r\\nc\\u{9b}ü");
-    }
 
     #[test]
     fn a_location_without_a_version_says_how_to_name_one() {

@@ -8,8 +8,9 @@ use pilothouse_artifact::{Location, versions};
 use semver::VersionReq;
 use serde_json::{Value, json};
 
-use super::{RegistryArguments, printable, wait_for};
+use super::{RegistryArguments, wait_for};
 use crate::output::Format;
+use pilothouse_core::printable::printable;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\

@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{ArgGroup, Args};
-use pilothouse_artifact::{ArtifactStore, Location, Outcome, SignatureFormat, TrustPolicy, Verification};
+use pilothouse_artifact::{
+    ArtifactStore, FoundSignatures, Location, Outcome, SignatureFormat, TrustPolicy, Verification,
+};
 
-use super::{RegistryArguments, Session, pinned, printable, target_of, wait_for};
+use super::{RegistryArguments, Session, pinned, target_of, wait_for};
 use crate::plugins::read_document;
+use pilothouse_core::printable::printable;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -105,8 +108,12 @@ async fn verified(
     let digest = store.resolve(&target).await?.digest;
     // It has to be there: a signature alone is nothing to run.
     let manifest = store.manifest(digest).await?;
-    let signatures = store.signatures(digest).await?;
-    let verification = policy.verify(repository, &manifest, &signatures)?;
+    let FoundSignatures { signatures, problem } = store.find_signatures(digest).await;
+    let verification = match (policy.verify(repository, &manifest, &signatures), problem) {
+        // The signature that is wanted may be where nobody could look.
+        (Err(_), Some(problem)) => return Err(problem.into()),
+        (verified, _) => verified?,
+    };
     Ok(report(&pinned(location, digest), &verification))
 }
 

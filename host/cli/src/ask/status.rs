@@ -1,5 +1,6 @@
 //! Owns `pilothouse status`: the plugins of a host, and the objects that fail, each with the cause and the next step.
 
+use pilothouse_core::printable::printable;
 use std::fmt::Write as _;
 
 use clap::Args;
@@ -140,7 +141,11 @@ fn replica_lines(host: &HostStatus, now: Timestamp, coloured: bool) -> String {
         }
     };
     let started = ago(&host.started, now);
-    let mut text = format!("Host {} ({}), started {started}{part}\n", host.instance, host.version);
+    let mut text = format!(
+        "Host {} ({}), started {started}{part}\n",
+        printable(&host.instance),
+        printable(&host.version)
+    );
     for problem in &host.not_ready {
         text += &emphasised(
             &wrapped(&format!("not ready: {problem}"), 2, WIDTH),

@@ -1,5 +1,6 @@
 //! Owns how answers look for people: aligned columns, durations and sizes in words, and colours on a terminal only.
 
+use pilothouse_core::printable::printable;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
@@ -104,12 +105,6 @@ pub fn emphasised(text: &str, emphasis: Emphasis, coloured: bool) -> String {
     format!("\u{1b}[{colour}m{text}\u{1b}[0m")
 }
 
-/// A text of somebody else without what a terminal would obey.
-pub fn printable(text: &str) -> String {
-    let plain = |character: char| if character.is_control() { ' ' } else { character };
-    text.chars().map(plain).collect()
-}
-
 /// A duration as kubectl shows it: `5s`, `3m12s`, `4h5m`, `2d3h`; below ten seconds with three digits.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
@@ -167,7 +162,7 @@ pub fn ago(time: &str, now: Timestamp) -> String {
 pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let mut lines = String::new();
     let mut line = String::new();
-    for word in printable(text).split_whitespace() {
+    for word in text.split_whitespace().map(printable) {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
             writeln!(lines, "{}{line}", " ".repeat(indent)).expect("writing to a String cannot fail");
             line.clear();
@@ -175,7 +170,7 @@ pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(word);
+        line.push_str(&word);
     }
     if !line.is_empty() {
         writeln!(lines, "{}{line}", " ".repeat(indent)).expect("writing to a String cannot fail");
@@ -204,8 +199,8 @@ mod tests {
     fn what_others_wrote_cannot_steer_the_terminal() {
         let mut table = Table::new(&["A"]);
         table.row(["x\u{1b}[2Jy\r\nz".into()]);
-        assert_eq!(table.lines(0, true), "A\nx [2Jy  z\n");
-        assert_eq!(wrapped("a\u{7}b c", 1, 80), " a b c\n");
+        assert_eq!(table.lines(0, true), "A\nx\\u{1b}[2Jy\\r\\nz\n");
+        assert_eq!(wrapped("a\u{7}b\nc\u{202e}", 1, 80), " a\\u{7}b c\\u{202e}\n");
     }
 
     #[test]

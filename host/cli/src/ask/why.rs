@@ -1,6 +1,7 @@
 //! Owns `pilothouse why`: what an object depends on, what was made for it, its last runs and what triggered each, and who
 //! changed what was reverted.
 
+use pilothouse_core::printable::printable;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
@@ -124,7 +125,11 @@ fn question(object: &ObjectName) -> String {
 }
 
 fn view_lines(view: &ControllerView, now: Timestamp, coloured: bool) -> String {
-    let mut text = format!("\nReconciled by {}/{}\n", view.plugin, view.controller);
+    let mut text = format!(
+        "\nReconciled by {}/{}\n",
+        printable(&view.plugin),
+        printable(&view.controller)
+    );
     text += &wrapped(&state(view), 2, WIDTH);
     if let Some(failure) = &view.failure {
         let head = format!(

@@ -18,8 +18,9 @@ use serde_json::Value;
 use super::losses::{CompareSchemas, Losses, losses};
 use super::takeover::{TakenOver, Takeover, differs, joined, narrows};
 use super::{DescribedPlugin, Format, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
-use crate::artifact::{printable, wait_for};
+use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
+use pilothouse_core::printable::printable;
 
 /// The next step when something is refused half-way.
 const AGAIN: &str = "what was applied stays; run the command again when it is corrected";
@@ -182,10 +183,10 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan, losses: &Lo
     );
     text.push_str(&words::explained(&rights.account));
     for caution in words::cautions(&rights.account) {
-        let _ = writeln!(text, "caution: {caution}");
+        let _ = writeln!(text, "caution: {}", printable(&caution));
     }
     for remark in &rights.remarks {
-        let _ = writeln!(text, "note: {remark}");
+        let _ = writeln!(text, "note: {}", printable(&remark.to_string()));
     }
     if let Some(words) = plugin.wasi_words() {
         let _ = writeln!(text, "{words}");

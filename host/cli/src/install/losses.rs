@@ -12,7 +12,7 @@ use pilothouse_core::manifest::BroughtCrd;
 use pilothouse_core::served::ServedKind;
 use serde_json::Value;
 
-use crate::artifact::printable;
+use pilothouse_core::printable::printable;
 
 /// The most objects that are named in one list.
 const MOST_NAMED: usize = 20;
@@ -52,8 +52,12 @@ impl Losses {
     /// For people, a line each.
     pub fn explained(&self) -> String {
         let Self { refusals, cautions } = self;
-        let cautions = cautions.iter().map(|caution| format!("caution: {caution}\n"));
-        let refusals = refusals.iter().map(|refusal| format!("refused: {refusal}\n"));
+        let cautions = cautions
+            .iter()
+            .map(|caution| format!("caution: {}\n", printable(caution)));
+        let refusals = refusals
+            .iter()
+            .map(|refusal| format!("refused: {}\n", printable(refusal)));
         cautions.chain(refusals).collect()
     }
 

@@ -22,6 +22,7 @@ use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::Discovery;
 use pilothouse_cluster::installer::{Installer, InstallerError};
 use pilothouse_core::Limits;
+use pilothouse_core::consent::{ACCEPT, Consent};
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
 use pilothouse_core::rights::installed::{HostAccount, HostOptions, INSTALLED_FOR, InstalledHost};
 use pilothouse_core::rights::objects::{Grantee, account_name, labels, objects};
@@ -31,11 +32,12 @@ use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
-use crate::artifact::{RegistryArguments, component, printable};
+use crate::artifact::{RegistryArguments, component};
 use crate::identity::IdentityMode;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::run::USER_AGENT;
 use crate::{compiling, inspect};
+use pilothouse_core::printable::printable;
 
 /// Which plugin is granted what.
 #[derive(Args)]
@@ -106,6 +108,11 @@ pub struct InstallationArguments {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     host_in_namespaces: Option<bool>,
 
+    /// Accept what the host refuses by itself, as the annotation pilothouse.dev/accept of the Plugin: `deletes=300`, that a
+    /// version which is another plugin, or lacks a controller, deletes up to 300 objects (default: nothing)
+    #[arg(long, value_name = "WHAT=NUMBER")]
+    accept: Option<Consent>,
+
     #[command(flatten)]
     cache: CacheArguments,
 
@@ -142,6 +149,7 @@ pub struct DescribedPlugin {
     config: Option<Value>,
     wasi: Wasi,
     service_account: Option<String>,
+    accept: Option<Consent>,
     exports: AdmissionExports,
     component: PluginComponent,
 }
@@ -223,6 +231,7 @@ impl InstallationArguments {
             no_host_account,
             identity,
             host_in_namespaces,
+            accept,
             cache,
             registries,
         } = self;
@@ -289,6 +298,7 @@ impl InstallationArguments {
             config,
             wasi,
             service_account,
+            accept,
             exports: AdmissionExports {
                 defaulter: component.optional().defaulter,
                 validator: component.optional().validator,
@@ -449,14 +459,18 @@ impl DescribedPlugin {
         if let Some(account) = &self.service_account {
             spec["serviceAccountName"] = json!(account);
         }
-        Ok(json!({
+        let mut resource = json!({
             "apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin",
             "metadata": {
                 "name": self.name, "labels": labels(&self.name),
                 "annotations": {INSTALLED_FOR: self.host.record()},
             },
             "spec": spec,
-        }))
+        });
+        if let Some(accept) = &self.accept {
+            resource["metadata"]["annotations"][ACCEPT] = json!(accept.to_string());
+        }
+        Ok(resource)
     }
 }
 

@@ -13,7 +13,7 @@ use pilothouse_core::inventory::Inventory;
 use pilothouse_core::manifest::Manifest;
 use serde_json::Value;
 
-use crate::artifact::printable;
+use pilothouse_core::printable::printable;
 
 /// How often it is looked whether the new version runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);

@@ -11,8 +11,9 @@ use pilothouse_core::manifest::is_label;
 use serde_json::Value;
 
 use super::{client, confirm, find_plugin};
-use crate::artifact::{printable, wait_for};
+use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
+use pilothouse_core::printable::printable;
 
 /// How often it is looked whether the Plugin is gone.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);

@@ -21,10 +21,11 @@ use super::apply::{Plan, plan, titles};
 use super::losses::{CompareSchemas, Losses};
 use super::preview::{ObjectChange, PreviewedChanges, PreviewedVersion};
 use super::{DescribedPlugin, LivePlugin, PluginArguments, client, confirm, tell_remarks};
-use crate::artifact::{component, pinned_to, printable, wait_for};
+use crate::artifact::{component, pinned_to, wait_for};
 use crate::compiling;
 use crate::plugins::NamedFile;
 use crate::run::ClusterArguments;
+use pilothouse_core::printable::printable;
 
 /// The most objects that are named in one list.
 const MOST_NAMED: usize = 20;
@@ -267,7 +268,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
         let _ = writeln!(text, "{}", plugin.host);
     }
     for caution in words::cautions(gained) {
-        let _ = writeln!(text, "caution: {caution}");
+        let _ = writeln!(text, "caution: {}", printable(&caution));
     }
     for (crd, live) in plan.crds() {
         let change = live.as_ref().map(|live| CrdChange::between(live, &crd.definition));
@@ -293,7 +294,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
         if *failing > 0 {
             let _ = writeln!(text, "caution: the new version fails for {failing} of them");
             for (object, message) in failures.iter().take(MOST_NAMED) {
-                let _ = writeln!(text, "  {object}: {message}");
+                let _ = writeln!(text, "  {object}: {}", printable(message));
             }
             let named = failures.len().min(MOST_NAMED);
             if *failing > named {
@@ -303,7 +304,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
         for (object, lines) in changes.iter().take(MOST_NAMED) {
             let _ = writeln!(text, "  {object}");
             for ObjectChange { line, digest: _ } in lines {
-                let _ = writeln!(text, "    {line}");
+                let _ = writeln!(text, "    {}", printable(line));
             }
         }
         if changes.len() > MOST_NAMED {

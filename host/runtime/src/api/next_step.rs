@@ -33,6 +33,7 @@ pub fn next_step(failure: &Failure) -> &'static str {
         }
         Reason::ClusterUnavailable => "wait: it is retried; if it lasts, look at the API server",
         Reason::Waiting => "wait until the object that the message names is gone",
+        Reason::NamespaceNotFound => "create the namespace, or use another one",
         Reason::NamespaceTerminating => "wait until the namespace is gone, or use another one",
         Reason::Contested => "let only one of those that the message names write the fields",
         Reason::HostFault => "report this as a bug of Pilothouse, with the host's log; it is retried",

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::registry::Contributions;
 use super::target::TargetId;
 use super::target_queue::Look;
-use super::unclaimed::contributes;
+use super::unclaimed::has_more_to_come;
 use crate::lanes::Lanes;
 use crate::queue::WorkQueue;
 
@@ -31,10 +31,8 @@ impl Contributions {
         let now = Instant::now();
         let mut more: HashMap<Arc<str>, bool> = HashMap::new();
         let mut more_to_come = |plugin: &Arc<str>| {
-            *more.entry(plugin.clone()).or_insert_with(|| {
-                let mut own = lanes.iter().filter(|lane| lane.plugin == *plugin && contributes(lane));
-                own.any(|lane| queue.is_busy(lane.id))
-            })
+            let has_more = || has_more_to_come(lanes, queue, plugin);
+            *more.entry(plugin.clone()).or_insert_with(has_more)
         };
         target_queue.take(now, room, |id, since| {
             if is_awaited(&id.1) {

@@ -1,7 +1,7 @@
 //! Owns the end of a look at a target: what it found out is kept for the next look, and told to the primaries that wait and
 //! to those for which it is news.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,30 @@ use tokio::time::Instant;
 
 use super::registry::Contributions;
 use super::target::{ClaimOutcome, TargetId, UnpersistedContribution, WaitingClaims, is_older};
+use super::unclaimed::may_claim_soon;
+use crate::lanes::Lanes;
 use crate::primary::PrimaryRef;
 use crate::queue::{Priority, Trigger, TriggerReason, WorkQueue};
 
 /// The longest that a target is slowed by.
 const LONGEST_SLOWDOWN: Duration = Duration::from_secs(30);
 
+/// The longest that claims wait for those that may hold what they want, while there are primaries to run.
+const LONGEST_UNDECIDED: Duration = Duration::from_secs(30);
+
+/// How often that is looked at.
+const UNDECIDED_STEP: Duration = Duration::from_millis(500);
+
 /// What a look came to.
 pub struct SettledTarget {
     /// For each primary, whether its claim is held.
     pub results: BTreeMap<PrimaryRef, Result<(), Failure>>,
+    /// The claims of which it is not known who holds a field that they want.
+    pub undecided: BTreeSet<PrimaryRef>,
     /// The claims that the server does not take, and the state of the target that this holds for.
     pub refused: BTreeMap<PrimaryRef, (Failure, u64)>,
+    /// The fields that the plugin contributes, with the live values.
+    pub held: Leaves,
     /// The target as our last request showed it.
     pub newest: Option<Arc<CachedObject>>,
     /// What the server made of what was sent.
@@ -48,15 +60,17 @@ pub struct EndedLook {
 
 impl Contributions {
     /// A look at a target has ended.
-    pub fn look_ended(&mut self, store: &Store, queue: &mut WorkQueue, id: &TargetId, look: EndedLook) {
+    pub fn look_ended(&mut self, store: &Store, lanes: &Lanes, queue: &mut WorkQueue, id: &TargetId, look: EndedLook) {
         let EndedLook {
             claims,
-            waiters,
+            mut waiters,
             settled,
         } = look;
         let SettledTarget {
-            results,
+            mut results,
+            undecided,
             refused,
+            held,
             newest,
             unpersisted,
             wrote,
@@ -85,7 +99,20 @@ impl Contributions {
             let claim = target.claims.get_mut(primary_ref);
             if let Some(claim) = claim.filter(|claim| Arc::ptr_eq(&claim.claim.leaves, leaves)) {
                 claim.refused = refused.get(primary_ref).cloned();
+                if results.get(primary_ref).is_some_and(Result::is_ok) {
+                    claim.claim.held = Some(as_held(leaves, &held));
+                }
             }
+        }
+        if undecided.is_empty() {
+            target.undecided = None;
+        } else if *target.undecided.get_or_insert(now) + LONGEST_UNDECIDED > now && may_claim_soon(lanes, queue, &id.0)
+        {
+            // Who was told otherwise before would be told otherwise again soon.
+            results.retain(|primary_ref, _| !undecided.contains(primary_ref));
+            let waiting = waiters.extract_if(.., |(primary_ref, _)| undecided.contains(primary_ref));
+            target.waiters.extend(waiting);
+            self.target_queue.look_again(id, now + UNDECIDED_STEP);
         }
         let results = results.into_iter();
         let results = results.map(|(primary_ref, result)| (primary_ref, ClaimOutcome { result, wrote }));
@@ -142,6 +169,15 @@ impl Contributions {
             let _ = tell.send(outcome);
         }
     }
+}
+
+/// What a claim holds: the fields that it wants, with the values that the server has made of them.
+fn as_held(leaves: &Arc<Leaves>, held: &Leaves) -> Arc<Leaves> {
+    let live = leaves.keys().filter_map(|path| held.get_key_value(path));
+    if live.clone().eq(leaves.iter()) {
+        return leaves.clone();
+    }
+    Arc::new(live.map(|(path, leaf)| (path.clone(), leaf.clone())).collect())
 }
 
 /// A seed for the jitter of back-off that is the same in each run.

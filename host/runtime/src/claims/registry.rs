@@ -171,7 +171,7 @@ impl Contributions {
         let mut marked = Vec::new();
         for gone in before.unwrap_or_default().difference(&keys) {
             if let Some(target) = claims.targets.get_mut(gone) {
-                target.claims.remove(primary_ref);
+                target.drop_claim(primary_ref, claims.settled);
                 marked.push((lane.plugin.clone(), gone.clone()));
             }
         }
@@ -191,10 +191,12 @@ impl Contributions {
                     }
                 }
                 _ => {
+                    let held = target.drop_claim(primary_ref, claims.settled);
                     let claim = RegisteredClaim {
                         claim: Claim {
                             age: age.clone(),
                             leaves: Arc::new(leaves),
+                            held,
                         },
                         title: title.clone(),
                         told: None,
@@ -222,7 +224,7 @@ impl Contributions {
         let keys = claims.by_primary.remove(primary_ref).unwrap_or_default();
         for key in &keys {
             if let Some(target) = claims.targets.get_mut(key) {
-                target.claims.remove(primary_ref);
+                target.drop_claim(primary_ref, claims.settled);
             }
         }
         for key in keys {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::is_before;
-use pilothouse_core::contribution::Claim;
+use pilothouse_core::contribution::{Claim, Leaves};
 use pilothouse_core::{Failure, Key};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -34,6 +34,10 @@ pub struct ClaimOutcome {
 pub(super) struct ContributionTarget {
     /// Who wants what.
     pub claims: BTreeMap<PrimaryRef, RegisteredClaim>,
+    /// What claims that are gone held, while it is not known who claims the rest: nobody need be asked about it.
+    pub released: Leaves,
+    /// Since when claims wait because it is not known who holds a field.
+    pub undecided: Option<Instant>,
     /// The object as our last request showed it, until the cache is as new.
     pub newest: Option<Arc<CachedObject>>,
     /// What was sent and what the server made of it, where that is not the same.
@@ -72,6 +76,17 @@ pub(super) struct RegisteredClaim {
 }
 
 impl ContributionTarget {
+    /// Drops the claim of a primary. Returns what it held.
+    pub fn drop_claim(&mut self, primary_ref: &PrimaryRef, is_settled: bool) -> Option<Arc<Leaves>> {
+        let held = self.claims.remove(primary_ref)?.claim.held;
+        if !is_settled {
+            let held = held.iter().flat_map(|held| held.iter());
+            self.released
+                .extend(held.map(|(path, leaf)| (path.clone(), leaf.clone())));
+        }
+        held
+    }
+
     /// Whether nothing is wanted of it and nobody waits for it.
     pub fn is_forgettable(&self) -> bool {
         self.claims.is_empty() && self.unseen.is_empty() && self.waiters.is_empty() && self.newest.is_none()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::Store;
-use pilothouse_core::contribution::{self, Claim, Leaves, Path};
+use pilothouse_core::contribution::{self, Claim, Leaf, Leaves, LostClaim, Path, Standing};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key, Retry};
 
@@ -29,6 +29,7 @@ pub struct CapturedTarget {
     titles: BTreeMap<PrimaryRef, Arc<str>>,
     refused: BTreeMap<PrimaryRef, (Failure, u64)>,
     all_known: bool,
+    released: Leaves,
     unpersisted: Option<UnpersistedContribution>,
 }
 
@@ -52,6 +53,8 @@ pub struct TargetSnapshot {
     pub refused: BTreeMap<PrimaryRef, Failure>,
     /// Whether what nobody claims is nobody's.
     pub all_known: bool,
+    /// What claims that are gone held.
+    pub released: Leaves,
     /// What was sent, and what the server made of it.
     pub unpersisted: Option<UnpersistedContribution>,
 }
@@ -80,6 +83,7 @@ impl Contributions {
             titles: BTreeMap::new(),
             refused: BTreeMap::new(),
             all_known,
+            released: target.released.clone(),
             unpersisted: target.unpersisted,
         };
         for (primary_ref, claim) in &target.claims {
@@ -105,6 +109,7 @@ impl TargetSnapshot {
             titles,
             refused,
             all_known,
+            released,
             unpersisted,
         } = captured;
         let now = live.as_ref().filter(|_| !refused.is_empty());
@@ -122,6 +127,7 @@ impl TargetSnapshot {
             claims,
             titles,
             all_known,
+            released,
             unpersisted,
         }
     }
@@ -147,6 +153,34 @@ impl TargetSnapshot {
         };
         let fields = live.entry(manager, false).map(|entry| entry.field_set());
         fields.map_or_else(Leaves::new, |fields| contribution::held(&fields, &live.value()))
+    }
+
+    /// The claims that hold the fields which stand in the target, of these that the plugin contributes.
+    pub fn holders<'a>(&'a self, stands: &'a Leaves) -> Standing<'a, PrimaryRef> {
+        let may_be_claimed = |path: &Path, leaf: &Leaf| !self.all_known && self.released.get(path) != Some(leaf);
+        contribution::holders(stands, &self.claims, may_be_claimed)
+    }
+
+    /// What is told of a claim to a field that another claim holds, or that may be held by one which is not known yet.
+    pub fn held_otherwise(&self, primary_ref: &PrimaryRef, lost: &LostClaim<PrimaryRef>) -> Failure {
+        let (title, path) = (&self.title, &lost.path);
+        let Some(holder) = &lost.holder else {
+            let problem = format!(
+                "{path} of {title} has another value, which may belong to an object that has not been reconciled since the                  host started; it is decided once all have been, and status.waitedFor of the Plugin names those that are missing"
+            );
+            return Failure::cluster(Reason::Waiting, problem).retry(Retry::Change);
+        };
+        let is_older = self.claims[holder].age < self.claims[primary_ref].age;
+        let why = if is_older {
+            "which is older"
+        } else {
+            "which had it first"
+        };
+        let problem = format!(
+            "{path} of {title} is held by {}, {why}; it is taken over when that one lets go of it",
+            self.titles[holder]
+        );
+        Failure::user(Reason::FieldConflict, problem)
     }
 
     /// What is told of a claim that wants another value than the plugin itself gives the field, as the target's owner.

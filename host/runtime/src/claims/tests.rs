@@ -85,7 +85,9 @@ impl Scene {
                 .claims()
                 .map(|(primary, _)| (primary.clone(), result.clone()))
                 .collect(),
+            undecided: [].into(),
             refused: [].into(),
+            held: Leaves::new(),
             newest: newest.map(|newest| Arc::new(object(&child_kind(), newest))),
             unpersisted: None,
             wrote: newest.is_some(),

@@ -74,6 +74,7 @@ impl Contributions {
         claims.by_primary.retain(|primary_ref, _| !is_gone(primary_ref));
         for target in claims.targets.values_mut() {
             target.claims.retain(|primary_ref, _| !is_gone(primary_ref));
+            target.released.clear();
         }
         let primaries = store.iter(primary, None);
         let selected = primaries.filter(|primary| !primary.deleting && lane.reconciles(primary));
@@ -93,6 +94,7 @@ impl Contributions {
         claims.waited_for.retain(|primary_ref| !of_lane(primary_ref));
         claims.by_primary.retain(|primary_ref, _| !of_lane(primary_ref));
         for target in claims.targets.values_mut() {
+            target.released.clear();
             target.claims.retain(|primary_ref, _| !of_lane(primary_ref));
             target.waiters.retain(|(primary_ref, _)| !of_lane(primary_ref));
             for (_, primary_ref) in target.unseen.extract_if(.., |(_, primary_ref)| of_lane(primary_ref)) {
@@ -141,6 +143,7 @@ impl Contributions {
             return;
         }
         claims.settled = true;
+        claims.targets.values_mut().for_each(|target| target.released.clear());
         for (served, object) in own.into_iter().flat_map(|lane| contributed_to(store, lane)) {
             let key = Key::new(served.kind, object.name.clone());
             claims.targets.entry(key.clone()).or_default();
@@ -172,6 +175,18 @@ pub(super) fn lane_for<'a>(lanes: &'a Lanes, plugin: &str, kind: &Kind) -> Optio
     acting()
         .find(allows)
         .or_else(|| acting().find(|lane| lane.gives_up(kind)))
+}
+
+/// Whether primaries of a plugin are about to make claims.
+pub(super) fn has_more_to_come(lanes: &Lanes, queue: &WorkQueue, plugin: &str) -> bool {
+    let mut own = lanes.iter().filter(|lane| *lane.plugin == *plugin && contributes(lane));
+    own.any(|lane| queue.is_busy(lane.id))
+}
+
+/// Whether primaries of a plugin are about to make claims, or are not known yet.
+pub(super) fn may_claim_soon(lanes: &Lanes, queue: &WorkQueue, plugin: &str) -> bool {
+    let mut own = lanes.iter().filter(|lane| *lane.plugin == *plugin && contributes(lane));
+    own.any(|lane| queue.is_busy(lane.id) || !queue.is_open(lane.id))
 }
 
 /// Whether a lane may contribute anything.

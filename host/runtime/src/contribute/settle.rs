@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::contribution::{self, Claim, ClaimBisection, Leaves, Path, RefusedClaim, unite};
+use pilothouse_core::contribution::{self, Claim, ClaimBisection, Leaves, Path, RefusedClaim, Standing, unite};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
@@ -166,9 +166,9 @@ impl TargetReconcile {
         })
     }
 
-    /// Of these, the claims that do not lose to older ones.
+    /// Of these, the claims that do not lose to others.
     fn candidates(&self) -> BTreeMap<PrimaryRef, Claim> {
-        let lost = unite(self.usable()).lost;
+        let lost = unite(self.usable(), &self.look.holders(&self.held)).lost;
         let winners = self
             .usable()
             .filter(|(primary_ref, _)| !lost.contains_key(*primary_ref));
@@ -186,17 +186,18 @@ impl TargetReconcile {
     /// Everything that is sent when these claims are tried.
     ///
     /// What is held without being tried stays as it is where it may be wanted: by a claim that waits for its try, by one
-    /// that is overruled or refused (a failure prunes nothing), or, until all have answered, by somebody.
+    /// that is overruled or refused or has lost another field (a failure prunes nothing), or, until all have answered, by
+    /// somebody.
     pub fn desired(&self, candidates: &BTreeMap<PrimaryRef, Claim>, tried: &BTreeSet<PrimaryRef>) -> Leaves {
-        let mut desired = unite(
-            candidates
-                .iter()
-                .filter(|(primary_ref, _)| tried.contains(*primary_ref)),
-        )
-        .leaves;
+        let holders = self.look.holders(&self.held);
+        let tried = candidates
+            .iter()
+            .filter(|(primary_ref, _)| tried.contains(*primary_ref));
+        let mut desired = unite(tried, &Standing::new()).leaves;
         let has = |primary_ref: &PrimaryRef, path: &Path| self.look.claims[primary_ref].leaves.contains_key(path);
         let is_kept = |path: &Path| {
             self.stays
+                || holders.contains_key(path.steps())
                 || candidates
                     .keys()
                     .chain(self.overruled.keys())
@@ -228,8 +229,7 @@ impl TargetReconcile {
     }
 
     fn end(self) -> SettledTarget {
-        let lost = unite(self.usable()).lost;
-        let title = &self.look.title;
+        let lost = unite(self.usable(), &self.look.holders(&self.held)).lost;
         let result = |primary_ref: &PrimaryRef| {
             if let Some(path) = self.overruled.get(primary_ref) {
                 return Err(self.look.owned_otherwise(primary_ref, path));
@@ -237,17 +237,8 @@ impl TargetReconcile {
             if let Some(failure) = self.look.refused.get(primary_ref) {
                 return Err(failure.clone());
             }
-            match lost.get(primary_ref) {
-                None => Ok(()),
-                Some(lost) => {
-                    let holder = &self.look.titles[&lost.holder];
-                    let problem = format!(
-                        "{} of {title} is held by {holder}, which is older; it is taken over when that one lets go of it",
-                        lost.path
-                    );
-                    Err(Failure::user(Reason::FieldConflict, problem))
-                }
-            }
+            let lost = lost.get(primary_ref);
+            lost.map_or(Ok(()), |lost| Err(self.look.held_otherwise(primary_ref, lost)))
         };
         let results = self
             .look
@@ -262,9 +253,12 @@ impl TargetReconcile {
             .iter()
             .map(|(primary_ref, failure)| (primary_ref.clone(), (failure.clone(), standing)))
             .collect();
+        let undecided = lost.iter().filter(|(_, lost)| lost.holder.is_none());
         SettledTarget {
             results,
+            undecided: undecided.map(|(primary_ref, _)| primary_ref.clone()).collect(),
             refused,
+            held: self.held,
             newest: self.newest,
             unpersisted: self.look.unpersisted,
             wrote: self.wrote,
@@ -287,7 +281,9 @@ impl TargetReconcile {
         });
         SettledTarget {
             results: results.collect(),
+            undecided: BTreeSet::new(),
             refused: BTreeMap::new(),
+            held: self.held,
             newest: self.newest,
             unpersisted: self.look.unpersisted,
             wrote: self.wrote,

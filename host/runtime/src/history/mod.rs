@@ -40,7 +40,7 @@ impl History {
             (None, ReconcileResult::Gone) => RunResult::Gone,
             (None, _) => RunResult::Success,
         };
-        let wrote = ended.wrote || ended.said.is_some();
+        let wrote = !ended.writes.is_empty() || ended.said.is_some();
         self.failures.note(&primary_ref, ended.failure.as_ref(), failures, now);
         self.runs
             .note(primary_ref, Run::new(trigger, now, (waited, took), result, wrote));

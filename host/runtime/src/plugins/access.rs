@@ -436,6 +436,9 @@ impl PluginTask {
             }
         };
         let is_granted = condition.holds == Some(true);
+        if is_granted {
+            self.context.claims.confirm(&self.identity.name);
+        }
         self.tell_access(condition);
         self.settle_access(&running.lanes, outcomes, until);
         self.report_ready(Some(running));

@@ -1,10 +1,10 @@
-//! Owns who has which kind to itself among the plugins that are there now; the decision is host/core's.
+//! Keeps who has which kind to itself among the plugins that are there now; the decision is host/core's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_core::exclusive_kinds::{ExclusiveKindRequest, KindTaken, decide};
+use pilothouse_core::exclusive_kinds::{ExclusiveKindRequest, KindTaken, Standing, decide};
 use tokio::sync::watch;
 
 /// What all plugins want to themselves.
@@ -16,16 +16,38 @@ pub struct ExclusiveKinds {
 
 #[derive(Default)]
 struct ExclusiveKindsState {
-    claims: BTreeMap<Arc<str>, ExclusiveKindRequest>,
+    claims: BTreeMap<Arc<str>, (ExclusiveKindRequest, Standing)>,
     decided: BTreeMap<Arc<str>, Result<(), KindTaken>>,
+    /// Plugins that have been examined since the host started: what they get from now on, they take from nobody.
+    examined: BTreeSet<Arc<str>>,
 }
 
 impl ExclusiveKindsState {
     /// Decides anew; says whether that is news for somebody who was there before.
     fn decide(&mut self) -> bool {
         let before = std::mem::replace(&mut self.decided, decide(&self.claims));
+        for (name, (_, standing)) in &mut self.claims {
+            *standing = match self.decided.get(name) {
+                Some(Ok(())) => Standing::Holds,
+                _ => Standing::Waits,
+            };
+        }
         let differs = |(name, decision)| before.get(name).is_some_and(|before| before != decision);
         self.decided.iter().any(differs)
+    }
+
+    /// Puts a claim in the place of the one before. Who wants no more than it has goes on to have it.
+    fn put(&mut self, plugin: &Arc<str>, claim: &ExclusiveKindRequest) {
+        let is_first = self.examined.insert(plugin.clone());
+        let holds = |(before, standing): &(ExclusiveKindRequest, Standing)| {
+            *standing == Standing::Holds && claim.is_within(before)
+        };
+        let standing = if is_first || self.claims.get(plugin).is_some_and(holds) {
+            Standing::Holds
+        } else {
+            Standing::Waits
+        };
+        self.claims.insert(plugin.clone(), (claim.clone(), standing));
     }
 }
 
@@ -39,24 +61,60 @@ impl Default for ExclusiveKinds {
 }
 
 impl ExclusiveKinds {
-    /// A plugin wants this, instead of what it wanted before. Says whether it may run.
-    pub fn want(&self, plugin: &Arc<str>, claim: &ExclusiveKindRequest) -> Result<(), KindTaken> {
+    /// A plugin wants this, instead of what it wanted before. Says whether it may run. If not, it goes on to want what it
+    /// had, if there is a version that runs.
+    pub fn want(
+        &self,
+        plugin: &Arc<str>,
+        claim: &ExclusiveKindRequest,
+        running: Option<&ExclusiveKindRequest>,
+    ) -> Result<(), KindTaken> {
         let mut books = self.books.lock();
-        let before = books.claims.insert(plugin.clone(), claim.clone());
-        let is_news = before.as_ref() != Some(claim) && books.decide();
-        let decided = books.decided.get(plugin).cloned().unwrap_or(Ok(()));
-        drop(books);
-        if is_news {
-            self.changed.send_modify(|count| *count += 1);
+        let before = books.claims.get(plugin).cloned();
+        let mut is_news = false;
+        if before.as_ref().is_none_or(|(before, _)| before != claim) {
+            books.put(plugin, claim);
+            is_news = books.decide();
         }
+        let decided = books.decided.get(plugin).cloned().unwrap_or(Ok(()));
+        if let (Err(_), Some(running), Some((_, standing))) = (&decided, running, before) {
+            books.claims.insert(plugin.clone(), (running.clone(), standing));
+            is_news |= books.decide();
+        }
+        drop(books);
+        self.tell(is_news);
         decided
     }
 
-    /// A plugin wants nothing any more.
-    pub fn give_up(&self, plugin: &str) {
+    /// A plugin has all rights that it needs.
+    pub fn confirm(&self, plugin: &str) {
         let mut books = self.books.lock();
+        let claim = books.claims.get_mut(plugin).filter(|(claim, _)| !claim.is_granted);
+        let is_news = claim.is_some_and(|(claim, _)| {
+            claim.is_granted = true;
+            true
+        });
+        let is_news = is_news && books.decide();
+        drop(books);
+        self.tell(is_news);
+    }
+
+    /// A plugin wants nothing any more, or cannot run: it has been examined.
+    pub fn give_up(&self, plugin: &Arc<str>) {
+        let mut books = self.books.lock();
+        books.examined.insert(plugin.clone());
         let is_news = books.claims.remove(plugin).is_some() && books.decide();
         drop(books);
+        self.tell(is_news);
+    }
+
+    /// A plugin is gone; another of its name begins anew.
+    pub fn forget(&self, plugin: &Arc<str>) {
+        self.give_up(plugin);
+        self.books.lock().examined.remove(plugin);
+    }
+
+    fn tell(&self, is_news: bool) {
         if is_news {
             self.changed.send_modify(|count| *count += 1);
         }

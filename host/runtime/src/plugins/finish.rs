@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::host_resources::HostResource;
 use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::contract::EventType;
 use pilothouse_core::diff::rank;
 use pilothouse_core::shards::Division;
 use pilothouse_core::{Key, Retry};
@@ -33,6 +35,12 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long primaries that are being deleted already may take to be finished. After that they are released.
 const FINISHING: Duration = Duration::from_mins(2);
+
+/// Time after which objects that do not go are left behind, where no other has gone meanwhile.
+const GIVING_UP: Duration = Duration::from_mins(5);
+
+/// The most objects that a message names.
+const NAMED_OBJECTS: usize = 5;
 
 /// How often it is looked whether it is this replica's turn to finish a plugin.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -97,7 +105,7 @@ impl PluginTask {
         if wanted.deletion_policy == DeletionPolicy::Delete {
             let done = Mutex::default();
             self.until_done(|| self.take_back(lanes, &done)).await;
-            self.until_done(|| self.delete_children(lanes)).await;
+            self.delete_all(lanes).await;
         }
         for lane in lanes {
             self.until_done(|| async {
@@ -216,10 +224,33 @@ impl PluginTask {
         Ok(())
     }
 
-    /// Deletes what the plugin made, in the reverse of the order in which it is made; what is still there is the error. An
+    /// Deletes what the plugin made, until it is gone. What is still there when nothing more has gone for [`GIVING_UP`], because
+    /// finalizers of others hold it or the server does not let it be deleted, is left behind.
+    async fn delete_all(&self, lanes: &[Arc<Lane>]) {
+        let progress = Mutex::new(Progress::default());
+        let left = self.until_done(|| async {
+            let left = self.delete_children(lanes).await?;
+            if left.is_empty() || progress.lock().has_stalled(left.len()) {
+                return Ok(left);
+            }
+            Err(what_is_left(&left))
+        });
+        let left = left.await;
+        if !left.is_empty() {
+            let message = format!(
+                "nothing more has gone for {} min, so these objects of the plugin are left behind: {}",
+                GIVING_UP.as_secs() / 60,
+                what_is_left(&left)
+            );
+            tracing::warn!(plugin = &*self.identity.name, "{message}");
+            self.emit(EventType::Warning, "ObjectsLeft", message).await;
+        }
+    }
+
+    /// Deletes what the plugin made, in the reverse of the order in which it is made; returns what is still there. An
     /// object that another plugin applies too stays, and is that plugin's. Replicas that divide the work delete what is
-    /// theirs, and wait for each other.
-    async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<(), String> {
+    /// theirs, and wait for each other. A server that does not answer is the error.
+    async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<Vec<RemainingObject>, String> {
         let children = |lane: &Arc<Lane>| {
             let children = self.context.host.state.children_of_lane(lane).into_iter();
             children
@@ -228,33 +259,45 @@ impl PluginTask {
         };
         let left: Vec<_> = lanes.iter().flat_map(children).collect();
         let Some(next) = left.iter().map(|(_, served, _)| rank(&served.kind)).max() else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let to_delete = |lane: &Lane, child: &CachedObject, served: &ServedKind| {
             rank(&served.kind) == next && !child.deleting && self.context.host.state.owns(lane, &child.name)
         };
-        let next = left
-            .iter()
-            .filter(|(lane, served, child)| to_delete(lane, child, served));
-        for (lane, served, child) in next {
-            let ended = if is_shared(lane, child) {
-                release_child(lane, served, child).await.map(drop)
-            } else {
-                lane.writer.delete(served, child).await.inspect(|()| {
-                    tracing::info!(lane = lane.title(), object = %child.name, kind = %served.kind, "deleted");
-                })
-            };
-            match ended {
-                Ok(()) => {}
-                // It went, or changed, meanwhile: the next look says which.
-                Err(error) if matches!(error.code(), Some(404 | 409 | 422)) => {}
-                Err(error) => {
-                    let problem = chain(&error);
-                    return Err(format!("cannot delete {} {}: {problem}", served.kind.kind, child.name));
+        let mut remaining = Vec::with_capacity(left.len());
+        for (lane, served, child) in &left {
+            let mut refusal = None;
+            if to_delete(lane, child, served) {
+                let ended = if is_shared(lane, child) {
+                    release_child(lane, served, child).await.map(drop)
+                } else {
+                    lane.writer.delete(served, child).await.inspect(|()| {
+                        tracing::info!(lane = lane.title(), object = %child.name, kind = %served.kind, "deleted");
+                    })
+                };
+                match ended {
+                    Ok(()) => {}
+                    // It went, or changed, meanwhile: the next look says which.
+                    Err(error) if matches!(error.code(), Some(404 | 409 | 422)) => {}
+                    // One that the server does not let go holds up no other.
+                    Err(error) if matches!(error.code(), Some(400..=428 | 430..=499)) => refusal = Some(chain(&error)),
+                    Err(error) => {
+                        let problem = chain(&error);
+                        return Err(format!("cannot delete {} {}: {problem}", served.kind.kind, child.name));
+                    }
                 }
             }
+            remaining.push(RemainingObject {
+                title: format!("{} {}", served.kind.kind, child.name),
+                finalizers: if child.deleting {
+                    child.finalizers().into()
+                } else {
+                    Vec::new()
+                },
+                refusal,
+            });
         }
-        Err(format!("{} objects of the plugin are still there", left.len()))
+        Ok(remaining)
     }
 
     async fn set_finalizer(&self, needed: bool) {
@@ -277,6 +320,64 @@ impl PluginTask {
             }
         })
         .await;
+    }
+}
+
+/// An object of a plugin that is to go, and is still there.
+struct RemainingObject {
+    /// Its kind and name.
+    title: String,
+    /// The finalizers that keep it; none where it is not being deleted.
+    finalizers: Vec<Box<str>>,
+    /// The server's refusal to delete it.
+    refusal: Option<String>,
+}
+
+/// The objects that are still there, those first that something keeps, with what keeps each and what to do.
+fn what_is_left(left: &[RemainingObject]) -> String {
+    let kept = left.iter().filter_map(|object| match object {
+        RemainingObject {
+            title,
+            refusal: Some(refusal),
+            ..
+        } => Some(format!("the server refuses to delete {title}: {refusal}")),
+        RemainingObject { title, finalizers, .. } if !finalizers.is_empty() => Some(format!(
+            "{title} is being deleted, and kept by the finalizers {}",
+            finalizers.join(", ")
+        )),
+        RemainingObject { .. } => None,
+    });
+    let kept: Vec<_> = kept.take(NAMED_OBJECTS).collect();
+    let count = match left.len() {
+        1 => "1 object of the plugin is still there".to_owned(),
+        count => format!("{count} objects of the plugin are still there"),
+    };
+    if kept.is_empty() {
+        return match left.first() {
+            Some(first) => format!("{count}, {} among them", first.title),
+            None => count,
+        };
+    }
+    format!(
+        "{count}: {}; have whoever set a finalizer finish, or take it off",
+        kept.join("; ")
+    )
+}
+
+/// Progress of the deletion of a plugin's objects.
+#[derive(Default)]
+struct Progress(Option<(usize, Instant)>);
+
+impl Progress {
+    /// Tells whether as many objects are still there as were for [`GIVING_UP`].
+    fn has_stalled(&mut self, left: usize) -> bool {
+        match self.0 {
+            Some((before, since)) if left >= before => since.elapsed() >= GIVING_UP,
+            _ => {
+                self.0 = Some((left, Instant::now()));
+                false
+            }
+        }
     }
 }
 

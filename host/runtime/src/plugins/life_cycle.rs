@@ -351,7 +351,7 @@ impl Startup {
                 return to(LifeState::Examining { current }, [LifeAction::TakeOver]);
             }
             (
-                Stage::Loading | Stage::Describing | Stage::ClaimingKinds | Stage::Trial,
+                Stage::Loading | Stage::Describing | Stage::ClaimingKinds | Stage::Trial | Stage::Recording,
                 LifeEvent::StartupFailed { problem, is_final },
             ) => return self.failed(problem, *is_final),
             _ => return None,
@@ -781,7 +781,7 @@ mod tests {
             2 + 2
         );
         let of_startup = STAGES.map(|stage| (count(at(stage, false)) - 2, count(at(stage, true)) - 2 - 3));
-        let expected = [(3, 4), (3, 3), (3, 3), (1, 1), (1, 1), (1, 1), (3, 3), (1, 1)];
+        let expected = [(3, 4), (3, 3), (3, 3), (1, 1), (1, 1), (1, 1), (3, 3), (3, 3)];
         assert_eq!(of_startup, expected);
         let error = State::Suspended.on(Event::Loaded).unwrap_err().to_string();
         assert!(

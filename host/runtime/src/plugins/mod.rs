@@ -10,6 +10,7 @@
 mod access;
 mod artifact;
 mod artifact_memory;
+mod consent;
 mod crd_wait;
 mod desired;
 mod directory_reader;

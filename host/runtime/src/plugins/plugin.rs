@@ -46,6 +46,8 @@ pub struct RunningVersion {
     pub loaded: LoadedComponent,
     /// The CRDs that it has to itself: their names, and the kinds for people. What else it said of itself is in its lanes.
     pub crds: BTreeMap<Arc<str>, Arc<str>>,
+    /// The name that its manifest has.
+    pub name: String,
     /// Its lanes, which are registered.
     pub lanes: Vec<Arc<Lane>>,
 }

@@ -13,7 +13,7 @@ use pilothouse_crds::plugin::{GROUP, VERSION};
 use super::access::NOT_GRANTED;
 use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
-use super::state::{ConditionState, StartupProblem, StartupStep};
+use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
 use crate::health::{ABOUT_DESCRIPTION, about_status};
 use crate::lane::RunMode;
 
@@ -96,6 +96,7 @@ impl PluginTask {
 
     /// Nothing runs, as the spec wants it.
     pub fn report_suspension(&self) {
+        self.context.claims.give_up(&self.identity.name);
         self.plugin_state.set(|known| {
             known.set(
                 StartupStep::Ready,
@@ -109,6 +110,9 @@ impl PluginTask {
     /// say so.
     pub async fn refuse(&self, running: Option<&RunningVersion>, problem: &StartupProblem) {
         let StartupProblem { step, reason, message } = problem;
+        if running.is_none() && *reason != KIND_TAKEN {
+            self.context.claims.give_up(&self.identity.name);
+        }
         let goes_on = format!("the version before goes on: {message}");
         let said = self.plugin_state.known().fact(*step).message.clone();
         let is_news = said != *message && said != goes_on;

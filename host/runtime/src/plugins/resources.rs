@@ -11,7 +11,9 @@ use pilothouse_cluster::install::{Edited, install_crd};
 use pilothouse_core::Kind;
 use pilothouse_core::answer::shorten;
 use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_core::takeover::shared_managers;
 use pilothouse_crds::plugin::{GROUP, VERSION, plugin_definition};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -27,6 +29,9 @@ const PLURAL: &str = "plugins";
 
 /// The annotation of a Plugin that says from which level on its guests' lines are logged.
 const LOG_LEVEL: &str = "pilothouse.dev/log-level";
+
+/// The subject of the warning about a former manager that is everybody's.
+const FORMER_MANAGERS: &str = "formerManagers";
 
 /// The longest part of a wrong value that a warning quotes, in bytes.
 const LONGEST_LEVEL: usize = 64;
@@ -87,6 +92,7 @@ pub async fn follow(context: Arc<PluginContext>) {
             let request = PluginRequest::from_resource(resource, &context.options.watch_namespaces);
             if let Some(plugin) = followed.get(name) {
                 choose_log_level(&plugin.health, resource);
+                warn_of_shared_managers(&plugin.health, resource);
                 plugin.live.send_replace(resource.clone());
                 plugin.requests.send_if_modified(|before| {
                     // One that is on its way out comes to its end before it begins anew.
@@ -106,6 +112,7 @@ pub async fn follow(context: Arc<PluginContext>) {
             let plugin_task = PluginTask::new(context.clone(), name.clone(), Some(own));
             let health = plugin_task.identity.health.clone();
             choose_log_level(&health, resource);
+            warn_of_shared_managers(&health, resource);
             let status_writer = PluginStatusWriter {
                 kind: kind.clone(),
                 live: live.subscribe(),
@@ -150,6 +157,22 @@ fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
         }
         _ => {
             health.clear(LOG_LEVEL);
+        }
+    }
+}
+
+/// Warns of field managers that are not the earlier operator's alone.
+fn warn_of_shared_managers(health: &PluginHealth, resource: &HostResource) {
+    let former = resource.spec["formerManagers"].as_array().into_iter().flatten();
+    let former: Vec<&str> = former.filter_map(Value::as_str).collect();
+    match shared_managers(&former) {
+        Some(warning) => {
+            if health.warn(FORMER_MANAGERS, &warning) {
+                tracing::warn!(plugin = &*resource.name, "{warning}");
+            }
+        }
+        None => {
+            health.clear(FORMER_MANAGERS);
         }
     }
 }

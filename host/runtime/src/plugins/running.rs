@@ -87,6 +87,7 @@ impl PluginTask {
             request,
             loaded,
             crds: described.exclusive(),
+            name: described.name,
             lanes,
         }
     }

@@ -1,6 +1,7 @@
 //! Stages a version of a plugin: loads and describes it, checks that it may have its kinds, waits for its CRDs and, if
 //! another version runs, lists its kinds and tries its first calls. An abandoned version leaves nothing behind.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +113,7 @@ impl PluginTask {
             let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
             self.check_access(running, &lanes, wanted, &loaded, served).await?;
         }
-        self.claim(running, wanted, &described)?;
+        self.claim(running, wanted, &described).await?;
         self.enter(life, LifeEvent::KindsClaimed);
         if self.context.options.install_crds.has_those_of_plugins() {
             self.install(wanted, &described).await;
@@ -128,17 +129,17 @@ impl PluginTask {
             self.listed(lanes.lanes()).await;
             self.enter(life, LifeEvent::KindsListed);
             // Now all kinds are known, and nothing of the version has been called for an object.
-            self.check_access(running, lanes.lanes(), wanted, &loaded, Lane::served)
-                .await?;
-            self.try_out(running, lanes.lanes()).await?;
+            let checked = async {
+                self.check_consent(Some(running), &described, lanes.lanes())?;
+                self.check_access(running, lanes.lanes(), wanted, &loaded, Lane::served)
+                    .await?;
+                self.try_out(running, lanes.lanes()).await
+            };
+            checked.await.inspect_err(|_| self.claim_for(running))?;
             self.enter(life, LifeEvent::TrialPassed);
             lanes
         } else {
-            StagedLanes {
-                context: self.context.clone(),
-                lanes: self.lanes(wanted, &described),
-                watched: false,
-            }
+            self.first_lanes(wanted, &described).await?
         };
         self.remember(lanes.lanes()).await;
         Ok(Some(StagedVersion {
@@ -147,6 +148,28 @@ impl PluginTask {
             described,
             lanes,
         }))
+    }
+
+    /// The lanes of the first version that runs. If earlier ones had other controllers, it waits until it is known what
+    /// they made.
+    async fn first_lanes(
+        &self,
+        wanted: &DesiredPlugin,
+        described: &DescribedPlugin,
+    ) -> Result<StagedLanes, StartupProblem> {
+        let lanes = self.lanes(wanted, described);
+        if !lanes.iter().any(|lane| lane.is_former) {
+            return Ok(StagedLanes {
+                context: self.context.clone(),
+                lanes,
+                watched: false,
+            });
+        }
+        let lanes = self.candidates(wanted, described);
+        let former = lanes.lanes().iter().filter(|lane| lane.is_former).cloned();
+        self.listed(&former.collect::<Vec<_>>()).await;
+        self.check_consent(None, described, lanes.lanes())?;
+        Ok(lanes)
     }
 
     /// Lanes that are not registered yet, for which the cache is widened.
@@ -344,25 +367,21 @@ impl PluginTask {
             .map_err(|error| load_problem(&error))
     }
 
-    /// Asks for the kinds whose CRDs the plugin brings. If somebody older has one, a version that runs keeps what it has.
-    fn claim(
+    /// Asks for the kinds whose CRDs the plugin brings. If somebody else has one, a version that runs keeps what it has.
+    async fn claim(
         &self,
         running: Option<&RunningVersion>,
         wanted: &DesiredPlugin,
         described: &DescribedPlugin,
     ) -> Result<(), StartupProblem> {
-        let claim = |crds, wanted: &DesiredPlugin| ExclusiveKindRequest {
-            age: wanted.age.clone(),
-            crds,
-            namespaces: wanted.namespaces.clone(),
-        };
+        let crds = described.exclusive();
+        let is_granted = running.is_some() || crds.is_empty() || self.has_all_rights(described, wanted).await;
+        let claim = exclusive_kinds(crds, wanted, is_granted);
         let name = &self.identity.name;
-        let Err(taken) = self.context.claims.want(name, &claim(described.exclusive(), wanted)) else {
+        let running = running.and_then(claimed_by);
+        let Err(taken) = self.context.claims.want(name, &claim, running.as_ref()) else {
             return Ok(());
         };
-        if let Some((running, wanted)) = running.and_then(|it| Some((it, it.request.wanted.as_ref().ok()?))) {
-            let _ = self.context.claims.want(name, &claim(running.crds.clone(), wanted));
-        }
         Err(StartupProblem::new(
             StartupStep::Ready,
             KIND_TAKEN,
@@ -371,6 +390,13 @@ impl PluginTask {
                 taken.kind, taken.holder
             ),
         ))
+    }
+
+    /// Asks for no more than what a version that runs has.
+    fn claim_for(&self, running: &RunningVersion) {
+        if let Some(claim) = claimed_by(running) {
+            let _ = self.context.claims.want(&self.identity.name, &claim, None);
+        }
     }
 
     async fn install(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
@@ -487,6 +513,25 @@ impl PluginTask {
             }
         }
     }
+}
+
+fn exclusive_kinds(
+    crds: BTreeMap<Arc<str>, Arc<str>>,
+    wanted: &DesiredPlugin,
+    is_granted: bool,
+) -> ExclusiveKindRequest {
+    ExclusiveKindRequest {
+        age: wanted.age.clone(),
+        crds,
+        namespaces: wanted.namespaces.clone(),
+        is_granted,
+    }
+}
+
+/// What a version that runs has to itself.
+fn claimed_by(running: &RunningVersion) -> Option<ExclusiveKindRequest> {
+    let wanted = running.request.wanted.as_ref().ok()?;
+    Some(exclusive_kinds(running.crds.clone(), wanted, true))
 }
 
 /// What is said of compiled code.

@@ -113,7 +113,7 @@ impl PluginTask {
         let name = &*self.identity.name;
         self.context.host.plugins.leave(name);
         self.context.host.state.competing_plugin_left(name);
-        self.context.claims.give_up(name);
+        self.context.claims.forget(&self.identity.name);
         self.context.registry.leave(name);
         self.context.host.metrics.plugins().leave(name);
         self.context.host.usage.leave(name);
@@ -242,6 +242,8 @@ impl PluginTask {
         tokio::select! {
             event = due => event,
             () = component_changed => LifeEvent::ComponentChanged,
+            // As good as another component: nothing else is known of what was refused.
+            () = self.consent_changed() => LifeEvent::ComponentChanged,
         }
     }
 

@@ -58,6 +58,7 @@ pub struct TakenObject {
 impl Backlog {
     /// Asks for a reconcile. Says whether that made it ready.
     pub fn push(&mut self, name: &Name, priority: Priority, cause: Cause, trigger: Trigger, now: Instant) -> bool {
+        let cause = self.hot_loops.cause(name, cause, trigger.object.as_deref());
         let item = self.items.entry(name.clone()).or_default();
         item.cause = item.cause.max(Some(cause));
         item.edited |= cause == Cause::Edit;
@@ -167,9 +168,10 @@ impl Backlog {
                 .take()
                 .map_or(TriggerReason::Resync.into(), |(_, trigger)| trigger);
             let waited = queued.map_or(Duration::ZERO, |queued| now.saturating_duration_since(queued.since));
+            let cause = item.cause.take().unwrap_or(Cause::Others);
             item.running = Some(ActiveRun {
                 since: now,
-                cause: item.cause.take().unwrap_or(Cause::Others),
+                cause,
                 trigger: trigger.clone(),
                 waited,
             });
@@ -177,7 +179,7 @@ impl Backlog {
             self.undelay(&name);
             self.order.begin(&name, priority);
             self.running += 1;
-            let hot_loop = self.hot_loops.hot_loop(&name, now);
+            let hot_loop = self.hot_loops.hot_loop(&name, cause, now);
             return Some(TakenObject {
                 name,
                 failures,
@@ -194,7 +196,7 @@ impl Backlog {
         let JobResult {
             verdict,
             used,
-            wrote,
+            writes,
             reported,
             said,
             failure,
@@ -204,7 +206,7 @@ impl Backlog {
         let running = self.items.get_mut(name).and_then(|item| item.running.take());
         let record = RunRecord {
             cause: running.as_ref().map_or(Cause::Others, |running| running.cause),
-            wrote: *wrote,
+            writes,
             reported: *reported,
             said: *said,
             crashed: failure.as_ref().is_some_and(pilothouse_core::Failure::is_crash),

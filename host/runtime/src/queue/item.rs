@@ -18,7 +18,7 @@ pub struct QueueItem {
     pub again: Option<Priority>,
     /// Whether the object went while it was running, so that nothing of the run's end is worth remembering.
     pub gone: bool,
-    /// The last of the causes for which it was asked for since it began last.
+    /// The cause that counts of those for which it was asked for since it began last.
     pub cause: Option<Cause>,
     /// The most urgent of what it was asked for by since it began last, and of these the first.
     pub trigger: Option<(Priority, Trigger)>,

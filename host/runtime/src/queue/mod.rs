@@ -2,8 +2,8 @@
 //! one object at a time.
 //!
 //! `backlog` is what one lane has to do, `ready_queue` in which order it comes, `share` what each plugin has used of the
-//! workers, `hot_loop` how objects are slowed that would go on for ever, `item` what is remembered of one object, `types`
-//! what goes in and what comes out, `trigger` what people are told of why an object was queued.
+//! workers, `hot_loop` how objects are slowed that would go on for ever, `writes` what a run wrote, `item` what is remembered of one
+//! object, `types` what goes in and what comes out, `trigger` what people are told of why an object was queued.
 //! Nothing here waits or does I/O.
 
 mod backlog;
@@ -15,6 +15,7 @@ mod share;
 mod tests;
 mod trigger;
 mod types;
+mod writes;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use self::trigger::{Trigger, TriggerReason};
 pub use self::types::{
     Capacity, Cause, Depth, EndedRun, Job, JobResult, ObjectState, Priority, QueuedObject, ReconcileResult, RequeueAt,
 };
+pub use self::writes::{Writes, WrittenBody};
 use crate::primary::LaneId;
 
 /// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin

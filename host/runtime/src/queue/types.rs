@@ -7,7 +7,7 @@ use std::time::Duration;
 use pilothouse_core::{Failure, Name};
 use tokio::time::Instant;
 
-use super::{HotLoop, Trigger};
+use super::{HotLoop, Trigger, Writes};
 use crate::primary::LaneId;
 
 /// How urgent an object in the queue is; the first has precedence, and none waits behind the others for ever.
@@ -26,15 +26,19 @@ pub enum Priority {
     Retry,
 }
 
-/// What caused an object to be enqueued. Of several causes, the last one counts.
+/// Whose doing it is that an object is queued. Of several causes, the last of these counts: what others began is theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Somebody else than the host made or edited it.
-    Edit,
+    /// Somebody else has changed an object that this one had just written, such as the controller of a Deployment.
+    Answer,
+    /// The cache shows a write of this object's own.
+    Echo,
+    /// Another write of the host, its own status included, or nothing but time.
+    Ours,
     /// Somebody else than the host has changed what it depends on, or one of its children.
     Others,
-    /// A write of the host, of whichever object, or nothing but time.
-    Ours,
+    /// Somebody else than the host made or edited it.
+    Edit,
 }
 
 /// A time at which an object runs again.
@@ -74,8 +78,8 @@ pub struct JobResult {
     pub verdict: ReconcileResult,
     /// The guest's time. Where clocks are paused, nothing else shows what a job has cost.
     pub used: Duration,
-    /// Whether an object was written; the primary's own status apart.
-    pub wrote: bool,
+    /// The objects that were written; the primary's own status apart.
+    pub writes: Writes,
     /// Whether the primary's status was written, for a reason that is not the hot loop itself.
     pub reported: bool,
     /// The digest of the status that was written, for whatever reason.
@@ -92,7 +96,7 @@ impl JobResult {
         Self {
             verdict,
             used: Duration::ZERO,
-            wrote: false,
+            writes: Writes::default(),
             reported: false,
             said: None,
             failure: None,

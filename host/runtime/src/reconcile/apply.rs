@@ -1,22 +1,28 @@
-//! Owns the fifth stage: carries out the plan. Makes requests. If one object fails, the others are still applied, but
-//! nothing is pruned.
+//! The fifth stage: carries out the plan. Makes requests. If one object fails, the others are still applied. Where an object
+//! that is new in this answer could not be made, nothing is pruned in its namespace.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::write::LiveObject;
+use pilothouse_cluster::write::{LiveObject, Propagation};
 use pilothouse_core::answer::{CheckedAnswer, shorten};
 use pilothouse_core::contest::{self, FieldTaker};
 use pilothouse_core::diff::{Action, Difference};
-use pilothouse_core::fields::{FieldSet, LeafSemantics};
+use pilothouse_core::fields::LeafSemantics;
 use pilothouse_core::ownership::{self, Owner, OwnerLink};
+use pilothouse_core::path::Projection;
 use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, Retry};
+use pilothouse_core::recreate::{self, Dependents};
+use pilothouse_core::values::{self, ValueDifference};
+use pilothouse_core::{Failure, Key, Retry};
+use serde_json::Value;
 use tokio::time::Instant;
 
+use super::collision::{Clearing, Successor};
 use super::diff::{Decider, Planned, PlannedObject, key};
 use super::requests::{Deleted, Requests, version};
 use super::takeover;
@@ -25,7 +31,7 @@ use crate::contribute::{Contributed, ResumeSlot, contribute};
 use crate::history::Revert;
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
-use crate::queue::{Cause, RequeueAt, TriggerReason};
+use crate::queue::{Cause, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::refusals::RefusedPart;
 use crate::unpersisted::UnpersistedApply;
 
@@ -40,10 +46,12 @@ pub struct Applied {
     pub answer: Option<CheckedAnswer>,
     /// The failure that decides when the object is tried again.
     pub failure: Option<Failure>,
-    /// Requests that changed something.
-    pub writes: u32,
+    /// The objects that were changed.
+    pub writes: Writes,
     /// What the server does not keep of what is desired, for the author.
     pub unpersisted_fields: Vec<String>,
+    /// What the server stores in place of what was applied, for people.
+    pub rewritten_values: Vec<String>,
     /// When time alone would change the answer, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
     /// The turn to go on, where the object had to wait for others.
@@ -56,8 +64,9 @@ impl Applied {
         Self {
             answer: None,
             failure: Some(failure),
-            writes: 0,
+            writes: Writes::default(),
             unpersisted_fields: Vec::new(),
+            rewritten_values: Vec::new(),
             wake_at: None,
             turn: None,
         }
@@ -112,32 +121,60 @@ pub async fn apply(
         applied: Applied {
             answer: Some(answer),
             failure: None,
-            writes: 0,
+            writes: Writes::default(),
             unpersisted_fields: Vec::new(),
+            rewritten_values: Vec::new(),
             wake_at,
             turn: None,
         },
     };
-    for step in steps {
+    let desired: Vec<Key> = steps
+        .iter()
+        .map(|step| key(&step.desired.served, &step.desired.name))
+        .collect();
+    let mut unmade = Vec::new();
+    for (step, key) in steps.into_iter().zip(&desired) {
+        let was_made = work.is_made(&step);
         if let Err(failure) = work.carry_out(step).await {
+            let is_new = !was_made && !host.state.was_desired(primary_ref, key);
+            // The server has not said whether it takes the object.
+            let is_unanswered = matches!(failure.reason, Reason::ClusterUnavailable | Reason::HostFault);
+            if is_new || is_unanswered {
+                unmade.push(key);
+            }
             work.applied.fail(failure);
         }
     }
     if let Some(primary) = primary {
+        let targets: Vec<_> = contributed.iter().map(|it| key(&it.served, &it.name)).collect();
         let Contributed { failures, wrote, turn } = contribute(host, lane, primary_ref, primary, contributed).await;
         work.applied.turn = turn;
-        work.applied.writes += u32::from(wrote);
+        for target in targets.iter().filter(|_| wrote) {
+            // The fields of others are in it, too; a fight over it slows the target.
+            work.applied.writes.record(target, WrittenBody::Unknown);
+        }
         for failure in failures {
             work.applied.fail(failure);
         }
     }
-    if work.applied.failure.is_none() {
-        for (served, child) in prune {
-            if let Err(failure) = work.prune(&served, &child).await {
-                work.applied.fail(failure);
-            }
+    let mut held = HashSet::new();
+    for (served, child) in prune {
+        let namespace = &child.name.namespace;
+        if let Some(unmade) = unmade.iter().find(|key| key.name.namespace == *namespace) {
+            tracing::info!(
+                lane = lane.title(), owner = %primary_ref.name, object = %child.name, kind = %served.kind, %unmade,
+                "an object that is no longer desired stays until the new one can be made"
+            );
+            held.insert(namespace.clone());
+            continue;
+        }
+        if let Err(failure) = work.prune(&served, &child).await {
+            work.applied.fail(failure);
         }
     }
+    let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);
+    host.state
+        .note_desired(primary_ref, desired.iter().filter(|key| !holds(key)));
     work.applied
 }
 
@@ -170,6 +207,10 @@ pub struct PlanExecution<'a> {
 impl PlanExecution<'_> {
     /// Carries a step out. Where the object is not what the step was decided for, another is made from a look at it.
     async fn carry_out(&mut self, mut step: PlannedObject) -> Result<(), Failure> {
+        if self.host.state.is_orphaned(&self.owner.uid) {
+            // An owner reference that is written now is the object's end, and the primary's change has queued it.
+            return Ok(());
+        }
         let mut looks = 0;
         loop {
             let error = match self.act(&step).await? {
@@ -182,6 +223,12 @@ impl PlanExecution<'_> {
             looks += 1;
             step = self.look_again(step).await?;
         }
+    }
+
+    /// Whether an object was made for this owner before, as far as the cache knows.
+    fn is_made(&self, step: &PlannedObject) -> bool {
+        let controller = step.live.as_ref().and_then(|live| live.controller.as_ref());
+        controller.is_some_and(|controller| *controller.uid == *self.owner.uid)
     }
 
     async fn act(&mut self, step: &PlannedObject) -> Result<StepResult, Failure> {
@@ -259,6 +306,11 @@ impl PlanExecution<'_> {
         Ok(PlannedObject { action, ..step })
     }
 
+    pub(super) fn wrote(&mut self, step: &PlannedObject, body: WrittenBody) {
+        let key = key(&step.desired.served, &step.desired.name);
+        self.applied.writes.record(&key, body);
+    }
+
     fn depend_on_obstacle(&self, step: &PlannedObject) {
         let live = step.live.as_deref();
         self.host
@@ -290,7 +342,7 @@ impl PlanExecution<'_> {
 
     /// What the refusal of a request means; one that is for good is remembered.
     pub(super) fn refused(&self, step: &PlannedObject, verb: &str, error: RequestError) -> Failure {
-        let failure = match self.in_terminating_namespace(step, &error) {
+        let failure = match self.without_namespace(step, &error) {
             Some(failure) => failure,
             None => error.into_failure(verb, &step.desired.title()),
         };
@@ -316,16 +368,25 @@ impl PlanExecution<'_> {
         if !held && !matches!(step.action, Action::Foreign | Action::Adopt(_)) {
             self.take_over(step, &self.lane.former_managers).await?;
         }
+        if *difference == Difference::Values && self.is_another_form(step).await? {
+            return Ok(StepResult::Done);
+        }
         let takers = self.takers(step, difference).await;
-        let object = match self.requests.apply(step, &live.uid).await {
-            Ok(sent) => sent.object,
+        let object = match self.apply_past_others(step, live).await? {
+            Ok(object) => object,
             Err(error) if error.is_about_another_object() => return Ok(StepResult::Outdated(Box::new(error))),
-            Err(error) if error.is_immutable() && step.desired.lifecycle.recreate => {
-                return Err(self.replace(step, &error).await);
-            }
+            Err(error) if error.invalid_fields().is_some() => return Err(self.cannot_be_changed(step, error).await),
             Err(error) => return Err(self.refused(step, "apply", error)),
         };
-        self.applied.writes += 1;
+        let is_changed = object.resource_version != live.resource_version;
+        self.wrote(
+            step,
+            if is_changed {
+                WrittenBody::of(&step.digest)
+            } else {
+                WrittenBody::Unknown
+            },
+        );
         match difference {
             Difference::Drift(fields) => {
                 let managers: Vec<&str> = takers.iter().map(|taker| &*taker.manager).collect();
@@ -335,7 +396,7 @@ impl PlanExecution<'_> {
                 );
                 self.note_revert(step, fields, takers);
             }
-            Difference::Desired | Difference::ApiVersion | Difference::Unclear => {
+            Difference::Desired | Difference::Values | Difference::ApiVersion | Difference::Unclear => {
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "updated");
             }
         }
@@ -355,7 +416,7 @@ impl PlanExecution<'_> {
         contest::takers(fields, &step.body, &live, writer.manager())
     }
 
-    fn note_revert(&self, step: &PlannedObject, fields: &[String], mut takers: Vec<FieldTaker>) {
+    pub(super) fn note_revert(&self, step: &PlannedObject, fields: &[String], mut takers: Vec<FieldTaker>) {
         let named = |fields: &[String]| {
             let named = fields.iter().take(NAMED_FIELDS);
             named.map(|field| shorten(field.clone(), LONGEST_FIELD)).collect()
@@ -412,7 +473,7 @@ impl PlanExecution<'_> {
         );
         match sent.await {
             Ok(_) => {
-                self.applied.writes += 1;
+                self.wrote(step, WrittenBody::of(&(&step.digest, bond)));
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = title, ?bond, "changed the owner of the object");
                 Ok(StepResult::Done)
             }
@@ -421,18 +482,83 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Deletes an object of which a field cannot be changed; it is made anew once it has been seen to be gone.
-    async fn replace(&mut self, step: &PlannedObject, refused: &RequestError) -> Failure {
+    /// Applies an object of ours. Where fields of others make the result invalid, they are taken out of the way first.
+    async fn apply_past_others(
+        &mut self,
+        step: &PlannedObject,
+        live: &CachedObject,
+    ) -> Result<Result<CachedObject, RequestError>, Failure> {
+        match self.requests.apply_over(step, live).await {
+            Err(error) if error.invalid_fields().is_some() && !error.is_about_another_object() => {
+                match self.clear(step, &live.uid).await? {
+                    Clearing::Cleared => Ok(self.requests.apply_over(step, live).await.map(|sent| sent.object)),
+                    Clearing::NotFound => Ok(Err(error)),
+                }
+            }
+            sent => Ok(sent.map(|sent| sent.object)),
+        }
+    }
+
+    /// Ends an update that the server refuses whatever others hold. Where it would create the same object, the refusal is
+    /// about a field that cannot be changed in place: the object is deleted if the plugin asks for that.
+    async fn cannot_be_changed(&mut self, step: &PlannedObject, refused: RequestError) -> Failure {
         let title = step.desired.title();
-        let Some(live) = &step.live else {
+        let Some(known) = &step.live else {
             return unknown_object(step);
         };
+        let writer = &self.lane.writer;
+        let live = writer.live_whole(&step.desired.served, &step.desired.name).await;
+        let Some(live) = live.ok().flatten().filter(|live| live["metadata"]["uid"] == *known.uid) else {
+            return changed_meanwhile(&title);
+        };
+        let recreate = step.desired.lifecycle.recreate;
+        match self.try_successor(step, &live).await {
+            Successor::Accepted if recreate => self.replace(step, &live, &refused).await,
+            Successor::Accepted => self.refused_for_good(
+                step,
+                format!(
+                    "cannot apply {title}: the API server refuses it: {refused}; the field cannot be changed in place: delete \
+                     {title}, which is then made anew, or take the change back; a plugin can ask for lifecycle recreate"
+                ),
+            ),
+            Successor::Refused(error) => self.refused(step, "apply", error),
+            Successor::Unknown(error) if recreate && error.is_without_dry_run() => self.refused_for_good(
+                step,
+                format!(
+                    "cannot apply {title}: the API server refuses it: {refused}; it is not recreated, because a webhook keeps \
+                     the host from trying first whether its successor is accepted: {error}; delete {title}, which is then made \
+                     anew, or let the webhook support dry runs (sideEffects: None)"
+                ),
+            ),
+            Successor::Unknown(error) if recreate => error.into_failure("try the successor of", &title),
+            Successor::Unknown(_) => self.refused(step, "apply", refused),
+        }
+    }
+
+    fn refused_for_good(&self, step: &PlannedObject, message: String) -> Failure {
+        let failure = Failure::guest(Reason::Refused, message);
+        self.remember_refusal(step, &failure);
+        failure
+    }
+
+    /// Deletes an object of which a field cannot be changed; it is made anew once it has been seen to be gone.
+    async fn replace(&mut self, step: &PlannedObject, live: &Value, refused: &RequestError) -> Failure {
+        let (served, title) = (&step.desired.served, step.desired.title());
         self.depend_on_obstacle(step);
-        match self.requests.delete(&step.desired.served, live).await {
+        let propagation = match recreate::dependents(step.desired.kind(), live, &step.body) {
+            Dependents::Stay => Propagation::Orphan,
+            Dependents::GoFirst => Propagation::Foreground,
+            Dependents::GoAfter => Propagation::Background,
+        };
+        let object = match CachedObject::read(&live.to_string(), step.desired.kind(), &Projection::whole()) {
+            Ok(object) => object,
+            Err(error) => return Failure::host(Reason::HostFault, format!("{title} cannot be read: {error}")),
+        };
+        match self.requests.delete_with(served, &object, propagation).await {
             Ok(_) => {
-                self.applied.writes += 1;
+                self.wrote(step, WrittenBody::Gone);
                 tracing::info!(
-                    lane = self.lane.title(), owner = %self.primary_ref.name, object = title, cause = %refused,
+                    lane = self.lane.title(), owner = %self.primary_ref.name, object = title, cause = %refused, ?propagation,
                     "deleted the object to recreate it, because a field is immutable"
                 );
                 waiting(format!(
@@ -444,15 +570,18 @@ impl PlanExecution<'_> {
     }
 
     async fn prune(&mut self, served: &ServedKind, child: &CachedObject) -> Result<(), Failure> {
+        if self.host.state.is_orphaned(&self.owner.uid) {
+            return Ok(());
+        }
         let title = format!("{} {}", served.kind.kind, child.name);
         match self.requests.delete(served, child).await {
             Ok(Deleted::Now) => {
-                self.applied.writes += 1;
+                self.applied.writes.record(&key(served, &child.name), WrittenBody::Gone);
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = title, "pruned");
                 Ok(())
             }
             Ok(Deleted::Released) => {
-                self.applied.writes += 1;
+                self.applied.writes.record(&key(served, &child.name), WrittenBody::Gone);
                 Ok(())
             }
             // Somebody was faster.
@@ -461,8 +590,38 @@ impl PlanExecution<'_> {
         }
     }
 
+    /// Finds out, for an object whose values the host has not applied itself since its start, whether they are only written
+    /// in another form. Makes one request, and remembers the form.
+    async fn is_another_form(&mut self, step: &PlannedObject) -> Result<bool, Failure> {
+        let key = key(&step.desired.served, &step.desired.name);
+        let Some(known) = &step.live else {
+            return Ok(false);
+        };
+        if self.host.state.unpersisted(&key).is_some() {
+            return Ok(false);
+        }
+        let live = self.requests.live(&step.desired.served, &step.desired.name).await;
+        let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
+        let Some(LiveObject { object, .. }) = live.filter(|live| live.object.uid == known.uid) else {
+            return Ok(false);
+        };
+        let is_same = self.rewritten(step, &object).is_empty();
+        if is_same {
+            self.remember_unpersisted(step, &object);
+        }
+        Ok(is_same)
+    }
+
+    /// The values of a stored object that are others than those of the body.
+    fn rewritten(&self, step: &PlannedObject, object: &CachedObject) -> Vec<ValueDifference> {
+        let Some(entry) = object.entry(self.lane.writer.manager(), false) else {
+            return Vec::new();
+        };
+        values::differences(&entry.field_set(), &step.body, &object.value(), step.desired.kind())
+    }
+
     /// What the walk misses right after our own apply, the server does not keep: it is remembered, so that it costs one
-    /// request and not one for each reconcile.
+    /// request and not one for each reconcile. The same holds for values that it stores in another form or rewrites.
     pub(super) fn remember_unpersisted(&mut self, step: &PlannedObject, object: &CachedObject) {
         let key = key(&step.desired.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
@@ -478,16 +637,26 @@ impl PlanExecution<'_> {
         }
         // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
-        if missing.is_empty() && !is_remembered {
+        let has_its_values = object.digest.as_deref() == Some(&*step.digest)
+            && entry.is_some_and(|entry| {
+                values::fingerprint(&entry.field_set(), &step.body, step.desired.kind()) == entry.values
+            });
+        if missing.is_empty() && has_its_values && !is_remembered {
             self.host.state.applied(key, None);
             return;
         }
+        let rewritten = if has_its_values {
+            Vec::new()
+        } else {
+            self.rewritten(step, object)
+        };
         let unpersisted = UnpersistedApply {
             digest: step.digest.as_str().into(),
-            left: entry.map(|entry| entry.fields().into()).unwrap_or_default(),
+            left: UnpersistedApply::left_of(entry, object),
+            rewritten: rewritten.into(),
         };
+        self.report_unpersisted(step, &missing, &unpersisted.rewritten);
         self.host.state.applied(key, Some(unpersisted));
-        self.report_unpersisted(step, &missing);
     }
 
     /// The same for an object that was left alone because of that memory.
@@ -496,14 +665,23 @@ impl PlanExecution<'_> {
         let Some(unpersisted) = self.host.state.unpersisted(&key) else {
             return;
         };
-        let set: FieldSet = serde_json::from_str(&unpersisted.left).unwrap_or_default();
+        let set = step.entry(self.lane).map(|entry| entry.field_set()).unwrap_or_default();
         let missing = set.missing(&step.body, LeafSemantics::AsApplied);
-        self.report_unpersisted(step, &missing.paths);
+        self.report_unpersisted(step, &missing.paths, &unpersisted.rewritten);
     }
 
-    fn report_unpersisted(&mut self, step: &PlannedObject, missing: &[String]) {
-        let named = missing.iter().map(|path| format!("{path} of {}", step.desired.title()));
+    fn report_unpersisted(&mut self, step: &PlannedObject, missing: &[String], rewritten: &[ValueDifference]) {
+        let title = step.desired.title();
+        // A field that is not kept at all is named once.
+        let missing = missing
+            .iter()
+            .filter(|path| !rewritten.iter().any(|it| it.path == **path));
+        let named = missing.map(|path| format!("{path} of {title}"));
         self.applied.unpersisted_fields.extend(named);
+        let named = rewritten.iter().map(|ValueDifference { path, applied, stored }| {
+            format!("{path} of {title} is {stored} in place of {applied}")
+        });
+        self.applied.rewritten_values.extend(named);
     }
 }
 
@@ -520,7 +698,7 @@ fn held_by_plugin(step: &PlannedObject, manager: &str) -> Failure {
     .retry(Retry::Change)
 }
 
-fn changed_meanwhile(title: &str) -> Failure {
+pub(super) fn changed_meanwhile(title: &str) -> Failure {
     Failure::cluster(
         Reason::ClusterUnavailable,
         format!("{title} was changed or replaced by somebody else meanwhile; retrying"),

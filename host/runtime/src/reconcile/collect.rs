@@ -1,30 +1,35 @@
-//! Owns the collection of children that Kubernetes does not collect: those in other namespaces, and those of cluster
-//! scope that an object of a namespace has. They go once the server itself has said that their owner is gone.
+//! Collects children that Kubernetes does not collect: those in other namespaces, and those of cluster scope that an object
+//! of a namespace has. They go once the server itself has said that their owner is gone. Where the owner was deleted with
+//! `orphan`, they stay, and are nobody's.
 
-use std::sync::Arc;
-
-use pilothouse_cluster::discovery::ServedKind;
-use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::Failure;
 use pilothouse_core::diff::rank;
 use pilothouse_core::ownership::Owner;
-use pilothouse_core::{Failure, Name};
 
 use super::diff::is_named;
+use super::orphan::{self, Ties};
 use super::requests::{Deleted, Requests};
 use crate::context::HostContext;
-use crate::custody::is_labelled;
+use crate::custody::is_orphaning;
 use crate::lane::Lane;
+use crate::orphans::Witness;
 use crate::primary::PrimaryRef;
+use crate::state::LeftChild;
 
 /// Collects what primaries of this name have left behind.
 pub async fn collect(host: &HostContext, lane: &Lane, primary_ref: &PrimaryRef) -> Result<(), Failure> {
-    let uids = host.state.orphans_of(primary_ref);
-    if uids.is_empty() {
+    let gone = host.state.orphans_of(primary_ref);
+    if gone.is_empty() {
         return Ok(());
     }
     let requests = Requests::new(host, lane, primary_ref);
-    for uid in uids {
-        collect_one(host, lane, primary_ref, &requests, &uid).await?;
+    for (uid, witness) in gone {
+        let owner = Owner {
+            kind: lane.grants.primary().clone(),
+            name: primary_ref.name.clone(),
+            uid: uid.to_string(),
+        };
+        collect_one(host, lane, &requests, &owner, witness).await?;
         host.state.collected(primary_ref, &uid);
     }
     Ok(())
@@ -33,22 +38,53 @@ pub async fn collect(host: &HostContext, lane: &Lane, primary_ref: &PrimaryRef) 
 async fn collect_one(
     host: &HostContext,
     lane: &Lane,
-    primary_ref: &PrimaryRef,
     requests: &Requests<'_>,
-    uid: &str,
+    owner: &Owner,
+    witness: Witness,
 ) -> Result<(), Failure> {
-    let mut children = children(host, lane, &primary_ref.name, uid);
-    let Some(primary) = lane.served(lane.grants.primary()).filter(|_| !children.is_empty()) else {
+    let mut left = host.state.left_by(lane, owner);
+    // What else has the uid in its label says nothing about them: anybody may have written it.
+    left.labelled
+        .retain(|(_, child)| is_named(child, owner) && !child.deleting);
+    let is_known = host.state.is_orphaned(&owner.uid);
+    let is_concerned =
+        !left.labelled.is_empty() || !left.unbound.is_empty() || (is_known && !left.referring.is_empty());
+    let Some(primary) = lane.served(lane.grants.primary()).filter(|_| is_concerned) else {
         return Ok(());
     };
-    let owner = format!("{} {}", primary.kind.kind, primary_ref.name);
-    let live = requests.live(&primary, &primary_ref.name).await;
-    let live = live.map_err(|error| error.into_failure("ask whether there still is", &owner))?;
-    if live.is_some() {
-        // It lives, or another has its name: that one adopts what it desires, and the rest stays.
-        tracing::debug!(lane = lane.title(), owner, "the owner of children elsewhere is alive");
+    let title = format!("{} {}", primary.kind.kind, owner.name);
+    let live = requests.live(&primary, &owner.name).await;
+    let live = live.map_err(|error| error.into_failure("ask whether there still is", &title))?;
+    if let Some(live) = live.as_ref().filter(|live| *live.object.uid == *owner.uid) {
+        if is_orphaning(&live.object) {
+            host.state.orphan(&owner.uid);
+        }
+        tracing::debug!(
+            lane = lane.title(),
+            owner = title,
+            "the owner of children elsewhere is alive"
+        );
         return Ok(());
     }
+    if is_known || left.look_orphaned(witness) || orphan::was_let_go(requests, &left.referring).await? {
+        host.state.orphan(&owner.uid);
+        return orphan::release_all(requests, lane, owner, left.into_released(), Ties::All)
+            .await
+            .map(drop);
+    }
+    if live.is_some() {
+        // Another has its name: that one adopts what it desires, and the rest stays.
+        return Ok(());
+    }
+    delete(lane, requests, &title, left.labelled).await
+}
+
+async fn delete(
+    lane: &Lane,
+    requests: &Requests<'_>,
+    owner: &str,
+    mut children: Vec<LeftChild>,
+) -> Result<(), Failure> {
     children.sort_by_key(|(served, _)| std::cmp::Reverse(rank(&served.kind)));
     for (served, child) in children {
         let title = format!("{} {}", served.kind.kind, child.name);
@@ -63,17 +99,4 @@ async fn collect_one(
         }
     }
     Ok(())
-}
-
-/// The children that name this owner, by its place and by its uid, and that are the host's to collect. What else has the
-/// uid in its label says nothing about them: anybody may have written it.
-fn children(host: &HostContext, lane: &Lane, owner: &Name, uid: &str) -> Vec<(ServedKind, Arc<CachedObject>)> {
-    let owner = Owner {
-        kind: lane.grants.primary().clone(),
-        name: owner.clone(),
-        uid: uid.to_owned(),
-    };
-    let mut children = host.state.children_of(lane, uid);
-    children.retain(|(_, child)| is_labelled(child) && is_named(child, &owner) && !child.deleting);
-    children
 }

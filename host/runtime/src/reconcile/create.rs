@@ -8,6 +8,7 @@ use pilothouse_core::reason::Reason;
 use super::apply::{PlanExecution, StepResult};
 use super::diff::PlannedObject;
 use super::requests::Tries;
+use crate::queue::WrittenBody;
 
 impl PlanExecution<'_> {
     /// Creates an object. If one exists, made by somebody else, by another host or by an earlier create whose response was
@@ -23,7 +24,7 @@ impl PlanExecution<'_> {
                 Err(error) => return Err(self.refused(step, "create", error)),
             }
         };
-        self.applied.writes += 1;
+        self.wrote(step, WrittenBody::of(&step.digest));
         if !sent.created {
             return Err(self.created_over_another(step));
         }

@@ -71,11 +71,15 @@ pub struct Decider<'a> {
     pub owner: &'a Owner,
     /// The owner and the lanes as they are.
     pub snapshot: OwnerSnapshot,
+    /// Whether what the server rewrites is applied once more.
+    pub is_resync: bool,
 }
 
 /// Compares.
-pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
-    let mut planned = compare(host, lane, owner, validated);
+///
+/// At a resync, what the server rewrites is planned to be applied once more.
+pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated, is_resync: bool) -> Planned {
+    let mut planned = compare(host, lane, owner, validated, is_resync);
     let unclear = planned.steps.iter().filter(|step| step.is_unclear());
     let kinds: BTreeSet<Kind> = unclear.map(|step| step.desired.kind().clone()).collect();
     for kind in &kinds {
@@ -95,7 +99,7 @@ pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Val
     planned
 }
 
-fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated, is_resync: bool) -> Planned {
     let Validated { mut answer, wake_at } = validated;
     let mut owned = std::mem::take(&mut answer.owned);
     let contributed = std::mem::take(&mut answer.contributed);
@@ -114,6 +118,7 @@ fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated)
         lane,
         owner,
         snapshot,
+        is_resync,
     };
     let step = |(desired, object): (_, ObjectSnapshot)| {
         let ObjectSnapshot { live, unpersisted } = object;
@@ -138,6 +143,7 @@ impl<'a> Decider<'a> {
             lane,
             owner,
             snapshot: host.state.owner_snapshot(owner),
+            is_resync: false,
         }
     }
 
@@ -184,6 +190,7 @@ impl<'a> Decider<'a> {
             lane,
             owner,
             snapshot,
+            is_resync: _,
         } = self;
         let Some(object) = live else {
             return diff::decide(desired, body, digest, owner, None);
@@ -199,10 +206,20 @@ impl<'a> Decider<'a> {
             entry: entry.zip(fields.as_ref()).map(|(entry, fields)| LiveEntry {
                 api_version: entry.api_version,
                 fields,
+                values: entry.values,
                 types: types.as_deref(),
-                as_we_left_it: unpersisted.is_some_and(|UnpersistedApply { digest: applied, left }| {
-                    **applied == **digest && **left == *entry.fields()
-                }),
+                as_we_left_it: unpersisted.is_some_and(
+                    |UnpersistedApply {
+                         digest: applied,
+                         left,
+                         rewritten,
+                     }| {
+                        let is_tried_again = self.is_resync && !rewritten.is_empty();
+                        **applied == **digest
+                            && !is_tried_again
+                            && *left == UnpersistedApply::left_of(Some(entry), object)
+                    },
+                ),
             }),
             rival: competing_plugin(&snapshot.lanes, &host.plugins, lane, (owner, primary), object),
         };

@@ -59,9 +59,68 @@ pub async fn release(
         return Ok(());
     }
     wait_for_children(host, lane, primary_ref, object)?;
-    rewrite(host, lane, primary_ref, object, FinalizerChange::Gone).await?;
-    tracing::info!(lane = lane.title(), object = %object.name, finalizer = lane.finalizer, "released");
+    if take_off(host, lane, primary_ref, object).await? {
+        tracing::info!(lane = lane.title(), object = %object.name, finalizer = lane.finalizer, "released");
+    }
     Ok(())
+}
+
+/// Takes the finalizer off an object whatever it owns.
+pub async fn let_go(
+    host: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> Result<(), Failure> {
+    take_off(host, lane, primary_ref, object).await.map(drop)
+}
+
+/// Takes the finalizer off; says whether it did.
+///
+/// The finalizer that the plugin declares goes, whoever has written it: a backup, a GitOps tool, the operator that was there
+/// before. One that only the Plugin's status remembers may be anybody's, since anybody may have written the status: it
+/// goes only where the host has set it itself, and else it stays, and the Plugin's warnings say so.
+async fn take_off(
+    host: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> Result<bool, Failure> {
+    if lane.is_former && !is_set_by_host(host, lane, primary_ref, object).await? {
+        let (finalizer, title) = (lane.finalizer.as_deref().unwrap_or_default(), title(lane, object));
+        let about = format!("the finalizer {finalizer} of {}", lane.grants.primary());
+        let problem = format!(
+            "{about} is among status.finalizers, and stays on {title} and others where the host has not set it; if it is the \
+             plugin's, take it off with `pilothouse release`, and if not, remove the entry from the status"
+        );
+        if !lane.health.has_warning(&about) && lane.health.warn(&about, &problem) {
+            tracing::warn!(lane = lane.title(), "{problem}");
+        }
+        return Ok(false);
+    }
+    rewrite(host, lane, primary_ref, object, FinalizerChange::Gone).await?;
+    Ok(true)
+}
+
+/// Whether the live object's managedFields have the finalizer under the host's own manager of finalizers.
+async fn is_set_by_host(
+    host: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> Result<bool, Failure> {
+    let (Some(served), Some(finalizer)) = (lane.served(lane.grants.primary()), &lane.finalizer) else {
+        return Ok(false);
+    };
+    let live = Requests::new(host, lane, primary_ref).live(&served, &object.name).await;
+    let live = live.map_err(|error| error.into_failure("look at", &title(lane, object)))?;
+    let live = live.filter(|live| live.object.uid == object.uid);
+    let manager = lane.writer.finalizer_manager();
+    let element = format!("v:{}", serde_json::Value::from(finalizer.as_str()));
+    let mut managers = live.iter().flat_map(|live| &live.managers);
+    Ok(managers.any(|entry| {
+        entry["manager"] == *manager && !entry["fieldsV1"]["f:metadata"]["f:finalizers"][&*element].is_null()
+    }))
 }
 
 /// Takes the finalizer off an object that the Plugin does not select any more, if the Plugin has put it there: another one
@@ -72,24 +131,10 @@ pub async fn unselect(
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<(), Failure> {
-    let Some(served) = lane
-        .served(lane.grants.primary())
-        .filter(|_| lane.has_finalized(object))
-    else {
-        return Ok(());
-    };
-    let live = Requests::new(host, lane, primary_ref).live(&served, &object.name).await;
-    let live = live.map_err(|error| error.into_failure("look at", &title(lane, object)))?;
-    let Some(live) = live.filter(|live| live.object.uid == object.uid) else {
-        return Ok(());
-    };
-    let manager = lane.writer.finalizer_manager();
-    let ours = live.managers.iter().filter(|entry| entry["manager"] == *manager);
-    let mut finalizers = ours.map(|entry| &entry["fieldsV1"]["f:metadata"]["f:finalizers"]);
-    if !finalizers.any(serde_json::Value::is_object) {
+    if !lane.has_finalized(object) || !is_set_by_host(host, lane, primary_ref, object).await? {
         return Ok(());
     }
-    rewrite(host, lane, primary_ref, &live.object, FinalizerChange::Gone).await?;
+    rewrite(host, lane, primary_ref, object, FinalizerChange::Gone).await?;
     tracing::info!(
         lane = lane.title(), object = %object.name, finalizer = lane.finalizer,
         "took the finalizer off an object outside of spec.namespaces"
@@ -110,7 +155,7 @@ pub async fn release_all(host: &HostContext, lane: &Lane) -> Result<usize, Failu
             lane: lane.id,
             name: object.name.clone(),
         };
-        rewrite(host, lane, &primary_ref, object, FinalizerChange::Gone).await?;
+        take_off(host, lane, &primary_ref, object).await?;
     }
     if !others.is_empty() {
         return Err(Failure::cluster(

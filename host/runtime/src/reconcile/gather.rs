@@ -21,6 +21,8 @@ pub enum GatherResult {
     Selected(Gathered),
     /// An object that is there and not reconciled (any more).
     Filtered(ExcludedPrimary),
+    /// An object whose deletion is to leave its children.
+    Orphaning(ExcludedPrimary),
     /// An object in a namespace that the Plugin does not select (any more).
     Unselected(ExcludedPrimary),
     /// Nothing, or an object that is being deleted without our finalizer: its children are collected once it is gone.
@@ -41,7 +43,7 @@ pub struct Gathered {
     pub unreadable: Option<Failure>,
 }
 
-/// An object outside the lane's filter or selection.
+/// An object that the plugin is not called for.
 pub struct ExcludedPrimary {
     /// The object as the cache has it.
     pub object: Arc<CachedObject>,
@@ -62,6 +64,9 @@ pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
     };
     if !lane.selects(&object.name) {
         return GatherResult::Unselected(ExcludedPrimary { object, owner });
+    }
+    if object.deleting && host.state.is_orphaning(lane, &object, &owner) {
+        return GatherResult::Orphaning(ExcludedPrimary { object, owner });
     }
     if object.deleting && !lane.has_finalized(&object) {
         return GatherResult::Gone;
@@ -92,6 +97,26 @@ pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
         request,
         unreadable,
     })
+}
+
+impl Gathered {
+    /// An object of which the plugin is not asked.
+    pub fn unasked(lane: &Lane, object: Arc<CachedObject>, why: Failure) -> Self {
+        Self {
+            owner: Owner {
+                kind: lane.grants.primary().clone(),
+                name: object.name.clone(),
+                uid: object.uid.to_string(),
+            },
+            object,
+            request: Request {
+                object: String::new(),
+                configuration: String::new(),
+                attempt: 0,
+            },
+            unreadable: Some(why),
+        }
+    }
 }
 
 fn too_deep(kind: &Kind, object: &CachedObject) -> Failure {

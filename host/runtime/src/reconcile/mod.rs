@@ -8,12 +8,16 @@
 mod admit;
 mod apply;
 mod collect;
+mod collision;
 mod contest;
 mod create;
 mod diff;
+mod empty;
 pub mod finalize;
 mod gather;
 mod invoke;
+mod live_status;
+mod orphan;
 mod preview;
 mod report;
 mod requests;
@@ -27,13 +31,14 @@ use std::time::Duration;
 
 use crate::competing_plugins::is_reconciled_by_another;
 use crate::context::HostContext;
+use crate::custody::is_orphaning;
 use crate::lane::{Lane, RunMode};
 use crate::primary::PrimaryRef;
-use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt, TriggerReason};
+use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::traces::Trace;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, Name, Retry};
+use pilothouse_core::{Failure, Key, Name, Retry};
 
 pub use finalize::release_all;
 use report::StatusWrite;
@@ -46,7 +51,7 @@ pub async fn reconcile(host: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> 
         name: job.name.clone(),
     };
     let trace = host.traces.begin(&primary_ref, job);
-    let ended = reconcile_traced(host, lane, job, &primary_ref, &trace).await;
+    let ended = Box::pin(reconcile_traced(host, lane, job, &primary_ref, &trace)).await;
     host.traces.end(trace, &primary_ref, lane, job, &ended);
     ended
 }
@@ -72,10 +77,17 @@ async fn reconcile_traced(
             // Its watch is behind, and will say so.
             JobResult::unchanged(ReconcileResult::Done { again: None })
         }
+        gather::GatherResult::Selected(gathered)
+            if orphan::was_missed(host, lane, primary_ref, &gathered.object, &gathered.owner).await =>
+        {
+            let gather::Gathered { object, owner, .. } = gathered;
+            orphaned(host, lane, primary_ref, gather::ExcludedPrimary { object, owner }).await
+        }
         gather::GatherResult::Selected(gathered) => {
             reconcile_selected(host, lane, primary_ref, job, gathered, trace).await
         }
         gather::GatherResult::Filtered(left) => leave(host, lane, primary_ref, left).await,
+        gather::GatherResult::Orphaning(left) => orphaned(host, lane, primary_ref, left).await,
         gather::GatherResult::Unselected(left) => unselect(host, lane, primary_ref, left).await,
         gather::GatherResult::Gone => {
             host.state.forget_primary(lane, primary_ref);
@@ -93,9 +105,9 @@ async fn reconcile_traced(
     ended
 }
 
-/// Whether a primary is gone or going that has lost a child to somebody else. Where its own watch is behind that of the
-/// child, as when it is listed anew, the cache does not know: the child would be made again and collected again, over and
-/// over. An API server that does not answer is no reason to wait.
+/// Whether a primary is gone or going that has lost a child, or a child's reference to it, to somebody else. Where its own
+/// watch is behind that of the child, as when it is listed anew, the cache does not know: the child would be made again and
+/// collected again, over and over. An API server that does not answer is no reason to wait.
 async fn has_gone_with_a_child(
     host: &HostContext,
     lane: &Lane,
@@ -108,10 +120,20 @@ async fn has_gone_with_a_child(
     let Some(served) = lane.served(lane.grants.primary()) else {
         return false;
     };
-    match lane.writer.live(&served, &primary_ref.name).await {
-        Ok(live) => live.is_none_or(|live| live.object.uid != object.uid || live.object.deleting),
+    let is_gone = match lane.writer.live(&served, &primary_ref.name).await {
+        Ok(Some(live)) if live.object.uid == object.uid => {
+            if is_orphaning(&live.object) {
+                host.state.orphan(&object.uid);
+            }
+            live.object.deleting
+        }
+        Ok(_) => true,
         Err(_) => false,
+    };
+    if !is_gone {
+        host.state.forget_unbound(lane, &object.uid);
     }
+    is_gone
 }
 
 async fn reconcile_selected(
@@ -135,7 +157,7 @@ async fn reconcile_selected(
             Ok(false) => {}
             Ok(true) => {
                 return JobResult {
-                    wrote: true,
+                    writes: finalizer_write(lane, primary_ref),
                     ..without_writes(None)
                 };
             }
@@ -151,7 +173,8 @@ async fn reconcile_selected(
     let validated = trace.within("validate", validate).await;
     let planned = match validated {
         Ok(answer) => {
-            let diff = diff::diff(host, lane, &gathered.owner, answer);
+            let is_resync = job.trigger.reason == TriggerReason::Resync;
+            let diff = diff::diff(host, lane, &gathered.owner, answer, is_resync);
             Ok(trace.within("diff", diff).await)
         }
         Err(failure) => Err(failure),
@@ -184,7 +207,7 @@ async fn reconcile_selected(
             ..apply::Applied::nothing(failure)
         },
     };
-    let (again, wrote) = (applied.again(host), applied.writes > 0);
+    let (again, writes) = (applied.again(host), applied.writes.clone());
     let mut unreleased = None;
     if is_done && applied.failure.is_none() {
         let release = finalize::release(host, lane, primary_ref, object);
@@ -216,7 +239,7 @@ async fn reconcile_selected(
     JobResult {
         verdict: verdict(failure.as_ref(), again),
         used,
-        wrote,
+        writes,
         reported: counts(&written, job),
         said,
         failure,
@@ -238,6 +261,28 @@ async fn told(
         said: reported.said(),
         ..without_writes(reported.failure)
     }
+}
+
+/// The finalizer of a primary, as a write of it: the same each time, or somebody takes it off.
+fn finalizer_write(lane: &Lane, primary_ref: &PrimaryRef) -> Writes {
+    let key = Key::new(Arc::new(lane.grants.primary().clone()), primary_ref.name.clone());
+    let mut writes = Writes::default();
+    writes.record(&key, WrittenBody::of(&lane.finalizer));
+    writes
+}
+
+/// Reports that a primary waits because its controller does not run. The answer is why that could not be said.
+pub async fn report_waiting(
+    host: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: Arc<CachedObject>,
+    failure: Failure,
+) -> Option<Failure> {
+    let gathered = gather::Gathered::unasked(lane, object, failure.clone());
+    let applied = apply::Applied::nothing(failure.clone());
+    let reported = report::report(host, lane, primary_ref, &gathered, applied).await;
+    reported.failure.filter(|told| *told != failure)
 }
 
 /// Whether the write of a status counts for the hot-loop limiter.
@@ -279,7 +324,7 @@ async fn leave(
 ) -> JobResult {
     let gather::ExcludedPrimary { object, owner } = left;
     host.state.leave_filter(lane, primary_ref);
-    let planned = diff::diff(host, lane, &owner, validate::Validated::nothing()).await;
+    let planned = diff::diff(host, lane, &owner, validate::Validated::nothing(), false).await;
     if lane.mode == RunMode::Preview {
         return previewed(host, lane, primary_ref, Ok(planned)).await;
     }
@@ -292,9 +337,41 @@ async fn leave(
     if let Some(failure) = &failure {
         tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot clean up after an object");
     }
+    let mut writes = applied.writes;
+    if is_held {
+        writes.extend(finalizer_write(lane, primary_ref));
+    }
     JobResult {
-        wrote: applied.writes > 0 || is_held,
+        writes,
         ..without_writes(failure)
+    }
+}
+
+/// An object whose deletion is to leave its children.
+async fn orphaned(
+    host: &Arc<HostContext>,
+    lane: &Arc<Lane>,
+    primary_ref: &PrimaryRef,
+    left: gather::ExcludedPrimary,
+) -> JobResult {
+    let gather::ExcludedPrimary { object, owner } = left;
+    if lane.mode == RunMode::Preview {
+        return without_writes(None);
+    }
+    let let_go = orphan::let_go(host, lane, primary_ref, &object, &owner).await;
+    if let Err(failure) = &let_go {
+        tracing::warn!(
+            lane = lane.title(), object = %primary_ref.name, %failure,
+            "cannot let go of an object that is deleted with `orphan`"
+        );
+    }
+    let writes = match let_go {
+        Ok(true) => finalizer_write(lane, primary_ref),
+        Ok(false) | Err(_) => Writes::default(),
+    };
+    JobResult {
+        writes,
+        ..without_writes(let_go.err())
     }
 }
 
@@ -315,7 +392,7 @@ async fn unselect(
     }
     let mut failure = None;
     if lane.prunes_unselected {
-        let planned = diff::diff(host, lane, &owner, validate::Validated::nothing()).await;
+        let planned = diff::diff(host, lane, &owner, validate::Validated::nothing(), false).await;
         failure = apply::apply(host, lane, primary_ref, None, planned).await.failure;
     }
     if failure.is_none() {
@@ -352,7 +429,7 @@ fn without_writes(failure: Option<Failure>) -> JobResult {
     JobResult {
         verdict: verdict(failure.as_ref(), None),
         used: Duration::ZERO,
-        wrote: false,
+        writes: Writes::default(),
         reported: false,
         said: None,
         failure,

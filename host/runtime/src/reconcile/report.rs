@@ -2,6 +2,7 @@
 //! changed.
 
 use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
@@ -10,6 +11,7 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Event, EventType};
+use pilothouse_core::emptied::Emptied;
 use pilothouse_core::host_conditions::{HostConditions, RECONCILED};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::status::{self, PluginPart, StatusInput};
@@ -17,14 +19,15 @@ use pilothouse_core::{Failure, Key, Retry};
 use serde_json::{Map, Value};
 
 use super::apply::Applied;
+use super::empty::Emptying;
 use super::gather::Gathered;
+use super::live_status::{LiveStatus, without_times};
 use super::requests::{Requests, version};
 use super::status_schema;
 use crate::context::HostContext;
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
 use crate::refusals::RefusedPart;
-use crate::unpersisted::UnpersistedApply;
 use crate::visibility;
 
 /// The reason of the Warning event that tells of a failed reconcile.
@@ -100,6 +103,7 @@ pub async fn report(
         failure,
         writes,
         unpersisted_fields,
+        rewritten_values,
         wake_at: _,
         // Kept to the end: so many report at once, and no more.
         turn: _turn,
@@ -112,7 +116,10 @@ pub async fn report(
         gathered,
         whole,
         failure.as_ref(),
-        &unpersisted_fields,
+        &Deviations {
+            unpersisted: &unpersisted_fields,
+            rewritten: &rewritten_values,
+        },
     )
     .await;
     let mut failure = failure;
@@ -121,7 +128,16 @@ pub async fn report(
     for less in [StatusExtent::WithoutAnswer, StatusExtent::Bare] {
         match stated {
             Err(refused) if refused.retry == Retry::Change => {
-                stated = state(host, lane, primary_ref, gathered, less, Some(&refused), &[]).await;
+                stated = state(
+                    host,
+                    lane,
+                    primary_ref,
+                    gathered,
+                    less,
+                    Some(&refused),
+                    &Deviations::default(),
+                )
+                .await;
                 failure.get_or_insert(refused);
             }
             _ => break,
@@ -156,7 +172,7 @@ pub async fn report(
         } = failure;
         tracing::warn!(lane = lane.title(), %object, %blame, %reason, problem = message, "reconcile failed");
     } else {
-        tracing::debug!(lane = lane.title(), %object, writes, "reconciled");
+        tracing::debug!(lane = lane.title(), %object, writes = writes.len(), "reconciled");
     }
     // What could not be said is said at the next try, even if nothing else is worth one.
     Reported {
@@ -174,6 +190,7 @@ pub fn has_news(object: &CachedObject, answer: &CheckedAnswer) -> bool {
         live: live.as_ref(),
         generation: object.generation,
         now: "",
+        given: None,
     });
     status::says_more_than_the_host(&desired, live.as_ref())
 }
@@ -241,7 +258,7 @@ async fn state(
     gathered: &Gathered,
     extent: StatusExtent<'_>,
     failure: Option<&Failure>,
-    unpersisted_fields: &[String],
+    deviations: &Deviations<'_>,
 ) -> Result<Stated, Failure> {
     let Some(served) = lane.served(lane.grants.primary()) else {
         return Ok(Stated::new(StatusWrite::Nothing, None));
@@ -254,68 +271,84 @@ async fn state(
         status_schema::say(host, lane, gathered, &problem).await;
         return Ok(Stated::new(StatusWrite::Nothing, None));
     }
-    let object = &gathered.object;
-    let live = visibility::status(object);
-    let key = Key::new(served.kind.clone(), object.name.clone());
+    let key = Key::new(served.kind.clone(), gathered.object.name.clone());
     let answer = match extent {
         StatusExtent::Whole(answer) => answer,
         StatusExtent::WithoutAnswer | StatusExtent::Bare => None,
     };
-    // A call that failed says nothing about the plugin's part of the status: what was there stays.
-    let kept = match extent {
-        StatusExtent::Whole(None) | StatusExtent::WithoutAnswer => own_part(object, lane, live.as_ref()),
-        StatusExtent::Whole(Some(_)) | StatusExtent::Bare => None,
-    };
-    let whole = status::desired_status(&StatusInput {
-        plugin: match (answer, &kept) {
-            (Some(answer), _) => part_of(answer),
-            (None, Some(kept)) => PluginPart::Kept(kept),
-            (None, None) => PluginPart::Omitted,
-        },
-        host: &host_conditions(lane, failure, unpersisted_fields),
-        live: live.as_ref(),
-        generation: object.generation,
-        now: &host.clock.seconds(),
-    });
     let own = answer.and_then(|answer| answer.status.as_ref());
+    let mut object = gathered.object.clone();
     let mut is_asked = lane.asks_for_schema;
+    let mut looks = 0;
     loop {
-        let (desired, is_fitted) = status_schema::fitted(host, lane, gathered, whole.clone(), own, is_asked).await;
-        if is_as_desired(host, lane, &key, object, live.as_ref(), &desired) {
-            return Ok(Stated::new(StatusWrite::Nothing, live.as_ref()));
+        let schema = status_schema::known(host, lane, is_asked).await;
+        let live = LiveStatus::new(lane, object.clone(), schema);
+        // A call that failed says nothing about the plugin's part of the status: what was there stays.
+        let kept = match extent {
+            StatusExtent::Whole(None) | StatusExtent::WithoutAnswer => live.own_part(),
+            StatusExtent::Whole(Some(_)) | StatusExtent::Bare => None,
+        };
+        let given = live.given_conditions(lane, answer);
+        let whole = status::desired_status(&StatusInput {
+            plugin: match (answer, &kept) {
+                (Some(answer), _) => part_of(answer),
+                (None, Some(kept)) => PluginPart::Kept(kept),
+                (None, None) => PluginPart::Omitted,
+            },
+            host: &host_conditions(lane, failure, deviations),
+            live: live.status.as_ref(),
+            generation: gathered.object.generation,
+            now: &host.clock.seconds(),
+            given: given.as_deref(),
+        });
+        let desired = match &live.schema {
+            Some(schema) => status_schema::fitted(host, lane, gathered, schema, whole, own).await,
+            None => whole,
+        };
+        if live.is_as_desired(host, &key, &desired) {
+            return Ok(Stated::new(StatusWrite::Nothing, live.status.as_ref()));
+        }
+        if !is_asked && live.needs_schema() {
+            is_asked = true;
+            continue;
         }
         let asked = digest(&Value::Object(without_times(&desired)));
-        let refused = host.state.refusal(&key, extent.part(), &asked, Some(object));
+        let refused = host.state.refusal(&key, extent.part(), &asked, Some(&object));
         let failure = match refused {
             Some(failure) => failure,
-            None => match send(host, lane, primary_ref, gathered, &served, &desired).await {
-                Ok(Some(object)) => {
+            None => match send(host, lane, primary_ref, &served, &live, &desired).await {
+                Ok(Sent::Written(object)) => {
                     if answer.is_some() {
                         host.state.forget_refusal(key.clone(), extent.part());
                     }
-                    if !remember(host, lane, key, &object, &desired) && !is_fitted {
-                        // It was taken and dropped: what the schema says about that is told.
-                        status_schema::fitted(host, lane, gathered, whole, None, true).await;
+                    let stored = LiveStatus::new(lane, Arc::new(object), live.schema.clone());
+                    if !stored.remember(host, key, &desired) {
+                        report_dropped(host, lane, gathered, &stored, &desired).await;
                     }
-                    let written = if status::says_more_than_the_host(&desired, live.as_ref()) {
+                    let written = if status::says_more_than_the_host(&desired, live.status.as_ref()) {
                         StatusWrite::OfPlugin(said(&asked))
                     } else {
                         StatusWrite::OfHost(said(&asked))
                     };
-                    let sent = failure.and_then(|_| visibility::status(&object));
+                    let sent = failure.and(stored.status);
                     return Ok(Stated::new(written, sent.as_ref()));
                 }
                 // It went meanwhile: there is nothing left to report to.
-                Ok(None) => return Ok(Stated::new(StatusWrite::Nothing, None)),
-                Err(failure) => failure,
+                Ok(Sent::Gone) => return Ok(Stated::new(StatusWrite::Nothing, None)),
+                Ok(Sent::Outdated(_, now)) if looks < LOOKS => {
+                    looks += 1;
+                    object = now;
+                    continue;
+                }
+                Ok(Sent::Outdated(failure, _)) | Err(failure) => failure,
             },
         };
         if failure.retry == Retry::Backoff {
             return Err(failure);
         }
         let refused = (key.clone(), extent.part());
-        host.state.note_refusal(refused, &asked, Some(object), failure.clone());
-        if is_asked || is_fitted {
+        host.state.note_refusal(refused, &asked, Some(&object), failure.clone());
+        if is_asked || live.schema.is_some() {
             return Err(failure);
         }
         // Perhaps it is refused for what its schema does not declare.
@@ -323,36 +356,94 @@ async fn state(
     }
 }
 
-/// Applies the status; none if there is nothing left to report to.
+/// Tells what the schema says of a status that was taken and not kept as it was sent, unless it was known before.
+async fn report_dropped(
+    host: &HostContext,
+    lane: &Lane,
+    gathered: &Gathered,
+    stored: &LiveStatus,
+    desired: &Map<String, Value>,
+) {
+    if stored.schema.is_none()
+        && let Some(schema) = status_schema::known(host, lane, true).await
+    {
+        status_schema::fitted(host, lane, gathered, &schema, desired.clone(), None).await;
+    }
+}
+
+/// How often a status is made anew because somebody else has changed the object meanwhile.
+const LOOKS: u32 = 3;
+
+/// What became of a status that was sent.
+enum Sent {
+    /// It was written; the object as it is now.
+    Written(CachedObject),
+    /// The object is gone.
+    Gone,
+    /// The object has changed under it; the failure if it does so again, and the object as it is now.
+    Outdated(Failure, Arc<CachedObject>),
+}
+
+/// Applies the status. A list of conditions that is replaced as a whole is sent for this version of the object only, because
+/// others may have changed it meanwhile.
 async fn send(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
-    gathered: &Gathered,
     served: &ServedKind,
+    live: &LiveStatus,
     desired: &Map<String, Value>,
-) -> Result<Option<CachedObject>, Failure> {
-    let object = &gathered.object;
+) -> Result<Sent, Failure> {
+    let (object, is_plain) = (&live.object, live.is_plain());
     let key = Key::new(served.kind.clone(), object.name.clone());
     let requests = Requests::new(host, lane, primary_ref);
-    let sent = requests.with_conflict_retries(|| {
-        let request = lane.writer.apply_status(served, &object.name, &object.uid, desired);
+    let title = format!("{} {}", lane.grants.primary().kind, object.name);
+    let body = Map::from_iter([("status".to_owned(), Value::Object(desired.clone()))]);
+    let emptying = Emptying {
+        served,
+        name: &object.name,
+        uid: &object.uid,
+        subresource: Some("status"),
+        body: &body,
+    };
+    let emptied = if live
+        .fields()
+        .is_some_and(|fields| Emptied::Objects.is_in(&body, fields))
+    {
+        let emptied = requests.empty(emptying, Emptied::Objects).await;
+        emptied.map_err(|error| error.into_failure("report the status of", &title))?
+    } else {
+        None
+    };
+    let version_now = &emptied.as_ref().unwrap_or(object).resource_version;
+    let at_version = is_plain.then_some(&**version_now);
+    let apply = || {
+        let request = lane
+            .writer
+            .apply_status(served, &object.name, &object.uid, at_version, desired);
         requests.tracked(key.clone(), request, version)
-    });
-    match sent.await {
-        Ok(object) => Ok(Some(object)),
+    };
+    let sent = if is_plain {
+        requests.with_retries(apply).await
+    } else {
+        requests.with_conflict_retries(apply).await
+    };
+    let error = match sent {
+        Ok(object) => return Ok(Sent::Written(object)),
         // It went meanwhile.
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) if error.code() == Some(409) && has_successor(&requests, served, object).await => Ok(None),
-        Err(error) => Err(error.into_failure("report the status of", &title(lane, gathered))),
-    }
-}
-
-/// Whether another object has taken the name of one, so that nothing can be said of that one any more.
-async fn has_successor(requests: &Requests<'_>, served: &ServedKind, object: &CachedObject) -> bool {
-    match requests.live(served, &object.name).await {
-        Ok(live) => live.is_none_or(|live| live.object.uid != object.uid),
-        Err(_) => false,
+        Err(error) if error.is_not_found() => return Ok(Sent::Gone),
+        Err(error) => error,
+    };
+    let now = match error.code() {
+        Some(409) => requests.live(served, &object.name).await.ok(),
+        _ => None,
+    };
+    let failure = error.into_failure("report the status of", &title);
+    match now {
+        Some(Some(now)) if now.object.uid == object.uid => Ok(Sent::Outdated(failure, Arc::new(now.object))),
+        // Another object has taken the name, so that nothing can be said of that one any more.
+        Some(_) => Ok(Sent::Gone),
+        None => Err(failure),
     }
 }
 
@@ -367,69 +458,39 @@ fn part_of(answer: &CheckedAnswer) -> PluginPart<'_> {
     }
 }
 
-fn host_conditions(lane: &Lane, failure: Option<&Failure>, unpersisted_fields: &[String]) -> HostConditions {
+/// The parts of an accepted answer that the server does not store as they were sent.
+#[derive(Default)]
+struct Deviations<'a> {
+    /// Fields that it drops.
+    unpersisted: &'a [String],
+    /// Fields in which it stores other values.
+    rewritten: &'a [String],
+}
+
+fn host_conditions(lane: &Lane, failure: Option<&Failure>, deviations: &Deviations<'_>) -> HostConditions {
+    let Deviations { unpersisted, rewritten } = *deviations;
     match failure {
         Some(failure) => HostConditions::failed(failure, lane.failure_reason.as_deref()),
-        None if unpersisted_fields.is_empty() => HostConditions::succeeded("all is as desired"),
-        None => {
-            let named = unpersisted_fields
-                .iter()
-                .take(NAMED_FIELDS)
-                .map(String::as_str)
-                .collect::<Vec<_>>()
-                .join(", ");
-            let more = unpersisted_fields.len().saturating_sub(NAMED_FIELDS);
-            let more = if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            };
-            HostConditions::succeeded(format!(
-                "all is as desired, but the API server does not keep {named}{more}"
-            ))
-        }
+        None if !rewritten.is_empty() => HostConditions::rewritten(format!(
+            "all is applied, but something rewrites it, such as a mutating webhook or policy: {}",
+            first(rewritten)
+        )),
+        None if unpersisted.is_empty() => HostConditions::succeeded("all is as desired"),
+        None => HostConditions::succeeded(format!(
+            "all is as desired, but the API server does not keep {}",
+            first(unpersisted)
+        )),
     }
 }
 
-/// The fields of the live status that this plugin applied, conditions apart: they are merged by type anyway.
-fn own_part(object: &CachedObject, lane: &Lane, live: Option<&Value>) -> Option<Map<String, Value>> {
-    let fields = object.entry(lane.writer.manager(), true)?.field_set();
-    let own = fields.below("status")?;
-    let mut part = live?.as_object()?.clone();
-    part.retain(|name, _| own.below(name).is_some());
-    let conditions = part.get_mut("conditions").and_then(Value::as_array_mut);
-    if let Some(conditions) = conditions {
-        let list = own.below("conditions")?;
-        conditions.retain(|condition| list.has_item_like(condition));
+/// The first of several, and how many more there are.
+fn first(texts: &[String]) -> String {
+    let named = texts.iter().take(NAMED_FIELDS).map(String::as_str);
+    let named = named.collect::<Vec<_>>().join(", ");
+    match texts.len().saturating_sub(NAMED_FIELDS) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
-    Some(part)
-}
-
-fn is_as_desired(
-    host: &HostContext,
-    lane: &Lane,
-    key: &Key,
-    object: &CachedObject,
-    live: Option<&Value>,
-    desired: &Map<String, Value>,
-) -> bool {
-    let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
-    if status::status_is_as_desired(desired, live, fields.as_ref()) {
-        return true;
-    }
-    let unpersisted = host.state.unpersisted(key);
-    unpersisted.is_some_and(|unpersisted| unpersisted == unpersisted_status(desired, live))
-}
-
-/// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once. Says whether
-/// it is as desired.
-fn remember(host: &HostContext, lane: &Lane, key: Key, object: &CachedObject, desired: &Map<String, Value>) -> bool {
-    let live = visibility::status(object);
-    let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
-    let is_as_desired = status::status_is_as_desired(desired, live.as_ref(), fields.as_ref());
-    let unpersisted = (!is_as_desired).then(|| unpersisted_status(desired, live.as_ref()));
-    host.state.status_applied(key, unpersisted);
-    is_as_desired
 }
 
 /// A digest's beginning, which is enough to compare two statuses of one object.
@@ -437,27 +498,4 @@ fn said(digest: &str) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     digest.hash(&mut hasher);
     hasher.finish()
-}
-
-fn unpersisted_status(desired: &Map<String, Value>, live: Option<&Value>) -> UnpersistedApply {
-    UnpersistedApply {
-        digest: digest(&Value::Object(without_times(desired))).into(),
-        left: digest(live.unwrap_or(&Value::Null)).into(),
-    }
-}
-
-/// A status as it is compared with an earlier one: where the server drops conditions, their times are new each time.
-fn without_times(desired: &Map<String, Value>) -> Map<String, Value> {
-    let mut desired = desired.clone();
-    for condition in desired
-        .get_mut("conditions")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
-        if let Some(condition) = condition.as_object_mut() {
-            condition.remove("lastTransitionTime");
-        }
-    }
-    desired
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::write::{ApplyPrecondition, ApplyResponse, LiveObject};
+use pilothouse_cluster::write::{ApplyPrecondition, ApplyResponse, LiveObject, Propagation};
 use pilothouse_core::takeover;
 use pilothouse_core::{Key, Name};
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The requests of one reconcile.
 pub struct Requests<'a> {
     host: &'a HostContext,
-    lane: &'a Lane,
+    pub(super) lane: &'a Lane,
     primary_ref: &'a PrimaryRef,
     deadline: Instant,
 }
@@ -100,7 +100,17 @@ impl<'a> Requests<'a> {
             let released = release_child(self.lane, served, child).await?;
             return Ok(if released { Deleted::Released } else { Deleted::Before });
         }
-        match self.delete_once(served, child).await {
+        self.delete_with(served, child, Propagation::Background).await
+    }
+
+    /// The same, and the policy says what becomes of the dependents of the child.
+    pub async fn delete_with(
+        &self,
+        served: &ServedKind,
+        child: &CachedObject,
+        propagation: Propagation,
+    ) -> Result<Deleted, RequestError> {
+        match self.delete_once(served, child, propagation).await {
             Ok(()) => return Ok(Deleted::Now),
             Err(error) if error.is_object_not_found() => return Ok(Deleted::Before),
             Err(error) if error.code() == Some(409) => {}
@@ -117,16 +127,21 @@ impl<'a> Requests<'a> {
             let released = release_child(self.lane, served, &object).await?;
             return Ok(if released { Deleted::Released } else { Deleted::Before });
         }
-        match self.delete_once(served, &object).await {
+        match self.delete_once(served, &object, propagation).await {
             Ok(()) => Ok(Deleted::Now),
             Err(error) if error.is_object_not_found() => Ok(Deleted::Before),
             Err(error) => Err(error),
         }
     }
 
-    async fn delete_once(&self, served: &ServedKind, child: &CachedObject) -> Result<(), RequestError> {
+    async fn delete_once(
+        &self,
+        served: &ServedKind,
+        child: &CachedObject,
+        propagation: Propagation,
+    ) -> Result<(), RequestError> {
         self.with_retries(|| {
-            let request = self.lane.writer.delete(served, child);
+            let request = self.lane.writer.delete_with(served, child, propagation);
             let awaited = AwaitedEcho::Deletion(child.uid.clone());
             self.tracked(key(served, &child.name), request, |()| awaited)
         })

@@ -1,5 +1,7 @@
-//! Owns which part of a status the cluster's CRD of a kind accepts. The rest is left out, which is reported once for the
+//! Finds which part of a status the cluster's CRD of a kind accepts. The rest is left out, which is reported once for the
 //! kind: in the log, in an event about the first such object, and in the Plugin's status. Makes requests.
+
+use std::sync::Arc;
 
 use pilothouse_cluster::events::Regarding;
 use pilothouse_core::contract::{Event, EventType};
@@ -18,44 +20,56 @@ const STATUS_INCOMPLETE: &str = "StatusIncomplete";
 /// The longest message of an event, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// A status as far as the cluster takes it, and whether that is known. The cluster is asked if it was before, or if it is to
-/// be now; where it does not tell, the status is left as it is. What the plugin says now stays in it where it would be
-/// refused, because that is the plugin's failure; `own` are the members that it gives.
+/// The schema of the status of a lane's primaries, as the cluster has it. The cluster is asked if it was before, or if it is to
+/// be now; none where that is not known.
+pub async fn known(host: &HostContext, lane: &Lane, ask: bool) -> Option<Arc<Value>> {
+    let kind = lane.grants.primary();
+    let schema = host.schemas.known_status(kind);
+    if schema.is_some() || !(ask || host.schemas.has_other_status(kind)) {
+        return schema;
+    }
+    match host.schemas.status(kind).await {
+        Ok(schema) => Some(schema),
+        Err(error) => {
+            tracing::debug!(lane = lane.title(), %kind, %error, "cannot ask what the status may have");
+            None
+        }
+    }
+}
+
+/// A status as far as the schema takes it. Fields that the schema does not declare are left out. What else it refuses of the
+/// members that the plugin gives now (`own`) stays, because that is the plugin's failure.
 pub async fn fitted(
     host: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
+    schema: &Value,
     mut desired: Map<String, Value>,
     own: Option<&Map<String, Value>>,
-    ask: bool,
-) -> (Map<String, Value>, bool) {
-    let kind = lane.grants.primary();
-    let mut schema = host.schemas.known_status(kind);
-    if schema.is_none() && (ask || host.schemas.has_other_status(kind)) {
-        schema = match host.schemas.status(kind).await {
-            Ok(schema) => Some(schema),
-            Err(error) => {
-                tracing::debug!(lane = lane.title(), %kind, %error, "cannot ask what the status may have");
-                None
-            }
-        };
-    }
-    let Some(schema) = schema else { return (desired, false) };
+) -> Map<String, Value> {
     let mut kept = Map::new();
-    if !schema_pruning::drops_all(&schema) {
+    if schema.is_object() && !schema_pruning::drops_all(schema) {
         let own = own.into_iter().flat_map(Map::keys);
         let own = own.filter(|name| !["conditions", OBSERVED_GENERATION].contains(&name.as_str()));
         kept.extend(own.filter_map(|name| desired.remove_entry(name)));
     }
-    let mut value = Value::Object(desired);
-    let omitted = schema_pruning::prune_to_schema(&schema, &mut value, STATUS);
-    if !omitted.is_empty() {
-        say(host, lane, gathered, &status::left_out(&kind.kind, &omitted)).await;
+    let (mut value, mut kept) = (Value::Object(desired), Value::Object(kept));
+    let mut omitted = schema_pruning::prune_to_schema(schema, &mut value, STATUS);
+    omitted.extend(schema_pruning::prune_undeclared(schema, &mut kept, STATUS));
+    if let Some(all) = lane.health.omit(&about_status(lane.grants.primary()), omitted) {
+        say(
+            host,
+            lane,
+            gathered,
+            &status::left_out(&lane.grants.primary().kind, &all),
+        )
+        .await;
     }
-    if let Value::Object(fitted) = value {
-        kept.extend(fitted);
-    }
-    (kept, true)
+    let members = [value, kept].into_iter().filter_map(|part| match part {
+        Value::Object(members) => Some(members),
+        _ => None,
+    });
+    members.flatten().collect()
 }
 
 /// Tells what keeps a status from being written, or a part of it.

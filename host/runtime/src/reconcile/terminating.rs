@@ -1,5 +1,5 @@
-//! Decides what to do when a child's namespace is terminating: the API server creates nothing in it, and it does not
-//! come back. Makes no request.
+//! Decides what to do when a child's namespace is missing or terminating: the API server creates nothing in it. Makes no
+//! request.
 
 use pilothouse_cluster::error::RequestError;
 use pilothouse_core::reason::Reason;
@@ -9,10 +9,27 @@ use super::apply::PlanExecution;
 use super::diff::PlannedObject;
 
 impl PlanExecution<'_> {
+    /// Why a child is not made, if that is because of its namespace.
+    pub(super) fn without_namespace(&self, step: &PlannedObject, error: &RequestError) -> Option<Failure> {
+        let namespace = step.desired.name.namespace.as_ref()?;
+        let failure = if error.is_namespace_not_found() {
+            let title = step.desired.title();
+            let problem = format!(
+                "cannot create {title}: there is no namespace {namespace}; create it, and {title} is made at once, or have \
+                 the object go to another one"
+            );
+            Failure::cluster(Reason::NamespaceNotFound, problem).retry(Retry::Backoff)
+        } else {
+            self.in_terminating_namespace(step, error)?
+        };
+        self.host.state.wait_for_namespace(namespace, self.primary_ref);
+        Some(failure)
+    }
+
     /// Why a child is not made, if that is because its namespace is being deleted. A primary that is in the same namespace
     /// goes with it: nothing that it could wait for will happen, so the same is not asked for again. One that is elsewhere
     /// waits for a namespace of the same name.
-    pub(super) fn in_terminating_namespace(&self, step: &PlannedObject, error: &RequestError) -> Option<Failure> {
+    fn in_terminating_namespace(&self, step: &PlannedObject, error: &RequestError) -> Option<Failure> {
         if !error.is_in_terminating_namespace() {
             return None;
         }

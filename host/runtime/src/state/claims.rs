@@ -87,11 +87,12 @@ impl SharedState {
         let mut tables = self.tables.write();
         let Tables {
             store,
+            lanes,
             queue,
             contributions,
             ..
         } = &mut *tables;
-        contributions.look_ended(store, queue, id, look);
+        contributions.look_ended(store, lanes, queue, id, look);
     }
 
     /// A target is not looked at any more, also where the look did not come to its end.

@@ -7,13 +7,14 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::Store;
 use pilothouse_core::dependencies::budget::GROUP_BYTES;
 use pilothouse_core::manifest::Access;
-use pilothouse_core::{Kind, Name};
+use pilothouse_core::{Key, Kind, Name};
 use tokio::time::Instant;
 
 use super::{SharedState, Tables};
-use crate::custody::{Custody, custody, is_ours};
+use crate::custody::{Custody, custody, is_orphaning, is_ours, is_unbound};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
+use crate::orphans::Witness;
 use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::{Depth, Priority, TriggerReason};
 
@@ -75,6 +76,12 @@ impl SharedState {
         let opened = tables.open_claims(lane);
         tables.forget_previews_of(lane.id);
         if let Some(replaced) = &replaced {
+            if replaced.former_managers != lane.former_managers {
+                // What was foreign may be taken over now.
+                for kind in lane.owned_kinds() {
+                    tables.refusals.forget_kind(kind);
+                }
+            }
             tables.enqueue_all(replaced, TriggerReason::NewVersion);
         }
         tables.dependencies.begin_anew(&lane.id);
@@ -148,6 +155,7 @@ impl SharedState {
         tables.selected.remove(&id);
         tables.forget_previews_of(id);
         tables.orphans.remove_lane(id);
+        tables.earlier_desires.remove_lane(id);
         for (kind, path) in tables.dependencies.remove_group(&id) {
             tables.store.drop_index(&kind, &path);
         }
@@ -285,10 +293,17 @@ impl Tables {
             ..
         } = self;
         let has_filter = lane.has_filter();
+        let is_unwatched = trigger == TriggerReason::Started;
         let mut count = 0;
         for object in store.iter(lane.grants.primary(), None) {
             let is_selected = lane.reconciles(object);
             count += usize::from(is_selected);
+            if is_orphaning(object) {
+                orphans.orphan(&object.uid);
+            }
+            if object.deleting && is_unwatched {
+                orphans.leaves_unseen(lane.id, &object.uid);
+            }
             if !is_meant(&object.name) {
                 continue;
             }
@@ -307,7 +322,10 @@ impl Tables {
                     }
                     Some(Custody::Orphaned(owner, uid)) if is_meant(&owner) => {
                         queue.push(lane.id, &owner, Priority::Resync, trigger);
-                        orphans.add(PrimaryRef::new(lane.id, owner), uid);
+                        orphans.add(PrimaryRef::new(lane.id, owner), uid, Witness::Unseen);
+                    }
+                    None if is_unwatched && is_unbound(lane, child) => {
+                        orphans.stray(lane.id, Key::new(Arc::new(kind.clone()), child.name.clone()));
                     }
                     _ => {}
                 }

@@ -60,6 +60,20 @@ impl SharedState {
         left.collect()
     }
 
+    /// How many living children the primaries of a lane have.
+    pub fn count_children(&self, lane: &Lane) -> u64 {
+        let tables = self.tables.read();
+        let served = lane.owned_kinds().filter_map(|kind| lane.served(kind));
+        let children = served.map(|served| {
+            let is_child = |object: &&Arc<CachedObject>| {
+                let controller = object.controller.as_ref();
+                is_ours(lane, object) && !object.deleting && controller.is_some_and(|it| is_primary_of(lane, it))
+            };
+            tables.store.iter(&served.kind, None).filter(is_child).count() as u64
+        });
+        children.sum()
+    }
+
     /// Whether no primary of a lane has its finalizer. None has one of a kind that is not served.
     pub fn is_released(&self, lane: &Lane) -> bool {
         let primaries: Vec<_> = {

@@ -11,7 +11,7 @@
 //! `observe` takes in what watches see, and `route` decides which primaries that concerns. `lanes` opens, replaces and
 //! closes lanes, `ownership` takes up and gives up shards, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows
 //! our own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers`
-//! those about what earlier versions of a plugin made, `waits` lists what waits for something, `figures` counts what there
+//! those about what earlier versions of a plugin made, `orphaned` those about what a primary leaves behind, `waits` lists what waits for something, `figures` counts what there
 //! is, and `explain` answers people who ask why.
 
 mod claims;
@@ -21,6 +21,7 @@ mod jobs;
 mod lanes;
 mod leftovers;
 mod observe;
+mod orphaned;
 mod ownership;
 mod reads;
 mod route;
@@ -39,9 +40,11 @@ use tokio::sync::Notify;
 
 use crate::claims::Contributions;
 use crate::competing_plugins::CompetingPluginWaits;
+use crate::earlier_desires::EarlierDesires;
 use crate::echo::OwnWrites;
 use crate::history::History;
 use crate::lanes::Lanes;
+use crate::namespace_waits::NamespaceWaits;
 use crate::orphans::Orphans;
 use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::{Capacity, WorkQueue};
@@ -52,6 +55,7 @@ use crate::unpersisted::UnpersistedApplies;
 pub use explain::{Explanation, FailingPrimary};
 pub use figures::{KindSize, LaneFigures};
 pub use lanes::{KindsOfLane, LaneChange, LaneObstacle};
+pub use orphaned::{LeftChild, LeftChildren};
 pub use ownership::WorkCount;
 pub use snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
 pub use waits::PendingWait;
@@ -65,6 +69,8 @@ pub struct SharedState {
     claims: Notify,
     /// Told whenever a job has ended.
     ended: Notify,
+    /// Told whenever a primary begins to wait for a namespace.
+    namespaces: Notify,
 }
 
 /// What the lock guards.
@@ -91,6 +97,10 @@ struct Tables {
     refusals: Refusals,
     /// Who waits because another plugin applies what is desired.
     competing_waits: CompetingPluginWaits,
+    /// Who waits for a namespace.
+    namespace_waits: NamespaceWaits,
+    /// What the last answer for each primary asked for.
+    earlier_desires: EarlierDesires,
     /// Whose children need a look.
     orphans: Orphans,
     /// What plugins that are in preview would do.
@@ -115,6 +125,8 @@ impl SharedState {
                 contributions: Contributions::default(),
                 refusals: Refusals::default(),
                 competing_waits: CompetingPluginWaits::default(),
+                namespace_waits: NamespaceWaits::default(),
+                earlier_desires: EarlierDesires::default(),
                 orphans: Orphans::default(),
                 previews: Previews::of_at_most(MAX_PRIMARIES),
                 history: History::default(),
@@ -122,6 +134,7 @@ impl SharedState {
             work: Notify::new(),
             claims: Notify::new(),
             ended: Notify::new(),
+            namespaces: Notify::new(),
         }
     }
 

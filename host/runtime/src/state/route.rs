@@ -7,13 +7,15 @@ use std::sync::Arc;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::ObjectChange;
 use pilothouse_core::dependencies::Woken;
+use pilothouse_core::ownership::OwnerLink;
 use pilothouse_core::{Key, Name};
 
 use super::Tables;
-use crate::custody::{Custody, children_of, custody, is_labelled, is_ours};
+use crate::custody::{Custody, children_of, custody, is_labelled, is_orphaning, is_ours, is_primary_of, is_unbound};
 use crate::echo::ChangeOrigin;
 use crate::lane::Lane;
 use crate::lanes::Lanes;
+use crate::orphans::Witness;
 use crate::primary::PrimaryRef;
 use crate::queue::{Cause, Priority, Trigger, TriggerReason};
 use crate::refusals::RefusedPart;
@@ -22,7 +24,11 @@ use crate::visibility::ChangeVisibility;
 impl Tables {
     /// Enqueues every primary that a change concerns.
     pub(super) fn route(&mut self, lanes: &Lanes, change: &ObjectChange, seen: &ChangeVisibility) {
-        let by_us = self.own_writes.observe(lanes, &mut self.queue, change) == ChangeOrigin::Ours;
+        let writer = match self.own_writes.observe(lanes, &mut self.queue, change) {
+            ChangeOrigin::Ours(writer) => Some(writer),
+            ChangeOrigin::Others => None,
+        };
+        let by_us = writer.is_some();
         for lane in lanes.of_kind(&change.kind) {
             if !self.queue.is_open(lane.id) {
                 continue;
@@ -30,6 +36,11 @@ impl Tables {
             let is_primary = *lane.grants.primary() == *change.kind;
             if is_primary {
                 self.count_selected(lane, change);
+                for object in [&change.old, &change.new].into_iter().flatten() {
+                    if is_orphaning(object) {
+                        self.orphans.orphan(&object.uid);
+                    }
+                }
             }
             // Another replica works at it, or the cache does not have all that is needed for it yet.
             if !self.queue.works_at(lane.id, change.name()) {
@@ -47,8 +58,7 @@ impl Tables {
             }
         }
         self.contributions.target_changed(&mut self.queue, change);
-        let cause = if by_us { Cause::Ours } else { Cause::Others };
-        self.wake_readers(change, seen, cause);
+        self.wake_readers(change, seen, writer.as_ref());
         if change.new.is_none() {
             // A successor of the same name is not judged by what is remembered of this one.
             let key = Key::new(change.kind.clone(), change.name().clone());
@@ -98,12 +108,23 @@ impl Tables {
         lane.health.gone(lane.id, name);
         if let Some(old) = old
             && lane.selects(name)
-            && children_of(&self.store, lane, &old.uid).any(|(_, child)| is_labelled(child))
+            && self.has_left_children(lane, &old.uid)
         {
-            self.orphans.add(primary_ref, old.uid.clone());
+            let witness = self.orphans.witness(lane.id, &old.uid);
+            self.orphans.add(primary_ref, old.uid.clone(), witness);
             self.queue
                 .push(lane.id, name, Priority::Change, TriggerReason::ObjectChanged);
+        } else if let Some(old) = old {
+            self.orphans.collected(&primary_ref, &old.uid);
         }
+    }
+
+    /// Whether a primary that is gone has children that the garbage collector does not see to, or not to all that is ours.
+    fn has_left_children(&self, lane: &Lane, uid: &str) -> bool {
+        let is_orphaned = self.orphans.is_orphaned(uid);
+        let mut children = children_of(&self.store, lane, uid);
+        children.any(|(_, child)| is_orphaned || is_labelled(child))
+            || self.orphans.unbound(lane.id, uid).next().is_some()
     }
 
     /// The owner of a child is woken, but not by its own write; a child whose owner is gone is to be collected, whoever
@@ -120,9 +141,11 @@ impl Tables {
         if let Some(child) = &change.new
             && let Some(Custody::Orphaned(owner, uid)) = custody(&self.store, lane, child)
         {
-            self.orphans.add(PrimaryRef::new(lane.id, owner.clone()), uid);
+            let primary_ref = PrimaryRef::new(lane.id, owner.clone());
+            self.orphans.add(primary_ref, uid, Witness::Unseen);
             woken.insert(owner);
         }
+        woken.extend(self.unbind(lane, change));
         for owner in woken {
             if change.new.is_none() {
                 self.orphans.lose_child(PrimaryRef::new(lane.id, owner.clone()));
@@ -133,17 +156,50 @@ impl Tables {
         }
     }
 
-    /// Takes a change to everybody who has read what changed.
-    fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility, cause: Cause) {
+    /// Notes that a child has lost the reference to its owner: so does every child of an owner that is deleted with
+    /// `orphan`. Says which owner that is.
+    fn unbind(&mut self, lane: &Lane, change: &ObjectChange) -> Option<Name> {
+        let (old, new) = (change.old.as_ref()?, change.new.as_ref()?);
+        let controller = old.controller.as_ref().filter(|it| is_primary_of(lane, it))?;
+        if controller.bond != OwnerLink::Reference || new.uid != old.uid || !is_unbound(lane, new) {
+            return None;
+        }
+        let primary = lane.served(lane.grants.primary())?;
+        let owner = Name {
+            namespace: new.name.namespace.clone().filter(|_| primary.facts.namespaced),
+            name: controller.name.clone(),
+        };
+        let primary_ref = PrimaryRef::new(lane.id, owner.clone());
+        self.orphans
+            .unbind(lane.id, &controller.uid, Key::clone(&key_of(change)));
+        let is_there = self.store.get(&primary.kind, &owner);
+        if is_there.is_some_and(|it| it.uid == controller.uid) {
+            self.orphans.lose_child(primary_ref);
+        } else if lane.selects(&owner) {
+            self.orphans.add(primary_ref, controller.uid.clone(), Witness::Seen);
+        }
+        Some(owner)
+    }
+
+    /// Takes a change to everybody who has read what changed. Where a write of ours is what it may show, it was made for
+    /// `writer`.
+    fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility, writer: Option<&PrimaryRef>) {
         let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
         if readers.is_empty() && groups.is_empty() {
             return;
         }
         // One for all whom the change wakes.
         let trigger = Trigger::of(TriggerReason::DependencyChanged, key_of(change));
-        for PrimaryRef { lane, name } in readers {
+        let cause_for = |reader: &PrimaryRef| match writer {
+            None => Cause::Others,
+            Some(writer) if writer == reader && !self.is_itself(reader, change) => Cause::Echo,
+            Some(_) => Cause::Ours,
+        };
+        let readers: Vec<_> = readers.into_iter().map(|reader| (cause_for(&reader), reader)).collect();
+        for (cause, PrimaryRef { lane, name }) in readers {
             self.queue.push_for(lane, &name, Priority::Wake, cause, trigger.clone());
         }
+        let cause = if writer.is_some() { Cause::Ours } else { Cause::Others };
         for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
             let primaries = self.store.iter(lane.grants.primary(), None);
             for primary in primaries.filter(|primary| lane.reconciles(primary)) {
@@ -153,11 +209,19 @@ impl Tables {
         }
     }
 
+    /// Whether the object that changed is the primary itself.
+    fn is_itself(&self, primary_ref: &PrimaryRef, change: &ObjectChange) -> bool {
+        let lane = self.lanes.get(primary_ref.lane);
+        *change.name() == primary_ref.name && lane.is_some_and(|lane| *lane.grants.primary() == *change.kind)
+    }
+
     /// A primary is gone, or about to go without the plugin being asked: nothing is known on its behalf any more.
     pub(super) fn forget_primary(&mut self, lane: &Lane, primary_ref: &PrimaryRef) {
         self.forget_reader(primary_ref);
         self.previews.forget(primary_ref);
         self.competing_waits.forget(primary_ref);
+        self.namespace_waits.forget(primary_ref);
+        self.earlier_desires.forget(primary_ref);
         self.withdraw(lane, primary_ref);
     }
 

@@ -9,7 +9,7 @@ use pilothouse_core::preview::{Preview, Previews};
 use pilothouse_core::{Key, Kind, Name};
 
 use super::SharedState;
-use crate::custody::{children_of, is_unselected_child};
+use crate::custody::{children_of, is_orphaning, is_unselected_child};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::primary::PrimaryRef;
@@ -81,11 +81,13 @@ impl SharedState {
         children.map(|(served, child)| (served, child.clone())).collect()
     }
 
-    /// What a lane's plugin applied for the primaries that it selects and what goes with them.
+    /// What a lane's plugin applied for the primaries that it selects and what goes with them. Children that the deletion
+    /// of their primary is to leave are not among them.
     pub fn children_of_lane(&self, lane: &Lane) -> Vec<(ServedKind, Arc<CachedObject>)> {
         let tables = self.tables.read();
         let primaries = tables.store.iter(lane.grants.primary(), None);
-        let selected = primaries.filter(|primary| lane.selects(&primary.name));
+        let leaves = |primary: &CachedObject| is_orphaning(primary) || tables.orphans.is_orphaned(&primary.uid);
+        let selected = primaries.filter(|primary| lane.selects(&primary.name) && !leaves(primary));
         let children = selected.flat_map(|primary| {
             let children = children_of(&tables.store, lane, &primary.uid);
             children

@@ -12,22 +12,23 @@ use serde_json::{Value, json};
 
 use crate::echo::AwaitedEcho;
 use crate::lane::Lane;
+use crate::orphans::Witness;
 use crate::reads::ReadFingerprint;
 use crate::test_support::*;
 
 /// A host with an open lane that owns and reads children, a primary `p` and a child `c` of it.
-struct Scene {
-    host: TestHost,
-    lane: Arc<Lane>,
-    primaries: WatchSource,
-    children: WatchSource,
+pub(super) struct Scene {
+    pub host: TestHost,
+    pub lane: Arc<Lane>,
+    pub primaries: WatchSource,
+    pub children: WatchSource,
 }
 
 fn p(version: u32, size: u32) -> Value {
     text("p", version, &json!({"spec": {"size": size}}))
 }
 
-fn c(version: u32) -> Value {
+pub(super) fn c(version: u32) -> Value {
     child("c", version, "plugin", "p", &json!({"f:data": {"f:x": {}}}))
 }
 
@@ -48,7 +49,7 @@ async fn scene_with(change: impl FnOnce(&mut Lane)) -> Scene {
     }
 }
 
-async fn scene() -> Scene {
+pub(super) async fn scene() -> Scene {
     scene_with(|_| {}).await
 }
 
@@ -178,7 +179,7 @@ async fn children_of_a_deleted_primary_are_collected() {
     } = scene().await;
     host.context.state.deleted(&primaries, &name("p"));
     let orphans = host.context.state.orphans_of(&primary(&lane, "p"));
-    assert_eq!(orphans, ["uid-p".into()].into());
+    assert_eq!(orphans, [("uid-p".into(), Witness::Seen)].into());
     assert_eq!(host.run_all(), ["0/p"]);
 }
 

@@ -1,17 +1,18 @@
 //! Follows our own writes: each is known before its request is made and until the cache has seen it, and what the server
 //! refuses or does not keep of one is remembered as long as the object is there.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::{Failure, Key, Kind};
+use pilothouse_core::{Failure, Key, Kind, Name};
 use tokio::time::Instant;
 
 use super::{SharedState, Tables};
 use crate::echo::AwaitedEcho;
+use crate::orphans::Witness;
 use crate::primary::PrimaryRef;
-use crate::queue::TriggerReason;
+use crate::queue::{Priority, Trigger, TriggerReason};
 use crate::refusals::RefusedPart;
 use crate::unpersisted::UnpersistedApply;
 
@@ -115,13 +116,57 @@ impl SharedState {
         self.tables.write().competing_waits.wait_for(manager, primary_ref);
     }
 
+    /// A primary waits until there is a namespace of this name, or another one than there is.
+    pub fn wait_for_namespace(&self, namespace: &Arc<str>, primary_ref: &PrimaryRef) {
+        self.tables.write().namespace_waits.wait_for(namespace, primary_ref);
+        self.namespaces.notify_one();
+    }
+
+    /// Waits until a primary waits for a namespace.
+    pub async fn namespace_is_awaited(&self) {
+        self.namespaces.notified().await;
+    }
+
+    /// There is a namespace that was not there before: whoever waits for it is reconciled again.
+    pub fn namespace_added(&self, namespace: &str) {
+        let mut tables = self.tables.write();
+        let waiting = tables.namespace_waits.take(namespace);
+        if waiting.is_empty() {
+            return;
+        }
+        let key = Key::new(Arc::new(Kind::new("", "v1", "Namespace")), Name::new(None, namespace));
+        let trigger = Trigger::of(TriggerReason::DependencyChanged, Arc::new(key));
+        for primary_ref in waiting
+            .iter()
+            .filter(|it| tables.lanes.get(it.lane).is_some())
+            .cloned()
+            .collect::<Vec<_>>()
+        {
+            tables
+                .queue
+                .push(primary_ref.lane, &primary_ref.name, Priority::Wake, trigger.clone());
+        }
+        drop(tables);
+        self.work.notify_one();
+    }
+
+    /// Whether an earlier answer for a primary asked for an object.
+    pub fn was_desired(&self, primary_ref: &PrimaryRef, key: &Key) -> bool {
+        self.tables.read().earlier_desires.has(primary_ref, key)
+    }
+
+    /// An answer for a primary was carried out that asked for these.
+    pub fn note_desired<'a>(&self, primary_ref: &PrimaryRef, keys: impl Iterator<Item = &'a Key>) {
+        self.tables.write().earlier_desires.set(primary_ref, keys);
+    }
+
     /// Whether a primary has lost a child since this was asked last.
     pub fn take_lost_child(&self, primary_ref: &PrimaryRef) -> bool {
         self.tables.write().orphans.take_lost_child(primary_ref)
     }
 
     /// The uids of the primaries of this name that are gone and have left children.
-    pub fn orphans_of(&self, primary_ref: &PrimaryRef) -> BTreeSet<Arc<str>> {
+    pub fn orphans_of(&self, primary_ref: &PrimaryRef) -> BTreeMap<Arc<str>, Witness> {
         self.tables.read().orphans.of(primary_ref)
     }
 

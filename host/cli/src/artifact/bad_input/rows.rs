@@ -341,7 +341,7 @@ mod simulated {
             let auth = STANDARD.encode("ada:wrong");
             let secrets = vec![
                 secret("wrong", &json!({"auths": {private.host(): {"auth": auth}}}).to_string()),
-                secret("garbled", "<html>"),
+                secret("garbled", r#"{"auths": "none"}"#),
             ];
             let says = [
                 "does not accept the credentials (401)",

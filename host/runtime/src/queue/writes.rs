@@ -1,0 +1,108 @@
+//! The objects that a run wrote, as digests: small enough to be remembered, and enough to know a write again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+use pilothouse_core::Key;
+
+/// The most objects that are remembered for one primary.
+const REMEMBERED: usize = 256;
+
+/// The state in which a run left an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrittenBody {
+    /// As a body with this digest says.
+    Digest(u64),
+    /// Deleted.
+    Gone,
+    /// Not known, or as it was before.
+    Unknown,
+}
+
+impl WrittenBody {
+    /// A body, by its digest or anything else that stands for it.
+    pub fn of(body: &impl Hash) -> Self {
+        Self::Digest(hash(body))
+    }
+}
+
+/// The objects that were written, each with the state in which it was left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    left: BTreeMap<u64, WrittenBody>,
+    /// Those that were made again after they had been deleted.
+    made_again: BTreeSet<u64>,
+}
+
+impl Writes {
+    /// Adds a write of an object.
+    pub fn record(&mut self, key: &Key, body: WrittenBody) {
+        self.left.insert(hash(key), body);
+    }
+
+    /// Adds all of another run; the newer write of an object counts.
+    pub fn extend(&mut self, newer: Self) {
+        for (object, body) in newer.left {
+            let before = self.left.insert(object, body);
+            if before == Some(WrittenBody::Gone) && body != WrittenBody::Gone {
+                self.made_again.insert(object);
+            }
+        }
+    }
+
+    /// Remembers another run beside these; what has no place is forgotten, the older first.
+    pub fn remember(&mut self, newer: &Self) {
+        self.extend(newer.clone());
+        if self.left.len() > REMEMBERED {
+            self.left.clone_from(&newer.left);
+        }
+        while self.left.len() > REMEMBERED {
+            self.left.pop_last();
+        }
+        let left = &self.left;
+        self.made_again.retain(|object| left.contains_key(object));
+    }
+
+    /// The number of objects.
+    pub fn len(&self) -> usize {
+        self.left.len()
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// The state in which an object was left, if it was written.
+    pub fn of(&self, key: &Key) -> Option<WrittenBody> {
+        self.left.get(&hash(key)).copied()
+    }
+
+    /// Whether one of the objects was written by another run, too. A run that only deletes what others made repeats nothing,
+    /// but where an object had been deleted before and made again.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let only_deletes = self.left.values().all(|body| *body == WrittenBody::Gone);
+        let is_again =
+            |object: &u64| other.left.contains_key(object) && (!only_deletes || other.made_again.contains(object));
+        self.left.keys().any(is_again)
+    }
+
+    /// Whether an object was made again after it had been deleted.
+    pub fn has_made_again(&self, key: &Key) -> bool {
+        self.made_again.contains(&hash(key))
+    }
+
+    /// Whether one of the objects was written by another run with the same body: somebody has undone that since.
+    pub fn repeats(&self, other: &Self) -> bool {
+        let is_same = |(object, body): (&u64, &WrittenBody)| {
+            matches!(body, WrittenBody::Digest(_)) && other.left.get(object) == Some(body)
+        };
+        self.left.iter().any(is_same)
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
