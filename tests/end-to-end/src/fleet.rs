@@ -89,6 +89,18 @@ impl Fleet {
         create(self.client().await, &plugin(name, spec)).await;
     }
 
+    /// Consents to what another version of a plugin deletes.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such Plugin.
+    pub async fn accept(&self, name: &str, what: &str) {
+        let accepted = Patch::Merge(json!({"metadata": {"annotations": {"pilothouse.dev/accept": what}}}));
+        let plugins = self.plugins().await;
+        let sent = plugins.patch(name, &PatchParams::default(), &accepted).await;
+        sent.expect("the Plugin is there");
+    }
+
     /// Changes a Plugin's spec by a merge patch.
     pub async fn change(&self, name: &str, spec: Value) {
         let patch = Patch::Merge(json!({"spec": spec}));

@@ -148,6 +148,15 @@ fn clean(value: &mut Value, generation: &Value, names: &BTreeMap<String, String>
                 entries.sort_by_key(Value::to_string);
             }
             members.values_mut().for_each(|value| clean(value, generation, names));
+            if let Some(annotations) = members.get_mut("f:annotations").and_then(Value::as_object_mut) {
+                // A host that is killed may leave it on an object whose owner is gone, where nothing says whose it was.
+                annotations.remove("f:pilothouse.dev/desired");
+            }
+            for name in ["f:annotations", "f:metadata"] {
+                if members.get(name).is_some_and(|it| *it == json!({})) {
+                    members.remove(name);
+                }
+            }
             // The keys of field sets have uids, too.
             let keyed = members
                 .keys()

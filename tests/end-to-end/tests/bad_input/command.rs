@@ -142,11 +142,11 @@ fn a_kubeconfig_that_cannot_be_used_is_named_with_the_cause() {
         ),
         (
             vec![&*broken],
-            &["broken.yaml cannot be used", "failed to parse", "correct it"],
+            &["broken.yaml cannot be used", "mismatched bracket", "correct it"],
         ),
         (
             vec![&*list],
-            &["list.yaml cannot be used", "failed to parse", "correct it"],
+            &["list.yaml cannot be used", "mismatched bracket", "correct it"],
         ),
         (
             vec![&*other],

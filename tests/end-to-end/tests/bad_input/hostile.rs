@@ -24,7 +24,7 @@ many-objects            | once  | GuestLimit: …limit outputObjects is 10000; f
 const READS: &str = "
 undeclared-read  | once  | Undeclared: …reads v1 Secret, which the manifest does not declare; declare it under touches
 undeclared-field | once  | Undeclared: …ConfigMap by .immutable…; declare it under touches
-broken-selector  | once  | InvalidAnswer: …a in (b…; write it like
+broken-selector  | once  | Invalid: …a in (b…; write it like
 many-reads       | once  | GuestLimit: …limit reads is 10000; fix the plugin, or raise its limit
 many-finds       | reads | GuestLimit: the plugin reads too …; fix the plugin, or raise its limit
 ";

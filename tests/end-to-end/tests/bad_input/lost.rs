@@ -22,6 +22,40 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_server_that_answers_nothing_or_429_is_asked_again() {
+        let never = || Fault::Delay(Duration::from_hours(24));
+        let busy = || Fault::Status {
+            code: 429,
+            retry_after: Some(1),
+        };
+        // A request is given up after half a minute, also the list without which nothing begins.
+        for (what, fault) in [("silence", never as fn() -> Fault), ("429", busy)] {
+            let mut stage = Stage::empty(unhurried());
+            let rule = |verb| Rule::new(fault()).verbs(&[verb]).resource("configmaps").times(2);
+            stage.simulator().faults().add(rule("list"));
+            stage.simulator().faults().add(rule("watch"));
+            let specs = vec![stage.host.spec("hostile").unwrap()];
+            stage.start(specs).await;
+            stage.minute().await;
+            stage.minute().await;
+            stage.host.settled().await.unwrap();
+            stage.simulator().faults().add(rule("patch"));
+            stage.create(&hostile("it", &says("one"))).await;
+            for _ in 0..4 {
+                stage.minute().await;
+            }
+            assert_eq!(text(&stage), Some(json!("one")), "{what}");
+            assert!(
+                stage.is_reconciled("Hostile", "it"),
+                "{what}: {:?}",
+                stage.reconciled("Hostile", "it")
+            );
+            assert_eq!(stuck(&stage), Some(0), "{what}");
+            stage.stop().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_write_that_no_watch_shows_is_resolved_by_the_watchdog() {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         stage.create(&hostile("it", &says("one"))).await;

@@ -12,6 +12,7 @@ mod contributions;
 mod hostile;
 mod hot_loops;
 mod lost;
+mod ordinary_work;
 mod plugins;
 mod races;
 mod recordings;

@@ -103,7 +103,21 @@ mod simulated {
         ] {
             assert!(said[0].contains(words), "{words}: {}", said[0]);
         }
-        assert_eq!(stage.reconciled("Hostile", "early"), None);
+        let condition = stage.reconciled("Hostile", "early").expect("the object says so, too");
+        let told = (&condition["status"], &condition["reason"]);
+        assert_eq!(told, (&json!("False"), &json!("NotSynced")));
+        let message = condition["message"].as_str().unwrap();
+        for words in [
+            "waits",
+            "does not serve unserved.test.dev/v1 Unserved",
+            "install what brings it",
+        ] {
+            assert!(message.contains(words), "{words}: {message}");
+        }
+        assert_eq!(stage.events("early", "ReconcileFailed").len(), 1);
+        let mark = stage.mark();
+        stage.minute().await;
+        assert!(stage.host_writes_since(mark).is_empty(), "it is said once");
 
         stage.create(&unserved_crd()).await;
         let steered = stage

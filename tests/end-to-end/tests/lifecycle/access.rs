@@ -293,6 +293,7 @@ mod simulated {
         let pinned = |digest: &str| json!({"source": {"oci": {"reference": format!("example.com/it@{digest}")}}});
         fleet.plugin("it", pinned(&one)).await;
         fleet.is_ready("it").await;
+        fleet.accept("it", "deletes=1").await;
         let metadata = json!({"name": "gate", "namespace": "default"});
         let gate = json!({"apiVersion": "gate.test.dev/v1", "kind": "Gate", "metadata": metadata, "spec": {"size": 3}});
         let two = store.push("hostile", "1", 2);

@@ -195,6 +195,7 @@ mod simulated {
         fleet.plugin("it", steering(&["Wish", "Promise"])).await;
         fleet.is_ready("it").await;
         with_primaries(&fleet).await;
+        fleet.accept("it", "deletes=10").await;
         assert_eq!(
             remembered(&fleet.stage, "finalizers"),
             ["Promise wishes.test.dev/promise"]
@@ -374,6 +375,7 @@ mod simulated {
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
         fleet.is_ready("it").await;
         with_primaries(&fleet).await;
+        fleet.accept("it", "deletes=10").await;
         // Another component, which has none of these controllers, under the same name in another host.
         let folder = tempfile::tempdir().unwrap();
         let built = pilothouse_end_to_end::components::folder().join("sharer.wasm");

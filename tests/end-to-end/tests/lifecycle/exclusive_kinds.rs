@@ -1,7 +1,9 @@
-//! Plugins that bring the CRD of the same kind: the oldest has it, where their namespaces overlap.
+//! Plugins that bring the CRD of the same kind: where their namespaces overlap, the one that runs keeps it, and the oldest
+//! gets it where none runs.
 
 mod simulated {
     use pilothouse_end_to_end::stage::hostile;
+    use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::json;
 
     use crate::fleet::Fleet;
@@ -35,6 +37,61 @@ mod simulated {
         fleet.until("the older reconciles it", text("old")).await;
         fleet.delete("old").await;
         fleet.is_ready("new").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_runs_keeps_a_kind_against_an_older_plugin_that_wakes_up() {
+        let fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        let spec = |text: &str, mode: &str| json!({"source": {"file": "a.wasm"}, "configuration": {"text": text}, "mode": mode});
+        fleet.plugin("old", spec("old", "Suspended")).await;
+        fleet.says("old", "Ready", "False", "Suspended").await;
+        fleet.a_second().await;
+        fleet.plugin("young", spec("young", "Active")).await;
+        fleet.is_ready("young").await;
+        fleet.change("old", json!({"mode": "Active"})).await;
+        let said = fleet.says("old", "Ready", "False", "KindTaken").await;
+        let message = said["message"].as_str().unwrap();
+        assert!(message.contains("which plugin young brings already"), "{message}");
+        fleet.is_ready("young").await;
+        fleet
+            .stage
+            .create(&hostile("web", &json!({"behaviour": "config-map"})))
+            .await;
+        fleet
+            .until("the one that runs reconciles it", |stage| {
+                let found = stage.find("ConfigMap", "web");
+                found.is_some_and(|it| it["data"]["text"] == "young")
+            })
+            .await;
+        // Where nobody runs, the next one gets it, and then keeps it.
+        fleet.change("young", json!({"mode": "Suspended"})).await;
+        fleet.is_ready("old").await;
+        fleet.change("young", json!({"mode": "Active"})).await;
+        fleet.says("young", "Ready", "False", "KindTaken").await;
+        fleet.is_ready("old").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_older_plugin_that_is_refused_takes_no_kind_after_a_restart() {
+        let mut fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        let spec = |file: &str| json!({"source": {"file": file}});
+        fleet.plugin("old", spec("none.wasm")).await;
+        fleet.says("old", "Ready", "False", "FetchFailed").await;
+        fleet.a_second().await;
+        fleet.plugin("young", spec("a.wasm")).await;
+        fleet.is_ready("young").await;
+        fleet.stage.host.stop().await.unwrap();
+        fleet.start_host().await;
+        // Its status still says what it said before the restart.
+        fleet.stage.minute().await;
+        fleet.is_ready("young").await;
+        fleet.put("hostile", "none.wasm", 1);
+        fleet.says("old", "Ready", "False", "KindTaken").await;
+        fleet.is_ready("young").await;
         fleet.stage.stop().await;
     }
 

@@ -194,6 +194,39 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_finalizer_on_one_object_is_named_and_holds_the_plugin_for_minutes() {
+        let fleet = two_are_reconciled("Delete").await;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let maps: Api<DynamicObject> = Api::namespaced_with(fleet.client().await, "default", &resource);
+        let held = Patch::Merge(json!({"metadata": {"finalizers": ["tenant.test.dev/mine"]}}));
+        maps.patch("one", &PatchParams::default(), &held).await.unwrap();
+        fleet.stage.host.settled().await.unwrap();
+        fleet.delete("it").await;
+        fleet
+            .until("the condition names object, finalizer and next step", |stage| {
+                let plugin = stage.find("Plugin", "it").unwrap();
+                let mut conditions = plugin["status"]["conditions"].as_array().unwrap().iter();
+                let ready = conditions.find(|condition| condition["type"] == "Ready").unwrap();
+                let words = ["ConfigMap default/one", "tenant.test.dev/mine", "take it off"];
+                words
+                    .iter()
+                    .all(|word| ready["message"].as_str().unwrap().contains(word))
+            })
+            .await;
+        for _ in 0..6 {
+            fleet.stage.minute().await;
+        }
+        fleet.is_gone("it").await;
+        assert!(fleet.stage.find("ConfigMap", "two").is_none() && fleet.stage.find("ConfigMap", "one").is_some());
+        let warned = fleet
+            .stage
+            .lines(&["left behind", "ConfigMap default/one", "tenant.test.dev/mine"]);
+        assert_eq!(warned.len(), 1, "{}", fleet.log());
+        assert_eq!(fleet.stage.events("it", "ObjectsLeft").len(), 1);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_plugin_deleted_while_the_host_is_down_ends_at_the_next_start() {
         let mut fleet = two_are_reconciled("Delete").await;
         fleet.stage.host.stop().await.unwrap();

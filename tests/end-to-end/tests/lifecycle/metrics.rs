@@ -249,6 +249,7 @@ mod simulated {
         fleet.put("app-service", "b.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
         fleet.is_ready("it").await;
+        fleet.accept("it", "deletes=0").await;
         fleet.change("it", json!({"source": {"file": "b.wasm"}})).await;
         let exchanged = |_: &Stage| {
             let scrape = scrape(&fleet, &metrics);

@@ -89,7 +89,7 @@ async fn what_is_refused_stands_in_nobodys_way() {
     delete(&stage, "Share", "goes").await;
     let gone = stage.until(|stage| (ports(stage) == [22, 80]).then_some(())).await;
     assert!(gone.is_some(), "{:?}", ports(&stage));
-    until_told(&stage, "Share", "older", &["Also_No_Name!"]).await;
+    until_told(&stage, "Share", "older", &["is held by Share", "younger"]).await;
     stage.stop().await;
 }
 
