@@ -625,8 +625,10 @@ impl PlanExecution<'_> {
     pub(super) fn remember_unpersisted(&mut self, step: &PlannedObject, object: &CachedObject) {
         let key = key(&step.desired.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
-        let missing = entry
-            .map(|entry| entry.field_set().missing(&step.body, LeafSemantics::AsApplied).paths)
+        let set = entry.map(|entry| entry.field_set());
+        let missing = set
+            .as_ref()
+            .map(|set| set.missing(&step.body, LeafSemantics::AsApplied).paths)
             .unwrap_or_default();
         // What our own apply leaves as it was had not been taken: the kind is merged in another way than was known.
         let was_whole = matches!(step.action, Action::Apply(Difference::Drift(_)))
@@ -638,9 +640,9 @@ impl PlanExecution<'_> {
         // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
         let has_its_values = object.digest.as_deref() == Some(&*step.digest)
-            && entry.is_some_and(|entry| {
-                values::fingerprint(&entry.field_set(), &step.body, step.desired.kind()) == entry.values
-            });
+            && entry
+                .zip(set.as_ref())
+                .is_some_and(|(entry, set)| values::fingerprint(set, &step.body, step.desired.kind()) == entry.values);
         if missing.is_empty() && has_its_values && !is_remembered {
             self.host.state.applied(key, None);
             return;
