@@ -88,6 +88,8 @@ pub struct KindFigures {
     pub objects: u64,
     /// The memory that they take.
     pub bytes: u64,
+    /// Those in which the API server stores other values than the host applied.
+    pub rewritten: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -267,20 +269,24 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
 }
 
 fn register_kinds(registry: &mut Registry, kinds: &[KindFigures]) {
-    let (objects, bytes) = (Integers::default(), Integers::default());
+    let (objects, bytes, rewritten) = (Integers::default(), Integers::default(), Integers::default());
     for figures in kinds {
         let KindFigures {
             kind,
             objects: objects_now,
             bytes: bytes_now,
+            rewritten: rewritten_now,
         } = figures;
         let label = KindLabel {
             kind: LabelText::from(&**kind),
         };
         objects.get_or_create(&label).set(*objects_now);
         bytes.get_or_create(&label).set(*bytes_now);
+        rewritten.get_or_create(&label).set(*rewritten_now);
     }
     registry.register("cached_objects", "Number of objects of a kind in the cache", objects);
     let help = "Memory of the cached objects of a kind, in bytes: their compressed JSON and what is kept beside it";
     registry.register("cached_bytes", help, bytes);
+    let help = "Number of objects of a kind in which the API server stores other values than the host applied";
+    registry.register("rewritten_objects", help, rewritten);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
-use pilothouse_cluster::object::{CachedObject, ControllerRef};
+use pilothouse_cluster::object::{AppliedFields, CachedObject, ControllerRef};
 use pilothouse_cluster::store::Store;
 use pilothouse_core::Name;
 use pilothouse_core::ownership::{ORPHAN_FINALIZER, OwnerLink};
@@ -33,6 +33,20 @@ pub fn is_orphaning(object: &CachedObject) -> bool {
 /// Tells whether a lane's plugin has applied an object that names no owner any more.
 pub fn is_unbound(lane: &Lane, object: &CachedObject) -> bool {
     object.controller.is_none() && object.digest.is_some() && !object.deleting && is_ours(lane, object)
+}
+
+/// Tells whether the plugin's entry of an object without an owner has an owner reference: something strips those from what
+/// is written. An edit that removes the reference removes it from the entry, too.
+pub fn is_stripped(lane: &Lane, object: &CachedObject) -> bool {
+    let entry = object.entry(lane.writer.manager(), false);
+    is_unbound(lane, object) && entry.is_some_and(|entry| entry.fields().contains("\"f:ownerReferences\""))
+}
+
+/// The same where the owner is the one with this uid.
+pub fn is_stripped_of(lane: &Lane, object: &CachedObject, uid: &str) -> bool {
+    let entry = object.entry(lane.writer.manager(), false);
+    let names_owner = |entry: AppliedFields<'_>| entry.fields().contains(uid) && entry.field_set().names_owner(uid);
+    is_unbound(lane, object) && entry.is_some_and(names_owner)
 }
 
 /// Whose a child of a lane is.

@@ -252,11 +252,18 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
     }
 }
 
-fn kind_figures(KindSize { kind, objects, bytes }: KindSize) -> KindFigures {
+fn kind_figures(size: KindSize) -> KindFigures {
+    let KindSize {
+        kind,
+        objects,
+        bytes,
+        rewritten,
+    } = size;
     KindFigures {
         kind: kind.title(),
         objects: objects as u64,
         bytes: bytes as u64,
+        rewritten: rewritten as u64,
     }
 }
 

@@ -51,6 +51,15 @@ impl UnpersistedApplies {
         self.0.remove(key);
     }
 
+    /// How many objects of a kind have values that the server stores in place of others.
+    pub fn rewritten(&self, kind: &Kind) -> usize {
+        let of_kind = self
+            .0
+            .iter()
+            .filter(|(key, it)| *key.kind == *kind && !it.rewritten.is_empty());
+        of_kind.count()
+    }
+
     /// The definition of a kind is another than it was.
     pub fn forget_kind(&mut self, kind: &Kind) {
         self.0.retain(|key, _| *key.kind != *kind);

@@ -107,7 +107,9 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
         log,
     } = job;
     let text = std::fs::read_to_string(&scenario).with_context(|| format!("read {}", scenario.display()))?;
-    let keeps_identities = text.contains("metadata.uid") || text.contains("uid: $");
+    // Nobody makes a child again whose owner was deleted with `orphan`.
+    let is_orphaning = text.contains("propagation: Orphan");
+    let keeps_identities = is_orphaning || text.contains("metadata.uid") || text.contains("uid: $");
     let scenario = Scenario::parse(&scenario, &text)?;
     let facts: Option<Facts> = match facts {
         None => None,

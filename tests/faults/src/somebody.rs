@@ -50,7 +50,7 @@ struct Somebody {
     simulator: Simulator,
     /// What only hosts have written in the run without faults, by [`place`].
     children: BTreeSet<String>,
-    /// Whether the scenario cares for the identity of objects, so that nobody may make them anew.
+    /// Somebody deletes no object: the scenario counts on its identity, or nobody would make it again.
     keeps_identities: bool,
     tenant: Tenant,
     /// Tells one who marks from the other.

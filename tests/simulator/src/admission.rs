@@ -22,6 +22,9 @@ pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Op
         service_account(state, object)?;
         priority_and_tolerations(&mut object["spec"]);
     }
+    if let Some(rewrite) = &call.rewrite {
+        rewrite.apply(object);
+    }
     webhooks::mutate(state, call, object, old)
 }
 

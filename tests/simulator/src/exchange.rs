@@ -276,7 +276,12 @@ impl Exchange {
             _ => {}
         }
         let (response, changed) = match self.call(target) {
-            Ok(call) => self.carry_out(verb, &call, fault).await,
+            Ok(mut call) => {
+                if let Some(Fault::Rewritten(rewrite)) = fault {
+                    call.rewrite = Some(rewrite.clone());
+                }
+                self.carry_out(verb, &call, fault).await
+            }
             Err(failure) => (refused(&failure), false),
         };
         if fault == Some(&Fault::LoseResponse) {
@@ -303,6 +308,7 @@ impl Exchange {
             name: target.name,
             subresource: target.subresource,
             options: RequestOptions::read(self.query.clone(), &self.parts.headers)?,
+            rewrite: None,
         })
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::random::Random;
 
@@ -33,6 +34,8 @@ pub enum Fault {
         /// The `retryAfterSeconds` that the webhook put into its answer.
         retry_after: u32,
     },
+    /// A mutating webhook of somebody else changes what is written, after its ownership is known.
+    Rewritten(Rewrite),
     /// A watch is told 410 Gone as its first event.
     GoneOnWatch,
     /// A list comes in pages of at most so many objects, though more of them were asked for.
@@ -63,6 +66,33 @@ pub enum Fault {
     Delay(Duration),
     /// What the request asks for takes place at once, but the answer takes so long, by tokio's clock.
     LateAnswer(Duration),
+}
+
+/// A change that a mutating webhook makes of an object.
+#[derive(Clone)]
+pub struct Rewrite(Arc<dyn Fn(&mut Value) + Send + Sync>);
+
+impl Rewrite {
+    /// A change of the whole object.
+    pub fn new(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(change))
+    }
+
+    pub(crate) fn apply(&self, object: &mut Value) {
+        (self.0)(object);
+    }
+}
+
+impl PartialEq for Rewrite {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Rewrite {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Rewrite")
+    }
 }
 
 /// What a rule can look at.
@@ -272,6 +302,7 @@ impl Faults {
 fn applies(fault: &Fault, asked: &Asked) -> bool {
     match fault {
         Fault::LoseResponse => asked.is_write(),
+        Fault::Rewritten(_) => asked.is_write() && !asked.verb.starts_with("delete") && asked.subresource.is_empty(),
         Fault::GoneOnWatch | Fault::CutWatch { .. } | Fault::SilentWatch | Fault::LoseEvents { .. } => {
             asked.verb == "watch"
         }

@@ -51,7 +51,7 @@ mod watching;
 mod webhooks;
 
 pub use clock::Clock;
-pub use faults::{Asked, Fault, Faults, Rule, RuleId};
+pub use faults::{Asked, Fault, Faults, Rewrite, Rule, RuleId};
 pub use journal::{Author, Entry};
 pub use log::{Mark, Record, RequestLog};
 pub use options::{Controllers, Options, Workloads};

@@ -8,11 +8,11 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::answer::CheckedAnswer;
+use pilothouse_core::answer::{CheckedAnswer, shorten};
 use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::emptied::Emptied;
-use pilothouse_core::host_conditions::{HostConditions, RECONCILED};
+use pilothouse_core::host_conditions::{HostConditions, RECONCILED, REWRITTEN};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::status::{self, PluginPart, StatusInput};
 use pilothouse_core::{Failure, Key, Retry};
@@ -32,6 +32,9 @@ use crate::visibility;
 
 /// The reason of the Warning event that tells of a failed reconcile.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
+
+/// The most bytes of an event's message, by the server's validation.
+const LONGEST_MESSAGE: usize = 1024;
 
 /// The most fields that a condition names.
 const NAMED_FIELDS: usize = 5;
@@ -148,16 +151,20 @@ pub async fn report(
     {
         status_schema::say(host, lane, gathered, &refused.message).await;
     }
-    let events = answer
-        .as_ref()
-        .map(|answer| answer.events.as_slice())
-        .unwrap_or_default();
+    let mut events = answer.as_ref().map(|answer| answer.events.clone()).unwrap_or_default();
+    if failure.is_none() && !rewritten_values.is_empty() {
+        events.push(Event {
+            type_: EventType::Warning,
+            reason: REWRITTEN.to_owned(),
+            message: shorten(rewritten_message(&rewritten_values), LONGEST_MESSAGE),
+        });
+    }
     let since = stated.as_ref().ok().and_then(|stated| stated.failing_since.as_deref());
     let told = tell(
         host,
         lane,
         gathered,
-        events,
+        &events,
         failure.as_ref().map(|failure| (failure, since)),
     )
     .await;
@@ -221,7 +228,7 @@ async fn tell(
         let event = Event {
             type_: EventType::Warning,
             reason: RECONCILE_FAILED.to_owned(),
-            message: pilothouse_core::answer::shorten(failure.message.clone(), 1024),
+            message: shorten(failure.message.clone(), LONGEST_MESSAGE),
         };
         let told = lane.recorder.record_failure(&regarding, &event, since, &now).await;
         told.map_err(refused)?;
@@ -471,16 +478,18 @@ fn host_conditions(lane: &Lane, failure: Option<&Failure>, deviations: &Deviatio
     let Deviations { unpersisted, rewritten } = *deviations;
     match failure {
         Some(failure) => HostConditions::failed(failure, lane.failure_reason.as_deref()),
-        None if !rewritten.is_empty() => HostConditions::rewritten(format!(
-            "all is applied, but something rewrites it, such as a mutating webhook or policy: {}",
-            first(rewritten)
-        )),
+        None if !rewritten.is_empty() => HostConditions::rewritten(rewritten_message(rewritten)),
         None if unpersisted.is_empty() => HostConditions::succeeded("all is as desired"),
         None => HostConditions::succeeded(format!(
             "all is as desired, but the API server does not keep {}",
             first(unpersisted)
         )),
     }
+}
+
+fn rewritten_message(rewritten: &[String]) -> String {
+    let named = first(rewritten);
+    format!("all is applied, but something rewrites it, such as a mutating webhook or policy: {named}")
 }
 
 /// The first of several, and how many more there are.

@@ -29,6 +29,8 @@ pub struct KindSize {
     pub objects: usize,
     /// The memory that they take.
     pub bytes: usize,
+    /// Those in which the server stores other values than were applied.
+    pub rewritten: usize,
 }
 
 impl SharedState {
@@ -45,6 +47,7 @@ impl SharedState {
             kind: kind.clone(),
             objects,
             bytes,
+            rewritten: tables.unpersisted.rewritten(kind),
         });
         (lanes.collect(), kinds.collect())
     }

@@ -9,7 +9,7 @@ use pilothouse_core::Key;
 use pilothouse_core::ownership::Owner;
 
 use super::{SharedState, Tables};
-use crate::custody::{children_of, is_labelled, is_orphaning, is_unbound};
+use crate::custody::{children_of, is_labelled, is_orphaning, is_stripped, is_stripped_of, is_unbound};
 use crate::lane::Lane;
 use crate::orphans::Witness;
 
@@ -23,6 +23,8 @@ pub struct LeftChildren {
     pub labelled: Vec<LeftChild>,
     /// Those that have an owner reference to the primary.
     pub referring: Vec<LeftChild>,
+    /// Those of whose owner reference only our entry in managedFields tells, because something strips references.
+    pub stripped: Vec<LeftChild>,
     /// Those whose owner reference was seen to go.
     pub unbound: Vec<LeftChild>,
     /// Objects of the plugin without an owner that may have been the primary's before the host looked.
@@ -41,8 +43,8 @@ impl LeftChildren {
     /// All of them that are to have no owner from here on.
     pub fn into_released(self) -> impl Iterator<Item = LeftChild> {
         let strays = self.strays.into_iter().filter(move |_| self.are_strays_nobodys);
-        let ours = self.labelled.into_iter().chain(self.referring).chain(self.unbound);
-        ours.chain(strays)
+        let ours = self.labelled.into_iter().chain(self.referring).chain(self.stripped);
+        ours.chain(self.unbound).chain(strays)
     }
 }
 
@@ -101,10 +103,14 @@ impl Tables {
         };
         let in_reach = |key: &&Key| owner.name.namespace.is_none() || owner.name.namespace == key.name.namespace;
         let strays = self.orphans.strays(lane.id).filter(in_reach).filter_map(cached);
-        let strays: Vec<LeftChild> = strays.collect();
+        let (stripped, strays): (Vec<_>, Vec<LeftChild>) = strays.partition(|(_, child)| is_stripped(lane, child));
+        let stripped = stripped
+            .into_iter()
+            .filter(|(_, child)| is_stripped_of(lane, child, &owner.uid));
         LeftChildren {
             labelled,
             referring,
+            stripped: stripped.collect(),
             unbound: self.orphans.unbound(lane.id, &owner.uid).filter_map(cached).collect(),
             are_strays_nobodys: !strays.is_empty() && !self.has_living_primary(lane, owner),
             strays,

@@ -146,7 +146,11 @@ fn a_kubeconfig_that_cannot_be_used_is_named_with_the_cause() {
         ),
         (
             vec![&*list],
-            &["list.yaml cannot be used", "it is no mapping with clusters", "correct it"],
+            &[
+                "list.yaml cannot be used",
+                "it is no mapping with clusters",
+                "correct it",
+            ],
         ),
         (
             vec![&*other],

@@ -1,9 +1,12 @@
-//! Values that change though their fields are still ours: somebody applies under our field manager.
+//! Values that change though their fields are still ours: somebody applies under our field manager, or a mutating webhook
+//! changes what the host applies.
 
 mod simulated {
     use kube::Api;
-    use kube::api::{Patch, PatchParams};
+    use kube::api::{DeleteParams, Patch, PatchParams};
+    use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
     use pilothouse_end_to_end::stage::Stage;
+    use pilothouse_simulator::{Fault, Rewrite, Rule, RuleId};
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
@@ -82,6 +85,141 @@ mod simulated {
         let mut applied = fleet.stage.host_writes_since(begun);
         applied.retain(|write| write.resource == "deployments");
         assert!(applied.is_empty(), "{applied:?}");
+        fleet.stage.stop().await;
+    }
+
+    /// A webhook changes Deployments that anybody writes.
+    fn rewrite(fleet: &Fleet, change: impl Fn(&mut Value) + Send + Sync + 'static) -> RuleId {
+        let rule = Rule::new(Fault::Rewritten(Rewrite::new(change))).resource("deployments");
+        fleet.stage.simulator().faults().add(rule)
+    }
+
+    fn to_evil(web: &mut Value) {
+        web["spec"]["template"]["spec"]["containers"][0]["image"] = json!("evil:9");
+    }
+
+    fn without_digest(web: &mut Value) {
+        let annotations = web["metadata"]["annotations"].as_object_mut();
+        annotations.map(|annotations| annotations.remove("pilothouse.dev/desired"));
+    }
+
+    fn without_owner(web: &mut Value) {
+        web["metadata"]
+            .as_object_mut()
+            .map(|metadata| metadata.remove("ownerReferences"));
+    }
+
+    /// The message of the condition while the server stores other values than were applied.
+    fn rewritten(stage: &Stage) -> Option<String> {
+        let reconciled = stage.reconciled("Wish", "it")?;
+        let is_told = reconciled["status"] == "True" && reconciled["reason"] == "Rewritten";
+        is_told.then(|| reconciled["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The writes of Deployments in two resyncs, after a restart, and with an edit of something else beside.
+    async fn applies(fleet: &mut Fleet) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for count in &mut counts[..2] {
+            let begun = fleet.stage.mark();
+            fleet.stage.host.resync().await.unwrap();
+            fleet.stage.minute().await;
+            *count = writes(fleet, begun);
+        }
+        fleet.stage.host.stop().await.unwrap();
+        let begun = fleet.stage.mark();
+        fleet.start_host().await;
+        fleet.is_ready("it").await;
+        fleet.stage.minute().await;
+        counts[2] = writes(fleet, begun);
+        counts
+    }
+
+    async fn wishes(fleet: &Fleet) -> Api<DynamicObject> {
+        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("wishes.test.dev", "v1", "Wish"), "wishes");
+        Api::namespaced_with(fleet.client().await, "default", &kind)
+    }
+
+    fn writes(fleet: &Fleet, begun: pilothouse_testkit::cluster::Mark) -> usize {
+        let written = fleet.stage.host_writes_since(begun);
+        written.iter().filter(|write| write.resource == "deployments").count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_rewrites_values_is_named_and_set_back_once_it_is_gone() {
+        let mut fleet = owning().await;
+        let rule = rewrite(&fleet, to_evil);
+        let api: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(fleet.client().await, "default");
+        let label = json!({"metadata": {"labels": {"touched": "yes"}}});
+        api.patch("web", &PatchParams::default(), &Patch::Merge(label))
+            .await
+            .unwrap();
+        fleet
+            .until("it is told", |stage| {
+                rewritten(stage)
+                    .is_some_and(|told| told.contains("image of Deployment default/web is evil:9 in place of web:1"))
+            })
+            .await;
+        assert_eq!(applies(&mut fleet).await, [1; 3]);
+        assert_eq!(fleet.stage.events("it", "Rewritten").len(), 1);
+        fleet.stage.simulator().faults().remove(rule);
+        fleet.stage.host.resync().await.unwrap();
+        fleet
+            .until("the image is ours, and all is well", |stage| {
+                image(stage) == "web:1" && stage.is_reconciled("Wish", "it") && rewritten(stage).is_none()
+            })
+            .await;
+        assert_eq!(applies(&mut fleet).await, [0; 3]);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_strips_the_annotation_costs_one_apply_at_each_resync() {
+        let mut fleet = owning().await;
+        rewrite(&fleet, without_digest);
+        fleet.stage.host.stop().await.unwrap();
+        let mut wish = wish();
+        wish["spec"]["owns"][0]["object"]["spec"]["replicas"] = json!(2);
+        let api = wishes(&fleet).await;
+        api.patch("it", &PatchParams::default(), &Patch::Merge(wish))
+            .await
+            .unwrap();
+        fleet.start_host().await;
+        fleet
+            .until("it is told", |stage| {
+                rewritten(stage)
+                    .is_some_and(|told| told.contains("pilothouse.dev/desired of Deployment default/web is absent"))
+            })
+            .await;
+        assert_eq!(applies(&mut fleet).await, [1; 3]);
+        assert_eq!(fleet.stage.find("Deployment", "web").unwrap()["spec"]["replicas"], 2);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn children_whose_owner_references_are_stripped_are_ours_and_go_with_their_owner() {
+        let mut fleet = Fleet::start().await;
+        rewrite(&fleet, without_owner);
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        for is_restarted in [false, true] {
+            fleet.stage.create(&wish()).await;
+            fleet
+                .until("it is told", |stage| {
+                    rewritten(stage).is_some_and(|told| told.contains("ownerReferences"))
+                })
+                .await;
+            if is_restarted {
+                assert_eq!(applies(&mut fleet).await, [1; 3]);
+            }
+            let stripped = fleet.stage.find("Deployment", "web").unwrap();
+            assert!(stripped["metadata"]["ownerReferences"].is_null());
+            let api = wishes(&fleet).await;
+            api.delete("it", &DeleteParams::default()).await.unwrap();
+            fleet
+                .until("the child is gone", |stage| stage.find("Deployment", "web").is_none())
+                .await;
+        }
         fleet.stage.stop().await;
     }
 }

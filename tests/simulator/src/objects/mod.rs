@@ -15,6 +15,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::faults::Rewrite;
 use crate::kinds::Resource;
 use crate::request::Options;
 use crate::store::Key;
@@ -29,6 +30,8 @@ pub(crate) struct Call {
     /// Empty for the resource itself.
     pub(crate) subresource: String,
     pub(crate) options: Options,
+    /// The change that a mutating webhook makes, as a fault says.
+    pub(crate) rewrite: Option<Rewrite>,
 }
 
 impl Call {
@@ -40,6 +43,7 @@ impl Call {
             name: Some(key.name.clone()),
             subresource: subresource.to_owned(),
             options: Options::internal(manager),
+            rewrite: None,
         }
     }
 
