@@ -302,15 +302,28 @@ impl RequestError {
     }
 
     /// The fields that the server's validation finds wrong, such as `spec.ports[1].name`; none if it was not validation that
-    /// refused.
+    /// refused. Some checks of the server name no field, and are a 500 without a reason, such as that of a node port which
+    /// a Service has twice; so may a fault of the server be.
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/registry/core/service/storage/alloc.go>
     pub fn invalid_fields(&self) -> Option<Vec<String>> {
         match self {
+            Self::Answered(status) if status.code == 500 && status.reason.is_empty() && !self.is_of_storage() => {
+                Some(Vec::new())
+            }
             Self::Answered(status) if status.code == 422 && !is_denied(&status.message) => {
                 let causes = status.details.iter().flat_map(|details| &details.causes);
                 Some(causes.map(|cause| cause.field.clone()).collect())
             }
             _ => None,
         }
+    }
+
+    /// Reports that the server could not reach or use its storage.
+    fn is_of_storage(&self) -> bool {
+        let message = self.to_string();
+        ["etcdserver: ", "rpc error: ", "context deadline exceeded"]
+            .iter()
+            .any(|words| message.contains(words))
     }
 
     /// Reports a webhook that keeps dry runs from being made.

@@ -119,6 +119,12 @@ impl Crew {
         world.errands.end().await;
         // What was injected for an errand goes with it.
         world.simulator.faults().clear();
+        if world.is_rewritten {
+            // What a webhook has changed is applied again at the next resync.
+            for sailor in &self.shared.lock().members {
+                sailor.handle.resync();
+            }
+        }
         self.settle().await
     }
 

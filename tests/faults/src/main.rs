@@ -13,6 +13,7 @@ mod entropy;
 mod judge;
 mod play;
 mod real;
+mod rewriting;
 mod schedule;
 mod snapshot;
 mod somebody;

@@ -110,6 +110,8 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     // Nobody makes a child again whose owner was deleted with `orphan`.
     let is_orphaning = text.contains("propagation: Orphan");
     let keeps_identities = is_orphaning || text.contains("metadata.uid") || text.contains("uid: $");
+    // Nothing tells of a child whose owner went while no host ran and whose reference was stripped.
+    let is_alone = text.contains("host: stop");
     let scenario = Scenario::parse(&scenario, &text)?;
     let facts: Option<Facts> = match facts {
         None => None,
@@ -120,6 +122,9 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let mut schedule = schedule;
     if is_one_of(&ORDERED, &scenario) {
         schedule.strikes.retain(|strike| strike.fault.keeps_order());
+    }
+    if is_alone {
+        schedule.strikes.retain(|strike| !strike.fault.strips_owners());
     }
     if scenario.serves_webhooks() {
         // Certificates are made anew then, and whether they hold, the cluster's own clock says.
@@ -194,6 +199,7 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
         schedule.late(),
         &world.errands.deleted(),
         world.errands.acts(),
+        schedule.strips_owners(),
     );
     let mut hasher = DefaultHasher::new();
     let mut requests = Vec::new();

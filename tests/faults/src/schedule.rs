@@ -6,6 +6,8 @@ use fastrand::Rng;
 use pilothouse_core::depth::MAX_DEPTH;
 use serde::{Deserialize, Serialize};
 
+use crate::rewriting::Part;
+
 /// The most faults of one schedule.
 const MOST: usize = 6;
 
@@ -114,10 +116,16 @@ pub enum Fault {
         edited: bool,
         seconds: u64,
     },
+    /// A mutating webhook of others changes what hosts write of one kind.
+    Rewritten { part: Part, seconds: u64 },
+    /// Somebody applies a child under the host's field manager.
+    Impersonated,
+    /// Somebody changes a child so that the host's next apply is invalid.
+    Intruded,
 }
 
 /// The names by which `--faults` picks faults.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 27] = [
     "lost-responses",
     "refused",
     "failing",
@@ -142,6 +150,9 @@ pub const NAMES: [&str; 24] = [
     "nested",
     "trapping",
     "retry-after",
+    "rewritten",
+    "impersonated",
+    "intruded",
 ];
 
 impl Fault {
@@ -172,6 +183,9 @@ impl Fault {
             Self::Nested { .. } => 21,
             Self::Trapping { .. } => 22,
             Self::RetryAfter { .. } => 23,
+            Self::Rewritten { .. } => 24,
+            Self::Impersonated => 25,
+            Self::Intruded => 26,
         };
         NAMES[index]
     }
@@ -192,7 +206,14 @@ impl Fault {
                 | Self::Nested { .. }
                 | Self::Trapping { .. }
                 | Self::RetryAfter { .. }
+                | Self::Impersonated
+                | Self::Intruded
         )
+    }
+
+    /// Tells whether a webhook strips owner references.
+    pub fn strips_owners(&self) -> bool {
+        matches!(self, Self::Rewritten { part: Part::Owner, .. })
     }
 
     /// Whether it is a tenant's doing, which concerns nobody else.
@@ -275,6 +296,12 @@ impl Fault {
                 edited: rng.bool(),
                 seconds,
             },
+            "rewritten" => Self::Rewritten {
+                part: Part::ALL[rng.usize(..Part::ALL.len())],
+                seconds,
+            },
+            "impersonated" => Self::Impersonated,
+            "intruded" => Self::Intruded,
             _ => Self::Forged { seconds },
         }
     }
@@ -334,6 +361,11 @@ impl Schedule {
     /// Whether nothing befalls the hosts but what tenants do.
     pub fn is_of_tenants(&self) -> bool {
         self.strikes.iter().all(|strike| strike.fault.is_of_tenant())
+    }
+
+    /// Tells whether a webhook strips owner references.
+    pub fn strips_owners(&self) -> bool {
+        self.strikes.iter().any(|strike| strike.fault.strips_owners())
     }
 
     /// How many hosts run from the beginning.

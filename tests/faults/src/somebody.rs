@@ -45,9 +45,9 @@ pub struct Errands {
     tasks: Mutex<JoinSet<()>>,
 }
 
-struct Somebody {
+pub(crate) struct Somebody {
     client: Client,
-    simulator: Simulator,
+    pub(crate) simulator: Simulator,
     /// What only hosts have written in the run without faults, by [`place`].
     children: BTreeSet<String>,
     /// Somebody deletes no object: the scenario counts on its identity, or nobody would make it again.
@@ -144,6 +144,9 @@ impl Somebody {
             Fault::Recreated { seconds } => self.recreate(&target, Duration::from_secs(seconds)).await,
             Fault::Marked { seconds } => self.mark(&target, Duration::from_secs(seconds)).await,
             Fault::Forged { seconds } => self.forge(&target, Duration::from_secs(seconds)).await,
+            Fault::Rewritten { part, seconds } => self.rewrite(&target, part, Duration::from_secs(seconds)).await,
+            Fault::Impersonated => self.impersonate(&target).await,
+            Fault::Intruded => self.intrude(&target).await,
             fault => self.tenant.run(&fault).await,
         }
     }
@@ -331,7 +334,7 @@ impl Somebody {
     }
 
     /// The object, unless somebody has made it.
-    fn child(&self, target: &Target) -> Option<Arc<Value>> {
+    pub(crate) fn child(&self, target: &Target) -> Option<Arc<Value>> {
         self.live(target)
             .filter(|live| live["metadata"]["labels"][MARK].is_null())
     }
@@ -358,7 +361,13 @@ impl Somebody {
         complaints.push(complaint);
     }
 
-    async fn send(&self, method: Method, path: &str, media: Option<&str>, body: &Value) -> Result<Value, kube::Error> {
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        media: Option<&str>,
+        body: &Value,
+    ) -> Result<Value, kube::Error> {
         let join = if path.contains('?') { '&' } else { '?' };
         let uri = if path.contains("fieldManager=") {
             path.to_owned()
@@ -381,7 +390,7 @@ impl Target {
         format!("{}/namespaces/{}/{}", self.prefix, self.namespace, self.plural)
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.collection(), self.name)
     }
 }

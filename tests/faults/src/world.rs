@@ -117,6 +117,8 @@ pub struct World {
     launched: AtomicUsize,
     calls: AtomicUsize,
     storm: Notify,
+    /// A mutating webhook changes what the hosts write.
+    pub is_rewritten: bool,
 }
 
 impl World {
@@ -147,6 +149,10 @@ impl World {
             launched: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
             storm: Notify::new(),
+            is_rewritten: schedule
+                .strikes
+                .iter()
+                .any(|it| matches!(it.fault, Fault::Rewritten { .. })),
         })
     }
 
@@ -359,7 +365,13 @@ impl World {
                     fault: strike.fault,
                 });
             }
-            Fault::Deleted | Fault::Recreated { .. } | Fault::Marked { .. } | Fault::Forged { .. } => {
+            Fault::Deleted
+            | Fault::Recreated { .. }
+            | Fault::Marked { .. }
+            | Fault::Forged { .. }
+            | Fault::Rewritten { .. }
+            | Fault::Impersonated
+            | Fault::Intruded => {
                 if !self.errands.suits(target) {
                     return Some(strike);
                 }
