@@ -1,17 +1,21 @@
 //! Owns whose an object is: its controller reference, or the owner that the host's label and annotations name.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_core::Kind;
 use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::ownership::{KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, OwnerLink, parse_owner_name};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
+use crate::apply_entry::is_applier;
 use crate::codec::ObjectCodec;
 use crate::raw_object::RawMetadata;
 
-/// Whose an object is: the owner reference with `controller: true`, else the host's label.
+/// Whose an object is: the owner reference with `controller: true`, else the host's label, else the owner reference that a
+/// plugin has applied. Of that one only the uid is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ControllerRef {
     /// What ties the object to the owner.
@@ -64,11 +68,12 @@ impl OwnerParts {
                     uid: Arc::from(reference.uid.as_ref()),
                 }
             })
-            .or_else(|| labelled_owner(labels.as_ref()?, annotations.as_ref()?, codec))
-            .map(Box::new);
+            .or_else(|| labelled_owner(labels.as_ref()?, annotations.as_ref()?, codec));
+        let digest = annotations.and_then(|it| it.desired);
+        let stripped = || digest.as_ref().and_then(|_| stripped_owner(metadata, codec));
         Ok(Self {
-            controller,
-            digest: annotations.and_then(|it| it.desired),
+            controller: controller.or_else(stripped).map(Box::new),
+            digest,
         })
     }
 }
@@ -110,6 +115,47 @@ struct OwnerReference<'a> {
     uid: Cow<'a, str>,
     #[serde(default)]
     controller: Option<bool>,
+}
+
+/// The part of a field set that tells of owner references.
+#[derive(Deserialize)]
+struct AppliedOwners<'a> {
+    #[serde(rename = "f:metadata", borrow)]
+    metadata: AppliedMetadata<'a>,
+}
+
+#[derive(Deserialize)]
+struct AppliedMetadata<'a> {
+    #[serde(rename = "f:ownerReferences", borrow)]
+    owner_references: BTreeMap<Cow<'a, str>, IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct AppliedOwner {
+    uid: String,
+}
+
+/// The owner that an Apply entry of a plugin names, though the object does not.
+fn stripped_owner(metadata: &RawMetadata<'_>, codec: &ObjectCodec) -> Option<ControllerRef> {
+    let entries = metadata.managed_fields.iter();
+    let mut applied = entries.filter(|entry| {
+        let is_apply = entry.operation.as_deref() == Some("Apply") && entry.subresource.is_none();
+        is_apply && entry.manager.as_deref().is_some_and(is_applier)
+    });
+    let uid = applied.find_map(|entry| {
+        let AppliedOwners { metadata } = serde_json::from_str(entry.fields_v1?.get()).ok()?;
+        let mut keys = metadata.owner_references.into_keys();
+        keys.find_map(|key| serde_json::from_str::<AppliedOwner>(key.strip_prefix("k:")?).ok())
+    });
+    let nothing = codec.text("");
+    uid.map(|AppliedOwner { uid }| ControllerRef {
+        bond: OwnerLink::Stripped,
+        group: nothing.clone(),
+        kind: nothing.clone(),
+        namespace: None,
+        name: nothing,
+        uid: uid.into(),
+    })
 }
 
 /// The owner that the host's label and annotations name.

@@ -131,15 +131,6 @@ pub fn decide(
     };
     let holder = match live.holder {
         Some(holder) if holder.uid == owner.uid => holder,
-        // A webhook of others strips owner references. Our entry still has the one that we applied; an edit that removes
-        // the reference removes it from our entry, too.
-        None if live.digest.is_some() && live.entry.is_some_and(|entry| entry.fields.names_owner(&owner.uid)) => {
-            CurrentOwner {
-                uid: &owner.uid,
-                is_namesake: true,
-                bond: OwnerLink::of(desired, owner),
-            }
-        }
         // Kubernetes' garbage collector deletes what a predecessor referred to. What it does not collect is the
         // successor's: one that was restored from a backup finds its objects again.
         Some(holder) if holder.is_namesake && holder.bond == OwnerLink::Reference => return Action::Inherited,

@@ -37,6 +37,9 @@ pub struct Owner {
 pub enum OwnerLink {
     /// A controller reference: Kubernetes' garbage collector takes the object away with its owner.
     Reference,
+    /// A controller reference that a webhook of others strips from what is written: our entry in managedFields still has
+    /// it, with the owner's uid and nothing else. An edit that removes a reference removes it from the entry, too.
+    Stripped,
     /// The label: the host takes it away, once the server says that the owner is gone.
     Label,
     /// The label, and nobody ever takes it away.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
-use pilothouse_cluster::object::{AppliedFields, CachedObject, ControllerRef};
+use pilothouse_cluster::object::{CachedObject, ControllerRef};
 use pilothouse_cluster::store::Store;
 use pilothouse_core::Name;
 use pilothouse_core::ownership::{ORPHAN_FINALIZER, OwnerLink};
@@ -25,6 +25,14 @@ pub fn is_labelled(object: &CachedObject) -> bool {
     object.controller.as_ref().is_some_and(|it| it.bond == OwnerLink::Label)
 }
 
+/// Tells whether something strips the owner reference of an object, so that no garbage collector deletes it.
+pub fn is_stripped(object: &CachedObject) -> bool {
+    object
+        .controller
+        .as_ref()
+        .is_some_and(|it| it.bond == OwnerLink::Stripped)
+}
+
 /// Tells whether the deletion of an object leaves what it owns, and the garbage collector is at it.
 pub fn is_orphaning(object: &CachedObject) -> bool {
     object.deleting && object.finalizers().iter().any(|it| **it == *ORPHAN_FINALIZER)
@@ -33,20 +41,6 @@ pub fn is_orphaning(object: &CachedObject) -> bool {
 /// Tells whether a lane's plugin has applied an object that names no owner any more.
 pub fn is_unbound(lane: &Lane, object: &CachedObject) -> bool {
     object.controller.is_none() && object.digest.is_some() && !object.deleting && is_ours(lane, object)
-}
-
-/// Tells whether the plugin's entry of an object without an owner has an owner reference: something strips those from what
-/// is written. An edit that removes the reference removes it from the entry, too.
-pub fn is_stripped(lane: &Lane, object: &CachedObject) -> bool {
-    let entry = object.entry(lane.writer.manager(), false);
-    is_unbound(lane, object) && entry.is_some_and(|entry| entry.fields().contains("\"f:ownerReferences\""))
-}
-
-/// The same where the owner is the one with this uid.
-pub fn is_stripped_of(lane: &Lane, object: &CachedObject, uid: &str) -> bool {
-    let entry = object.entry(lane.writer.manager(), false);
-    let names_owner = |entry: AppliedFields<'_>| entry.fields().contains(uid) && entry.field_set().names_owner(uid);
-    is_unbound(lane, object) && entry.is_some_and(names_owner)
 }
 
 /// Whose a child of a lane is.
@@ -70,7 +64,7 @@ pub fn is_unselected_child(lane: &Lane, child: &CachedObject) -> bool {
         return false;
     };
     let namespace = match controller.bond {
-        OwnerLink::Reference => child.name.namespace.as_ref(),
+        OwnerLink::Reference | OwnerLink::Stripped => child.name.namespace.as_ref(),
         OwnerLink::Label | OwnerLink::Kept => controller.namespace.as_ref(),
     };
     let owner = Name {
@@ -83,6 +77,13 @@ pub fn is_unselected_child(lane: &Lane, child: &CachedObject) -> bool {
 /// Whose a child is; none if it is not the lane's matter.
 pub fn custody(store: &Store, lane: &Lane, child: &CachedObject) -> Option<Custody> {
     let primary = lane.grants.primary();
+    if is_stripped(child) {
+        let controller = child.controller.as_ref()?;
+        let owner = store
+            .iter(primary, None)
+            .find(|primary| primary.uid == controller.uid)?;
+        return Some(Custody::Living(owner.name.clone()));
+    }
     let controller = child.controller.as_ref().filter(|it| is_primary_of(lane, it))?;
     let place = |namespace: Option<&Arc<str>>| Name {
         namespace: namespace.cloned(),
@@ -90,7 +91,7 @@ pub fn custody(store: &Store, lane: &Lane, child: &CachedObject) -> Option<Custo
     };
     // A reference does not say where the owner is: in the child's namespace, or in none.
     let places = match controller.bond {
-        OwnerLink::Reference => vec![place(child.name.namespace.as_ref()), place(None)],
+        OwnerLink::Reference | OwnerLink::Stripped => vec![place(child.name.namespace.as_ref()), place(None)],
         OwnerLink::Label | OwnerLink::Kept => vec![place(controller.namespace.as_ref())],
     };
     let is_owner = |name: &&Name| store.get(primary, name).is_some_and(|it| it.uid == controller.uid);

@@ -33,7 +33,7 @@ pub struct Orphans {
     orphaned_in_order: VecDeque<Arc<str>>,
     /// Children that have lost their controller reference, by the uid of the controller.
     unbound: HashMap<(LaneId, Arc<str>), BTreeSet<Key>>,
-    /// Children without a controller: those that a lane found when it opened, and those whose references are stripped.
+    /// Children without a controller that a lane found when it opened.
     strays: HashMap<LaneId, BTreeSet<Key>>,
     /// Uids of primaries that were already being deleted when a lane opened.
     leaving_unseen: HashSet<(LaneId, Arc<str>)>,
@@ -110,19 +110,12 @@ impl Orphans {
         self.unbound.remove(&(lane, uid.into()));
     }
 
-    /// A lane has found a child without a controller when it opened, or made one whose references are stripped.
+    /// A lane has found a child without a controller when it opened.
     pub fn stray(&mut self, lane: LaneId, child: Key) {
         self.strays.entry(lane).or_default().insert(child);
     }
 
-    /// A child is gone.
-    pub fn forget_stray(&mut self, lane: LaneId, child: &Key) {
-        if let Some(strays) = self.strays.get_mut(&lane) {
-            strays.remove(child);
-        }
-    }
-
-    /// The children without a controller that a lane found when it opened, and those whose references are stripped.
+    /// The children without a controller that a lane found when it opened.
     pub fn strays(&self, lane: LaneId) -> impl Iterator<Item = &Key> {
         self.strays.get(&lane).into_iter().flatten()
     }

@@ -109,6 +109,11 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let text = std::fs::read_to_string(&scenario).with_context(|| format!("read {}", scenario.display()))?;
     // Nobody makes a child again whose owner was deleted with `orphan`.
     let is_orphaning = text.contains("propagation: Orphan");
+    // Nor does anybody set back a value of a child that is nobody's, or that is made once.
+    let keeps_values = is_orphaning
+        || ["once: true", "createOnly: true"]
+            .iter()
+            .any(|words| text.contains(words));
     let keeps_identities = is_orphaning || text.contains("metadata.uid") || text.contains("uid: $");
     // Nothing tells of a child whose owner went while no host ran and whose reference was stripped.
     let is_alone = text.contains("host: stop");
@@ -122,6 +127,9 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let mut schedule = schedule;
     if is_one_of(&ORDERED, &scenario) {
         schedule.strikes.retain(|strike| strike.fault.keeps_order());
+    }
+    if keeps_values {
+        schedule.strikes.retain(|strike| !strike.fault.changes_values());
     }
     if is_alone {
         schedule.strikes.retain(|strike| !strike.fault.strips_owners());

@@ -43,14 +43,27 @@ impl Part {
     }
 }
 
-/// Changes one value, where the kind has one that nothing else depends on.
+/// The entry in managedFields of the plugin that owns an object; what others contribute has another one.
+fn owners_entry(object: &Value) -> Option<&Value> {
+    let mut entries = object["metadata"]["managedFields"].as_array()?.iter();
+    entries.find(|entry| {
+        let manager = entry["manager"].as_str().and_then(|it| it.strip_prefix("pilothouse/"));
+        manager.is_some_and(|plugin| !plugin.contains('/'))
+    })
+}
+
+/// Changes one value that the owner desires, where the kind has one that nothing else depends on.
 fn change_value(object: &mut Value) {
+    let fields = owners_entry(object).map(|entry| &entry["fieldsV1"]["f:data"]);
+    let key = fields
+        .and_then(Value::as_object)
+        .and_then(|fields| fields.keys().next());
+    let key = key.and_then(|key| key.strip_prefix("f:")).map(str::to_owned);
     if object["spec"]["replicas"].is_u64() {
         object["spec"]["replicas"] = json!(0);
     }
-    let data = object.get_mut("data").and_then(Value::as_object_mut);
-    if let Some(first) = data.and_then(|data| data.values_mut().next()) {
-        *first = json!("cmV3cml0dGVu");
+    if let Some(value) = key.and_then(|key| object.get_mut("data")?.get_mut(key)) {
+        *value = json!("cmV3cml0dGVu");
     }
 }
 
@@ -63,9 +76,12 @@ impl Somebody {
             .resource(&plural)
             .when(move |asked| is_host(&asked.user_agent) && asked.namespace.as_deref() == Some(&*namespace));
         let rule = self.simulator.faults().add(rule);
-        // The host has to write the object again.
-        let none = json!({"metadata": {"annotations": {DESIRED_ANNOTATION: null}}});
-        let _ = self.patch(target, &none).await;
+        // The host has to write the object again. Without annotation and reference it would be anybody's.
+        if let Some(child) = self.child(target) {
+            let mut edited = (*child).clone();
+            change_value(&mut edited);
+            let _ = self.send(Method::PUT, &target.path(), None, &edited).await;
+        }
         tokio::time::sleep(lasts).await;
         self.simulator.faults().remove(rule);
     }
@@ -73,19 +89,18 @@ impl Somebody {
     /// Another value is applied under the host's field manager.
     pub(crate) async fn impersonate(&self, target: &Target) {
         let Some(child) = self.child(target) else { return };
-        let entries = child["metadata"]["managedFields"].as_array().into_iter().flatten();
-        let mut managers = entries.filter_map(|entry| entry["manager"].as_str());
-        let Some(manager) = managers.find(|manager| manager.starts_with("pilothouse/")) else {
-            return;
-        };
+        let Some(entry) = owners_entry(&child) else { return };
+        let manager = entry["manager"].as_str().unwrap_or_default();
         let mut body = json!({"apiVersion": child["apiVersion"], "kind": child["kind"], "data": child["data"]});
-        for member in ["name", "namespace", "labels", "annotations", "ownerReferences"] {
-            body["metadata"][member] = child["metadata"][member].clone();
-        }
         if !body["data"].is_object() {
             return;
         }
+        body["metadata"]["managedFields"] = json!([entry]);
         change_value(&mut body);
+        body["metadata"] = json!({});
+        for member in ["name", "namespace", "labels", "annotations", "ownerReferences"] {
+            body["metadata"][member] = child["metadata"][member].clone();
+        }
         let path = format!("{}?fieldManager={manager}&force=true", target.path());
         let apply = Some("application/apply-patch+yaml");
         let _ = self.send(Method::PATCH, &path, apply, &body).await;

@@ -211,6 +211,11 @@ impl Fault {
         )
     }
 
+    /// Tells whether somebody changes values of children.
+    pub fn changes_values(&self) -> bool {
+        matches!(self, Self::Rewritten { .. } | Self::Impersonated | Self::Intruded)
+    }
+
     /// Tells whether a webhook strips owner references.
     pub fn strips_owners(&self) -> bool {
         matches!(self, Self::Rewritten { part: Part::Owner, .. })

@@ -9,6 +9,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::Store;
 use pilothouse_core::contribution::{self, Claim, Leaf, Leaves, LostClaim, Path, Standing};
+use pilothouse_core::ownership::OwnerLink;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key, Retry};
 
@@ -186,6 +187,7 @@ impl TargetSnapshot {
     /// What is told of a claim that wants another value than the plugin itself gives the field, as the target's owner.
     pub fn owned_otherwise(&self, primary_ref: &PrimaryRef, path: &Path) -> Failure {
         let controller = self.live.as_ref().and_then(|live| live.controller.as_deref());
+        let controller = controller.filter(|controller| controller.bond != OwnerLink::Stripped);
         let owner = controller.map_or_else(
             || format!("{:?}", self.lane.writer.manager()),
             |controller| format!("{} {}", controller.kind, controller.name),

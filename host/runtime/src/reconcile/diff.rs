@@ -246,6 +246,13 @@ pub fn holder<'a>(controller: &'a ControllerRef, object: &CachedObject, owner: &
     let is_near = match bond {
         OwnerLink::Reference => place.is_none() || *place == object.name.namespace,
         OwnerLink::Label | OwnerLink::Kept => place == namespace,
+        OwnerLink::Stripped => {
+            return CurrentOwner {
+                uid,
+                is_namesake: **uid == *owner.uid,
+                bond: OwnerLink::Reference,
+            };
+        }
     };
     CurrentOwner {
         uid,

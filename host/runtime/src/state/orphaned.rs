@@ -9,7 +9,7 @@ use pilothouse_core::Key;
 use pilothouse_core::ownership::Owner;
 
 use super::{SharedState, Tables};
-use crate::custody::{children_of, is_labelled, is_orphaning, is_stripped, is_stripped_of, is_unbound};
+use crate::custody::{children_of, is_labelled, is_orphaning, is_stripped, is_unbound};
 use crate::lane::Lane;
 use crate::orphans::Witness;
 
@@ -23,7 +23,7 @@ pub struct LeftChildren {
     pub labelled: Vec<LeftChild>,
     /// Those that have an owner reference to the primary.
     pub referring: Vec<LeftChild>,
-    /// Those of whose owner reference only our entry in managedFields tells, because something strips references.
+    /// Those whose owner reference something strips.
     pub stripped: Vec<LeftChild>,
     /// Those whose owner reference was seen to go.
     pub unbound: Vec<LeftChild>,
@@ -96,21 +96,19 @@ impl SharedState {
 impl Tables {
     fn left_by(&self, lane: &Lane, owner: &Owner) -> LeftChildren {
         let children = children_of(&self.store, lane, &owner.uid).map(|(served, child)| (served, child.clone()));
-        let (labelled, referring) = children.partition(|(_, child)| is_labelled(child));
+        let (labelled, others): (_, Vec<LeftChild>) = children.partition(|(_, child)| is_labelled(child));
+        let (stripped, referring) = others.into_iter().partition(|(_, child)| is_stripped(child));
         let cached = |key: &Key| {
             let child = self.store.get(&key.kind, &key.name)?;
             is_unbound(lane, child).then(|| Some((lane.served(&key.kind)?, child.clone())))?
         };
         let in_reach = |key: &&Key| owner.name.namespace.is_none() || owner.name.namespace == key.name.namespace;
         let strays = self.orphans.strays(lane.id).filter(in_reach).filter_map(cached);
-        let (stripped, strays): (Vec<_>, Vec<LeftChild>) = strays.partition(|(_, child)| is_stripped(lane, child));
-        let stripped = stripped
-            .into_iter()
-            .filter(|(_, child)| is_stripped_of(lane, child, &owner.uid));
+        let strays: Vec<LeftChild> = strays.collect();
         LeftChildren {
             labelled,
             referring,
-            stripped: stripped.collect(),
+            stripped,
             unbound: self.orphans.unbound(lane.id, &owner.uid).filter_map(cached).collect(),
             are_strays_nobodys: !strays.is_empty() && !self.has_living_primary(lane, owner),
             strays,

@@ -12,8 +12,7 @@ use pilothouse_core::{Key, Name};
 
 use super::Tables;
 use crate::custody::{
-    Custody, children_of, custody, is_labelled, is_orphaning, is_ours, is_primary_of, is_stripped, is_stripped_of,
-    is_unbound,
+    Custody, children_of, custody, is_labelled, is_orphaning, is_ours, is_primary_of, is_stripped, is_unbound,
 };
 use crate::echo::ChangeOrigin;
 use crate::lane::Lane;
@@ -126,15 +125,8 @@ impl Tables {
     fn has_left_children(&self, lane: &Lane, uid: &str) -> bool {
         let is_orphaned = self.orphans.is_orphaned(uid);
         let mut children = children_of(&self.store, lane, uid);
-        children.any(|(_, child)| is_orphaned || is_labelled(child))
+        children.any(|(_, child)| is_orphaned || is_labelled(child) || is_stripped(child))
             || self.orphans.unbound(lane.id, uid).next().is_some()
-            || self.has_stripped_children(lane, uid)
-    }
-
-    fn has_stripped_children(&self, lane: &Lane, uid: &str) -> bool {
-        let cached = |key: &Key| self.store.get(&key.kind, &key.name);
-        let mut strays = self.orphans.strays(lane.id).filter_map(cached);
-        strays.any(|child| is_stripped_of(lane, child, uid))
     }
 
     /// The owner of a child is woken, but not by its own write; a child whose owner is gone is to be collected, whoever
@@ -155,11 +147,7 @@ impl Tables {
             self.orphans.add(primary_ref, uid, Witness::Unseen);
             woken.insert(owner);
         }
-        match &change.new {
-            Some(child) if is_stripped(lane, child) => self.orphans.stray(lane.id, Key::clone(&key_of(change))),
-            Some(_) => woken.extend(self.unbind(lane, change)),
-            None => self.orphans.forget_stray(lane.id, &key_of(change)),
-        }
+        woken.extend(self.unbind(lane, change));
         for owner in woken {
             if change.new.is_none() {
                 self.orphans.lose_child(PrimaryRef::new(lane.id, owner.clone()));

@@ -215,9 +215,19 @@ mod simulated {
             let stripped = fleet.stage.find("Deployment", "web").unwrap();
             assert!(stripped["metadata"]["ownerReferences"].is_null());
             let api = wishes(&fleet).await;
+            let mut other = wish();
+            other["spec"]["owns"][0]["object"]["metadata"]["name"] = json!("other");
+            api.patch("it", &PatchParams::default(), &Patch::Merge(other))
+                .await
+                .unwrap();
+            fleet
+                .until("the child that is not desired any more is pruned", |stage| {
+                    stage.find("Deployment", "other").is_some() && stage.find("Deployment", "web").is_none()
+                })
+                .await;
             api.delete("it", &DeleteParams::default()).await.unwrap();
             fleet
-                .until("the child is gone", |stage| stage.find("Deployment", "web").is_none())
+                .until("the child is gone", |stage| stage.find("Deployment", "other").is_none())
                 .await;
         }
         fleet.stage.stop().await;
