@@ -27,6 +27,9 @@
 {{- if and .Values.rbac.create (not .Values.rbac.clusterRole) }}
 {{- include "pilothouse.checkWithoutClusterRole" . }}
 {{- end }}
+{{- if and .Values.webhooks.enabled .Values.networkPolicy.enabled .Values.webhooks.plugins (not .Values.networkPolicy.webhooksFrom) }}
+{{- fail "webhooks.enabled is true and networkPolicy.webhooksFrom is empty: API servers show no certificate when they have objects converted, so only the NetworkPolicy keeps others from asking; list the addresses of the API servers, as in [{ipBlock: {cidr: 192.0.2.1/32}}] (`kubectl get endpointslices --namespace default --selector kubernetes.io/service-name=kubernetes` prints them; where the control plane reaches pods through a proxy or nodes, theirs), or set it to any" }}
+{{- end }}
 {{- end -}}
 
 {{- define "pilothouse.checkStatic" -}}

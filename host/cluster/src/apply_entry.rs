@@ -23,6 +23,12 @@ pub(crate) struct ApplyEntry {
     fields: Box<str>,
 }
 
+impl ApplyEntry {
+    pub(crate) fn bytes(&self) -> usize {
+        self.fields.len()
+    }
+}
+
 /// Stand in a field set for the controller's uid and for the object's name. JSON has no such characters as they are, so
 /// what is put in comes out again.
 const CONTROLLER_MARK: &str = "\u{1}";

@@ -205,6 +205,14 @@ pub(crate) fn pack(text: &str, layout: &ObjectLayout, own: &[&str]) -> Box<[u8]>
     }
 }
 
+/// The length of the text that [`pack`] was given.
+pub(crate) fn packed_bytes(bytes: &[u8]) -> usize {
+    match bytes {
+        [COMPRESSED, a, b, c, d, ..] => u32::from_le_bytes([*a, *b, *c, *d]) as usize,
+        plain => plain.len().saturating_sub(1),
+    }
+}
+
 /// The text that [`pack`] was given.
 pub(crate) fn unpack<'a>(bytes: &'a [u8], layout: &ObjectLayout, own: &[&str]) -> Cow<'a, str> {
     const WRITTEN: &str = "the bytes were written by pack with this form";

@@ -6,10 +6,11 @@
 //! lost plugin held, [`host_proxy`] is how commands reach a host, [`host_resources`] is for the host's own resources,
 //! [`definitions`] sees CRDs change, [`namespaces`] namespaces come (all by way of `typed_watch`), [`permissions`] asks what the host may do, [`reviews`] who
 //! a client is and what it may do, [`identity`] is in whose name it does it, [`lease`] reads and writes the Leases of the
-//! leader and of shards, [`shard_plan`] the plan of shards, [`namespace_count`] counts for it, [`fence`] stops the writes of who does not lead, and [`meter`]
-//! counts requests.
+//! leader and of shards, [`shard_plan`] the plan of shards, [`namespace_count`] counts for it, [`fence`] stops the writes of who does not lead, [`meter`]
+//! counts requests, and [`apart`] keeps long work off the thread that makes them.
 #![forbid(unsafe_code)]
 
+pub mod apart;
 mod apply_entry;
 pub mod codec;
 pub mod connect;

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub use crate::apply_entry::{AppliedFields, MANAGER_PREFIX};
 use crate::apply_entry::{ApplyEntry, is_applier, read_entries};
-use crate::codec::{ObjectCodec, ObjectLayout, pack, unpack};
+use crate::codec::{ObjectCodec, ObjectLayout, pack, packed_bytes, unpack};
 pub use crate::controller_ref::ControllerRef;
 use crate::controller_ref::OwnerParts;
 use crate::decoding;
@@ -173,6 +173,12 @@ impl CachedObject {
             facts: codec.facts(&parts.metadata.facts(codec.keys())),
             ..self.clone()
         }
+    }
+
+    /// The bytes that a walk through it reads: its visible part, and the host's entries of managedFields.
+    pub fn bytes(&self) -> usize {
+        let entries: usize = self.entries.iter().map(ApplyEntry::bytes).sum();
+        packed_bytes(&self.packed) + entries
     }
 
     /// Which labels and annotations were looked for.

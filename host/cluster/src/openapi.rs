@@ -13,6 +13,7 @@ use pilothouse_core::types::{Types, TypesError};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use crate::apart::apart;
 use crate::error::RequestError;
 use crate::write::send;
 
@@ -88,7 +89,8 @@ impl Schemas {
                 let document = self.document(kind).await?;
                 documents.insert(version.clone(), document);
             }
-            let types = Types::parse(&documents[&version], kind)?;
+            let document = &documents[&version];
+            let types = apart(document.len(), || Types::parse(document, kind))?;
             self.lock().insert((*kind).clone(), Arc::new(types));
         }
         Ok(self.known(kinds).unwrap_or_default())

@@ -26,6 +26,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::apart::apart;
 use crate::codec::ObjectCodec;
 use crate::discovery::{Discovery, ServedKind};
 use crate::error::{RequestError, WatchError, chain};
@@ -262,32 +263,50 @@ impl Reflector {
             };
             let text = read_page(&self.client, pages, request).await?;
             self.sink.heard();
-            let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
-                RequestError::Garbled(format!("a list of {} has another form: {error}", self.source.kind))
-            })?;
-            let mut items = page.items.unwrap_or_default();
-            pages.had(items.len(), text.len());
-            items.retain(|item| !self.is_elsewhere(item));
-            let version = page.metadata.resource_version;
+            let is_first = next.is_none();
+            let Some(PageMeta {
+                resource_version,
+                next: more,
+            }) = apart(text.len(), || self.page(&text, is_first, seen, pages))?
+            else {
+                return Ok(None);
+            };
+            next = more.filter(|next| !next.is_empty());
             if next.is_none() {
-                if seen.is_some_and(|seen| is_before(&version, seen)) {
-                    return Ok(None);
-                }
-                self.codec.learn(&items);
-                self.sink.list_begins(&self.source);
-            }
-            for item in items {
-                let object = self.readable(self.codec.read(item));
-                if let Some(object) = object.filter(|object| self.source.scope.has(&object.name)) {
-                    self.sink.observed(&self.source, object);
-                }
-            }
-            next = page.metadata.next.filter(|next| !next.is_empty());
-            if next.is_none() {
-                self.sink.list_ends(&self.source, &version);
-                return Ok(Some(version));
+                self.sink.list_ends(&self.source, &resource_version);
+                return Ok(Some(resource_version));
             }
         }
+    }
+
+    /// Takes in a page; none if the list is older than `seen`.
+    fn page(
+        &self,
+        text: &str,
+        is_first: bool,
+        seen: Option<&str>,
+        pages: &mut PageSize,
+    ) -> Result<Option<PageMeta>, RequestError> {
+        let page: Page<'_> = serde_json::from_str(text).map_err(|error| {
+            RequestError::Garbled(format!("a list of {} has another form: {error}", self.source.kind))
+        })?;
+        let mut items = page.items.unwrap_or_default();
+        pages.had(items.len(), text.len());
+        items.retain(|item| !self.is_elsewhere(item));
+        if is_first {
+            if seen.is_some_and(|seen| is_before(&page.metadata.resource_version, seen)) {
+                return Ok(None);
+            }
+            self.codec.learn(&items);
+            self.sink.list_begins(&self.source);
+        }
+        for item in items {
+            let object = self.readable(self.codec.read(item));
+            if let Some(object) = object.filter(|object| self.source.scope.has(&object.name)) {
+                self.sink.observed(&self.source, object);
+            }
+        }
+        Ok(Some(page.metadata))
     }
 
     /// Watches from a resourceVersion on; the answer is the last one that was seen.
@@ -353,7 +372,7 @@ impl Reflector {
                 && status.is_success()
             {
                 line.extend_from_slice(&rest[..end]);
-                self.event(&line, version)?;
+                apart(line.len(), || self.event(&line, version))?;
                 line.clear();
                 rest = &rest[end + 1..];
             }

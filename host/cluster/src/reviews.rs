@@ -26,13 +26,11 @@ impl User {
     }
 }
 
-/// Whose a token is; none if it is nobody's. A token that was issued for `audience` counts, and so does one for the API
-/// server itself.
-pub async fn authenticate(client: &Client, token: &str, audience: &str) -> Result<Option<User>, RequestError> {
-    for spec in [
-        json!({"token": token, "audiences": [audience]}),
-        json!({"token": token}),
-    ] {
+/// Whose a token is; none if it is nobody's. The token has to be issued for the audience, or for the API server itself where
+/// there is none. A token that nobody knows takes one review.
+pub async fn authenticate(client: &Client, token: &str, audience: Option<&str>) -> Result<Option<User>, RequestError> {
+    let for_audience = audience.map(|audience| json!({"token": token, "audiences": [audience]}));
+    for spec in for_audience.into_iter().chain([json!({"token": token})]) {
         let review = review(client, "authentication.k8s.io", "TokenReview", &spec).await?;
         let status = &review["status"];
         // An authenticator that knows no audiences leaves them out, and its answer says nothing about ours.
@@ -40,8 +38,10 @@ pub async fn authenticate(client: &Client, token: &str, audience: &str) -> Resul
             let audiences = status["audiences"].as_array();
             audiences.is_some_and(|audiences| audiences.iter().any(|it| it == audience))
         };
-        let is_for_us = spec.get("audiences").is_none() || has_audience(audience);
-        if status["authenticated"] == true && is_for_us {
+        if status["authenticated"] != true {
+            return Ok(None);
+        }
+        if spec.get("audiences").is_none() || audience.is_some_and(has_audience) {
             return Ok(user(&status["user"]));
         }
     }
@@ -127,7 +127,7 @@ mod tests {
         let ann = json!({"username": "ann", "groups": ["g"], "extra": {"k": ["v"]}});
         let ours = json!({"authenticated": true, "audiences": ["us"], "user": ann});
         let (client, asked) = cluster(vec![ours]);
-        let user = authenticate(&client, "t", "us").await.unwrap().unwrap();
+        let user = authenticate(&client, "t", Some("us")).await.unwrap().unwrap();
         assert_eq!((&*user.name, user.as_value()), ("ann", ann.clone()));
         assert_eq!(
             asked.lock().unwrap()[0]["spec"],
@@ -136,11 +136,20 @@ mod tests {
         // An authenticator that ignores audiences says nothing about ours, so it is asked without.
         let ignored = json!({"authenticated": true, "user": {"username": "eve"}});
         let (client, asked) = cluster(vec![ignored, json!({"authenticated": true, "user": ann})]);
-        assert_eq!(authenticate(&client, "t", "us").await.unwrap(), Some(user.clone()));
+        assert_eq!(
+            authenticate(&client, "t", Some("us")).await.unwrap(),
+            Some(user.clone())
+        );
         assert_eq!(asked.lock().unwrap()[1]["spec"], json!({"token": "t"}));
-        for nobody in [json!({}), json!({"authenticated": true, "user": {"username": ""}})] {
-            let (client, _) = cluster(vec![json!({}), nobody]);
-            assert_eq!(authenticate(&client, "t", "us").await.unwrap(), None);
+        for nobody in [
+            json!({}),
+            json!({"authenticated": true, "audiences": ["us"], "user": {"username": ""}}),
+        ] {
+            for audience in [None, Some("us")] {
+                let (client, asked) = cluster(vec![nobody.clone()]);
+                assert_eq!(authenticate(&client, "t", audience).await.unwrap(), None);
+                assert_eq!(asked.lock().unwrap().len(), 1);
+            }
         }
         let right = Permission {
             group: "x.dev".to_owned(),

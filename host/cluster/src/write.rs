@@ -17,6 +17,7 @@ use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::apart::{apart, weigh};
 use crate::discovery::ServedKind;
 use crate::error::RequestError;
 use crate::fence::WriteScope;
@@ -522,7 +523,7 @@ fn identity(kind: &Kind, name: &Name) -> Value {
 
 /// What was just written is read whole: it is dropped again once its ownership has been looked at.
 fn read(text: &str, kind: &Kind) -> Result<CachedObject, RequestError> {
-    CachedObject::read(text, kind, &Projection::whole())
+    apart(text.len(), || CachedObject::read(text, kind, &Projection::whole()))
         .map_err(|error| RequestError::Garbled(crate::error::chain(&error)))
 }
 
@@ -535,6 +536,7 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(Sta
         let body = response.into_body().collect().await.map_err(RequestError::from)?;
         let text =
             String::from_utf8(body.to_bytes().into()).map_err(|error| RequestError::Garbled(error.to_string()))?;
+        weigh(text.len()).await;
         if status.is_success() {
             return Ok((status, text));
         }

@@ -3,15 +3,20 @@
 //!
 //! Only fields and managers are named, never values: a Secret may be fought over too.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use crate::diff::Difference;
 use crate::failure::Failure;
-use crate::fields::{FieldSet, LeafSemantics};
+use crate::fields::{FieldSet, LeafSemantics, Trail};
 use crate::reason::Reason;
 
 /// The most fields that are named.
 const NAMED: usize = 5;
+
+/// The most fields that were taken of which the holders are looked for.
+const TRACED: usize = 100;
 
 /// What is known of a child that is about to be written once more.
 #[derive(Debug)]
@@ -157,13 +162,12 @@ fn others(live: &Value, own: &str) -> Vec<(String, String, FieldSet)> {
 
 /// Those of the paths that a set holds which lacks only these.
 fn held_of(paths: &[String], lacking: &[String]) -> Vec<String> {
+    let lacking: HashSet<&str> = lacking.iter().map(String::as_str).collect();
     let lacks = |path: &String| {
-        lacking.iter().any(|lacking| {
-            path.strip_prefix(lacking.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', ' ']))
-        })
+        let ends = path.match_indices(['.', '[', ' ']).map(|(end, _)| end);
+        ends.chain([path.len()]).any(|end| lacking.contains(&path[..end]))
     };
-    paths.iter().filter(|path| !lacks(path)).cloned().collect()
+    paths.iter().take(TRACED).filter(|path| !lacks(path)).cloned().collect()
 }
 
 /// The paths at which the live object has other values than the body; what the host itself adds apart.
@@ -175,10 +179,11 @@ fn differing(body: &Map<String, Value>, live: &Value) -> Vec<String> {
             ("apiVersion" | "kind", _) => {}
             ("metadata", Value::Object(metadata)) => {
                 for (name, value) in metadata.iter().filter(|(name, _)| of_metadata(name)) {
-                    differing_at(&format!(".metadata.{name}"), value, &live["metadata"][name], &mut paths);
+                    let around = Trail::root("metadata");
+                    differing_at(&around.member(name), value, &live["metadata"][name], &mut paths);
                 }
             }
-            _ => differing_at(&format!(".{name}"), value, &live[name], &mut paths),
+            _ => differing_at(&Trail::root(name), value, &live[name], &mut paths),
         }
     }
     paths.retain(|path| path != OWN_ANNOTATION);
@@ -188,16 +193,16 @@ fn differing(body: &Map<String, Value>, live: &Value) -> Vec<String> {
 /// The annotation with the digest, which differs whenever anything does.
 const OWN_ANNOTATION: &str = ".metadata.annotations.pilothouse.dev/desired";
 
-fn differing_at(path: &str, value: &Value, live: &Value, paths: &mut Vec<String>) {
+fn differing_at(trail: &Trail<'_>, value: &Value, live: &Value, paths: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
             for (name, value) in members {
                 let live = live.get(name).unwrap_or(&Value::Null);
-                differing_at(&format!("{path}.{name}"), value, live, paths);
+                differing_at(&trail.member(name), value, live, paths);
             }
         }
         _ if value == live => {}
-        _ => paths.push(path.to_owned()),
+        _ => paths.push(trail.path()),
     }
 }
 

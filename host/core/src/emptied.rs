@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::fields::{FieldSet, FieldSetElement, has_key, same};
+use crate::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
 
 /// Members that a patch has to empty before an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +87,7 @@ fn is_covered(live: &Value, set: &FieldSet) -> bool {
             let below = set.below(name);
             below.is_some_and(|below| below.children().is_empty() || is_covered(value, below))
         }),
-        Value::Array(items) => items.iter().all(|item| {
-            set.children().iter().any(|(element, _)| match element {
-                FieldSetElement::Key(key) => has_key(item, key),
-                FieldSetElement::Item(value) => same(value, item),
-                FieldSetElement::Field(_) | FieldSetElement::Other(_) => false,
-            })
-        }),
+        Value::Array(_) => set.names_of_items(live).iter().all(Option::is_some),
         _ => true,
     }
 }
@@ -127,30 +121,28 @@ impl Walk {
                     self.member(name, value, place, pointer);
                 }
             }
-            Value::Array(items) => self.items(items, place, pointer),
+            Value::Array(_) => self.items(value, place, pointer),
             _ => {}
         }
     }
 
-    fn items(&mut self, items: &[Value], place: Place<'_>, pointer: &str) {
-        for (item, position) in items.iter().zip(place.ours.positions(items)) {
-            let Some((element @ FieldSetElement::Key(key), ours)) = position.map(|it| &place.ours.children()[it])
-            else {
+    fn items(&mut self, list: &Value, place: Place<'_>, pointer: &str) {
+        let mut live = ItemIndex::new(place.live);
+        let held: Vec<_> = place.others.iter().map(|it| it.by_item()).collect();
+        let items = list.as_array().into_iter().flatten();
+        for (item, position) in items.zip(place.ours.positions(Some(list))) {
+            let Some((element @ FieldSetElement::Key(_), ours)) = position.map(|it| &place.ours.children()[it]) else {
                 continue;
             };
-            let others = place.others.iter().flat_map(|it| it.children());
-            let others: Vec<_> = others.filter(|(it, _)| it == element).map(|(_, below)| below).collect();
-            let found = place.live.and_then(Value::as_array);
-            let found = found.and_then(|live| live.iter().position(|item| has_key(item, key)));
-            let index = found.unwrap_or_default();
+            let text = element.text();
+            let others: Vec<_> = held.iter().filter_map(|it| it.get(&text).copied()).collect();
+            let found = live.find(element, Likeness::Exact);
             let below = Place {
-                live: place
-                    .live
-                    .map(|live| if found.is_some() { &live[index] } else { &Value::Null }),
+                live: place.live.map(|live| found.map_or(&Value::Null, |index| &live[index])),
                 ours,
                 others: &others,
             };
-            self.value(item, below, &format!("{pointer}/{index}"));
+            self.value(item, below, &format!("{pointer}/{}", found.unwrap_or_default()));
         }
     }
 

@@ -1,10 +1,17 @@
-//! Owns the field sets of managedFields (`FieldsV1`): reading one, putting its list items into the order of the live
-//! object, and asking whether each leaf of a desired object is in it.
+//! Reads the field sets of managedFields (`FieldsV1`), puts their list items into the order of the live object, and finds the
+//! leaves of a desired object that are not in one.
+//!
+//! Objects of anybody come here, on each watch event: no walk takes more than a look-up (`items.rs`) for each field.
 //!
 //! Format: <https://github.com/kubernetes-sigs/structured-merge-diff>, `fieldpath/serialize.go`: an object whose
 //! members are `f:<name>`, `k:<key fields as JSON>`, `v:<value as JSON>`, `i:<index>`, and `.` for the node itself.
 
+mod items;
+mod trail;
+
 use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -15,6 +22,9 @@ use serde_json::{Map, Value};
 use crate::key::Kind;
 use crate::types::{Shape, Types};
 
+pub(crate) use items::{ItemIndex, Likeness, value_text};
+pub(crate) use trail::Trail;
+
 /// The deepest field set that is read. The API server allows objects no deeper than this.
 const MAX_DEPTH: usize = 128;
 
@@ -23,6 +33,7 @@ const MAX_DEPTH: usize = 128;
 pub struct FieldSet {
     /// Whether the node itself is a member (`.`).
     itself: bool,
+    /// First the members of an object by their names, then the items of a list.
     children: Vec<(FieldSetElement, FieldSet)>,
 }
 
@@ -133,6 +144,7 @@ impl<'de> Deserialize<'de> for FieldSet {
                         set.children.push((FieldSetElement::parse(&name), child));
                     }
                 }
+                set.sort();
                 Ok(set)
             }
         }
@@ -163,18 +175,51 @@ impl FieldSet {
         self.children.is_empty()
     }
 
-    fn field(&self, name: &str) -> Option<&Self> {
-        self.children.iter().find_map(|(element, child)| match element {
-            FieldSetElement::Field(field) if field == name => Some(child),
-            _ => None,
-        })
+    fn sort(&mut self) {
+        let order =
+            |(element, _): &(FieldSetElement, Self), (other, _): &(FieldSetElement, Self)| match (element, other) {
+                (FieldSetElement::Field(one), FieldSetElement::Field(other)) => one.cmp(other),
+                (FieldSetElement::Field(_), _) => Ordering::Less,
+                (_, FieldSetElement::Field(_)) => Ordering::Greater,
+                _ => Ordering::Equal,
+            };
+        if !self.children.is_sorted_by(|one, other| order(one, other).is_le()) {
+            self.children.sort_by(order);
+        }
     }
 
-    /// The set below one step.
+    fn field(&self, name: &str) -> Option<&Self> {
+        let found = self.children.binary_search_by(|(element, _)| {
+            step();
+            match element {
+                FieldSetElement::Field(field) => field.as_str().cmp(name),
+                _ => Ordering::Greater,
+            }
+        });
+        found.ok().map(|index| &self.children[index].1)
+    }
+
+    /// The set below one step. Whoever asks for many items takes [`FieldSet::by_item`].
     pub(crate) fn child(&self, element: &FieldSetElement) -> Option<&Self> {
-        self.children
-            .iter()
-            .find_map(|(own, child)| (own == element).then_some(child))
+        match element {
+            FieldSetElement::Field(name) => self.field(name),
+            _ => self.children.iter().find_map(|(own, child)| {
+                step();
+                (own == element).then_some(child)
+            }),
+        }
+    }
+
+    /// The sets below the items of a list, by the text of their steps.
+    pub(crate) fn by_item(&self) -> HashMap<Cow<'_, str>, &Self> {
+        let items = self.children.iter();
+        let items = items.filter(|(element, _)| !matches!(element, FieldSetElement::Field(_)));
+        items
+            .map(|(element, child)| {
+                step();
+                (element.text(), child)
+            })
+            .collect()
     }
 
     /// Reports a set without members.
@@ -188,29 +233,45 @@ impl FieldSet {
         references.is_some_and(|set| set.has_item_like(&Value::from_iter([("uid", uid)])))
     }
 
-    /// Adds a field as a whole.
-    pub(crate) fn add(&mut self, location: &[FieldSetElement]) {
-        let [first, rest @ ..] = location else { return };
-        let position = self.children.iter().position(|(element, _)| element == first);
-        let position = position.unwrap_or_else(|| {
-            self.children.push((first.clone(), Self::default()));
-            self.children.len() - 1
-        });
-        self.children[position].1.add(rest);
+    /// Adds fields as wholes.
+    pub(crate) fn add(&mut self, locations: &[impl AsRef<[FieldSetElement]>]) {
+        self.add_below(locations.iter().map(AsRef::as_ref));
     }
 
-    /// Removes a field with all that is below it, and parents that hold nothing else.
-    pub(crate) fn cut(&mut self, location: &[FieldSetElement]) {
-        let [first, rest @ ..] = location else { return };
-        let Some(position) = self.children.iter().position(|(element, _)| element == first) else {
-            return;
-        };
-        let child = &mut self.children[position].1;
-        let had_parts = !child.children.is_empty();
-        child.cut(rest);
-        if rest.is_empty() || (had_parts && child.is_empty()) {
-            self.children.remove(position);
+    fn add_below<'a>(&mut self, locations: impl Iterator<Item = &'a [FieldSetElement]>) {
+        let mut branches = branches(locations);
+        for (element, child) in &mut self.children {
+            if let Some(Branch { below, .. }) = branches.remove(&element.text()) {
+                child.add_below(below.into_iter());
+            }
         }
+        let mut new: Vec<Branch<'a>> = branches.into_values().collect();
+        new.sort_by_key(|branch| branch.position);
+        for Branch { element, below, .. } in new {
+            let mut child = Self::default();
+            child.add_below(below.into_iter());
+            self.children.push((element.clone(), child));
+        }
+        self.sort();
+    }
+
+    /// Removes fields with all that is below them, and parents that hold nothing else.
+    pub(crate) fn cut(&mut self, locations: &[impl AsRef<[FieldSetElement]>]) {
+        self.cut_below(locations.iter().map(AsRef::as_ref));
+    }
+
+    fn cut_below<'a>(&mut self, locations: impl Iterator<Item = &'a [FieldSetElement]>) {
+        let branches = branches(locations);
+        self.children.retain_mut(|(element, child)| {
+            step();
+            let Some(Branch { below, .. }) = branches.get(&element.text()) else {
+                return true;
+            };
+            let is_cut = below.iter().any(|rest| rest.is_empty());
+            let had_parts = !child.children.is_empty();
+            child.cut_below(below.iter().copied());
+            !(is_cut || had_parts && child.is_empty())
+        });
     }
 
     /// The set at an object's member, such as `status`.
@@ -219,10 +280,23 @@ impl FieldSet {
     }
 
     /// Whether the set, of a map list, has an item with the key fields of this one.
-    pub fn has_item_like(&self, item: &Value) -> bool {
-        self.children
-            .iter()
-            .any(|(element, _)| matches!(element, FieldSetElement::Key(key) if has_key(item, key)))
+    fn has_item_like(&self, item: &Value) -> bool {
+        self.children.iter().any(|(element, _)| {
+            step();
+            matches!(element, FieldSetElement::Key(key) if has_key(item, key))
+        })
+    }
+
+    /// The child of the set that names each item of a list, if one does.
+    pub fn names_of_items(&self, list: &Value) -> Vec<Option<usize>> {
+        let mut index = ItemIndex::new(Some(list));
+        let mut names = vec![None; list.as_array().map_or(0, Vec::len)];
+        for (child, (element, _)) in self.children.iter().enumerate() {
+            for position in index.find_all(element, Likeness::Exact) {
+                names[position].get_or_insert(child);
+            }
+        }
+        names
     }
 
     /// Puts the items of map and set lists into the order in which they stand in the live object, so that the order
@@ -238,6 +312,7 @@ impl FieldSet {
         match live {
             Value::Object(members) => {
                 for (element, child) in &mut self.children {
+                    step();
                     if let FieldSetElement::Field(name) = element
                         && let Some(value) = members.get(name)
                     {
@@ -246,20 +321,19 @@ impl FieldSet {
                 }
             }
             Value::Array(items) => {
-                for (element, child) in &mut self.children {
-                    if let FieldSetElement::Key(key) = element
-                        && let Some(item) = items.iter().find(|item| has_key(item, key))
-                    {
-                        child.order_below(item, depth + 1);
-                    }
-                }
-                self.children.sort_by_key(|(element, _)| {
-                    items.iter().position(|item| match element {
-                        FieldSetElement::Key(key) => has_key(item, key),
-                        FieldSetElement::Item(value) => same(value, item),
-                        FieldSetElement::Field(_) | FieldSetElement::Other(_) => false,
+                let mut index = ItemIndex::new(Some(live));
+                let children = std::mem::take(&mut self.children).into_iter();
+                let mut children: Vec<_> = children
+                    .map(|(element, mut child)| {
+                        let position = index.find(&element, Likeness::Exact);
+                        if let (FieldSetElement::Key(_), Some(position)) = (&element, position) {
+                            child.order_below(&items[position], depth + 1);
+                        }
+                        (position, (element, child))
                     })
-                });
+                    .collect();
+                children.sort_by_key(|(position, _)| *position);
+                self.children = children.into_iter().map(|(_, child)| child).collect();
             }
             _ => {}
         }
@@ -282,7 +356,7 @@ impl FieldSet {
             match name.as_str() {
                 "apiVersion" | "kind" => {}
                 "metadata" => self.missing_metadata(value, &mut walk),
-                _ => walk.member(self, name, value, "", shape),
+                _ => walk.member(self, value, &Trail::root(name), name, shape),
             }
         }
         walk.missing
@@ -293,13 +367,14 @@ impl FieldSet {
     fn missing_metadata(&self, metadata: &Value, walk: &mut Walk<'_>) {
         let none = Self::default();
         let set = self.field("metadata").unwrap_or(&none);
+        let around = Trail::root("metadata");
         let mut within = Walk {
             reading: LeafSemantics::AsApplied,
             missing: Missing::default(),
         };
         for (name, value) in metadata.as_object().into_iter().flatten() {
             if name != "name" && name != "namespace" {
-                within.member(set, name, value, ".metadata", None);
+                within.member(set, value, &around.member(name), name, None);
             }
         }
         walk.missing.paths.append(&mut within.missing.paths);
@@ -307,26 +382,18 @@ impl FieldSet {
 
     /// Which child of the set each item is. The server fills in defaults for key fields that an item does not give,
     /// so exact keys are found first, then items that give fewer key fields, and items that give none take what is left.
-    pub(crate) fn positions(&self, items: &[Value]) -> Vec<Option<usize>> {
-        let mut taken = vec![false; self.children.len()];
-        let mut positions = vec![None; items.len()];
-        for likeness in [has_key, may_have_key, may_have_default_key] {
-            for (item, found) in items.iter().zip(&mut positions) {
-                if found.is_some() {
-                    continue;
+    pub(crate) fn positions(&self, list: Option<&Value>) -> Vec<Option<usize>> {
+        let mut index = ItemIndex::new(list);
+        let mut positions = vec![None; list.and_then(Value::as_array).map_or(0, Vec::len)];
+        let mut unfound: Vec<usize> = (0..self.children.len()).collect();
+        for likeness in [Likeness::Exact, Likeness::Given, Likeness::Default] {
+            unfound.retain(|child| match index.take(&self.children[*child].0, likeness) {
+                Some(position) => {
+                    positions[position] = Some(*child);
+                    false
                 }
-                *found = self.children.iter().enumerate().position(|(index, (element, _))| {
-                    !taken[index]
-                        && match element {
-                            FieldSetElement::Key(key) => likeness(item, key),
-                            FieldSetElement::Item(value) => same(value, item),
-                            FieldSetElement::Field(_) | FieldSetElement::Other(_) => false,
-                        }
-                });
-                if let Some(index) = *found {
-                    taken[index] = true;
-                }
-            }
+                None => true,
+            });
         }
         positions
     }
@@ -334,59 +401,87 @@ impl FieldSet {
     /// The paths of the set that the desired object has not: applying it would remove them.
     pub fn surplus(&self, desired: &Map<String, Value>) -> Vec<String> {
         let mut surplus = Vec::new();
-        self.surplus_in(&Value::Object(desired.clone()), "", &mut surplus);
+        for (element, child) in &self.children {
+            if let FieldSetElement::Field(name) = element {
+                child.surplus_at(desired.get(name), &Trail::root(name), None, &mut surplus);
+            }
+        }
         surplus
     }
 
-    fn surplus_in(&self, value: &Value, path: &str, surplus: &mut Vec<String>) {
-        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        let positions = self.positions(items);
-        for (index, (element, child)) in self.children.iter().enumerate() {
-            let (found, path) = match element {
-                FieldSetElement::Field(name) => (value.get(name), format!("{path}.{name}")),
-                other => {
-                    let item = positions.iter().position(|position| *position == Some(index));
-                    let text = other.text();
-                    let key = text.split_once(':').map_or(&*text, |(_, key)| key);
-                    (item.map(|item| &items[item]), format!("{path}[{key}]"))
-                }
-            };
-            match (found, element) {
-                (None, _) => surplus.push(path),
-                // What the server filled in of the key is not ours to remove.
-                (Some(item), FieldSetElement::Key(key)) => child.without(key).surplus_in(item, &path, surplus),
-                (Some(value), _) => child.surplus_in(value, &path, surplus),
+    /// Adds what a value lacks. What the server filled in of a key is not ours to remove.
+    fn surplus_at(&self, value: Option<&Value>, trail: &Trail<'_>, key: Option<&Value>, surplus: &mut Vec<String>) {
+        let Some(value) = value else {
+            surplus.push(trail.path());
+            return;
+        };
+        let mut items = vec![None; self.children.len()];
+        let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        for (item, position) in list.iter().zip(self.positions(Some(value))) {
+            if let Some(position) = position {
+                items[position] = Some(item);
             }
         }
-    }
-
-    /// The set without the fields of a key.
-    fn without(&self, key: &Value) -> Self {
-        let is_key =
-            |element: &FieldSetElement| matches!(element, FieldSetElement::Field(name) if key.get(name).is_some());
-        let others = self.children.iter().filter(|(element, _)| !is_key(element));
-        Self {
-            itself: self.itself,
-            children: others.cloned().collect(),
+        for ((element, child), item) in self.children.iter().zip(items) {
+            step();
+            match element {
+                FieldSetElement::Field(name) if key.is_some_and(|key| key.get(name).is_some()) => {}
+                FieldSetElement::Field(name) => {
+                    child.surplus_at(value.get(name), &trail.member(name), None, surplus);
+                }
+                element => {
+                    let text = element.text();
+                    let text = text.split_once(':').map_or(&*text, |(_, text)| text);
+                    let key = if let FieldSetElement::Key(key) = element {
+                        Some(key)
+                    } else {
+                        None
+                    };
+                    child.surplus_at(item, &trail.item(text), key, surplus);
+                }
+            }
         }
     }
 
     /// Whether every member of the set stands in the value, so that applying the value would not remove anything.
     pub fn is_within(&self, value: &Value) -> bool {
+        let mut index = ItemIndex::new(Some(value));
         self.children.iter().all(|(element, child)| {
-            let found = match (element, value) {
-                (FieldSetElement::Field(name), Value::Object(members)) => members.get(name),
-                (FieldSetElement::Key(key), Value::Array(items)) => items.iter().find(|item| may_have_key(item, key)),
-                (FieldSetElement::Item(item), Value::Array(items)) => items.iter().find(|it| same(item, it)),
-                _ => None,
+            step();
+            let found = match element {
+                FieldSetElement::Field(name) => value.get(name),
+                // A key field may be filled in by the server.
+                element => index.find(element, Likeness::Given).map(|position| &value[position]),
             };
-            match (found, element) {
-                (Some(value), _) => child.is_leaf() || child.is_within(value),
-                // A key field that the server filled in.
-                (None, _) => false,
-            }
+            found.is_some_and(|value| child.is_leaf() || child.is_within(value))
         })
     }
+}
+
+/// What locations have in common: their first step.
+struct Branch<'a> {
+    /// Where the step came first among the locations.
+    position: usize,
+    element: &'a FieldSetElement,
+    /// The locations without it.
+    below: Vec<&'a [FieldSetElement]>,
+}
+
+/// Locations by the text of their first steps.
+fn branches<'a>(locations: impl Iterator<Item = &'a [FieldSetElement]>) -> HashMap<Cow<'a, str>, Branch<'a>> {
+    let mut branches: HashMap<Cow<'a, str>, Branch<'a>> = HashMap::new();
+    for (position, location) in locations.enumerate() {
+        step();
+        if let [element, below @ ..] = location {
+            let branch = branches.entry(element.text()).or_insert_with(|| Branch {
+                position,
+                element,
+                below: Vec::new(),
+            });
+            branch.below.push(below);
+        }
+    }
+    branches
 }
 
 /// How a field set that cannot say by itself whether a leaf stands for all that is below or for what is left of it is
@@ -466,13 +561,12 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn member(&mut self, set: &FieldSet, name: &str, value: &Value, path: &str, shape: Option<&'a Shape>) {
-        let path = format!("{path}.{name}");
+    fn member(&mut self, set: &FieldSet, value: &Value, trail: &Trail<'_>, name: &str, shape: Option<&'a Shape>) {
         let below = self.below(shape, name);
         let Some(found) = set.field(name) else {
-            return self.absent(value, path, name, shape);
+            return self.absent(value, trail, name, shape);
         };
-        self.value(found, value, &path, below);
+        self.value(found, value, trail, below);
     }
 
     /// The shape of a member, if the types are known.
@@ -480,12 +574,12 @@ impl<'a> Walk<'a> {
         Some(self.reading.types()?.member(shape?, name))
     }
 
-    fn absent(&mut self, value: &Value, path: String, name: &str, shape: Option<&'a Shape>) {
+    fn absent(&mut self, value: &Value, trail: &Trail<'_>, name: &str, shape: Option<&'a Shape>) {
         match self.reading {
             LeafSemantics::AsApplied if is_nothing_but_empty_lists(value) => {}
             LeafSemantics::Alone { .. } if is_nothing_but_empty_lists(value) => self.missing.unclear = true,
             LeafSemantics::By(_) if self.leaves_no_trace(value, name, shape) => {}
-            _ => self.missing.paths.push(path),
+            _ => self.missing.paths.push(trail.path()),
         }
     }
 
@@ -504,7 +598,8 @@ impl<'a> Walk<'a> {
             }
     }
 
-    fn value(&mut self, set: &FieldSet, value: &Value, path: &str, shape: Option<&'a Shape>) {
+    fn value(&mut self, set: &FieldSet, value: &Value, trail: &Trail<'_>, shape: Option<&'a Shape>) {
+        step();
         let has_parts = match value {
             Value::Object(members) => !members.is_empty(),
             Value::Array(items) => !items.is_empty(),
@@ -526,10 +621,10 @@ impl<'a> Walk<'a> {
         match value {
             Value::Object(members) => {
                 for (name, value) in members {
-                    self.member(set, name, value, path, shape);
+                    self.member(set, value, &trail.member(name), name, shape);
                 }
             }
-            Value::Array(items) => self.items(set, items, path, shape),
+            Value::Array(_) => self.items(set, value, trail, shape),
             _ => {}
         }
     }
@@ -546,25 +641,25 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn items(&mut self, set: &FieldSet, items: &[Value], path: &str, shape: Option<&'a Shape>) {
+    fn items(&mut self, set: &FieldSet, list: &Value, trail: &Trail<'_>, shape: Option<&'a Shape>) {
         let item_shape = match (self.reading.types(), shape) {
             (Some(types), Some(Shape::Map { item, .. })) => Some(types.resolve(item)),
             (Some(_), _) => Some(&Shape::Leaf),
             (None, _) => None,
         };
         let mut last = None;
-        for (item, position) in items.iter().zip(set.positions(items)) {
+        let items = list.as_array().into_iter().flatten();
+        for (item, position) in items.zip(set.positions(Some(list))) {
             let Some(position) = position else {
-                self.missing.paths.push(format!("{path}[{item}]"));
+                self.missing.paths.push(trail.item(&item.to_string()).path());
                 continue;
             };
             if last.is_some_and(|last| last > position) {
-                self.missing.paths.push(format!("{path} (order)"));
+                self.missing.paths.push(format!("{} (order)", trail.path()));
             }
             last = Some(position);
             let (element, set) = &set.children[position];
             if let FieldSetElement::Key(key) = element {
-                let path = format!("{path}[{}]", &element.text()[2..]);
                 // A key field that the item gives is in the set with it, unless the item is held as a whole: it cannot
                 // be changed without the item going.
                 let gives_a_key = key
@@ -573,7 +668,7 @@ impl<'a> Walk<'a> {
                 if set.is_leaf() && gives_a_key {
                     continue;
                 }
-                self.value(set, item, &path, item_shape);
+                self.value(set, item, &trail.item(&element.text()[2..]), item_shape);
             }
         }
     }
@@ -603,23 +698,45 @@ pub(crate) fn has_key(item: &Value, key: &Value) -> bool {
         .is_some_and(|key| key.iter().all(|(name, value)| has(name, value)))
 }
 
-/// Whether the item has none of the key's fields with another value, and at least one with the same.
-fn may_have_key(item: &Value, key: &Value) -> bool {
-    key.as_object().is_some_and(|key| {
-        key.iter()
-            .all(|(name, value)| item.get(name).is_none_or(|own| same(own, value)))
-            && key.keys().any(|name| item.get(name).is_some())
-    })
-}
+/// Counts a step of a walk, for the tests.
+#[cfg(not(test))]
+pub(crate) const fn step() {}
 
-/// Whether the item gives none of the key's fields, so that each may have been filled in.
-fn may_have_default_key(item: &Value, key: &Value) -> bool {
-    key.as_object()
-        .is_some_and(|key| key.keys().all(|name| item.get(name).is_none()))
+#[cfg(test)]
+pub(crate) fn step() {
+    STEPS.with(|steps| steps.set(steps.get() + 1));
 }
 
 #[cfg(test)]
-mod tests {
+thread_local! {
+    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// The steps that a piece of work takes.
+#[cfg(test)]
+pub(crate) fn steps_of(work: impl FnOnce()) -> usize {
+    STEPS.with(|steps| steps.set(0));
+    work();
+    STEPS.with(std::cell::Cell::get)
+}
+
+/// Asserts that a piece of work takes about as many steps for each of 50,000 leaves as for each of 5,000.
+#[cfg(test)]
+pub(crate) fn assert_linear<T>(what: &str, [few, many]: [T; 2], work: impl Fn(T)) {
+    let (few, many) = (steps_of(|| work(few)), steps_of(|| work(many)));
+    assert!(few > 0, "{what} counts its steps");
+    assert!(
+        many < 20 * few,
+        "{what}: {few} steps for 5,000 leaves, {many} for 50,000"
+    );
+}
+
+/// The numbers of leaves of [`assert_linear`].
+#[cfg(test)]
+pub(crate) const FEW_AND_MANY: [usize; 2] = [5000, 50_000];
+
+#[cfg(test)]
+pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
@@ -888,5 +1005,105 @@ mod tests {
         assert!(status.is_within(&json!({"ready": true, "conditions": [{"type": "A"}]})));
         assert!(!status.is_within(&json!({"ready": true, "conditions": [{"type": "B"}]})));
         assert!(!status.is_within(&json!({"conditions": [{"type": "A"}]})));
+    }
+
+    /// Objects of many leaves with the field set of an apply of them: a map, a keyed list, one whose keys the server fills
+    /// up, and a set.
+    pub(crate) fn wide(leaves: usize) -> [(FieldSet, Value); 4] {
+        let object = |name: &str, value: Value| json!({"spec": {name: value}});
+        let of = |fields: Map<String, Value>, value: Value| {
+            let set = json!({"f:spec": {"f:wide": fields}});
+            (serde_json::from_value(set).unwrap(), object("wide", value))
+        };
+        let numbers = || 0..leaves;
+        let map = numbers().map(|number| (format!("f:{number}"), json!({})));
+        let keyed = numbers().map(|number| {
+            let key = format!(r#"k:{{"name":"{number}"}}"#);
+            (key, json!({".": {}, "f:name": {}}))
+        });
+        let filled = numbers().map(|number| {
+            let key = format!(r#"k:{{"port":{number},"protocol":"TCP"}}"#);
+            (key, json!({".": {}, "f:port": {}}))
+        });
+        let set = numbers().map(|number| (format!(r#"v:"{number}""#), json!({})));
+        [
+            of(
+                map.collect(),
+                numbers()
+                    .map(|number| (number.to_string(), json!(number)))
+                    .collect::<Map<_, _>>()
+                    .into(),
+            ),
+            of(
+                keyed.collect(),
+                numbers()
+                    .rev()
+                    .map(|number| json!({"name": number.to_string()}))
+                    .collect(),
+            ),
+            of(
+                filled.collect(),
+                numbers().rev().map(|number| json!({"port": number})).collect(),
+            ),
+            of(
+                set.collect(),
+                numbers().rev().map(|number| json!(number.to_string())).collect(),
+            ),
+        ]
+    }
+
+    #[test]
+    fn every_walk_takes_a_few_steps_for_each_leaf() {
+        let walks: [(&str, fn(FieldSet, &Value)); 5] = [
+            ("missing", |set, object| {
+                assert!(missing(&set, object).iter().all(|path| path.ends_with("(order)")));
+            }),
+            ("surplus", |set, object| {
+                assert_eq!(set.surplus(object.as_object().unwrap()), Vec::<String>::new());
+            }),
+            ("is_within", |set, object| assert!(set.is_within(object))),
+            ("order_as", |mut set, object| set.order_as(object)),
+            ("names_of_items", |set, object| {
+                let list = set.below("spec").unwrap().below("wide").unwrap();
+                list.names_of_items(&object["spec"]["wide"]);
+                list.by_item();
+            }),
+        ];
+        let [few, many] = FEW_AND_MANY.map(wide);
+        for (name, walk) in walks {
+            for (shape, both) in few.iter().zip(&many).enumerate() {
+                assert_linear(&format!("{name} of shape {shape}"), both.into(), |(set, object)| {
+                    walk(set.clone(), object);
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn many_fields_are_added_and_cut_in_linear_time() {
+        let location = |number: usize| {
+            let field = |name: &str| FieldSetElement::Field(name.to_owned());
+            vec![field("spec"), FieldSetElement::Key(json!({"name": number}))]
+        };
+        assert_linear("add and cut", FEW_AND_MANY, |leaves| {
+            let locations: Vec<_> = (0..leaves).map(location).collect();
+            let mut set = FieldSet::default();
+            set.add(&locations);
+            assert_eq!(set.children[0].1.children.len(), leaves);
+            set.cut(&locations);
+            assert!(set.is_empty());
+        });
+    }
+
+    #[test]
+    fn a_long_name_is_not_repeated_for_each_leaf() {
+        let name = "n".repeat(100_000);
+        let leaves: Map<String, Value> = (0..1000).map(|number| (format!("l{number}"), json!(1))).collect();
+        let lost = missing(
+            &set(&json!({"f:spec": {format!("f:{name}"): {"f:x": {}}}})),
+            &json!({"spec": {name: leaves}}),
+        );
+        assert_eq!(lost.len(), 1000);
+        assert!(lost.iter().all(|path| path.len() <= 512));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A projection works on JSON text and copies what is kept byte for byte, so that a whole subtree costs one copy.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -336,7 +336,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 
             fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::with_capacity(map.size_hint().unwrap_or(8));
-                while let Some((BorrowedName(name), value)) = map.next_entry::<BorrowedName<'de>, &RawValue>()? {
+                while let Some((BorrowedText(name), value)) = map.next_entry::<BorrowedText<'de>, &RawValue>()? {
                     members.push((name, value));
                 }
                 Ok(Members(members))
@@ -347,24 +347,31 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 /// A member's name, borrowed where the text has no escapes.
-struct BorrowedName<'a>(Cow<'a, str>);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct BorrowedText<'a>(pub(crate) Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for BorrowedName<'a> {
+impl Borrow<str> for BorrowedText<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = BorrowedName<'de>;
+            type Value = BorrowedText<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a member's name")
             }
 
             fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
-                Ok(BorrowedName(Cow::Borrowed(name)))
+                Ok(BorrowedText(Cow::Borrowed(name)))
             }
 
             fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-                Ok(BorrowedName(Cow::Owned(name.to_owned())))
+                Ok(BorrowedText(Cow::Owned(name.to_owned())))
             }
         }
         deserializer.deserialize_str(Visitor)

@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 pub use pilothouse_description::status::{
     OBSERVED_GENERATION, STATUS, left_out, replaces_conditions, status_schema, without_subresource,
 };
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::canonical::drop_nulls;
 use crate::contract::Condition;
-use crate::fields::{FieldSet, FieldSetElement, has_key};
+use crate::fields::FieldSet;
 use crate::host_conditions::{HostConditions, is_host_condition};
 use crate::manifest::BroughtCrd;
 
@@ -255,20 +257,25 @@ fn shows(live: &Value, desired: &Value, place: Place<'_>) -> bool {
                 .all(|(name, value)| match (name.as_str(), live.get(name), value) {
                     (_, None, _) => false,
                     ("conditions", Some(Value::Array(live)), Value::Array(desired)) => {
+                        let mut by_type: HashMap<_, &Value> = HashMap::new();
+                        for item in live {
+                            by_type.entry(item["type"].to_string()).or_insert(item);
+                        }
                         desired.iter().all(|condition| {
-                            live.iter()
-                                .find(|item| item["type"] == condition["type"])
-                                .is_some_and(|item| shows(item, condition, Place::default()))
+                            let item = by_type.get(&condition["type"].to_string());
+                            item.is_some_and(|item| shows(item, condition, Place::default()))
                         })
                     }
                     (_, Some(live), value) => shows(live, value, place.member(name)),
                 })
         }
-        (Value::Array(live), Value::Array(desired)) if place.has_items() => {
+        (Value::Array(live), Value::Array(items)) if place.has_items() => {
             let mut live = live.iter();
-            desired
+            let names = place.set.map(|set| set.names_of_items(desired)).unwrap_or_default();
+            items
                 .iter()
-                .all(|wanted| live.any(|item| shows(item, wanted, place.item(wanted))))
+                .zip(names)
+                .all(|(wanted, name)| live.any(|item| shows(item, wanted, place.item(name))))
         }
         _ => is_equal(live, desired),
     }
@@ -294,11 +301,9 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn item(self, item: &Value) -> Self {
-        let children = self.set.map(FieldSet::children).unwrap_or_default();
-        let found = children
-            .iter()
-            .find(|(element, _)| matches!(element, FieldSetElement::Key(key) if has_key(item, key)));
+    /// The place of an item, by the child of the set that names it.
+    fn item(self, name: Option<usize>) -> Self {
+        let found = self.set.zip(name).map(|(set, name)| &set.children()[name]);
         Self {
             set: found.map(|(_, below)| below),
             schema: self.schema.map(|schema| &schema["items"]),

@@ -12,12 +12,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde_json::{Map, Value};
 
 use crate::answer::shorten;
-use crate::fields::{FieldSet, FieldSetElement};
+use crate::fields::{FieldSet, FieldSetElement, Trail, step};
 use crate::key::Kind;
 use normal::{Context, normal};
 
 /// The most bytes of a value that a difference shows.
 const SHOWN_BYTES: usize = 64;
+
+/// The most differences of one object that are found.
+const MOST_DIFFERENCES: usize = 64;
 
 /// A value that the server stores in place of the one that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,102 +37,119 @@ pub struct ValueDifference {
 /// the form of a value.
 pub fn fingerprint(set: &FieldSet, object: &Map<String, Value>, kind: &Kind) -> u64 {
     let mut sum = 0_u64;
-    let mut each = |path: &str, value: Option<&Value>, context: Context| {
+    let mut each = |place: &Place<'_>, value: Option<&Value>, _: Option<&Value>| {
         let mut hasher = DefaultHasher::new();
-        path.hash(&mut hasher);
-        let value = value.map_or(Value::Null, |value| normal(value, context));
+        place.hash.hash(&mut hasher);
+        let value = value.map_or(Value::Null, |value| normal(value, place.context));
         value.hash(&mut hasher);
         sum = sum.wrapping_add(hasher.finish());
     };
-    let root = Context::of(kind);
-    for (element, below) in set.children() {
-        let FieldSetElement::Field(name) = element else {
-            continue;
-        };
-        let (path, context) = (format!(".{name}"), root.below(name));
-        walk(
-            below,
-            object.get(name),
-            None,
-            &path,
-            context,
-            &mut |path, value, _, context| each(path, value, context),
-        );
+    for (name, below) in members(set) {
+        walk(below, object.get(name), None, &Place::of(kind, name), &mut each);
     }
     sum
 }
 
-/// The differences between an applied body and the object that is stored, at the fields of a set.
+/// The first differences between an applied body and the object that is stored, at the fields of a set.
 pub fn differences(set: &FieldSet, body: &Map<String, Value>, stored: &Value, kind: &Kind) -> Vec<ValueDifference> {
     let mut found = Vec::new();
-    let root = Context::of(kind);
-    let mut each = |path: &str, applied: Option<&Value>, stored: Option<&Value>, context: Context| {
-        let of = |value: Option<&Value>| value.map_or(Value::Null, |value| normal(value, context));
+    let mut each = |place: &Place<'_>, applied: Option<&Value>, stored: Option<&Value>| {
+        if found.len() == MOST_DIFFERENCES {
+            return;
+        }
+        let of = |value: Option<&Value>| value.map_or(Value::Null, |value| normal(value, place.context));
         let (before, after) = (of(applied), of(stored));
         if !is_covered(&before, &after, false) {
-            let shown = |value: Option<&Value>| show(value, path, kind);
-            found.push(ValueDifference {
-                path: path.to_owned(),
-                applied: shown(applied),
-                stored: shown(stored),
-            });
+            let path = place.trail.path();
+            let shown = |value: Option<&Value>| show(value, &path, kind);
+            let (applied, stored) = (shown(applied), shown(stored));
+            found.push(ValueDifference { path, applied, stored });
         }
     };
-    for (element, below) in set.children() {
-        let FieldSetElement::Field(name) = element else {
-            continue;
-        };
-        let (path, context) = (format!(".{name}"), root.below(name));
-        walk(below, body.get(name), stored.get(name), &path, context, &mut each);
+    for (name, below) in members(set) {
+        walk(
+            below,
+            body.get(name),
+            stored.get(name),
+            &Place::of(kind, name),
+            &mut each,
+        );
     }
     found
 }
 
-/// Is shown a field with its path, the values that two objects have there, and its place.
-type Visit<'a> = dyn FnMut(&str, Option<&Value>, Option<&Value>, Context) + 'a;
+fn members(set: &FieldSet) -> impl Iterator<Item = (&str, &FieldSet)> {
+    set.children().iter().filter_map(|(element, below)| match element {
+        FieldSetElement::Field(name) => Some((name.as_str(), below)),
+        _ => None,
+    })
+}
+
+/// The place of a walk.
+struct Place<'a> {
+    trail: Trail<'a>,
+    /// Of the trail.
+    hash: u64,
+    context: Context,
+}
+
+impl<'a> Place<'a> {
+    fn of(kind: &Kind, name: &'a str) -> Self {
+        let trail = Trail::root(name);
+        Self {
+            hash: trail.hash_after(0),
+            trail,
+            context: Context::of(kind).below(name),
+        }
+    }
+
+    fn below(&self, trail: Trail<'a>, context: Context) -> Self {
+        let hash = trail.hash_after(self.hash);
+        Self { trail, hash, context }
+    }
+}
+
+/// Is shown a field and the values that two objects have there.
+type Visit<'a> = dyn FnMut(&Place<'_>, Option<&Value>, Option<&Value>) + 'a;
 
 /// Visits the leaves of a set with the values that one object, or two, have there.
-fn walk(
-    set: &FieldSet,
-    one: Option<&Value>,
-    other: Option<&Value>,
-    path: &str,
-    context: Context,
-    each: &mut Visit<'_>,
-) {
+fn walk(set: &FieldSet, one: Option<&Value>, other: Option<&Value>, place: &Place<'_>, each: &mut Visit<'_>) {
     if set.children().is_empty() {
-        each(path, one, other, context);
+        each(place, one, other);
         return;
     }
     let (ours, theirs) = (items(set, one), items(set, other));
     for (index, (element, below)) in set.children().iter().enumerate() {
-        let (path, context, first, second) = match element {
-            FieldSetElement::Field(name) => {
-                let first = one.and_then(|one| one.get(name));
-                let second = other.and_then(|other| other.get(name));
-                (format!("{path}.{name}"), context.below(name), first, second)
+        step();
+        let Place { trail, context, .. } = place;
+        let FieldSetElement::Field(name) = element else {
+            let text = element.text();
+            let text = text.split_once(':').map_or(&*text, |(_, text)| text);
+            let (first, second) = (ours[index], theirs[index]);
+            let at = place.below(trail.item(text), *context);
+            // Of an item without members of its own, and of one in a set, only its presence is ours.
+            if below.children().is_empty() {
+                let present = |value: Option<&Value>| value.map(|_| &Value::Bool(true));
+                each(&at, present(first), present(second));
+            } else {
+                walk(below, first, second, &at, each);
             }
-            element => {
-                let text = element.text();
-                let text = text.split_once(':').map_or(&*text, |(_, text)| text);
-                (format!("{path}[{text}]"), context, ours[index], theirs[index])
-            }
+            continue;
         };
-        // Of an item without members of its own, and of one in a set, only its presence is ours.
-        if below.children().is_empty() && !matches!(element, FieldSetElement::Field(_)) {
-            let present = |value: Option<&Value>| value.map(|_| &Value::Bool(true));
-            each(&path, present(first), present(second), context);
-        } else {
-            walk(below, first, second, &path, context, each);
-        }
+        let (first, second) = (
+            one.and_then(|one| one.get(name)),
+            other.and_then(|other| other.get(name)),
+        );
+        let at = place.below(trail.member(name), context.below(name));
+        walk(below, first, second, &at, each);
     }
 }
 
 /// The items of a list by the children of a set.
 fn items<'a>(set: &FieldSet, value: Option<&'a Value>) -> Vec<Option<&'a Value>> {
     let mut found = vec![None; set.children().len()];
-    let items = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    for (item, position) in items.iter().zip(set.positions(items)) {
+    let items = value.and_then(Value::as_array).into_iter().flatten();
+    for (item, position) in items.zip(set.positions(value)) {
         if let Some(position) = position {
             found[position] = Some(item);
         }
@@ -179,6 +199,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fields::tests::wide;
+    use crate::fields::{FEW_AND_MANY, assert_linear};
 
     fn kind(group: &str, kind: &str) -> Kind {
         Kind::new(group, "v1", kind)
@@ -349,5 +371,18 @@ mod tests {
             differ(&set, &data("YQ=="), &data("Yg=="), &kind("", "Secret")),
             [".data.a: (hidden) -> (hidden)"]
         );
+    }
+
+    #[test]
+    fn values_are_compared_in_a_few_steps_for_each_leaf() {
+        let of = kind("x.dev", "X");
+        let [few, many] = FEW_AND_MANY.map(wide);
+        for (shape, both) in few.iter().zip(&many).enumerate() {
+            assert_linear(&format!("shape {shape}"), both.into(), |(set, object)| {
+                fingerprint(set, map(object), &of);
+                assert_eq!(differences(set, map(object), object, &of), []);
+                assert_eq!(differences(set, &Map::new(), object, &of).len(), MOST_DIFFERENCES);
+            });
+        }
     }
 }

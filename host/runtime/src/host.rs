@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
+use pilothouse_cluster::apart::WeighedTask;
 use pilothouse_core::lease::LeaseTimes;
 use pilothouse_core::preview::Preview;
 use pilothouse_core::{Blame, Failure, Kind, Name};
@@ -511,7 +512,7 @@ impl Jobs {
             let (context, ours, task) = (context.clone(), lane.clone(), job.clone());
             let id = self
                 .running
-                .spawn(async move { reconcile(&context, &ours, &task).await })
+                .spawn(WeighedTask::new(async move { reconcile(&context, &ours, &task).await }))
                 .id();
             self.who.insert(id, (job, lane, Instant::now()));
         }

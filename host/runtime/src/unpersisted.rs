@@ -2,6 +2,7 @@
 //! remembered, so that it costs one request instead of one for each reconcile.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use pilothouse_cluster::object::{AppliedFields, CachedObject};
@@ -24,7 +25,10 @@ impl UnpersistedApply {
     pub fn left_of(entry: Option<AppliedFields<'_>>, object: &CachedObject) -> Box<str> {
         let (fields, values) = entry.map(|entry| (entry.fields(), entry.values)).unwrap_or_default();
         let digest = object.digest.as_deref().unwrap_or_default();
-        format!("{fields} {values:x} {digest}").into()
+        // A field set may have as many bytes as an object.
+        let mut hasher = DefaultHasher::new();
+        fields.hash(&mut hasher);
+        format!("{:x} {values:x} {digest}", hasher.finish()).into()
     }
 }
 

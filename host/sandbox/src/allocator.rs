@@ -1,4 +1,4 @@
-//! Owns a setting of the C library's allocator, for the whole process: that large pieces go back to the kernel.
+//! Settings of the C library's allocator, for the whole process: memory goes back to the kernel.
 
 /// Pieces of at least this size are mapped by themselves, and unmapped as soon as they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -15,5 +15,17 @@ pub fn return_large_allocations() {
         // SAFETY: it changes how the allocator serves what is asked for later, and touches no memory that is in use.
         #[expect(unsafe_code, reason = "the setting has no other interface")]
         let _is_set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) };
+    }
+}
+
+/// Returns memory to the kernel that was freed and that the allocator keeps for later. Takes some milliseconds.
+///
+/// Source: malloc_trim(3). With another C library this does nothing.
+pub fn return_free_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: it touches no memory that is in use, and takes the allocator's own locks.
+        #[expect(unsafe_code, reason = "the allocator has no other interface")]
+        let _is_returned = unsafe { libc::malloc_trim(0) };
     }
 }

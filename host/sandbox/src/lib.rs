@@ -21,7 +21,7 @@ mod stop;
 mod v0_1;
 mod wasi;
 
-pub use allocator::return_large_allocations;
+pub use allocator::{return_free_memory, return_large_allocations};
 pub use cache::CacheError;
 #[cfg(feature = "compiler")]
 pub use compile::compile_file;

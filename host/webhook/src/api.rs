@@ -3,7 +3,7 @@
 //! process is stuck.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -45,6 +45,10 @@ pub struct ApiRequest {
     pub query: Option<String>,
     /// What the client shows to say who it is.
     pub credential: Option<String>,
+    /// The other end of the connection.
+    pub peer: IpAddr,
+    /// The client for which the peer says that it asks: the last one in `X-Forwarded-For`, which a proxy adds.
+    pub forwarded_for: Option<String>,
 }
 
 /// An answer, whose body is JSON.
@@ -134,8 +138,11 @@ async fn accepted<H: ApiHandler>(
     transport: Arc<ApiTransport>,
     handler: Arc<H>,
 ) {
+    let peer = stream
+        .peer_addr()
+        .map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip().to_canonical());
     let own = match &*transport {
-        ApiTransport::Plain => return serve(stream, life, handler).await,
+        ApiTransport::Plain => return serve(stream, peer, life, handler).await,
         ApiTransport::Tls(own) => own,
     };
     let acceptor = TlsAcceptor::from(own.config(SystemTime::now()));
@@ -148,7 +155,7 @@ async fn accepted<H: ApiHandler>(
     match stream {
         Ok(Ok(stream)) => {
             life.slot.is_established();
-            serve(stream, life, handler).await;
+            serve(stream, peer, life, handler).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "a client of the {} does not agree on TLS", NAME.title),
         Err(_) => {}
@@ -157,6 +164,7 @@ async fn accepted<H: ApiHandler>(
 
 async fn serve<H: ApiHandler>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: IpAddr,
     mut life: ConnectionLife,
     handler: Arc<H>,
 ) {
@@ -165,7 +173,7 @@ async fn serve<H: ApiHandler>(
         let (slot, handler) = (slot.clone(), handler.clone());
         async move {
             let _answering = ReadingGuard::begin(slot).ends();
-            Ok::<_, std::convert::Infallible>(respond(&request, &*handler).await)
+            Ok::<_, std::convert::Infallible>(respond(&request, peer, &*handler).await)
         }
     });
     let connection = http1::Builder::new()
@@ -178,13 +186,15 @@ async fn serve<H: ApiHandler>(
     }
 }
 
-async fn respond<H: ApiHandler>(request: &Request<Incoming>, handler: &H) -> Response<Full<Bytes>> {
+async fn respond<H: ApiHandler>(request: &Request<Incoming>, peer: IpAddr, handler: &H) -> Response<Full<Bytes>> {
     let answer = if request.method() == Method::GET {
         let uri = request.uri();
         let asked = ApiRequest {
             path: uri.path().to_owned(),
             query: uri.query().map(str::to_owned),
             credential: credential(request.headers()),
+            peer,
+            forwarded_for: forwarded_for(request.headers()),
         };
         handler.answer(asked).await
     } else {
@@ -218,6 +228,13 @@ fn credential(headers: &HeaderMap) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && !credential.is_empty()).then(|| credential.to_owned())
 }
 
+/// The client that the last proxy on the way has seen.
+fn forwarded_for(headers: &HeaderMap) -> Option<String> {
+    let last = headers.get_all("x-forwarded-for").iter().next_back()?;
+    let last = last.to_str().ok()?.rsplit(',').next()?.trim();
+    (!last.is_empty()).then(|| last.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -242,6 +259,21 @@ mod tests {
         for refused in ["Basic YTph", "Bearer ", "Bearer", "a"] {
             assert_eq!(shown(&[("authorization", refused)]), None, "{refused}");
         }
+    }
+
+    #[test]
+    fn the_last_proxy_says_whom_it_asks_for() {
+        let told = |values: &[&'static str]| {
+            let name = header::HeaderName::from_static("x-forwarded-for");
+            let values = values
+                .iter()
+                .map(|value| (name.clone(), HeaderValue::from_static(value)));
+            forwarded_for(&HeaderMap::from_iter(values))
+        };
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&["192.0.2.1"]).as_deref(), Some("192.0.2.1"));
+        assert_eq!(told(&["forged, 192.0.2.1"]).as_deref(), Some("192.0.2.1"));
+        assert_eq!(told(&["forged", "192.0.2.1 "]).as_deref(), Some("192.0.2.1"));
     }
 
     #[test]

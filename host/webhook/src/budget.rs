@@ -1,63 +1,118 @@
-//! Owns how many bytes of requests the server holds at the same time. A request reserves its bytes before its body is
-//! read, and gives them back once nobody holds the body any more. Small requests have a budget of their own, so that
-//! a few large ones never make them wait, and one peer gets at most half of each budget.
+//! Bounds what requests take: the bytes that are read at the same time, and the memory that these bytes take once they are
+//! parsed, which may be a hundred times as much. A request reserves before it is read, and again before it is parsed. Small
+//! requests have budgets of their own, so that a few large ones never make them wait, and one peer gets a part of each.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::server::MAX_BODY_BYTES;
+
 /// A request of at most this size is small. Reviews of nearly all objects are.
 pub const SMALL_BODY_BYTES: usize = 256 * 1024;
 
-/// The bytes of small requests that are held at the same time, and of one peer's.
-const SMALL_BYTES: usize = 4 * 1024 * 1024;
-const SMALL_BYTES_OF_A_PEER: usize = SMALL_BYTES / 2;
+/// The most that a request that takes little takes when it is parsed.
+pub const SMALL_PARSED_BYTES: usize = 4 * 1024 * 1024;
 
-/// The bytes of large requests that are held at the same time, and of one peer's: the largest request just fits.
-const LARGE_BYTES: usize = 16 * 1024 * 1024;
-const LARGE_BYTES_OF_A_PEER: usize = LARGE_BYTES / 2;
+const MEBIBYTE: usize = 1024 * 1024;
 
-const _: () = assert!(crate::server::MAX_BODY_BYTES <= LARGE_BYTES_OF_A_PEER);
+/// The bytes of requests that are held at the same time. The largest request just fits into a peer's half.
+const BODIES: Sizes = Sizes {
+    small: SMALL_BODY_BYTES,
+    small_of_all: 4 * MEBIBYTE,
+    small_of_a_peer: 2 * MEBIBYTE,
+    large_of_all: 16 * MEBIBYTE,
+    large_of_a_peer: MAX_BODY_BYTES,
+};
+
+/// The memory of requests that are parsed at the same time. The largest of an API server, which updates an object of 1.5 MiB,
+/// takes about 60 MiB.
+const PARSED: Sizes = Sizes {
+    small: SMALL_PARSED_BYTES,
+    small_of_all: 32 * MEBIBYTE,
+    small_of_a_peer: 16 * MEBIBYTE,
+    large_of_all: 112 * MEBIBYTE,
+    large_of_a_peer: MAX_PARSED_BYTES,
+};
+
+/// The most that one request may take when it is parsed.
+pub const MAX_PARSED_BYTES: usize = 80 * MEBIBYTE;
+
+/// The sizes of a budget, in bytes.
+struct Sizes {
+    /// A request of at most this size is small.
+    small: usize,
+    small_of_all: usize,
+    small_of_a_peer: usize,
+    large_of_all: usize,
+    large_of_a_peer: usize,
+}
 
 /// What may still be held: by the whole server, or by one of its peers.
 #[derive(Debug)]
 pub struct ByteBudget {
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
-    /// What both have while nothing is held.
-    whole: usize,
+    bodies: Pools,
+    parsed: Pools,
 }
 
 impl ByteBudget {
     /// The budget of the server.
     pub fn of_all() -> Self {
-        Self::new(SMALL_BYTES, LARGE_BYTES)
+        let pools = |sizes: Sizes| Pools::new(sizes.small, sizes.small_of_all, sizes.large_of_all);
+        Self {
+            bodies: pools(BODIES),
+            parsed: pools(PARSED),
+        }
     }
 
     /// The budget of one peer.
     pub fn of_a_peer() -> Self {
-        Self::new(SMALL_BYTES_OF_A_PEER, LARGE_BYTES_OF_A_PEER)
-    }
-
-    fn new(small: usize, large: usize) -> Self {
+        let pools = |sizes: Sizes| Pools::new(sizes.small, sizes.small_of_a_peer, sizes.large_of_a_peer);
         Self {
-            small: Arc::new(Semaphore::new(small)),
-            large: Arc::new(Semaphore::new(large)),
-            whole: small + large,
+            bodies: pools(BODIES),
+            parsed: pools(PARSED),
         }
     }
 
     /// Whether nothing is held.
     pub fn is_whole(&self) -> bool {
+        self.bodies.is_whole() && self.parsed.is_whole()
+    }
+}
+
+/// What small requests and large ones may still hold.
+#[derive(Debug)]
+struct Pools {
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    small_bytes: usize,
+    /// What both have while nothing is held.
+    whole: usize,
+}
+
+impl Pools {
+    fn new(small_bytes: usize, small: usize, large: usize) -> Self {
+        Self {
+            small: Arc::new(Semaphore::new(small)),
+            large: Arc::new(Semaphore::new(large)),
+            small_bytes,
+            whole: small + large,
+        }
+    }
+
+    fn is_whole(&self) -> bool {
         self.small.available_permits() + self.large.available_permits() == self.whole
     }
 
-    fn pool(&self, bytes: usize) -> &Arc<Semaphore> {
-        if bytes <= SMALL_BODY_BYTES {
+    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let pool = if bytes <= self.small_bytes {
             &self.small
         } else {
             &self.large
-        }
+        };
+        let permits = u32::try_from(bytes).expect("a request has less than 4 GiB");
+        let taken = pool.clone().acquire_many_owned(permits).await;
+        taken.expect("the semaphore is never closed")
     }
 }
 
@@ -69,19 +124,53 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Waits for so many bytes, at most [`MAX_BODY_BYTES`](crate::server::MAX_BODY_BYTES). Who waits is served in order;
-    /// a peer's own budget comes first, so that its requests queue up among themselves.
+    /// Waits for so many bytes, at most [`MAX_BODY_BYTES`]. Who waits is served in order; a peer's own budget comes first, so
+    /// that its requests queue up among themselves.
     pub async fn make(all: &ByteBudget, peer: &ByteBudget, bytes: usize) -> Self {
-        let permits = u32::try_from(bytes).expect("a body has less than 4 GiB");
-        let take = async |pool: &Arc<Semaphore>| {
-            let taken = pool.clone().acquire_many_owned(permits).await;
-            taken.expect("the semaphore is never closed")
-        };
-        let of_peer = take(peer.pool(bytes)).await;
         Self {
-            _of_peer: of_peer,
-            _of_all: take(all.pool(bytes)).await,
+            _of_peer: peer.bodies.take(bytes).await,
+            _of_all: all.bodies.take(bytes).await,
         }
+    }
+}
+
+/// The memory that a request may take when it is parsed, of the whole server and of its peer.
+#[derive(Clone, Debug)]
+pub struct ParsedMemory {
+    all: Arc<ByteBudget>,
+    peer: Arc<ByteBudget>,
+}
+
+/// Memory that a request holds until this is dropped.
+#[derive(Debug)]
+pub struct ParsedReservation {
+    _held: Reservation,
+    bytes: usize,
+}
+
+impl ParsedReservation {
+    /// Whether it is more than nearly all requests take.
+    pub fn is_large(&self) -> bool {
+        self.bytes > SMALL_PARSED_BYTES
+    }
+}
+
+impl ParsedMemory {
+    /// The memory of a peer's requests.
+    pub fn new(all: Arc<ByteBudget>, peer: Arc<ByteBudget>) -> Self {
+        Self { all, peer }
+    }
+
+    /// Waits for so much memory. None if one request may not take as much.
+    pub async fn reserve(&self, bytes: usize) -> Option<ParsedReservation> {
+        if bytes > MAX_PARSED_BYTES {
+            return None;
+        }
+        let _held = Reservation {
+            _of_peer: self.peer.parsed.take(bytes).await,
+            _of_all: self.all.parsed.take(bytes).await,
+        };
+        Some(ParsedReservation { _held, bytes })
     }
 }
 
@@ -114,7 +203,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::server::MAX_BODY_BYTES;
 
     const SOON: Duration = Duration::from_millis(20);
 
@@ -140,11 +228,31 @@ mod tests {
         while let Ok(reservation) = timeout(SOON, Reservation::make(&all, &flood, SMALL_BODY_BYTES)).await {
             held.push(reservation);
         }
-        assert_eq!(held.len() * SMALL_BODY_BYTES, SMALL_BYTES_OF_A_PEER);
+        assert_eq!(held.len() * SMALL_BODY_BYTES, BODIES.small_of_a_peer);
         assert!(
             timeout(SOON, Reservation::make(&all, &other, SMALL_BODY_BYTES))
                 .await
                 .is_ok()
         );
+    }
+
+    #[tokio::test]
+    async fn parsed_requests_have_a_budget_of_which_a_peer_gets_a_part() {
+        let all = Arc::new(ByteBudget::of_all());
+        let [flood, other] = [0; 2].map(|_| ParsedMemory::new(all.clone(), Arc::new(ByteBudget::of_a_peer())));
+        assert!(flood.reserve(MAX_PARSED_BYTES + 1).await.is_none());
+        let mut held = Vec::new();
+        for bytes in [MAX_PARSED_BYTES, SMALL_PARSED_BYTES] {
+            while let Ok(reservation) = timeout(SOON, flood.reserve(bytes)).await {
+                held.push(reservation.unwrap());
+            }
+        }
+        let taken: usize = held.iter().map(|reservation| reservation.bytes).sum();
+        assert_eq!(taken, PARSED.large_of_a_peer + PARSED.small_of_a_peer);
+        let large = PARSED.large_of_all - PARSED.large_of_a_peer;
+        assert!(timeout(SOON, other.reserve(large)).await.is_ok());
+        assert!(timeout(SOON, other.reserve(SMALL_PARSED_BYTES)).await.is_ok());
+        drop(held);
+        assert!(flood.peer.is_whole() && all.is_whole());
     }
 }

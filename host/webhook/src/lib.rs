@@ -4,11 +4,11 @@
 //! and where certificates are kept, is the callers'.
 //!
 //! Anybody who reaches the port may be a client, so everything that one can take is bounded: [`connections`] has the
-//! slots, `budget` the bytes, `request` the time of a request.
+//! slots, [`budget`] the bytes and the memory for parsing them, `request` the time of a request.
 #![forbid(unsafe_code)]
 
 pub mod api;
-mod budget;
+pub mod budget;
 pub mod certificates;
 pub mod clients;
 pub mod connections;

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::budget::{ByteBudget, Reservation, ReservedBody};
+use crate::budget::{ByteBudget, ParsedMemory, Reservation, ReservedBody};
 use crate::connections::{ReadingGuard, Slot};
 use crate::peers::FORWARDED_HEADER;
 use crate::server::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
@@ -102,6 +102,7 @@ impl<H: WebhookHandler> ConnectionContext<H> {
             received: received.into_std(),
             is_certified: self.is_certified,
             is_forwarded,
+            memory: ParsedMemory::new(self.budget.clone(), self.slot.budget.clone()),
             body,
         };
         Ok((question, reservation))

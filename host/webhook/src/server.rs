@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::budget::ByteBudget;
+use crate::budget::{ByteBudget, ParsedMemory};
 use crate::connections::ConnectionTimeouts;
 use crate::log_throttle::LogThrottle;
 use crate::request::ConnectionContext;
@@ -56,6 +56,8 @@ pub struct WebhookRequest {
     pub is_certified: bool,
     /// Whether another replica has forwarded it: [`WebhookHandler::admits`] has taken its proof.
     pub is_forwarded: bool,
+    /// The memory for parsing it.
+    pub memory: ParsedMemory,
     /// What is asked. The server counts its bytes until the last copy of it is dropped, so whoever works on it keeps it.
     pub body: Bytes,
 }

@@ -409,8 +409,8 @@ pub struct NetworkPolicy {
     pub enabled: bool,
     /// Who may read the metrics. Default: everybody.
     pub metrics_from: Vec<Verbatim>,
-    /// Who may call the webhooks. Default: everybody.
-    pub webhooks_from: Vec<Verbatim>,
+    /// Who may call the webhooks: a list of peers, or `any`. Needed with `webhooks.enabled`.
+    pub webhooks_from: PeersOrAny,
     /// Who may ask the API. Default: everybody.
     pub api_from: Vec<Verbatim>,
     /// Rules for what the host may reach. Default: everything.
@@ -422,11 +422,29 @@ impl Default for NetworkPolicy {
         Self {
             enabled: true,
             metrics_from: Vec::new(),
-            webhooks_from: Vec::new(),
+            webhooks_from: PeersOrAny::Peers(Vec::new()),
             api_from: Vec::new(),
             egress: Vec::new(),
         }
     }
+}
+
+/// Peers of a NetworkPolicy, or everybody.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum PeersOrAny {
+    /// These.
+    Peers(Vec<Verbatim>),
+    /// Everybody.
+    Any(AnyPeer),
+}
+
+/// The word for everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum AnyPeer {
+    /// Whoever reaches the pods.
+    Any,
 }
 
 /// The ServiceAccount of the host.

@@ -1,15 +1,28 @@
-//! Owns ConversionReview: objects that an API server wants in another version, parsed once, and the answer.
+//! Reads ConversionReview: objects that an API server wants in another version, one by one, and writes the answer.
+//!
+//! API servers show no certificate here, so anybody may ask: objects stay text, of which only the first two levels are looked
+//! at, and one object is dealt with at a time.
 //!
 //! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-request-and-response>.
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::path::BorrowedText;
 
 /// The version that is asked and answered.
 pub const API_VERSION: &str = "apiextensions.k8s.io/v1";
 
 /// The kind of both question and answer.
 const KIND: &str = "ConversionReview";
+
+/// The largest answer, in bytes. A plugin whose objects grow by conversion could make it as large as it likes.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// What of the metadata a plugin may change: the API server refuses a conversion that changes more.
 const CONVERTED_METADATA: [&str; 2] = ["labels", "annotations"];
@@ -20,14 +33,15 @@ const HIDDEN_METADATA: [&str; 2] = ["resourceVersion", "managedFields"];
 /// What an API server asks.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ConversionRequest {
+pub struct ConversionRequest<'a> {
     /// Goes into the answer.
     pub uid: String,
     /// The version that all objects are wanted in, such as `x.dev/v2`.
     #[serde(rename = "desiredAPIVersion")]
     pub desired: String,
     /// The objects.
-    pub objects: Vec<Map<String, Value>>,
+    #[serde(borrow)]
+    objects: &'a RawValue,
 }
 
 /// Why a question is none.
@@ -52,7 +66,7 @@ pub enum ConversionError {
 }
 
 /// Parses a question.
-pub fn parse(body: &[u8]) -> Result<ConversionRequest, ConversionError> {
+pub fn parse(body: &[u8]) -> Result<ConversionRequest<'_>, ConversionError> {
     let ConversionReviewEnvelope {
         api_version,
         kind,
@@ -64,96 +78,267 @@ pub fn parse(body: &[u8]) -> Result<ConversionRequest, ConversionError> {
     request.ok_or(ConversionError::Missing)
 }
 
-/// What a plugin is given of an object: all of it, because what is left out would be lost, but what no plugin sees.
-pub fn shown(object: &Map<String, Value>) -> String {
-    let mut shown = object.clone();
-    if let Some(Value::Object(metadata)) = shown.get_mut("metadata") {
-        for hidden in HIDDEN_METADATA {
-            metadata.remove(hidden);
+/// An object of a question, its members as they are written.
+#[derive(Debug)]
+pub struct OriginalObject<'a> {
+    members: Members<'a>,
+    metadata: Members<'a>,
+}
+
+type Members<'a> = BTreeMap<BorrowedText<'a>, &'a RawValue>;
+
+impl<'a> OriginalObject<'a> {
+    fn read(object: &'a RawValue) -> Result<Self, String> {
+        let problem = |error: serde_json::Error| format!("an object of the question is not a JSON object: {error}");
+        let members: Members<'a> = serde_json::from_str(object.get()).map_err(problem)?;
+        let metadata = members
+            .get("metadata")
+            .map(|metadata| serde_json::from_str(metadata.get()));
+        let metadata: Option<Option<Members<'a>>> = metadata.transpose().map_err(problem)?;
+        let metadata = metadata.flatten().unwrap_or_default();
+        if !(members.contains_key("apiVersion") && members.contains_key("kind")) {
+            return Err("an object of the question has no apiVersion or no kind".to_owned());
         }
+        Ok(Self { members, metadata })
     }
-    Value::Object(shown).to_string()
-}
 
-/// The object as the plugin converted it, with the metadata that is not a converter's to change.
-pub fn converted(original: &Map<String, Value>, answer: &str, desired: &str) -> Result<Value, String> {
-    let mut object: Map<String, Value> =
-        serde_json::from_str(answer).map_err(|error| format!("the converted object is not a JSON object: {error}"))?;
-    let found = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    if found != desired {
-        return Err(format!(
-            "the converted object has apiVersion {found:?}, wanted was {desired:?}"
-        ));
+    /// What a plugin is given: all of it, because what is left out would be lost, but what no plugin sees.
+    pub fn shown(&self) -> String {
+        let mut metadata = self.metadata.clone();
+        metadata.retain(|name, _| !HIDDEN_METADATA.contains(&&*name.0));
+        written(&self.members, &metadata)
     }
-    if object.get("kind") != original.get("kind") {
-        return Err("the converted object is of another kind".to_owned());
-    }
-    let mut metadata = original
-        .get("metadata")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
-    for name in CONVERTED_METADATA {
-        match object.get("metadata").and_then(|metadata| metadata.get(name)) {
-            Some(value) => metadata.insert(name.to_owned(), value.clone()),
-            None => metadata.remove(name),
+
+    /// The object as the plugin converted it, with the metadata that is not a converter's to change.
+    pub fn converted(&self, answer: &str, desired: &str) -> Result<String, String> {
+        let problem = |error: serde_json::Error| format!("the converted object is not a JSON object: {error}");
+        let members: Members<'_> = serde_json::from_str(answer).map_err(problem)?;
+        let text = |members: &Members<'_>, name: &str| -> Option<String> {
+            serde_json::from_str(members.get(name)?.get()).ok()
         };
+        let found = text(&members, "apiVersion").unwrap_or_default();
+        if found != desired {
+            return Err(format!(
+                "the converted object has apiVersion {found:?}, wanted was {desired:?}"
+            ));
+        }
+        if text(&members, "kind") != text(&self.members, "kind") {
+            return Err("the converted object is of another kind".to_owned());
+        }
+        let answered = members
+            .get("metadata")
+            .map(|metadata| serde_json::from_str(metadata.get()));
+        // Metadata that is no object has no labels.
+        let answered: Members<'_> = answered.and_then(Result::ok).unwrap_or_default();
+        let mut metadata = self.metadata.clone();
+        for name in CONVERTED_METADATA {
+            metadata.remove(name);
+            if let Some((name, value)) = answered.get_key_value(name) {
+                metadata.insert(name.clone(), value);
+            }
+        }
+        Ok(written(&members, &metadata))
     }
-    object.insert("metadata".to_owned(), Value::Object(metadata));
-    Ok(Value::Object(object))
 }
 
-/// The answer: all objects in the order of the question, or why there are none.
-pub fn answer(uid: &str, objects: Result<Vec<Value>, String>) -> Value {
-    let response = match objects {
-        Ok(objects) => json!({"uid": uid, "convertedObjects": objects, "result": {"status": "Success"}}),
-        Err(message) => json!({"uid": uid, "result": {"status": "Failure", "message": message}}),
-    };
-    json!({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+/// An object with other metadata.
+fn written(members: &Members<'_>, metadata: &Members<'_>) -> String {
+    #[derive(Serialize)]
+    #[serde(untagged)]
+    enum Member<'m, 'a> {
+        Metadata(&'m Members<'a>),
+        Other(&'a RawValue),
+    }
+    let others = members.iter().filter(|(name, _)| &*name.0 != "metadata");
+    let mut whole: BTreeMap<&str, Member<'_, '_>> =
+        others.map(|(name, value)| (&*name.0, Member::Other(value))).collect();
+    whole.insert("metadata", Member::Metadata(metadata));
+    serde_json::to_string(&whole).expect("raw values and texts are always JSON")
+}
+
+impl<'a> ConversionRequest<'a> {
+    /// The sizes of the objects as text and when they are parsed, as far as they can be read.
+    pub fn each_size(&self, mut visit: impl FnMut(&str)) -> Result<(), ConversionError> {
+        let visit = |object: &'a RawValue| {
+            visit(object.get());
+            Ok::<(), String>(())
+        };
+        Ok(self.each(visit).map(|_| ())?)
+    }
+
+    /// Converts one object after the other, until one fails. The answer has all of them in their order, or says why there are
+    /// none.
+    pub fn answer(
+        &self,
+        mut convert: impl FnMut(&OriginalObject<'a>) -> Result<String, String>,
+    ) -> Result<String, ConversionError> {
+        let mut converted = String::new();
+        let one = |object: &'a RawValue| {
+            let object = convert(&OriginalObject::read(object)?)?;
+            if converted.len() + object.len() > MAX_ANSWER_BYTES {
+                return Err(format!(
+                    "the converted objects have more than {MAX_ANSWER_BYTES} bytes together; read fewer objects at a time"
+                ));
+            }
+            if !converted.is_empty() {
+                converted.push(',');
+            }
+            converted.push_str(&object);
+            Ok(())
+        };
+        let (uid, version, kind) = (json!(self.uid), json!(API_VERSION), json!(KIND));
+        let response = match self.each(one)? {
+            Ok(()) => format!(r#"{{"uid":{uid},"convertedObjects":[{converted}],"result":{{"status":"Success"}}}}"#),
+            Err(message) => json!({"uid": self.uid, "result": {"status": "Failure", "message": message}}).to_string(),
+        };
+        Ok(format!(
+            r#"{{"apiVersion":{version},"kind":{kind},"response":{response}}}"#
+        ))
+    }
+
+    fn each<E>(&self, visit: impl FnMut(&'a RawValue) -> Result<(), E>) -> Result<Result<(), E>, serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_str(self.objects.get());
+        EachObject(visit).deserialize(&mut deserializer)
+    }
+}
+
+/// Visits the items of a list without keeping them. After an error, the others are only read.
+struct EachObject<F>(F);
+
+impl<'de, F: FnMut(&'de RawValue) -> Result<(), E>, E> DeserializeSeed<'de> for EachObject<F> {
+    type Value = Result<(), E>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, F: FnMut(&'de RawValue) -> Result<(), E>, E> Visitor<'de> for EachObject<F> {
+    type Value = Result<(), E>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of objects")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut visited = Ok(());
+        while let Some(object) = items.next_element::<&RawValue>()? {
+            if visited.is_ok() {
+                visited = (self.0)(object);
+            }
+        }
+        Ok(visited)
+    }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ConversionReviewEnvelope {
+struct ConversionReviewEnvelope<'a> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
     kind: String,
-    request: Option<ConversionRequest>,
+    #[serde(borrow)]
+    request: Option<ConversionRequest<'a>>,
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
-    fn original() -> Map<String, Value> {
-        let object = json!({
+    fn original() -> Value {
+        json!({
             "apiVersion": "x.dev/v1", "kind": "Thing",
             "metadata": {"name": "a", "uid": "1", "resourceVersion": "5", "managedFields": [], "labels": {"l": "1"}},
             "spec": {"size": 1}
-        });
-        object.as_object().unwrap().clone()
+        })
+    }
+
+    fn question(objects: &Value) -> String {
+        let request = json!({"uid": "7", "desiredAPIVersion": "x.dev/v2", "objects": objects});
+        json!({"apiVersion": API_VERSION, "kind": KIND, "request": request}).to_string()
+    }
+
+    fn answered(objects: &Value, convert: impl FnMut(&OriginalObject<'_>) -> Result<String, String>) -> Value {
+        let answer = parse(question(objects).as_bytes()).unwrap().answer(convert).unwrap();
+        serde_json::from_str::<Value>(&answer).unwrap()["response"].take()
+    }
+
+    /// What comes of one object that a plugin converts so.
+    fn converted(answer: &str) -> Result<Value, String> {
+        let response = answered(&json!([original()]), |object| object.converted(answer, "x.dev/v2"));
+        match response["result"]["message"].as_str() {
+            Some(message) => Err(message.to_owned()),
+            None => Ok(response["convertedObjects"][0].clone()),
+        }
     }
 
     #[test]
     fn a_question_is_read_and_others_are_refused() {
-        let question = json!({"apiVersion": API_VERSION, "kind": KIND,
-            "request": {"uid": "7", "desiredAPIVersion": "x.dev/v2", "objects": [original()]}});
-        let request = parse(question.to_string().as_bytes()).unwrap();
-        assert_eq!(
-            (&*request.uid, &*request.desired, request.objects.len()),
-            ("7", "x.dev/v2", 1)
-        );
+        let mut sizes = Vec::new();
+        let text = question(&json!([original(), 1]));
+        let request = parse(text.as_bytes()).unwrap();
+        request.each_size(|object| sizes.push(object.len())).unwrap();
+        assert_eq!((&*request.uid, &*request.desired), ("7", "x.dev/v2"));
+        assert_eq!(sizes, [original().to_string().len(), 1]);
         let problem = |body: Value| parse(body.to_string().as_bytes()).unwrap_err().to_string();
         assert!(problem(json!({"apiVersion": "apiextensions.k8s.io/v1beta1", "kind": KIND})).contains("v1beta1"));
         assert!(problem(json!({"apiVersion": API_VERSION, "kind": KIND})).contains("no request"));
         assert!(problem(json!({"apiVersion": API_VERSION, "kind": KIND, "request": {"uid": "7"}})).contains("desired"));
         assert!(problem(json!([])).contains("not a ConversionReview"));
+        let objects = question(&json!({"a": 1}));
+        let problem = parse(objects.as_bytes())
+            .unwrap()
+            .answer(|_| unreachable!("nothing is converted"));
+        assert!(problem.unwrap_err().to_string().contains("a list of objects"));
+    }
+
+    #[test]
+    fn objects_are_converted_one_by_one_until_one_fails() {
+        let mut seen = 0;
+        let objects = json!([original(), original(), 1, original()]);
+        let response = answered(&objects, |object| {
+            seen += 1;
+            Ok(object.shown())
+        });
+        assert_eq!(seen, 2);
+        let message = response["result"]["message"].as_str().unwrap();
+        assert!(message.contains("not a JSON object"), "{message}");
+        let response = answered(&json!([original(), {"metadata": {}}]), |object| Ok(object.shown()));
+        assert!(
+            response["result"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("no apiVersion")
+        );
+        let response = answered(&json!([]), |_| unreachable!("there is none"));
+        assert_eq!(
+            response,
+            json!({"uid": "7", "convertedObjects": [], "result": {"status": "Success"}})
+        );
+    }
+
+    #[test]
+    fn an_answer_that_grows_without_end_is_none() {
+        let objects: Value = vec![original(); 100].into();
+        let response = answered(&objects, |_| Ok(format!("\"{}\"", "x".repeat(MAX_ANSWER_BYTES / 50))));
+        assert!(
+            response["result"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("read fewer objects")
+        );
     }
 
     #[test]
     fn a_converter_sees_all_but_what_no_plugin_sees() {
-        let shown: Value = serde_json::from_str(&shown(&original())).unwrap();
+        let mut shown = Value::Null;
+        answered(&json!([original()]), |object| {
+            shown = serde_json::from_str(&object.shown()).unwrap();
+            Ok(object.shown())
+        });
         assert_eq!(
             shown["metadata"],
             json!({"name": "a", "uid": "1", "labels": {"l": "1"}})
@@ -165,7 +350,7 @@ mod tests {
     fn a_converter_may_change_only_labels_and_annotations() {
         let answer = json!({"apiVersion": "x.dev/v2", "kind": "Thing",
             "metadata": {"name": "stolen", "annotations": {"was": "1"}}, "spec": {"count": 1}});
-        let object = converted(&original(), &answer.to_string(), "x.dev/v2").unwrap();
+        let object = converted(&answer.to_string()).unwrap();
         assert_eq!(
             object["metadata"],
             json!({"name": "a", "uid": "1", "resourceVersion": "5", "managedFields": [], "annotations": {"was": "1"}})
@@ -175,9 +360,14 @@ mod tests {
 
     #[test]
     fn another_version_or_kind_than_was_wanted_is_refused() {
-        let refused = |answer: &str| converted(&original(), answer, "x.dev/v2").unwrap_err();
+        let refused = |answer: &str| converted(answer).unwrap_err();
         assert!(refused("[]").contains("not a JSON object"));
         assert!(refused(r#"{"apiVersion":"x.dev/v1","kind":"Thing"}"#).contains("wanted was \"x.dev/v2\""));
         assert!(refused(r#"{"apiVersion":"x.dev/v2","kind":"Other"}"#).contains("another kind"));
+        let twice = r#"{"apiVersion":"x.dev/v2","kind":"Thing","apiVersion":"x.dev/v1"}"#;
+        assert!(
+            refused(twice).contains("wanted was"),
+            "the last one counts, as for the API server"
+        );
     }
 }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use super::review::{AdmissionRequest, Operation};
+use crate::path::BorrowedText;
 
 /// The same in CEL, as a match condition: the API server then does not ask at all, not even a host that is down.
 ///
@@ -38,46 +38,53 @@ pub fn is_asked(request: &AdmissionRequest<'_>) -> Result<bool, serde_json::Erro
 /// What of an object decides whether a plugin is asked about it.
 struct ReviewedParts<'a> {
     is_deleting: bool,
-    labels: Map<String, Value>,
-    annotations: Map<String, Value>,
+    /// As they are written; empty where there are none.
+    labels: &'a str,
+    annotations: &'a str,
     /// All other members but metadata and status, as they are written.
-    rest: BTreeMap<String, &'a str>,
+    rest: BTreeMap<BorrowedText<'a>, &'a str>,
 }
 
 impl<'a> ReviewedParts<'a> {
     fn read(object: &'a RawValue) -> Result<Self, serde_json::Error> {
-        let mut rest: BTreeMap<String, &'a RawValue> = serde_json::from_str(object.get())?;
+        let mut rest: BTreeMap<BorrowedText<'a>, &'a RawValue> = serde_json::from_str(object.get())?;
         rest.remove("status");
         let metadata = rest.remove("metadata").map_or("{}", RawValue::get);
         let ReviewedMetadata {
             deletion_timestamp,
             labels,
             annotations,
-        } = serde_json::from_str::<Option<ReviewedMetadata>>(metadata)?.unwrap_or_default();
+        } = serde_json::from_str::<Option<ReviewedMetadata<'a>>>(metadata)?.unwrap_or_default();
+        let entries = |map: Option<&'a RawValue>| {
+            let text = map.map_or("", RawValue::get);
+            if ["null", "{}"].contains(&text) { "" } else { text }
+        };
         Ok(Self {
             is_deleting: deletion_timestamp.is_some(),
-            labels: labels.unwrap_or_default(),
-            annotations: annotations.unwrap_or_default(),
+            labels: entries(labels),
+            annotations: entries(annotations),
             rest: rest.into_iter().map(|(name, value)| (name, value.get())).collect(),
         })
     }
 
     fn is_as_before(&self, old: &Self) -> bool {
-        (&self.rest, &self.labels, &self.annotations) == (&old.rest, &old.labels, &old.annotations)
+        (&self.rest, self.labels, self.annotations) == (&old.rest, old.labels, old.annotations)
     }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ReviewedMetadata {
+struct ReviewedMetadata<'a> {
     deletion_timestamp: Option<IgnoredAny>,
-    labels: Option<Map<String, Value>>,
-    annotations: Option<Map<String, Value>>,
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::admission::review;

@@ -85,13 +85,15 @@ fn carry(whole: &Value, shown: &Value, answered: &Value, path: &mut Vec<String>)
     }
     match (whole, shown, answered) {
         (Value::Object(whole), Value::Object(shown), Value::Object(answered)) => {
-            let mut carried = whole.clone();
+            // Each part is copied once: the whole may be large, and deep.
+            let is_left = |name: &String| !shown.contains_key(name) && !answered.contains_key(name);
+            let left = whole.iter().filter(|(name, _)| is_left(name));
+            let mut carried: Map<String, Value> = left.map(|(name, value)| (name.clone(), value.clone())).collect();
             for name in shown.keys().filter(|name| !answered.contains_key(*name)) {
                 if whole.get(name) != shown.get(name) {
                     path.push(name.clone());
                     return Err(path.join("."));
                 }
-                carried.remove(name);
             }
             for (name, answer) in answered {
                 path.push(name.clone());

@@ -15,6 +15,9 @@ use crate::key::Kind;
 /// The version that is asked and answered; the configurations ask for no other.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 
+/// The most bytes of the groups of a user, as text: each becomes a piece of memory.
+const MAX_GROUPS_BYTES: usize = 256 * 1024;
+
 /// The kind of both question and answer.
 const KIND: &str = "AdmissionReview";
 
@@ -81,6 +84,9 @@ pub enum ReviewError {
     /// A question without a request, or an operation without an object.
     #[error("the AdmissionReview has no {0}")]
     Missing(&'static str),
+    /// A user with too many groups.
+    #[error("the groups in request.userInfo have more than {MAX_GROUPS_BYTES} bytes")]
+    Groups,
     /// CONNECT, or a word that is none.
     #[error("the operation {0:?} is not reviewed; only CREATE, UPDATE and DELETE are")]
     Operation(String),
@@ -126,6 +132,11 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
         _ => {}
     }
     let RawUserInfo { username, groups } = user_info;
+    let groups = match groups.map(RawValue::get) {
+        Some(groups) if groups.len() > MAX_GROUPS_BYTES => return Err(ReviewError::Groups),
+        Some(groups) => serde_json::from_str(groups)?,
+        None => Vec::new(),
+    };
     Ok(AdmissionRequest {
         uid,
         kind,
@@ -191,18 +202,18 @@ struct RawRequest<'a> {
     object: Option<&'a RawValue>,
     #[serde(borrow)]
     old_object: Option<&'a RawValue>,
-    #[serde(default)]
-    user_info: RawUserInfo,
+    #[serde(borrow, default)]
+    user_info: RawUserInfo<'a>,
     #[serde(default)]
     dry_run: bool,
 }
 
 #[derive(Default, Deserialize)]
-struct RawUserInfo {
+struct RawUserInfo<'a> {
     #[serde(default)]
     username: String,
-    #[serde(default)]
-    groups: Vec<String>,
+    #[serde(borrow)]
+    groups: Option<&'a RawValue>,
 }
 
 #[cfg(test)]

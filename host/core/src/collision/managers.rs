@@ -28,9 +28,7 @@ pub fn move_to_us(managed: &[Value], locations: &[FieldLocation], ours: &str, ap
             Some(set) if is_ours(entry, ours) => own = set,
             Some(mut set) if entry["subresource"] != "status" => {
                 let before = set.clone();
-                for location in locations {
-                    set.cut(location);
-                }
+                set.cut(locations);
                 let mut entry = entry.clone();
                 if set != before {
                     entry["fieldsV1"] = json!(set);
@@ -42,9 +40,7 @@ pub fn move_to_us(managed: &[Value], locations: &[FieldLocation], ours: &str, ap
             _ => kept.push(entry.clone()),
         }
     }
-    for location in locations {
-        own.add(location);
-    }
+    own.add(locations);
     let mut entry = Map::new();
     entry.insert("manager".to_owned(), json!(ours));
     entry.insert("operation".to_owned(), json!("Apply"));

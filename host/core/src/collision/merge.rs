@@ -3,9 +3,11 @@
 //! The rules are those of <https://github.com/kubernetes-sigs/structured-merge-diff>, `merge/update.go`. The model only has to
 //! be good enough to find fields that collide: the apply itself decides.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldSet, FieldSetElement, same};
+use crate::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness, value_text};
 use crate::types::{Shape, Types};
 
 /// The live object after an apply of the body: what our entry holds beyond the body goes, unless another manager holds it.
@@ -13,7 +15,7 @@ pub fn merged(live: &Value, body: &Map<String, Value>, entries: &Entries, types:
     let kept = match &entries.ours {
         Some(ours) => {
             let others: Vec<&FieldSet> = entries.others.iter().map(|(_, set)| set).collect();
-            without_surplus(live, ours, &others, Some(&Value::Object(body.clone())))
+            without_surplus(live.clone(), ours, &others, Some(&Value::Object(body.clone())))
         }
         None => live.clone(),
     };
@@ -74,49 +76,90 @@ pub fn is_ours(entry: &Value, manager: &str) -> bool {
     entry["manager"] == manager && entry["operation"] == "Apply" && subresource.is_empty()
 }
 
-/// The item of a list that an element of a field set names.
-pub fn find<'a>(value: &'a Value, element: &FieldSetElement) -> Option<&'a Value> {
-    match (element, value) {
-        (FieldSetElement::Field(name), Value::Object(members)) => members.get(name),
-        (FieldSetElement::Key(key), Value::Array(items)) => items.iter().find(|item| has_key(item, key)),
-        (FieldSetElement::Item(wanted), Value::Array(items)) => items.iter().find(|item| same(item, wanted)),
-        _ => None,
-    }
-}
-
-/// Compares the members of a key that an item gives; the server fills in the others.
-pub fn has_key(item: &Value, key: &Value) -> bool {
-    let Some(key) = key.as_object() else { return false };
-    let given = |(name, value): (&String, &Value)| item.get(name).is_none_or(|own| same(own, value));
-    key.iter().all(given) && key.keys().any(|name| item.get(name).is_some())
-}
-
-/// Removes what an element names.
-pub fn remove(value: &mut Value, element: &FieldSetElement) {
-    match (element, value) {
-        (FieldSetElement::Field(name), Value::Object(members)) => _ = members.remove(name),
-        (FieldSetElement::Key(key), Value::Array(items)) => items.retain(|item| !has_key(item, key)),
-        (FieldSetElement::Item(wanted), Value::Array(items)) => items.retain(|item| !same(item, wanted)),
+/// Removes what the leaves of a set name.
+pub fn remove(value: &mut Value, set: &FieldSet) {
+    match value {
+        Value::Object(members) => {
+            for (element, below) in set.children() {
+                if let FieldSetElement::Field(name) = element {
+                    if below.children().is_empty() {
+                        members.remove(name);
+                    } else if let Some(value) = members.get_mut(name) {
+                        remove(value, below);
+                    }
+                }
+            }
+        }
+        Value::Array(items) => {
+            let list = Value::Array(std::mem::take(items));
+            let mut index = ItemIndex::new(Some(&list));
+            let mut below = vec![None; list.as_array().map_or(0, Vec::len)];
+            for (element, set) in set.children() {
+                let found = index.find_all(element, Likeness::Given);
+                let only_first = if set.children().is_empty() { usize::MAX } else { 1 };
+                for position in found.into_iter().take(only_first) {
+                    below[position] = Some(set);
+                }
+            }
+            drop(index);
+            let Value::Array(old) = list else { return };
+            for (mut item, set) in old.into_iter().zip(below) {
+                match set {
+                    Some(set) if set.children().is_empty() => continue,
+                    Some(set) => remove(&mut item, set),
+                    None => {}
+                }
+                items.push(item);
+            }
+        }
         _ => {}
     }
 }
 
-fn without_surplus(live: &Value, ours: &FieldSet, others: &[&FieldSet], body: Option<&Value>) -> Value {
-    let mut left = live.clone();
-    for (element, below) in ours.children() {
-        let Some(value) = find(live, element) else { continue };
-        let held: Vec<&FieldSet> = others.iter().filter_map(|set| set.child(element)).collect();
-        let desired = body.and_then(|body| find(body, element));
-        let value = match desired {
-            Some(_) => Some(without_surplus(value, below, &held, desired)),
-            None => held_part(value, &held),
-        };
-        match value {
-            Some(value) => replace(&mut left, element, value),
-            None => remove(&mut left, element),
+fn without_surplus(live: Value, ours: &FieldSet, others: &[&FieldSet], body: Option<&Value>) -> Value {
+    let left = |value: Value, below: &FieldSet, held: &[&FieldSet], desired: Option<&Value>| match desired {
+        Some(_) => Some(without_surplus(value, below, held, desired)),
+        None => held_part(&value, held),
+    };
+    match live {
+        Value::Object(mut members) => {
+            for (element, below) in ours.children() {
+                let FieldSetElement::Field(name) = element else {
+                    continue;
+                };
+                let Some(value) = members.remove(name) else { continue };
+                let held: Vec<&FieldSet> = others.iter().filter_map(|set| set.below(name)).collect();
+                if let Some(value) = left(value, below, &held, body.and_then(|body| body.get(name))) {
+                    members.insert(name.clone(), value);
+                }
+            }
+            Value::Object(members)
         }
+        Value::Array(_) => {
+            let mut index = ItemIndex::new(Some(&live));
+            let mut wanted = ItemIndex::new(body);
+            let others: Vec<_> = others.iter().map(|set| set.by_item()).collect();
+            let mut items: Vec<Option<Value>> = live.as_array().into_iter().flatten().cloned().map(Some).collect();
+            for (element, below) in ours.children() {
+                let Some(position) = index.find(element, Likeness::Given) else {
+                    continue;
+                };
+                let text = element.text();
+                let held: Vec<&FieldSet> = others.iter().filter_map(|set| set.get(&text).copied()).collect();
+                let desired = wanted.find(element, Likeness::Given);
+                let desired = body.zip(desired).map(|(body, position)| &body[position]);
+                let Some(value) = items[position].take() else { continue };
+                items[position] = left(value, below, &held, desired);
+                if items[position].is_none() {
+                    for position in index.find_all(element, Likeness::Given) {
+                        items[position] = None;
+                    }
+                }
+            }
+            Value::Array(items.into_iter().flatten().collect())
+        }
+        scalar => scalar,
     }
-    left
 }
 
 /// The part of a value that other managers hold; none if they hold nothing of it.
@@ -127,47 +170,31 @@ fn held_part(value: &Value, sets: &[&FieldSet]) -> Option<Value> {
     if sets.iter().any(|set| set.children().is_empty()) {
         return Some(value.clone());
     }
-    let below =
-        |element: &FieldSetElement| -> Vec<&FieldSet> { sets.iter().filter_map(|set| set.child(element)).collect() };
     match value {
         Value::Object(members) => {
             let held = members.iter().filter_map(|(name, value)| {
-                let sets = below(&FieldSetElement::Field(name.clone()));
+                let sets: Vec<&FieldSet> = sets.iter().filter_map(|set| set.below(name)).collect();
                 Some((name.clone(), held_part(value, &sets)?))
             });
             Some(Value::Object(held.collect()))
         }
         Value::Array(items) => {
-            let held = items.iter().filter_map(|item| {
-                let elements = sets.iter().flat_map(|set| set.children());
-                let element = elements
-                    .map(|(element, _)| element)
-                    .find(|element| is_item(item, element))?;
-                held_part(item, &below(element))
+            let mut index = ItemIndex::new(Some(value));
+            let mut names = vec![None; items.len()];
+            for (element, _) in sets.iter().flat_map(|set| set.children()) {
+                for position in index.find_all(element, Likeness::Given) {
+                    names[position].get_or_insert(element);
+                }
+            }
+            let sets: Vec<_> = sets.iter().map(|set| set.by_item()).collect();
+            let held = items.iter().zip(names).filter_map(|(item, name)| {
+                let text = name?.text();
+                let below: Vec<&FieldSet> = sets.iter().filter_map(|set| set.get(&text).copied()).collect();
+                held_part(item, &below)
             });
             Some(Value::Array(held.collect()))
         }
         scalar => Some(scalar.clone()),
-    }
-}
-
-fn is_item(item: &Value, element: &FieldSetElement) -> bool {
-    match element {
-        FieldSetElement::Key(key) => has_key(item, key),
-        FieldSetElement::Item(wanted) => same(item, wanted),
-        FieldSetElement::Field(_) | FieldSetElement::Other(_) => false,
-    }
-}
-
-fn replace(value: &mut Value, element: &FieldSetElement, by: Value) {
-    match (element, value) {
-        (FieldSetElement::Field(name), Value::Object(members)) => _ = members.insert(name.clone(), by),
-        (FieldSetElement::Key(key), Value::Array(items)) => {
-            if let Some(item) = items.iter_mut().find(|item| has_key(item, key)) {
-                *item = by;
-            }
-        }
-        _ => {}
     }
 }
 
@@ -183,22 +210,29 @@ fn overlay(live: Option<&Value>, body: &Value, shape: &Shape, types: &Types) -> 
         }
         (Some(Value::Array(live)), Value::Array(body), Shape::Map { keys, item }) => {
             let mut merged = live.clone();
+            let mut positions: HashMap<String, usize> = HashMap::new();
+            for (position, item) in live.iter().enumerate() {
+                positions.entry(item_key(item, keys).to_string()).or_insert(position);
+            }
             for desired in body {
-                let key = item_key(desired, keys);
-                match merged.iter_mut().find(|item| item_key(item, keys) == key) {
-                    Some(item_there) => *item_there = overlay(Some(item_there), desired, types.resolve(item), types),
-                    None => merged.push(desired.clone()),
+                let key = item_key(desired, keys).to_string();
+                match positions.get(&key) {
+                    Some(position) => {
+                        let there = overlay(Some(&merged[*position]), desired, types.resolve(item), types);
+                        merged[*position] = there;
+                    }
+                    None => {
+                        positions.insert(key, merged.len());
+                        merged.push(desired.clone());
+                    }
                 }
             }
             Value::Array(merged)
         }
         (Some(Value::Array(live)), Value::Array(body), Shape::Set) => {
             let mut merged = live.clone();
-            merged.extend(
-                body.iter()
-                    .filter(|item| !live.iter().any(|it| same(it, item)))
-                    .cloned(),
-            );
+            let there: HashSet<String> = live.iter().map(value_text).collect();
+            merged.extend(body.iter().filter(|item| !there.contains(&value_text(item))).cloned());
             Value::Array(merged)
         }
         _ => body.clone(),

@@ -13,12 +13,19 @@ pub use managers::{holders, move_to_us};
 pub use merge::{Entries, merged};
 pub use search::{Search, Step};
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldSet, FieldSetElement};
+use crate::fields::{FieldSet, FieldSetElement, value_text};
 use crate::types::{Shape, Types};
+
+/// The most fields of one object that may be in the way of an apply.
+const MOST_FIELDS: usize = 4096;
+
+/// The longest location of such a field, in bytes: each field has its own copy.
+const LONGEST_LOCATION: usize = 4096;
 
 /// A field of a live object, step by step.
 pub type FieldLocation = Vec<FieldSetElement>;
@@ -76,12 +83,12 @@ fn collect(
             },
         ) if declared.is_empty() && !members.is_empty() => {
             for name in members.keys() {
-                let mut location = location.clone();
                 location.push(FieldSetElement::Field(name.clone()));
-                found.push(location);
+                add(location, found);
+                location.pop();
             }
         }
-        (_, None, _) => found.push(location.clone()),
+        (_, None, _) => add(location, found),
         (Value::Object(members), Some(Value::Object(body)), Shape::Object { .. } | Shape::Free) => {
             for (name, value) in members {
                 location.push(FieldSetElement::Field(name.clone()));
@@ -90,18 +97,23 @@ fn collect(
             }
         }
         (Value::Array(items), Some(Value::Array(body)), Shape::Map { keys, item }) => {
+            let mut by_key: HashMap<String, &Value> = HashMap::new();
+            for item in body {
+                by_key.entry(merge::item_key(item, keys).to_string()).or_insert(item);
+            }
             for value in items {
                 let key = merge::item_key(value, keys);
-                let desired = body.iter().find(|item| merge::item_key(item, keys) == key);
+                let desired = by_key.get(&key.to_string()).copied();
                 location.push(FieldSetElement::Key(key));
                 collect(value, desired, types.resolve(item), types, location, found);
                 location.pop();
             }
         }
         (Value::Array(items), Some(Value::Array(body)), Shape::Set) => {
-            for value in items.iter().filter(|item| !body.contains(item)) {
+            let body: HashSet<String> = body.iter().map(value_text).collect();
+            for value in items.iter().filter(|item| !body.contains(&value_text(item))) {
                 location.push(FieldSetElement::Item(value.clone()));
-                found.push(location.clone());
+                add(location, found);
                 location.pop();
             }
         }
@@ -109,23 +121,11 @@ fn collect(
     }
 }
 
-/// Takes a field out of a value.
-fn take_out(value: &mut Value, location: &[FieldSetElement]) {
-    match location {
-        [] => {}
-        [last] => merge::remove(value, last),
-        [first, rest @ ..] => {
-            let child = match (first, value) {
-                (FieldSetElement::Field(name), Value::Object(members)) => members.get_mut(name),
-                (FieldSetElement::Key(key), Value::Array(items)) => {
-                    items.iter_mut().find(|item| merge::has_key(item, key))
-                }
-                _ => None,
-            };
-            if let Some(child) = child {
-                take_out(child, rest);
-            }
-        }
+/// Adds a field, unless there are too many of them or its location is too long.
+fn add(location: &FieldLocation, found: &mut Vec<FieldLocation>) {
+    let bytes: usize = location.iter().map(|element| element.text().len()).sum();
+    if found.len() < MOST_FIELDS && bytes <= LONGEST_LOCATION {
+        found.push(location.clone());
     }
 }
 

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::merge::{Entries, item_key, merged};
-use super::{FieldLocation, foreign_fields, take_out};
-use crate::fields::FieldSetElement;
+use super::merge::{Entries, item_key, merged, remove};
+use super::{FieldLocation, foreign_fields};
+use crate::fields::{FieldSet, FieldSetElement};
 use crate::types::{Shape, Types};
 
 /// The most dry runs of one search.
 const MOST_TRIES: u32 = 48;
+
+/// The most fields of one refusal by which the search goes on.
+const MOST_CAUSES: usize = 64;
 
 /// The next step of a search.
 #[derive(Debug, PartialEq)]
@@ -76,9 +79,12 @@ impl<'a> Search<'a> {
     }
 
     fn attempt(&self) -> Value {
+        let left_out: Vec<&FieldLocation> = self.left_out.iter().map(|index| &self.candidates[*index]).collect();
+        let mut set = FieldSet::default();
+        set.add(&left_out);
         let mut attempt = self.merged.clone();
-        for index in &self.left_out {
-            take_out(&mut attempt, &self.candidates[*index]);
+        if !left_out.is_empty() {
+            remove(&mut attempt, &set);
         }
         attempt
     }
@@ -143,7 +149,7 @@ impl<'a> Search<'a> {
         let mut near = BTreeSet::new();
         let whole = [String::new()];
         let causes = if causes.is_empty() { &whole[..] } else { causes };
-        for cause in causes {
+        for cause in causes.iter().take(MOST_CAUSES) {
             let location = self.locate(&attempt, cause);
             let closest = (0..=location.len()).rev().find_map(|length| {
                 let around = &location[..length];

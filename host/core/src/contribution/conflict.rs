@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::union::Claim;
 
+/// The most fields of a refusal around which claims are looked for.
+const MOST_NEAR: usize = 32;
+
 /// A field that another manager holds, in the server's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldField {
@@ -29,6 +32,7 @@ pub fn conflicting<'a, 'h, K: Clone + Ord + 'a>(
     };
     let near = |claim: &Claim| {
         held.iter()
+            .take(MOST_NEAR)
             .find(|field| claim.leaves.keys().any(|path| path.touches(&field.path)))
     };
     let found = |find: &dyn Fn(&Claim) -> Option<&'h HeldField>| -> BTreeMap<K, &'h HeldField> {

@@ -5,8 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::path::{Path, PathElement, parsed};
-use crate::fields::{FieldSet, FieldSetElement};
+use crate::answer::shorten;
+use crate::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
 use crate::types::{Shape, Types};
+
+/// The longest path of a field, in bytes. Each field keeps its own, so that a long name would be there as often as it has
+/// fields.
+const LONGEST_PATH: usize = 8192;
 
 /// What stands at a path.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +52,12 @@ pub enum LeavesError {
         /// The missing member.
         key: String,
     },
+    /// A field whose path is too long.
+    #[error("the path {path} of a field has more than {LONGEST_PATH} bytes; shorten its names")]
+    TooLong {
+        /// The beginning of the path.
+        path: String,
+    },
     /// Two items with the same key.
     #[error("{path} is there twice")]
     Twice {
@@ -79,6 +90,10 @@ pub fn take_apart(object: &Map<String, Value>, types: &Types) -> Result<Leaves, 
 }
 
 fn walk(types: &Types, shape: &Shape, value: &Value, path: Path, leaves: &mut Leaves) -> Result<(), LeavesError> {
+    if path.bytes() > LONGEST_PATH {
+        let path = shorten(path.to_string(), 100);
+        return Err(LeavesError::TooLong { path });
+    }
     match (shape, value) {
         (Shape::Object { .. } | Shape::Free, Value::Object(members)) if !members.is_empty() => {
             for (name, value) in members {
@@ -137,45 +152,41 @@ fn place(list: &Path, keys: &[(String, Option<Value>)], item: &Value) -> Result<
 /// The fields of a field set, with the values that they have in the live object.
 pub fn held(fields: &FieldSet, live: &Value) -> Leaves {
     let mut leaves = Leaves::new();
-    for (element, below) in fields.children() {
-        collect(element, below, live, &Path::default(), &mut leaves);
-    }
+    collect(fields, None, live, &Path::default(), &mut leaves);
     leaves
 }
 
-fn collect(element: &FieldSetElement, below: &FieldSet, live: &Value, path: &Path, leaves: &mut Leaves) {
-    match element {
-        FieldSetElement::Field(name) => {
-            let Some(value) = live.get(name) else { return };
-            let path = path.to_field(name);
-            if below.children().is_empty() {
-                leaves.insert(path, Leaf::Value(value.clone()));
-                return;
-            }
-            for (element, below) in below.children() {
-                collect(element, below, value, &path, leaves);
-            }
-        }
-        FieldSetElement::Key(Value::Object(key)) => {
-            let has_key = |item: &&Value| key.iter().all(|(name, value)| item.get(name) == Some(value));
-            let items = live.as_array().into_iter().flatten();
-            let Some(item) = items.into_iter().find(has_key) else {
-                return;
-            };
-            let path = path.to(PathElement::key(key));
-            for (element, below) in below.children() {
-                if !matches!(element, FieldSetElement::Field(name) if key.contains_key(name)) {
-                    collect(element, below, item, &path, leaves);
+/// Collects what is below a place. Within an item, the fields of its key are no fields of their own.
+fn collect(set: &FieldSet, key: Option<&Map<String, Value>>, live: &Value, path: &Path, leaves: &mut Leaves) {
+    let mut items = ItemIndex::new(Some(live));
+    for (element, below) in set.children() {
+        match element {
+            element if path.bytes() + element.text().len() > LONGEST_PATH => {}
+            FieldSetElement::Field(name) if key.is_some_and(|key| key.contains_key(name)) => {}
+            FieldSetElement::Field(name) => {
+                let Some(value) = live.get(name) else { continue };
+                let path = path.to_field(name);
+                if below.children().is_empty() {
+                    leaves.insert(path, Leaf::Value(value.clone()));
+                } else {
+                    collect(below, None, value, &path, leaves);
                 }
             }
-            leaves.insert(path, Leaf::Present);
-        }
-        FieldSetElement::Item(value) => {
-            if live.as_array().is_some_and(|items| items.contains(value)) {
-                leaves.insert(path.to(PathElement::item(value)), Leaf::Present);
+            FieldSetElement::Key(Value::Object(key)) => {
+                let Some(item) = items.find(element, Likeness::Exact) else {
+                    continue;
+                };
+                let path = path.to(PathElement::key(key));
+                collect(below, Some(key), &live[item], &path, leaves);
+                leaves.insert(path, Leaf::Present);
             }
+            FieldSetElement::Item(value) => {
+                if items.find(element, Likeness::Exact).is_some() {
+                    leaves.insert(path.to(PathElement::item(value)), Leaf::Present);
+                }
+            }
+            FieldSetElement::Key(_) | FieldSetElement::Other(_) => {}
         }
-        FieldSetElement::Key(_) | FieldSetElement::Other(_) => {}
     }
 }
 

@@ -59,6 +59,15 @@ impl Path {
         self.to(PathElement::Field(name.to_owned()))
     }
 
+    /// The bytes of its names and keys.
+    pub(super) fn bytes(&self) -> usize {
+        let of = |step: &PathElement| match step {
+            PathElement::Field(text) | PathElement::Item(text) => text.len(),
+            PathElement::Key(key) => key.iter().map(|(name, value)| name.len() + value.len()).sum(),
+        };
+        self.0.iter().map(of).sum()
+    }
+
     /// The steps.
     pub fn steps(&self) -> &[PathElement] {
         &self.0

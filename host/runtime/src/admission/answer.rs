@@ -11,10 +11,12 @@ use pilothouse_cluster::store::Store;
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::{conversion, match_condition, patch, review};
 use pilothouse_core::contract::{FieldError, Review};
+use pilothouse_core::parsed_size::parsed_size;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use pilothouse_core::{Failure, Limits, Name};
 use pilothouse_metrics::ReviewReads;
+use pilothouse_webhook::budget::{MAX_PARSED_BYTES, SMALL_BODY_BYTES};
 use pilothouse_webhook::log_throttle::LogThrottle;
 use pilothouse_webhook::peers::{FORWARDED_HEADER, PeerClient};
 use pilothouse_webhook::server::{WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
@@ -36,6 +38,18 @@ const CALLS: usize = 16;
 /// Calls of one plugin at once: one whose calls take long leaves the rest to the others.
 const CALLS_OF_A_PLUGIN: usize = CALLS / 2;
 
+/// Calls at once that have to do with much: whoever sends large questions leaves the processors to the others.
+const LONG_CALLS: usize = 2;
+
+/// A question that takes more than this, parsed, is a long one.
+const LONG_QUESTION_BYTES: usize = 1024 * 1024;
+
+/// The copies of a question as text that are made on the way to its answer.
+const COPIES: usize = 3;
+
+/// What an answer may take, parsed, beyond twice the object that it is about.
+const ANSWER_BYTES: usize = 4 * 1024 * 1024;
+
 /// How long an API server waits unless it says so, the longest that one may say, and what is kept of that for the way back.
 const WAIT: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -48,6 +62,7 @@ pub(super) struct AdmissionHandler {
     /// Whether API servers have to show a certificate to have an object judged.
     wants_certificates: bool,
     calls: Arc<Semaphore>,
+    long_calls: Arc<Semaphore>,
     calls_of: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     remote: RemoteReader,
     /// Tells of questions that are not answered.
@@ -111,6 +126,7 @@ impl AdmissionHandler {
             registry,
             wants_certificates,
             calls: Arc::new(Semaphore::new(CALLS)),
+            long_calls: Arc::new(Semaphore::new(LONG_CALLS)),
             calls_of: Mutex::default(),
             unanswered: LogThrottle::default(),
         }
@@ -118,7 +134,7 @@ impl AdmissionHandler {
 
     async fn ask(&self, question: &WebhookRequest, until: Instant) -> WebhookResponse {
         let asked = match WebhookRoute::of(&question.path).and_then(|route| Ok((route, self.lane(route)?))) {
-            Ok((WebhookRoute::Convert { .. }, lane)) => self.call(None, lane, question.body.clone(), None).await,
+            Ok((WebhookRoute::Convert { .. }, lane)) => self.call(None, lane, question, None, until).await,
             Ok((WebhookRoute::Judge { asked, .. }, lane)) => self.review(asked, lane, question, until).await,
             // The replica that has forwarded the review may have the plugin itself.
             Err(error) if question.is_forwarded => Err(WebhookResponse { code: 503, ..error }),
@@ -175,7 +191,7 @@ impl AdmissionHandler {
     ) -> Result<WebhookResponse, WebhookResponse> {
         let local = async || {
             self.host.metrics.reviews().answered(ReviewReads::Local);
-            self.call(Some(asked), lane.clone(), question.body.clone(), None).await
+            self.call(Some(asked), lane.clone(), question, None, until).await
         };
         if lane.cached_namespaces().is_none() {
             return local().await;
@@ -214,32 +230,51 @@ impl AdmissionHandler {
             }
             RemoteReads::Listed(store) => {
                 self.host.metrics.reviews().answered(ReviewReads::Live);
-                let body = question.body.clone();
-                self.call(Some(asked), lane, body, Some(store)).await
+                self.call(Some(asked), lane, question, Some(store), until).await
             }
         }
     }
 
     /// Makes a call on a thread of this server that may be blocked; `asked` is none for a conversion, and `live` is what was
-    /// listed for the call. Its turn, and the bytes of the question, are given back when it has ended, also if nobody waits
-    /// for it any more.
+    /// listed for the call. Its turn, the bytes of the question and the memory for parsing it are given back when it has ended,
+    /// also if nobody waits for it any more.
     async fn call(
         &self,
         asked: Option<AdmissionInterface>,
         lane: Arc<Lane>,
-        body: Bytes,
+        question: &WebhookRequest,
         live: Option<Store>,
+        until: Instant,
     ) -> Result<WebhookResponse, WebhookResponse> {
+        let body = question.body.clone();
+        let needs = needs(asked, &lane, &body).await?;
+        let Some(memory) = question.memory.reserve(needs).await else {
+            let problem = format!(
+                "the question takes {needs} bytes when it is parsed, and may take {MAX_PARSED_BYTES}; make the object smaller, \
+                 or nest less in it"
+            );
+            return Err(WebhookResponse::error(413, problem));
+        };
         let of_plugin = self.calls_of(&lane.plugin);
         let turn = async |calls: Arc<Semaphore>| calls.acquire_owned().await.expect("the semaphore is never closed");
-        let turns = (turn(of_plugin).await, turn(self.calls.clone()).await);
+        let long = if needs > LONG_QUESTION_BYTES {
+            Some(turn(self.long_calls.clone()).await)
+        } else {
+            None
+        };
+        let turns = (long, turn(of_plugin).await, turn(self.calls.clone()).await);
         let host = self.host.clone();
         let call = tokio::task::spawn_blocking(move || {
             let answer = match asked {
                 Some(asked) => judge(&host, asked, &lane, &body, live),
-                None => convert(&lane, &body),
+                None => convert(&lane, &body, until.into_std()),
             };
-            drop((turns, body));
+            drop(body);
+            if memory.is_large() {
+                // What the allocator keeps would add up with what others take.
+                pilothouse_sandbox::return_free_memory();
+            }
+            drop((turns, memory));
             answer
         });
         call.await
@@ -294,6 +329,42 @@ impl WebhookHandler for AdmissionHandler {
                 WebhookResponse::error(504, format!("{} was not answered within {wait:?}", question.path))
             })
     }
+}
+
+/// The memory that a question takes until it is answered: copies of its text, what the host parses of it, and what the guest
+/// does. Objects of a conversion are dealt with one by one.
+async fn needs(asked: Option<AdmissionInterface>, lane: &Lane, body: &Bytes) -> Result<usize, WebhookResponse> {
+    let guest = usize::try_from(lane.limits.memory_bytes).unwrap_or(usize::MAX);
+    let parsed = |object: &str| parsed_size(object.as_bytes());
+    let read = move |body: &[u8]| {
+        let (host, guest) = match asked {
+            Some(asked) => {
+                let request = review::parse(body).map_err(bad)?;
+                let of = |object: Option<&RawValue>| object.map_or(0, |object| parsed(object.get()));
+                let (object, old) = (of(request.object), of(request.old));
+                // The whole object, what the plugin was shown of it, what it has answered, and the whole with that.
+                let parsed = match asked {
+                    AdmissionInterface::Defaulter => 4 * object,
+                    AdmissionInterface::Validator => object,
+                };
+                (parsed.max(object + old), guest.min(object + old))
+            }
+            None => {
+                let mut largest = 0;
+                let request = conversion::parse(body).map_err(bad)?;
+                let each = request.each_size(|object| largest = parsed(object).max(largest));
+                each.map_err(bad)?;
+                (2 * largest, guest.min(largest))
+            }
+        };
+        Ok(COPIES * body.len() + host + guest)
+    };
+    if body.len() <= SMALL_BODY_BYTES {
+        return read(body);
+    }
+    let body = body.clone();
+    let read = tokio::task::spawn_blocking(move || read(&body)).await;
+    read.unwrap_or_else(|error| Err(WebhookResponse::error(500, format!("the question was lost: {error}"))))
 }
 
 /// A plugin's failure is an error of HTTP, so that the failure policy decides.
@@ -368,19 +439,21 @@ fn judge(
     .map_err(failed)
 }
 
-fn convert(lane: &Lane, body: &[u8]) -> Result<WebhookResponse, WebhookResponse> {
+fn convert(lane: &Lane, body: &[u8], until: std::time::Instant) -> Result<WebhookResponse, WebhookResponse> {
     let request = conversion::parse(body).map_err(bad)?;
-    let objects = request.objects.iter().map(|object| {
+    let answer = request.answer(|object| {
+        if std::time::Instant::now() > until {
+            return Err("the objects were not converted in time".to_owned());
+        }
         let limits: &Limits = &lane.limits;
         let log = without_object(lane.plugin.clone(), lane.health.clone());
         let call = lane
             .component
-            .convert_with_log(&conversion::shown(object), &request.desired, limits, log);
+            .convert_with_log(&object.shown(), &request.desired, limits, log);
         let converted = call.result.map_err(|failure| failure.message)??;
-        conversion::converted(object, &converted, &request.desired)
+        object.converted(&converted, &request.desired)
     });
-    let answer = conversion::answer(&request.uid, objects.collect());
-    Ok(WebhookResponse::json(answer.to_string()))
+    Ok(WebhookResponse::json(answer.map_err(bad)?))
 }
 
 /// What is judged, and by whom.
@@ -408,6 +481,17 @@ impl ReviewedObject<'_> {
         let shown = review.object.take().unwrap_or_else(|| "null".to_owned());
         if shown == answer {
             return Ok(WebhookResponse::json(review::allowed(uid, &[], &[]).to_string()));
+        }
+        let (takes, most) = (
+            parsed_size(answer.as_bytes()),
+            2 * parsed_size(shown.as_bytes()) + ANSWER_BYTES,
+        );
+        if takes > most {
+            let problem = format!(
+                "the object with defaults takes {takes} bytes when it is parsed, and may take {most}: twice the object, and \
+                 {ANSWER_BYTES} bytes; fix the plugin"
+            );
+            return Err(Failure::guest(Reason::GuestLimit, problem));
         }
         let (whole, shown) = (parsed(self.whole)?, parsed(&shown)?);
         let defaulted = patch::with_defaults(&whole, &shown, &answer)?;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use pilothouse_cluster::Client;
@@ -14,9 +14,12 @@ use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::permissions::{Permission, listed};
 use pilothouse_cluster::reviews::{User, allows, authenticate};
 use pilothouse_core::canonical::digest;
+use pilothouse_core::token::TokenClaims;
 use serde_json::{Value, json};
 use tokio::runtime::Handle as RuntimeHandle;
 use tokio::time::{Instant, timeout};
+
+use super::review_limit::{Bucket, ClientAddress, FairTurns, NoTurn};
 
 /// The audience of tokens that are made for the host. Such a token is of no use to anybody who takes it from the host.
 pub const AUDIENCE: &str = "pilothouse.dev";
@@ -27,9 +30,19 @@ const FRESH: Duration = Duration::from_secs(30);
 /// The most answers that are kept, of each kind of review.
 const MOST_KEPT: usize = 2000;
 
-/// Anybody who reaches the port can have a token reviewed: so many at once, and so many in a second after that.
-const REVIEW_BURST: f64 = 50.0;
-const REVIEWS_PER_SECOND: f64 = 10.0;
+/// Anybody who reaches the port can have a token reviewed. Tokens that nobody knows get so many turns in a second, and those that
+/// the API server has accepted lately others. With what is saved up that is less than ten in any second.
+const UNKNOWN_PER_SECOND: f64 = 6.0;
+const ACCEPTED_PER_SECOND: f64 = 1.8;
+
+/// For so long a token counts as accepted lately.
+const LATELY: Duration = Duration::from_hours(1);
+
+/// Reviews of rights, of one user and of all: so many in a second, and so many saved up.
+const RIGHTS_PER_SECOND: f64 = 5.0;
+const RIGHTS_BURST: f64 = 20.0;
+const ALL_RIGHTS_PER_SECOND: f64 = 40.0;
+const ALL_RIGHTS_BURST: f64 = 80.0;
 
 /// How long a review may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -77,7 +90,12 @@ pub struct Gate {
     cluster: OnceLock<(Client, RuntimeHandle)>,
     users: ReviewCache<Option<Caller>>,
     rights: ReviewCache<bool>,
-    bucket: Mutex<Option<(Instant, f64)>>,
+    /// Tokens that were accepted lately, by their digests.
+    accepted: Mutex<HashMap<String, Instant>>,
+    unknown_turns: FairTurns,
+    accepted_turns: FairTurns,
+    rights_of: Mutex<HashMap<Arc<str>, Bucket>>,
+    rights_of_all: Mutex<Bucket>,
 }
 
 impl Gate {
@@ -88,7 +106,11 @@ impl Gate {
             cluster: OnceLock::new(),
             users: ReviewCache::default(),
             rights: ReviewCache::default(),
-            bucket: Mutex::new(None),
+            accepted: Mutex::default(),
+            unknown_turns: FairTurns::new(Bucket::new(UNKNOWN_PER_SECOND, 1.0)),
+            accepted_turns: FairTurns::new(Bucket::new(ACCEPTED_PER_SECOND, 1.0)),
+            rights_of: Mutex::default(),
+            rights_of_all: Mutex::new(Bucket::new(ALL_RIGHTS_PER_SECOND, ALL_RIGHTS_BURST)),
         }
     }
 
@@ -98,8 +120,8 @@ impl Gate {
         let _ = self.cluster.set((client, runtime));
     }
 
-    /// Who shows this.
-    pub async fn identify(&self, credential: Option<&str>) -> Result<Caller, Refusal> {
+    /// Who shows this, from an address.
+    pub async fn identify(&self, client: &ClientAddress, credential: Option<&str>) -> Result<Caller, Refusal> {
         match &self.access {
             ClientAccess::Key(key) => match credential {
                 Some(shown) if is_same(shown, key) => Ok(Caller::Local),
@@ -109,7 +131,7 @@ impl Gate {
                 )),
             },
             ClientAccess::Tokens => match credential {
-                Some(token) => self.user_of(token).await,
+                Some(token) => self.user_of(client, token).await,
                 None => Err(Refusal::new(
                     401,
                     "show a token for the cluster, as `Authorization: Bearer TOKEN`, or as `Pilothouse-Authorization: \
@@ -119,28 +141,59 @@ impl Gate {
         }
     }
 
-    async fn user_of(&self, token: &str) -> Result<Caller, Refusal> {
+    async fn user_of(&self, client: &ClientAddress, token: &str) -> Result<Caller, Refusal> {
         let shown = digest(&json!(token));
-        let mut known = self.users.get(&shown);
-        if known.is_none() {
-            self.may_review()?;
-            let (client, runtime) = self.cluster()?;
-            let token = token.to_owned();
-            let review = runtime.spawn(async move { authenticate(&client, &token, AUDIENCE).await });
-            let user = self.reviewed(review, "tokenreviews.authentication.k8s.io").await?;
-            let caller = user.map(|user| {
-                let digest = digest(&user.as_value());
-                Caller::User(Arc::new(user), digest.into())
-            });
-            self.users.put(shown, caller.clone());
-            known = Some(caller);
-        }
-        known.flatten().ok_or_else(|| {
+        let known = match self.users.get(&shown) {
+            Some(known) => known,
+            None => self.review(client, token, shown).await?,
+        };
+        known.ok_or_else(|| {
             Refusal::new(
                 401,
                 "the API server does not know the token, or it has expired; show a token for this cluster",
             )
         })
+    }
+
+    /// Asks the API server whose a token is, when it is the client's turn. None: nobody's.
+    async fn review(&self, client: &ClientAddress, token: &str, shown: String) -> Result<Option<Caller>, Refusal> {
+        let (cluster, runtime) = self.cluster()?;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        let claims = TokenClaims::read(token, AUDIENCE, i64::try_from(now).unwrap_or(i64::MAX));
+        let accepted = self.accepted.lock().get(&shown).copied();
+        let turns = match accepted {
+            Some(since) if since.elapsed() < LATELY => &self.accepted_turns,
+            _ => &self.unknown_turns,
+        };
+        let turn = turns.wait(client, claims.is_current).await;
+        turn.map_err(|NoTurn| Refusal::new(429, "too many tokens are being reviewed; try again in a few seconds"))?;
+        if let Some(known) = self.users.get(&shown) {
+            // Another request with the same token was faster.
+            turns.give_back();
+            return Ok(known);
+        }
+        let token = token.to_owned();
+        let audience = claims.is_for_audience.then_some(AUDIENCE);
+        let review = runtime.spawn(async move { authenticate(&cluster, &token, audience).await });
+        let user = self.reviewed(review, "tokenreviews.authentication.k8s.io").await?;
+        let caller = user.map(|user| {
+            let digest = digest(&user.as_value());
+            Caller::User(Arc::new(user), digest.into())
+        });
+        if caller.is_some() {
+            let mut accepted = self.accepted.lock();
+            if accepted.len() >= MOST_KEPT {
+                accepted.retain(|_, since| since.elapsed() < LATELY);
+            }
+            if accepted.len() < MOST_KEPT || accepted.contains_key(&shown) {
+                accepted.insert(shown.clone(), Instant::now());
+            }
+        }
+        self.users.put(shown, caller.clone());
+        Ok(caller)
     }
 
     /// Whether a caller has a right.
@@ -160,6 +213,7 @@ impl Gate {
             return Ok(known);
         }
         let (client, runtime) = self.cluster()?;
+        self.may_review_right(who)?;
         let (user, right) = (user.clone(), right.clone());
         let review = runtime.spawn(async move { allows(&client, &user, &right).await });
         let allowed = self
@@ -238,21 +292,23 @@ impl Gate {
         }
     }
 
-    fn may_review(&self) -> Result<(), Refusal> {
-        let mut bucket = self.bucket.lock();
-        let now = Instant::now();
-        let left = bucket.map_or(REVIEW_BURST, |(since, left)| {
-            let refilled = left + now.duration_since(since).as_secs_f64() * REVIEWS_PER_SECOND;
-            refilled.min(REVIEW_BURST)
-        });
-        *bucket = Some((now, (left - 1.0).max(0.0)));
-        if left < 1.0 {
-            return Err(Refusal::new(
-                429,
-                "too many tokens are being reviewed; try again in a few seconds",
-            ));
+    /// Takes a review of a right from what a user has, and from what all have.
+    fn may_review_right(&self, who: &Arc<str>) -> Result<(), Refusal> {
+        let mut users = self.rights_of.lock();
+        if users.len() >= MOST_KEPT {
+            users.retain(|_, bucket| !bucket.is_full());
         }
-        Ok(())
+        let new = || Bucket::new(RIGHTS_PER_SECOND, RIGHTS_BURST);
+        if users.entry(who.clone()).or_insert_with(new).take() && self.rights_of_all.lock().take() {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            429,
+            format!(
+                "too many of your rights are being reviewed; ask about fewer objects, at most {RIGHTS_PER_SECOND} new ones a \
+                 second, or try again in a few seconds"
+            ),
+        ))
     }
 }
 
@@ -319,6 +375,8 @@ pub fn as_json(refusal: &Refusal) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -336,29 +394,52 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_of_tokens_is_not_passed_on() {
+    async fn one_user_has_a_few_rights_reviewed_in_a_second_and_takes_none_of_others() {
         let gate = Gate::new(ClientAccess::Tokens);
-        let passed = |gate: &Gate| (0..1000).filter(|_| gate.may_review().is_ok()).count();
-        assert_eq!(passed(&gate), 50);
-        tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(passed(&gate), 20);
-        assert_eq!(gate.may_review().unwrap_err().code, 429);
+        let [ann, ben] = ["ann", "ben"].map(Arc::from);
+        let passed = |who: &Arc<str>| (0..100).filter(|_| gate.may_review_right(who).is_ok()).count();
+        assert_eq!([passed(&ann), passed(&ben)], [20, 20]);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!([passed(&ann), passed(&ben)], [5, 5]);
+        let refusal = gate.may_review_right(&ann).unwrap_err();
+        assert_eq!(refusal.code, 429);
+        assert_eq!(passed(&"cat".into()), 20);
+        tokio::time::advance(Duration::from_mins(1)).await;
+        for number in 0..3 * MOST_KEPT {
+            let _ = gate.may_review_right(&number.to_string().into());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(gate.rights_of.lock().len() <= MOST_KEPT);
+    }
+
+    fn somewhere() -> ClientAddress {
+        ClientAddress {
+            peer: Ipv4Addr::LOCALHOST.into(),
+            forwarded_for: None,
+        }
     }
 
     #[tokio::test]
     async fn only_the_whole_key_lets_somebody_in() {
         let gate = Gate::new(ClientAccess::Key("secret".to_owned()));
-        assert!(matches!(gate.identify(Some("secret")).await, Ok(Caller::Local)));
+        assert!(matches!(
+            gate.identify(&somewhere(), Some("secret")).await,
+            Ok(Caller::Local)
+        ));
         for shown in [None, Some(""), Some("secre"), Some("secrets"), Some("Secret")] {
-            assert_eq!(gate.identify(shown).await.unwrap_err().code, 401, "{shown:?}");
+            assert_eq!(
+                gate.identify(&somewhere(), shown).await.unwrap_err().code,
+                401,
+                "{shown:?}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_host_that_knows_no_cluster_yet_lets_nobody_in() {
         let gate = Gate::new(ClientAccess::Tokens);
-        assert_eq!(gate.identify(None).await.unwrap_err().code, 401);
-        let refusal = gate.identify(Some("t")).await.unwrap_err();
+        assert_eq!(gate.identify(&somewhere(), None).await.unwrap_err().code, 401);
+        let refusal = gate.identify(&somewhere(), Some("t")).await.unwrap_err();
         assert!(
             refusal.code == 503 && refusal.message.contains("is starting"),
             "{refusal}"

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pilothouse_cluster::permissions::Permission;
+use pilothouse_core::answer::shorten;
 use pilothouse_webhook::api::{ApiHandler, ApiRequest, ApiResponse, ApiServer, ApiTransport, OwnCertificates};
 use serde::Serialize;
 use tokio::runtime::Handle as RuntimeHandle;
@@ -19,12 +20,16 @@ use super::access::{Caller, ClientAccess, Gate, Refusal, as_json, to_list_plugin
 use super::documents::StatusDocument;
 use super::objects::{KnownObject, ObjectQuestion, Place, look, resolve, right_to_see_place};
 use super::recordings::{self, AskedRecording, to_record};
+use super::review_limit::ClientAddress;
 use super::status::{ProcessFacts, right_to_see, status};
 use super::usage::usage;
 use crate::host::{Handle, HostParts};
 
 /// How long the shared state may take to answer. It is locked for microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest address of a client that a proxy names, in bytes.
+const LONGEST_ADDRESS: usize = 64;
 
 /// Answers that are made at the same time.
 const AT_ONCE: usize = 4;
@@ -95,7 +100,13 @@ impl HostApi {
             path,
             query,
             credential,
+            peer,
+            forwarded_for,
         } = request;
+        let client = ClientAddress {
+            peer,
+            forwarded_for: forwarded_for.map(|client| shorten(client, LONGEST_ADDRESS).into()),
+        };
         let paths = [
             "/api/v1/status",
             "/api/v1/usage",
@@ -108,7 +119,7 @@ impl HostApi {
                 format!("there is nothing at this path; there are {PATHS}"),
             ));
         }
-        let caller = self.gate.identify(credential.as_deref()).await?;
+        let caller = self.gate.identify(&client, credential.as_deref()).await?;
         match &*path {
             "/api/v1/status" => {
                 self.gate.demand(&caller, &to_list_plugins()).await?;
@@ -147,7 +158,7 @@ impl HostApi {
             });
             let mut is_visible = false;
             for right in everywhere.into_iter().flatten() {
-                is_visible = is_visible || self.gate.may_see(caller, &right).await?;
+                is_visible = is_visible || self.is_visible(caller, &right).await?;
             }
             if is_visible {
                 seen.push(object);
@@ -161,6 +172,14 @@ impl HostApi {
             failing: seen,
             failing_not_listed,
         }))
+    }
+
+    /// Whether something beside what was asked about may be shown. What would take more reviews than the caller has is not.
+    async fn is_visible(&self, caller: &Caller, right: &Permission) -> Result<bool, Refusal> {
+        match self.gate.may_see(caller, right).await {
+            Err(Refusal { code: 429, .. }) => Ok(false),
+            seen => seen,
+        }
     }
 
     async fn object(&self, caller: &Caller, query: &str) -> Result<Bytes, Refusal> {
@@ -193,7 +212,7 @@ impl HostApi {
         let mut visible: BTreeSet<Place> = BTreeSet::new();
         for (right, place) in rights {
             if let Some(right) = right
-                && self.gate.may_see(caller, &right).await?
+                && self.is_visible(caller, &right).await?
             {
                 visible.insert(place);
             }

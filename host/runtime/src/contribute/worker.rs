@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pilothouse_cluster::apart::WeighedTask;
 use tokio::task::JoinSet;
 
 use super::settle;
@@ -26,7 +27,7 @@ pub async fn run(host: Arc<HostContext>) {
         let room = LOOKS_AT_ONCE.saturating_sub(looks.len());
         let (targets, due) = host.state.take_targets(room, LONGEST_LINGER, LINGER_STEP);
         for id in targets {
-            looks.spawn(look(host.clone(), id));
+            looks.spawn(WeighedTask::new(look(host.clone(), id)));
         }
         tokio::select! {
             () = host.state.claims_come() => {}

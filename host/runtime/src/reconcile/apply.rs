@@ -389,10 +389,11 @@ impl PlanExecution<'_> {
         );
         match difference {
             Difference::Drift(fields) => {
-                let managers: Vec<&str> = takers.iter().map(|taker| &*taker.manager).collect();
+                let managers: Vec<&str> = takers.iter().map(|taker| &*taker.manager).take(NAMED_TAKERS).collect();
+                let more = fields.len().saturating_sub(NAMED_FIELDS);
                 tracing::info!(
-                    lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), ?fields, ?managers,
-                    "reverted drift"
+                    lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(),
+                    fields = ?&fields[..fields.len() - more], more, ?managers, "reverted drift"
                 );
                 self.note_revert(step, fields, takers);
             }
@@ -675,9 +676,8 @@ impl PlanExecution<'_> {
     fn report_unpersisted(&mut self, step: &PlannedObject, missing: &[String], rewritten: &[ValueDifference]) {
         let title = step.desired.title();
         // A field that is not kept at all is named once.
-        let missing = missing
-            .iter()
-            .filter(|path| !rewritten.iter().any(|it| it.path == **path));
+        let also: HashSet<&str> = rewritten.iter().map(|it| it.path.as_str()).collect();
+        let missing = missing.iter().filter(|path| !also.contains(path.as_str()));
         let named = missing.map(|path| format!("{path} of {title}"));
         self.applied.unpersisted_fields.extend(named);
         let named = rewritten.iter().map(|ValueDifference { path, applied, stored }| {

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use pilothouse_cluster::apart::weigh;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::{AppliedFields, CachedObject, ControllerRef};
 use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
@@ -79,7 +80,7 @@ pub struct Decider<'a> {
 ///
 /// At a resync, what the server rewrites is planned to be applied once more.
 pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated, is_resync: bool) -> Planned {
-    let mut planned = compare(host, lane, owner, validated, is_resync);
+    let mut planned = compare(host, lane, owner, validated, is_resync).await;
     let unclear = planned.steps.iter().filter(|step| step.is_unclear());
     let kinds: BTreeSet<Kind> = unclear.map(|step| step.desired.kind().clone()).collect();
     for kind in &kinds {
@@ -99,7 +100,7 @@ pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Val
     planned
 }
 
-fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated, is_resync: bool) -> Planned {
+async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated, is_resync: bool) -> Planned {
     let Validated { mut answer, wake_at } = validated;
     let mut owned = std::mem::take(&mut answer.owned);
     let contributed = std::mem::take(&mut answer.contributed);
@@ -113,6 +114,8 @@ fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated,
         objects,
         children,
     } = host.state.diff_snapshot(lane, owner, &keys);
+    let bytes = |object: &ObjectSnapshot| object.live.as_ref().map_or(0, |live| live.bytes());
+    weigh(objects.iter().map(bytes).sum()).await;
     let decider = Decider {
         host,
         lane,

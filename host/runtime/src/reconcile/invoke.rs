@@ -30,6 +30,19 @@ pub struct Invoked {
     pub used: Duration,
 }
 
+impl Invoked {
+    /// The bytes of the answer that have to be parsed.
+    pub fn bytes(&self) -> usize {
+        let Ok(Outcome { desired, status, .. }) = &self.result else {
+            return 0;
+        };
+        let desired = desired
+            .iter()
+            .map(|desired| desired.object.len() + desired.options.len());
+        desired.sum::<usize>() + status.as_ref().map_or(0, String::len)
+    }
+}
+
 /// Asks the plugin what should exist; of an object that is being deleted, what should still exist.
 pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gathered, trace: &Trace) -> Invoked {
     let view = View::new(host.clone(), lane.clone(), gathered.object.name.clone()).traced(trace.clone());

@@ -76,10 +76,11 @@ impl LiveStatus {
         let mut part = self.status.as_ref()?.as_object()?.clone();
         let is_plain = self.is_plain();
         part.retain(|name, _| own.below(name).is_some() || is_plain && name == "conditions");
-        let conditions = part.get_mut("conditions").and_then(Value::as_array_mut);
-        if let Some(conditions) = conditions.filter(|_| !is_plain) {
-            let list = own.below("conditions")?;
-            conditions.retain(|condition| list.has_item_like(condition));
+        if let Some(conditions) = part.get_mut("conditions").filter(|_| !is_plain) {
+            let mut names = own.below("conditions")?.names_of_items(conditions).into_iter();
+            if let Some(conditions) = conditions.as_array_mut() {
+                conditions.retain(|_| names.next().flatten().is_some());
+            }
         }
         Some(part)
     }

@@ -36,6 +36,7 @@ use crate::lane::{Lane, RunMode};
 use crate::primary::PrimaryRef;
 use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::traces::Trace;
+use pilothouse_cluster::apart::weigh;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key, Name, Retry};
@@ -145,6 +146,7 @@ async fn reconcile_selected(
     trace: &Trace,
 ) -> JobResult {
     let object = &gathered.object;
+    weigh(object.bytes()).await;
     if let Some(failure) = &gathered.unreadable {
         if lane.mode == RunMode::Preview {
             return previewed(host, lane, primary_ref, Err(failure.clone())).await;
@@ -167,6 +169,7 @@ async fn reconcile_selected(
     let stage = trace.stage("invoke");
     let invoked = invoke::invoke(host, lane, &gathered, trace).await;
     drop(stage);
+    weigh(invoked.bytes()).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
     let validate = validate::validate(host, lane, &gathered, primary_ref, invoked);

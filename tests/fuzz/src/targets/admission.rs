@@ -6,6 +6,7 @@ use pilothouse_core::admission::{conversion, match_condition, patch, review};
 use pilothouse_core::contract::{FieldError, FieldErrorKind};
 use pilothouse_core::path::{FieldPath, Projection};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::refused;
 
@@ -62,18 +63,21 @@ fn converted(body: &str, answer: &str) {
         Ok(request) => request,
         Err(error) => return refused(&error, "ConversionReview"),
     };
-    let objects = request.objects.iter().map(|object| {
-        let shown = conversion::shown(object);
+    let answer = request.answer(|object| {
+        let shown = object.shown();
         assert!(
-            serde_json::from_str::<Value>(&shown).is_ok(),
+            serde_json::from_str::<&RawValue>(&shown).is_ok(),
             "what is shown of an object is JSON"
         );
-        conversion::converted(object, answer, &request.desired)
+        let converted = object.converted(answer, &request.desired);
+        if let Err(problem) = &converted {
+            refused(problem, "converted object");
+        }
+        converted
     });
-    let objects: Result<Vec<Value>, String> = objects.collect();
-    if let Err(problem) = &objects {
-        refused(problem, "converted object");
-    }
-    let answer = conversion::answer(&request.uid, objects);
+    let answer = match answer {
+        Ok(answer) => serde_json::from_str::<Value>(&answer).expect("an answer is JSON"),
+        Err(error) => return refused(&error, "ConversionReview"),
+    };
     assert_eq!(answer["response"]["uid"], *request.uid);
 }

@@ -58,6 +58,7 @@ pub fn variants() -> [(&'static str, Value); 5] {
             json!({
                 "crds": {"installedBy": "nobody"}, "rbac": {"namespaces": ["shop", "stage"]},
                 "webhooks": {"enabled": true, "plugins": ["reverse-proxy"], "configurations": "installer"},
+                "networkPolicy": {"webhooksFrom": "any"},
             }),
         ),
         (

@@ -112,6 +112,7 @@ async fn webhook_configurations_go_with_the_release_and_nothing_else_strands() {
         json!({
             "host": {"logFormat": "text"},
             "webhooks": {"enabled": true, "plugins": ["gate"], "convertedCrds": ["gates.gate.test.dev"], "port": port},
+            "networkPolicy": {"webhooksFrom": "any"},
         })
     };
     bench.helm().install(&values(9443)).unwrap();

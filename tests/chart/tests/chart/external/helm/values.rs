@@ -82,6 +82,10 @@ fn values_that_contradict_each_other_are_refused_with_the_next_step() {
             "list the Plugins that have webhooks",
         ),
         (
+            json!({"webhooks": {"enabled": true, "plugins": ["gate"]}}),
+            "kubectl get endpointslices --namespace default",
+        ),
+        (
             json!({"metrics": {"port": 8443}}),
             "metrics.port and api.port are both 8443: a pod can listen on a port once; give one of them another port",
         ),

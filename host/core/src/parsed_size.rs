@@ -1,0 +1,109 @@
+//! Estimates, by one look at a JSON text, the memory that it takes once it is parsed: text of a few bytes, such as `{"":1},`,
+//! becomes a hundred times as large. Whoever parses what others have written reserves that much first.
+//!
+//! The figures are those of [`serde_json::Value`] on 64 bits with glibc's allocator, rounded up.
+
+/// A value in its place.
+const VALUE: usize = 32;
+
+/// A piece of memory, at least.
+const PIECE: usize = 32;
+
+/// The first node of a map that is not empty, and what each member takes beyond those that one node is certain to hold.
+const FIRST_NODE: usize = 672;
+const MEMBERS_OF_A_NODE: usize = 5;
+const FURTHER_MEMBER: usize = 128;
+
+/// A list with room for its first items, and what each further one takes, because lists double.
+const FIRST_ITEMS: usize = 4 * VALUE + 16;
+const ITEMS: usize = 4;
+const FURTHER_ITEM: usize = 3 * VALUE;
+
+/// The nesting that is followed. No parser of the host reads deeper values.
+const MAX_DEPTH: usize = 128;
+
+/// The bytes that a JSON text takes when it is parsed whole, at most. Of a text that is not JSON, what a parser may have made of
+/// it before it finds that out.
+pub fn parsed_size(text: &[u8]) -> usize {
+    let mut size = VALUE;
+    // How many parts each value around has, and whether it is a list.
+    let mut around = [(0, false); MAX_DEPTH];
+    let mut depth = 0;
+    let mut place = 0;
+    while let Some(byte) = text.get(place) {
+        place += 1;
+        match byte {
+            b'"' => {
+                let begin = place;
+                while let Some(byte) = text.get(place).filter(|byte| **byte != b'"') {
+                    place += if *byte == b'\\' { 2 } else { 1 };
+                }
+                let length = place.min(text.len()) - begin;
+                place += 1;
+                if length > 0 {
+                    size += PIECE.max((length + 24).next_multiple_of(16));
+                }
+                size += part(&mut around[depth.min(MAX_DEPTH - 1)]);
+            }
+            b'{' | b'[' => {
+                size += part(&mut around[depth.min(MAX_DEPTH - 1)]);
+                depth += 1;
+                around[depth.min(MAX_DEPTH - 1)] = (0, *byte == b'[');
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' | b':' | b' ' | b'\n' | b'\r' | b'\t' => {}
+            // The first letter of a number or a word stands for the whole.
+            _ => {
+                size += part(&mut around[depth.min(MAX_DEPTH - 1)]);
+                while text.get(place).is_some_and(|byte| !b",:]}{[\" \n\r\t".contains(byte)) {
+                    place += 1;
+                }
+            }
+        }
+    }
+    size
+}
+
+/// What one more part of a value takes beside its own bytes. A member of an object has two: its name and its value.
+fn part((parts, is_list): &mut (usize, bool)) -> usize {
+    *parts += 1;
+    if *is_list {
+        match *parts {
+            1 => FIRST_ITEMS,
+            2..=ITEMS => 0,
+            _ => FURTHER_ITEM,
+        }
+    } else {
+        match *parts {
+            1 => FIRST_NODE,
+            further if further > 2 * MEMBERS_OF_A_NODE && further % 2 == 0 => FURTHER_MEMBER,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_much_is_seen_to_take_much() {
+        let of = |text: &str| parsed_size(text.as_bytes());
+        assert_eq!(of("1"), VALUE);
+        assert_eq!(of(r#""abc""#), VALUE + PIECE);
+        let maps = vec![r#"{"":1}"#; 10_000].join(",");
+        assert!(of(&format!("[{maps}]")) > 10_000 * (FIRST_NODE + VALUE));
+        let items = vec!["1"; 10_000].join(",");
+        assert!(of(&format!("[{items}]")) < 10_000 * 100);
+        let text = "x".repeat(1_000_000);
+        assert!(of(&format!(r#"{{"data":"{text}"}}"#)) < 1_002_000);
+        assert!(
+            of(r#"{"a":"\"}","b":"c"}"#) > of(r#"{"a":"b"}"#),
+            "an escaped quote ends no text"
+        );
+        for broken in ["", "\"", "{", "]", "[[[", "\"\\", "{\"a"] {
+            let _ = of(broken);
+        }
+        assert!(of(&"[".repeat(100_000)) > 0);
+    }
+}

@@ -1,0 +1,338 @@
+//! Bounds how many tokens and rights the API server is asked about for clients of the API, and who gets the next turn.
+//!
+//! Anybody who reaches the port can show a made-up token, so each review of one that is not known is for a stranger. Such tokens
+//! wait for turns, which go round among peers, and among the clients that a peer names: behind the API server's proxy all have
+//! its address, and the proxy adds theirs. Who is turned away has taken nothing from anybody.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+/// How long somebody waits for a turn.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The most that wait for a turn, of all clients and of one.
+const MOST_WAITING: usize = 256;
+const MOST_WAITING_OF_A_CLIENT: usize = 48;
+
+/// Of so many turns one is for tokens that do not look like those of a cluster, where both sorts wait.
+const TURNS_OF_OTHERS: u64 = 6;
+
+/// Of so many clients it is known when they had a turn.
+const MOST_REMEMBERED: usize = 1000;
+
+/// Turns, so many in a second; `burst` of them are saved up.
+#[derive(Debug)]
+pub struct Bucket {
+    per_second: f64,
+    burst: f64,
+    left: f64,
+    since: Instant,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub fn new(per_second: f64, burst: f64) -> Self {
+        Self {
+            per_second,
+            burst,
+            left: burst,
+            since: Instant::now(),
+        }
+    }
+
+    fn refill(&mut self) {
+        let now = Instant::now();
+        let refilled = self.left + now.duration_since(self.since).as_secs_f64() * self.per_second;
+        (self.left, self.since) = (refilled.min(self.burst), now);
+    }
+
+    /// Takes a turn, if there is one.
+    pub fn take(&mut self) -> bool {
+        self.refill();
+        let has_one = self.left >= 1.0;
+        if has_one {
+            self.left -= 1.0;
+        }
+        has_one
+    }
+
+    /// Whether nobody has taken anything lately.
+    pub fn is_full(&mut self) -> bool {
+        self.refill();
+        self.left >= self.burst
+    }
+
+    /// When there is the next turn. A timer counts milliseconds.
+    fn next(&self) -> Instant {
+        let wait = ((1.0 - self.left) / self.per_second).max(0.0);
+        self.since + Duration::from_secs_f64(wait) + Duration::from_millis(1)
+    }
+}
+
+/// Who asks, as far as its address says so.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClientAddress {
+    /// The other end of the connection.
+    pub peer: IpAddr,
+    /// The client for which the peer says that it asks. A peer may say what it likes; it is about its own turns alone.
+    pub forwarded_for: Option<Arc<str>>,
+}
+
+/// Turns that clients wait for.
+#[derive(Debug)]
+pub struct FairTurns(Mutex<Waiting>);
+
+#[derive(Debug)]
+struct Waiting {
+    bucket: Bucket,
+    queue: Vec<Waiter>,
+    /// Turns that were given, to tell when somebody had one.
+    turns: u64,
+    peers: HashMap<IpAddr, u64>,
+    clients: HashMap<ClientAddress, u64>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    client: ClientAddress,
+    is_likely: bool,
+    turn: oneshot::Sender<()>,
+}
+
+/// Nobody could have a turn in time.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoTurn;
+
+impl FairTurns {
+    /// Turns of a bucket.
+    pub fn new(bucket: Bucket) -> Self {
+        Self(Mutex::new(Waiting {
+            bucket,
+            queue: Vec::new(),
+            turns: 0,
+            peers: HashMap::new(),
+            clients: HashMap::new(),
+        }))
+    }
+
+    /// Waits for a turn; `is_likely` says that it is probably of use.
+    pub async fn wait(&self, client: &ClientAddress, is_likely: bool) -> Result<(), NoTurn> {
+        let until = Instant::now() + PATIENCE;
+        let mut turn = {
+            let mut waiting = self.0.lock();
+            waiting.queue.retain(|waiter| !waiter.turn.is_closed());
+            let own = waiting.queue.iter().filter(|waiter| waiter.client == *client).count();
+            if own >= MOST_WAITING_OF_A_CLIENT || !waiting.has_room(client) {
+                return Err(NoTurn);
+            }
+            let (turn, wait) = oneshot::channel();
+            let client = client.clone();
+            waiting.queue.push(Waiter {
+                client,
+                is_likely,
+                turn,
+            });
+            wait
+        };
+        loop {
+            let next = {
+                let mut waiting = self.0.lock();
+                waiting.give();
+                waiting.bucket.next()
+            };
+            match timeout_at(next.min(until), &mut turn).await {
+                Ok(given) => return given.map_err(|_| NoTurn),
+                Err(_) if Instant::now() >= until => return Err(NoTurn),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Gives back a turn that was not needed.
+    pub fn give_back(&self) {
+        let mut waiting = self.0.lock();
+        waiting.bucket.left += 1.0;
+        waiting.give();
+    }
+}
+
+impl Waiting {
+    /// Makes room for a client: where all places are taken, whoever came last of the peer that has most of them, and of its client
+    /// that has most, loses his. Says whether there is room.
+    fn has_room(&mut self, newcomer: &ClientAddress) -> bool {
+        if self.queue.len() < MOST_WAITING {
+            return true;
+        }
+        let (mut peers, mut clients) = (HashMap::new(), HashMap::new());
+        for Waiter { client, .. } in &self.queue {
+            *peers.entry(client.peer).or_insert(0) += 1;
+            *clients.entry(client).or_insert(0) += 1;
+        }
+        let places = |client: &ClientAddress| {
+            let of_peer: usize = peers.get(&client.peer).copied().unwrap_or_default();
+            (of_peer, clients.get(client).copied().unwrap_or_default())
+        };
+        let most = self.queue.iter().enumerate();
+        let most = most.map(|(position, waiter)| (places(&waiter.client), position)).max();
+        let own = places(newcomer);
+        match most {
+            Some((most, position)) if most > (own.0, own.1 + 1) => {
+                self.queue.remove(position);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives turns to those who are next.
+    fn give(&mut self) {
+        self.queue.retain(|waiter| !waiter.turn.is_closed());
+        while !self.queue.is_empty() && self.bucket.take() {
+            let position = self.next();
+            let Waiter { client, turn, .. } = self.queue.remove(position);
+            self.turns += 1;
+            if self.clients.len() >= MOST_REMEMBERED {
+                let lately = self.turns.saturating_sub(MOST_REMEMBERED as u64 / 2);
+                self.clients.retain(|_, turn| *turn > lately);
+                self.peers.retain(|_, turn| *turn > lately);
+            }
+            self.peers.insert(client.peer, self.turns);
+            self.clients.insert(client, self.turns);
+            if turn.send(()).is_err() {
+                self.bucket.left += 1.0;
+            }
+        }
+    }
+
+    /// Whoever had no turn for the longest time: first among peers, then among the clients of one.
+    fn next(&self) -> usize {
+        let is_for_others = self.turns % TURNS_OF_OTHERS == TURNS_OF_OTHERS - 1;
+        let rank = |(position, waiter): (usize, &Waiter)| {
+            let Waiter { client, is_likely, .. } = waiter;
+            let last_of_peer = self.peers.get(&client.peer).copied().unwrap_or_default();
+            let last = self.clients.get(client).copied().unwrap_or_default();
+            (*is_likely == is_for_others, last_of_peer, last, position)
+        };
+        let best = self.queue.iter().enumerate().map(rank).min();
+        best.map_or(0, |(.., position)| position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::task::JoinSet;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    fn client(peer: u8, forwarded_for: Option<&str>) -> ClientAddress {
+        ClientAddress {
+            peer: Ipv4Addr::new(10, 0, 0, peer).into(),
+            forwarded_for: forwarded_for.map(Arc::from),
+        }
+    }
+
+    fn turns() -> Arc<FairTurns> {
+        Arc::new(FairTurns::new(Bucket::new(6.0, 1.0)))
+    }
+
+    /// Asks for so many turns in each second, for ten seconds. Says how many were given.
+    fn flood(
+        turns: &Arc<FairTurns>,
+        per_second: u32,
+        who: impl Fn(u32) -> ClientAddress,
+    ) -> (JoinSet<()>, Arc<AtomicUsize>) {
+        let (given, mut asking) = (Arc::<AtomicUsize>::default(), JoinSet::new());
+        for number in 0..10 * per_second {
+            let (turns, given, who) = (turns.clone(), given.clone(), who(number));
+            asking.spawn(async move {
+                sleep(Duration::from_secs(1) * number / per_second).await;
+                if turns.wait(&who, false).await.is_ok() {
+                    given.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        (asking, given)
+    }
+
+    /// Twenty clients, each of which tries once in a second for ten seconds. Says how many got in.
+    async fn rightful(turns: &Arc<FairTurns>, who: impl Fn(u8) -> ClientAddress, is_likely: bool) -> usize {
+        let mut clients = JoinSet::new();
+        for number in 0..20 {
+            let (turns, who) = (turns.clone(), who(number));
+            clients.spawn(async move {
+                let until = Instant::now() + Duration::from_secs(10);
+                sleep(Duration::from_millis(137) * number.into()).await;
+                while Instant::now() < until {
+                    match timeout_at(until, turns.wait(&who, is_likely)).await {
+                        Ok(Ok(())) => return true,
+                        _ => sleep(Duration::from_secs(1)).await,
+                    }
+                }
+                false
+            });
+        }
+        clients.join_all().await.into_iter().filter(|is_in| *is_in).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_flood_of_tokens_keeps_others_from_their_turns() {
+        for per_second in [13, 1000] {
+            // From another address, directly while the others come through the proxy, and through the proxy.
+            for flooding in [client(9, None), client(1, None), client(1, Some("198.51.100.1"))] {
+                let turns = turns();
+                let (_asking, _) = flood(&turns, per_second, |_| flooding.clone());
+                let who = |number: u8| client(1, Some(&format!("192.0.2.{number}")));
+                let got_in = rightful(&turns, who, false).await;
+                assert!(got_in >= 18, "{per_second} from {flooding:?}: {got_in}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_from_many_addresses_leaves_places_to_others() {
+        let turns = turns();
+        let (_asking, _) = flood(&turns, 1000, |number| {
+            client(100 + u8::try_from(number % 10).unwrap(), None)
+        });
+        assert!(rightful(&turns, |number| client(number, None), false).await >= 18);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_names_ever_new_clients_gets_no_more_turns_than_another() {
+        let turns = turns();
+        let (_asking, _) = flood(&turns, 1000, |number| client(9, Some(&number.to_string())));
+        assert!(rightful(&turns, |_| client(1, None), false).await >= 18);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_look_like_a_clusters_come_before_others_of_the_same_address() {
+        let turns = turns();
+        let (_asking, _) = flood(&turns, 1000, |_| client(1, None));
+        let tried = rightful(&turns, |_| client(1, None), true).await;
+        assert!(tried >= 18, "{tried}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_stay_within_their_rate_and_who_is_turned_away_takes_none() {
+        let turns = turns();
+        let (asking, given) = flood(&turns, 1000, |number| client(u8::try_from(number % 200).unwrap(), None));
+        let mut before = 0;
+        for _ in 0..10 {
+            sleep(Duration::from_secs(1)).await;
+            let now = given.load(Ordering::Relaxed);
+            assert!((5..=7).contains(&(now - before)), "{now} {before}");
+            before = now;
+        }
+        drop(asking);
+    }
+}
