@@ -9,11 +9,12 @@ use pilothouse_book::markdown::{Page, page};
 use pilothouse_book::{pages, root};
 
 /// The pages outside of the book whose links are checked, too.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "RELEASING.md",
     "deploy/README.md",
     "plugins/sdk/README.md",
     "tests/README.md",
