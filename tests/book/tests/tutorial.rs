@@ -252,12 +252,15 @@ mod external {
     mod kubectl {
         use pilothouse_external::programs::Program;
         use pilothouse_testkit::controlplane::{ControlPlane, Options};
+        use pilothouse_testkit::host::free_address;
         use pilothouse_testkit::requests::TEST_ACCOUNT;
+        use serde_json::json;
+        use tempfile::TempDir;
 
         use super::*;
 
-        #[tokio::test]
-        async fn the_quick_start_works_from_an_empty_folder() {
+        /// A reader with a cluster and kubectl, in an empty folder.
+        async fn reader_with_a_cluster() -> (Reader, ControlPlane, TempDir) {
             let control_plane = ControlPlane::start(Options::default()).await.expect("it starts");
             let folder = tempfile::tempdir().expect("folders can be made");
             let mut reader = Reader::new(folder.path());
@@ -265,7 +268,98 @@ mod external {
             let kubectl = Program::Kubectl.path();
             let programs = kubectl.parent().expect("a program is in a folder");
             reader.path = format!("{}:{}", reader.path, programs.display());
+            (reader, control_plane, folder)
+        }
+
+        #[tokio::test]
+        async fn the_quick_start_works_from_an_empty_folder() {
+            let (reader, _control_plane, _folder) = reader_with_a_cluster().await;
             follow_as(reader, "docs/quick-start.md", &steps(&page("quick-start.md")));
+        }
+
+        /// The section of a page with this heading.
+        fn section(page: &str, heading: &str) -> String {
+            let (_, rest) = page.split_once(heading).expect("the page has the section");
+            rest.split("\n## ").next().unwrap_or_default().to_owned()
+        }
+
+        const ACCOUNT: &str = "--namespace pilothouse-system";
+
+        /// The host of the Deployment that was applied, as a process with a token of its ServiceAccount.
+        fn host_of_the_deployment(reader: &Reader, cluster: &ControlPlane, api: &str) -> Child {
+            let printed = |command: &str| {
+                let output = reader.shell(command).output().expect("sh runs");
+                assert!(
+                    output.status.success(),
+                    "$ {command}\n{}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+                String::from_utf8(output.stdout).expect("it is text")
+            };
+            let arguments = "-o jsonpath='{.spec.template.spec.containers[0].args}'";
+            let arguments = printed(&format!("kubectl get deployment pilothouse {ACCOUNT} {arguments}"));
+            let arguments: Vec<String> = serde_json::from_str(&arguments).expect("they are a list");
+            let token = printed(&format!("kubectl create token pilothouse {ACCOUNT}"));
+            let file = |name: &str, text: &str| {
+                let file = reader.folder.join(name);
+                fs::write(&file, text).expect("the folder is ours");
+                file.display().to_string()
+            };
+            let authority = file("ca.crt", cluster.certificate_authority());
+            let kubeconfig = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "it",
+                "clusters": [{"name": "it", "cluster": {"server": cluster.url(), "certificate-authority": authority}}],
+                "users": [{"name": "pod", "user": {"token": token.trim()}}],
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "pod"}}],
+            });
+            let kubeconfig = file("host.yaml", &kubeconfig.to_string());
+            let mut command = format!("pilothouse-host --kubeconfig={kubeconfig} --namespace=pilothouse-system");
+            for argument in arguments {
+                let here = match argument.split_once('=').map_or(&*argument, |(option, _)| option) {
+                    "--plugin-dir" => "--plugin-dir=../website/target/plugins".to_owned(),
+                    "--cache-dir" => "--cache-dir=cache".to_owned(),
+                    "--metrics-address" => "--metrics-address=off".to_owned(),
+                    "--api-address" => format!("--api-address={api} --api-key-file=api.key"),
+                    _ => argument,
+                };
+                command = format!("{command} {here}");
+            }
+            reader.starts(&command, &["this replica leads"])
+        }
+
+        /// What the page's reader does with containers and Helm, the test does without: an image is not built, kubectl applies what the
+        /// chart renders with its defaults, and the host is a process, so the Service leads nowhere.
+        #[tokio::test]
+        async fn the_host_is_installed_and_runs_a_plugin_as_the_page_says() {
+            let (mut reader, cluster, folder) = reader_with_a_cluster().await;
+            for step in steps(&section(&page("quick-start.md"), "## 2. Make a plugin")) {
+                reader.does(&step);
+            }
+            reader.folder = folder.path().join("checkout");
+            fs::create_dir(&reader.folder).expect("the folder is ours");
+            symlink(
+                root().canonicalize().expect("it is there").join("deploy"),
+                reader.folder.join("deploy"),
+            )
+            .expect("the folder is empty");
+            let api = free_address().expect("there is one").to_string();
+            for step in steps(&section(&page("installation.md"), "## On a throw-away cluster")) {
+                let Step::Run { command, shown } = step else { continue };
+                let program = command.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+                let command = match &*program {
+                    "cargo xtask" | "docker build" | "kind load" | "kind delete" => continue,
+                    "helm install" => "kubectl apply --server-side --kustomize deploy/kustomize".to_owned(),
+                    "kubectl rollout" => {
+                        reader.host = Some(host_of_the_deployment(&reader, &cluster, &api));
+                        continue;
+                    }
+                    "pilothouse install" | "pilothouse uninstall" => format!("{command} --yes"),
+                    "pilothouse why" => format!("{command} --host http://{api} --api-key-file api.key"),
+                    _ => command,
+                };
+                reader.does(&Step::Run { command, shown });
+            }
+            reader.sums_up("docs/installation.md");
         }
     }
 }
