@@ -31,6 +31,8 @@ enum Command {
     Plugins(crate::plugins::PluginsOptions),
     /// Publish the crates, or check that they can be.
     Publish(crate::publish::PublishOptions),
+    /// Draw what a command has printed, read from standard input, as a terminal.
+    Screen(crate::recording::ScreenOptions),
     /// Run the tests, part by part.
     Test(crate::test::TestOptions),
 }
@@ -54,6 +56,7 @@ pub fn execute() -> ExitCode {
         Command::Image(options) => crate::image::run(&options),
         Command::Plugins(options) => crate::plugins::run(&options),
         Command::Publish(options) => crate::publish::run(&options),
+        Command::Screen(options) => crate::recording::screen(&options),
         Command::Test(options) => crate::test::run(&options),
     };
     match done {

@@ -1,7 +1,9 @@
-//! Owns docs/images/demo.svg, the terminal session that README.md shows: a part of what `pilothouse-demo` prints, drawn as a
-//! terminal. That its lines are still what the demo prints is a test of `tests/demo`.
+//! Draws what programs print as a terminal: docs/images/demo.svg, a part of what `pilothouse-demo` prints, and any other screen of
+//! README.md. A test of `tests/demo` compares demo.svg with what the demo prints.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{fs, io};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -21,7 +23,39 @@ const BAR: usize = 30;
 
 /// The drawing of what the demo has printed.
 pub fn drawn(story: &str) -> Result<String> {
-    let lines = chosen(story)?;
+    drawing(
+        &chosen(story)?,
+        "A recorded run of cargo xtask demo",
+        "`cargo xtask demo` with its option `record`",
+    )
+}
+
+/// Options of `cargo xtask screen`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ScreenOptions {
+    /// The command that has printed it.
+    command: String,
+    /// The file of the drawing, such as docs/images/why.svg.
+    file: PathBuf,
+}
+
+/// Draws what a command has printed, read from standard input, as a terminal.
+pub fn screen(options: &ScreenOptions) -> Result<()> {
+    let ScreenOptions { command, file } = options;
+    let printed = io::read_to_string(io::stdin()).context("read what the command has printed")?;
+    ensure!(
+        !printed.trim().is_empty(),
+        "standard input has nothing that {command} has printed"
+    );
+    let lines: Vec<_> = std::iter::once(format!("$ {command}"))
+        .chain(printed.lines().map(str::to_owned))
+        .collect();
+    let drawing = drawing(&lines, &format!("A recorded run of {command}"), "`cargo xtask screen`")?;
+    fs::write(file, drawing).with_context(|| format!("write {}", file.display()))
+}
+
+/// Lines as a terminal shows them.
+fn drawing(lines: &[String], label: &str, maker: &str) -> Result<String> {
     let letters = lines.iter().map(|line| line.chars().count()).max().unwrap_or_default();
     #[expect(
         clippy::cast_possible_truncation,
@@ -32,8 +66,8 @@ pub fn drawn(story: &str) -> Result<String> {
     let width = (letters as f64 * LETTER).ceil() as usize + 2 * MARGIN;
     let height = BAR + lines.len() * LINE + MARGIN;
     let mut drawing = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="A recorded run of cargo xtask demo" font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'Liberation Mono', monospace" font-size="13" fill="#d1d7e0">
-<!-- Made by `cargo xtask demo` with its option `record`. -->
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{label}" font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'Liberation Mono', monospace" font-size="13" fill="#d1d7e0">
+<!-- Made by {maker}. -->
 <rect width="{width}" height="{height}" rx="8" fill="#151b23" stroke="#3d444d"/>
 <circle cx="18" cy="16" r="5" fill="#f85149"/><circle cx="36" cy="16" r="5" fill="#d29922"/><circle cx="54" cy="16" r="5" fill="#3fb950"/>
 "##

@@ -7,16 +7,32 @@
 mod pages_with_code {
     #[doc = include_str!("../../../docs/admission.md")]
     struct Admission;
+    #[doc = include_str!("../../../docs/configuration.md")]
+    struct Configuration;
     #[doc = include_str!("../../../docs/contributions.md")]
     struct Contributions;
+    #[doc = include_str!("../../../docs/conversion.md")]
+    struct Conversion;
+    #[doc = include_str!("../../../docs/debugging.md")]
+    struct Debugging;
     #[doc = include_str!("../../../docs/finalizers.md")]
     struct Finalizers;
     #[doc = include_str!("../../../docs/from-kube-rs.md")]
     struct FromKubeRs;
     #[doc = include_str!("../../../docs/from-kubebuilder.md")]
     struct FromKubebuilder;
+    #[doc = include_str!("../../../docs/kinds.md")]
+    struct Kinds;
+    #[doc = include_str!("../../../docs/outside.md")]
+    struct Outside;
+    #[doc = include_str!("../../../docs/reading.md")]
+    struct Reading;
+    #[doc = include_str!("../../../docs/status.md")]
+    struct Status;
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;
+    #[doc = include_str!("../../../docs/time.md")]
+    struct Time;
 }
 
 pub mod console;

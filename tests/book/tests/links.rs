@@ -9,15 +9,16 @@ use pilothouse_book::markdown::{Page, page};
 use pilothouse_book::{pages, root};
 
 /// The pages outside of the book whose links are checked, too.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 17] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "RELEASING.md",
     "deploy/README.md",
     "plugins/sdk/README.md",
     "tests/README.md",
-    "tests/kit/SCENARIOS.md",
+    "tests/faults/README.md",
     "tests/fuzz/README.md",
     "plugins/app-service/README.md",
     "plugins/examples/README.md",

@@ -515,7 +515,7 @@ pub mod simulated {
         converges(&fleet, "web").await;
     }
 
-    /// What a host may do with its Lease by the rules in deploy/README.md.
+    /// What a host may do with its Lease by the rules in docs/rights.md.
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
     struct Rule {
@@ -538,7 +538,7 @@ pub mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn the_rights_that_the_installation_guide_lists_are_those_that_a_replica_needs() {
-        let guide = pilothouse_end_to_end::components::root().join("deploy/README.md");
+        let guide = pilothouse_end_to_end::components::root().join("docs/rights.md");
         let guide = std::fs::read_to_string(guide).unwrap();
         let (_, section) = guide.split_once("\n### Replicas\n").unwrap();
         let (_, rules) = section.split_once("```yaml\n").unwrap();
