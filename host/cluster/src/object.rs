@@ -422,6 +422,33 @@ mod tests {
     }
 
     #[test]
+    fn an_object_whose_owner_reference_is_stripped_is_that_of_the_owner_in_our_entry() {
+        let digest = r#""annotations":{"pilothouse.dev/desired":"d"}"#;
+        let applied = |manager: &str| {
+            let fields = r#"{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"u\"}":{}}}}"#;
+            format!(
+                r#""managedFields":[{{"manager":"{manager}","operation":"Apply","apiVersion":"v1","fieldsV1":{fields}}}]"#
+            )
+        };
+        let read = |metadata: &[&str]| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"c","namespace":"b",{}}}}}"#,
+                metadata.join(",")
+            );
+            let object = CachedObject::read(&text, &Kind::new("", "v1", "C"), &Projection::default());
+            object.unwrap().controller.map(|it| (it.bond, it.uid.to_string()))
+        };
+        let ours = applied("pilothouse/p");
+        assert_eq!(read(&[digest, &ours]), Some((OwnerLink::Stripped, "u".to_owned())));
+        assert_eq!(read(&[&ours]), None, "the annotation is gone, too");
+        for others in ["kubectl", "pilothouse/p/contributed"] {
+            assert_eq!(read(&[digest, &applied(others)]), None);
+        }
+        let reference = r#""ownerReferences":[{"apiVersion":"v1","kind":"Y","name":"y","uid":"p","controller":true}]"#;
+        assert_eq!(read(&[digest, &ours, reference]).unwrap().1, "p");
+    }
+
+    #[test]
     fn only_our_apply_entries_are_kept_in_live_list_order() {
         let stored = stored();
         assert_eq!(stored.entries.len(), 1);

@@ -269,28 +269,6 @@ mod tests {
     }
 
     #[test]
-    fn an_object_whose_owner_reference_a_webhook_strips_is_still_ours() {
-        assert_eq!(decide_for(|live, _| live.holder = None), Action::Nothing);
-        let released = FieldSet::default();
-        let (applied, digest) = body(&desired(), &owner());
-        let live = LiveOwnership {
-            holder: None,
-            deleting: false,
-            digest: Some(&digest),
-            entry: Some(LiveEntry {
-                api_version: "v1",
-                fields: &released,
-                types: None,
-                values: 0,
-                as_we_left_it: false,
-            }),
-            rival: None,
-        };
-        let decided = decide(&desired(), &applied, &digest, &owner(), Some(&live));
-        assert_eq!(decided, Action::Foreign, "somebody removed the reference");
-    }
-
-    #[test]
     fn an_absent_object_is_created() {
         let (body, digest) = body(&desired(), &owner());
         assert_eq!(decide(&desired(), &body, &digest, &owner(), None), Action::Create);

@@ -227,12 +227,6 @@ impl FieldSet {
         !self.itself && self.children.is_empty()
     }
 
-    /// Reports that the set has an owner reference with this uid.
-    pub fn names_owner(&self, uid: &str) -> bool {
-        let references = self.field("metadata").and_then(|set| set.field("ownerReferences"));
-        references.is_some_and(|set| set.has_item_like(&Value::from_iter([("uid", uid)])))
-    }
-
     /// Adds fields as wholes.
     pub(crate) fn add(&mut self, locations: &[impl AsRef<[FieldSetElement]>]) {
         self.add_below(locations.iter().map(AsRef::as_ref));
@@ -277,14 +271,6 @@ impl FieldSet {
     /// The set at an object's member, such as `status`.
     pub fn below(&self, name: &str) -> Option<&Self> {
         self.field(name)
-    }
-
-    /// Whether the set, of a map list, has an item with the key fields of this one.
-    fn has_item_like(&self, item: &Value) -> bool {
-        self.children.iter().any(|(element, _)| {
-            step();
-            matches!(element, FieldSetElement::Key(key) if has_key(item, key))
-        })
     }
 
     /// The child of the set that names each item of a list, if one does.
@@ -681,21 +667,6 @@ fn is_nothing_but_empty_lists(value: &Value) -> bool {
         Value::Object(members) => !members.is_empty() && members.values().all(is_nothing_but_empty_lists),
         _ => false,
     }
-}
-
-/// Equality that does not tell 1 from 1.0, as the server's does not.
-pub(crate) fn same(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
-        _ => one == other,
-    }
-}
-
-/// Whether the item has all of the key's fields with the key's values.
-pub(crate) fn has_key(item: &Value, key: &Value) -> bool {
-    let has = |name, value| item.get(name).is_some_and(|own| same(own, value));
-    key.as_object()
-        .is_some_and(|key| key.iter().all(|(name, value)| has(name, value)))
 }
 
 /// Counts a step of a walk, for the tests.
