@@ -101,6 +101,33 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
+/// A plugin that waits for a moment which is an hour away is called when that hour has passed in the simulation.
+#[test]
+fn a_plugins_clock_follows_the_simulated_time() {
+    let project = Project::without_component();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let moment = now.as_millis() + 3_600_000;
+    project.write(
+        "scenarios/created.yaml",
+        &format!(
+            r#"about: An hour passes.
+plugins: [{{name: reader, configuration: {{objects: reads=things, touches: []}}}}]
+steps:
+  - apply:
+      objects:
+        - apiVersion: v1
+          kind: ServiceAccount
+          metadata: {{name: looker, labels: {{reads: things}}, annotations: {{reader.test.dev/reads: '[{{"reached": {moment}}}]'}}}}
+  - wait: {{until: [{{object: {{apiVersion: v1, kind: ConfigMap, name: looker}}, matches: {{data: {{seen: "[false]"}}}}}}]}}
+  - wait: {{until: [{{object: {{apiVersion: v1, kind: ConfigMap, name: looker}}, matches: {{data: {{seen: "[true]"}}}}}}], within: 2h}}
+"#
+        ),
+    );
+    let reader = component("reader");
+    let (code, said) = project.test(&[reader.to_str().unwrap(), "scenarios"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn a_mistake_in_a_scenario_is_an_error_with_its_place_before_anything_runs() {
     let project = Project::without_component();

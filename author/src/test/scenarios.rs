@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use pilothouse_host::ask::why;
 use pilothouse_runtime::HostOptions;
 use pilothouse_runtime::api::documents::ObjectDocument;
+use pilothouse_runtime::clock::WallClock;
 use pilothouse_testhost::{RuntimeHost, Tail, unhurried};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::scenario::{self, Scenario, ScenarioError};
@@ -49,20 +50,25 @@ impl Stage {
     pub(super) fn tell(&self, scenario: &Scenario) -> anyhow::Result<FinishedTest> {
         self.tail.clear();
         let begun = Instant::now();
-        let mut host = RuntimeHost::with(
-            self.components.clone(),
-            HostOptions::default(),
-            unhurried(),
-            self.tail.clone(),
-        );
+        let host = |clock: WallClock| {
+            let options = HostOptions {
+                clock,
+                ..HostOptions::default()
+            };
+            RuntimeHost::with(self.components.clone(), options, unhurried(), self.tail.clone())
+        };
         let (told, kind) = if let Some((runtime, cluster)) = &self.real {
-            let told = runtime.block_on(scenario::run(scenario, cluster, &mut host));
+            let told = runtime.block_on(scenario::run(scenario, cluster, &mut host(WallClock::System)));
             (told, TestKind::Real)
         } else {
             // What waits for nothing but time costs none.
             let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
             let runtime = runtime.context("cannot start the threads of the host")?;
-            let told = runtime.block_on(async { scenario::run(scenario, &Cluster::simulated(), &mut host).await });
+            let told = runtime.block_on(async {
+                // The plugin's clock goes with the simulated time.
+                let clock = WallClock::starting_at(WallClock::System.now());
+                scenario::run(scenario, &Cluster::simulated(), &mut host(clock)).await
+            });
             runtime.shutdown_background();
             (told, TestKind::Simulated)
         };
