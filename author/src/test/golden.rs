@@ -39,26 +39,29 @@ pub(super) const DIFFERENCE: [&str; 2] = ["--- expected (expected.yaml)", "+++ f
 pub(super) struct Plugins(Vec<(PathBuf, Isolated)>);
 
 impl Plugins {
-    /// Loads all of them. What each case grants a plugin is looked at when the case is run.
-    pub(super) fn load(components: &ComponentLoader) -> anyhow::Result<Self> {
-        let load = |file: &Path| {
-            let plugin = components.load_inert(file)?;
-            let plugin = Isolated::of(file.to_owned(), plugin, None)?;
-            tell_findings(&plugin);
-            anyhow::Ok((file.to_owned(), plugin))
-        };
-        components
-            .files
-            .files()
-            .map(load)
-            .collect::<anyhow::Result<_>>()
-            .map(Self)
-    }
-
-    /// Refuses a grant that is too little for one of them.
-    pub(super) fn check_wasi(&self, granted: Wasi) -> anyhow::Result<()> {
-        let mut plugins = self.0.iter();
-        plugins.try_for_each(|(_, plugin)| Ok(plugin.plugin().check_wasi(granted)?))
+    /// Loads all of them, for scenarios with this grant. What each case grants a plugin is looked at when the case is run.
+    /// Only cases need a plugin that describes itself without a configuration: a scenario has its own.
+    pub(super) fn load(
+        components: &ComponentLoader,
+        has_cases: bool,
+        for_scenarios: Option<Wasi>,
+    ) -> anyhow::Result<Self> {
+        let mut plugins = Vec::new();
+        for file in components.files.files() {
+            let component = components.load_inert(file)?;
+            if let Some(granted) = for_scenarios {
+                component.check_wasi(granted)?;
+            }
+            match Isolated::of(file.to_owned(), component, None) {
+                Ok(plugin) => {
+                    tell_findings(&plugin);
+                    plugins.push((file.to_owned(), plugin));
+                }
+                Err(error) if has_cases => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        Ok(Self(plugins))
     }
 
     /// The plugin that reconciles a kind.

@@ -211,10 +211,9 @@ impl TestCommand {
             files: components,
             sandbox: self.cache.sandbox()?,
         };
-        let plugins = Plugins::load(&components)?;
-        if scenarios.iter().any(|scenario| !scenario.resources) {
-            plugins.check_wasi(self.wasi.or(None))?;
-        }
+        let has_scenarios = scenarios.iter().any(|scenario| !scenario.resources);
+        let for_scenarios = has_scenarios.then(|| self.wasi.or(None));
+        let plugins = Plugins::load(&components, !golden.is_empty(), for_scenarios)?;
         let mut reporter = Reporter::new(self.output);
         // A test that cannot be run is an error of its own; the others run, and all of them are reported.
         for case in &golden {

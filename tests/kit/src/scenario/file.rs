@@ -514,6 +514,8 @@ mod tests {
         };
         assert!(wait("500ms").is_ok() && wait("2m").is_ok());
         assert!(wait("\"5\"").unwrap_err().contains("is no duration"));
+        assert!(wait("18446744073709551615h").unwrap_err().contains("is no duration"));
+        assert!(wait("8761h").unwrap_err().contains("is longer than a year"));
     }
 
     #[test]
@@ -554,7 +556,7 @@ mod tests {
             ),
             (
                 &format!("wait: {{until: [{{{check}}}], within: 30 seconds}}"),
-                "4:77: step 1: \"30 seconds\" is no duration: give a whole number with ms, s or m",
+                "4:77: step 1: \"30 seconds\" is no duration: give a whole number with ms, s, m or h",
             ),
             (
                 &format!("patch: {{{check}, type: mrge, body: {{}}}}"),

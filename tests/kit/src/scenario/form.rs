@@ -428,19 +428,31 @@ fn patience() -> Duration {
     Duration::from_secs(30)
 }
 
-/// `500ms`, `30s` or `2m`.
+/// The longest wait of a step, in milliseconds: a year.
+const LONGEST: u64 = 365 * 24 * 3_600_000;
+
+/// `500ms`, `30s`, `2m` or `1h`.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| de::Error::custom(bad_duration(&text)))?;
-    match &text[digits.len()..] {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_mins(number)),
-        _ => Err(de::Error::custom(bad_duration(&text))),
+    let milliseconds = match &text[digits.len()..] {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let number: Option<u64> = digits.parse().ok();
+    let wait = number
+        .zip(milliseconds)
+        .and_then(|(number, unit)| number.checked_mul(unit));
+    match wait {
+        Some(wait) if wait <= LONGEST => Ok(Duration::from_millis(wait)),
+        Some(_) => Err(de::Error::custom(format!("{text:?} is longer than a year"))),
+        None => Err(de::Error::custom(bad_duration(&text))),
     }
 }
 
 fn bad_duration(text: &str) -> String {
-    format!("{text:?} is no duration: give a whole number with ms, s or m")
+    format!("{text:?} is no duration: give a whole number with ms, s, m or h")
 }

@@ -8,14 +8,14 @@ use super::{form::Check, quiet::QuietError};
 use crate::cluster::Cluster;
 use crate::host::{SteeredHost, SteeredPlugin};
 
-/// How long to pause between two looks at an object.
+/// The shortest pause between two looks at an object.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Who is patient pauses for this part of the time for which he has waited already.
-const PATIENT_PART: u32 = 20;
+/// The part of the time waited so far for which a pause lasts: an hour of simulated time is not spent on looks.
+const WAITED_PART: u32 = 20;
 
-/// And at most so long.
-const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
+/// The longest pause.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A patient teller takes a host that has been idle for so long for settled.
 const IDLE: Duration = Duration::from_secs(1);
@@ -51,12 +51,9 @@ impl Manner {
             .max(granted.saturating_mul(self.slowness))
     }
 
-    /// How long to pause until the next look at what is waited for since then.
-    pub(super) fn pause(&self, begun: Instant) -> Duration {
-        match self.patience {
-            None => LOOK_INTERVAL,
-            Some(_) => (begun.elapsed() / PATIENT_PART).clamp(LOOK_INTERVAL, PATIENT_INTERVAL),
-        }
+    /// The pause until the next look at what is waited for since then.
+    pub(super) fn pause(begun: Instant) -> Duration {
+        (begun.elapsed() / WAITED_PART).clamp(LOOK_INTERVAL, LONGEST_INTERVAL)
     }
 
     /// What is checked. That an object is another one than before is not, where faults befall the host: what a predecessor of
@@ -86,7 +83,7 @@ impl Manner {
             if let Some(reason) = host.failure() {
                 return Err(QuietError::Ended(reason));
             }
-            tokio::time::sleep(self.pause(begun)).await;
+            tokio::time::sleep(Self::pause(begun)).await;
         }
     }
 

@@ -305,7 +305,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
                 Err(_) => {}
             }
             self.alive()?;
-            tokio::time::sleep(self.manner.pause(begun)).await;
+            tokio::time::sleep(Manner::pause(begun)).await;
         }
     }
 
@@ -321,7 +321,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
                 return Err(StepError::TimeOut { after: within, unmet });
             }
             self.alive()?;
-            tokio::time::sleep(self.manner.pause(begun)).await;
+            tokio::time::sleep(Manner::pause(begun)).await;
         }
     }
 
@@ -345,7 +345,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             if begun.elapsed() >= during {
                 return Ok(());
             }
-            tokio::time::sleep(self.manner.pause(begun)).await;
+            tokio::time::sleep(Manner::pause(begun)).await;
         }
     }
 
