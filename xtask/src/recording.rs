@@ -116,7 +116,10 @@ fn painted(line: &str) -> String {
         return format!(r##"$ <tspan fill="#f0f6fc" font-weight="bold">{command}</tspan>"##);
     }
     for (word, colour) in colours {
-        if let Some((before, after)) = escaped.split_once(word) {
+        // A row of the demo begins with a time; other screens have these words, too.
+        if let Some((before, after)) = escaped.split_once(word)
+            && before.trim().parse::<f64>().is_ok()
+        {
             let word = word.trim();
             return format!(r#"{before} <tspan fill="{colour}">{word}</tspan> {after}"#);
         }

@@ -9,13 +9,14 @@ use pilothouse_book::markdown::{Page, page};
 use pilothouse_book::{pages, root};
 
 /// The pages outside of the book whose links are checked, too.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 18] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "RELEASING.md",
     "deploy/README.md",
+    "host/GLOSSARY.md",
     "plugins/sdk/README.md",
     "tests/README.md",
     "tests/faults/README.md",

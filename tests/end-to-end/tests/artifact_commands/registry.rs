@@ -442,7 +442,7 @@ mod external {
         .unwrap();
         let commands = documentation::commands("docs/publishing.md", "Publish a plugin");
         // What is built is there, and the host has a test of its own.
-        let is_run = |line: &&String| !line.starts_with("cargo ") && !line.starts_with("pilothouse run ");
+        let is_run = |line: &&String| !line.starts_with("pilothouse build ") && !line.starts_with("pilothouse run ");
         let script: Vec<_> = commands.iter().filter(is_run).map(|line| here(line)).collect();
         assert_eq!(script.len(), 6, "{commands:#?}");
         let folders = [program(), Program::Cosign.path()].map(|file| file.parent().unwrap().display().to_string());
