@@ -14,12 +14,17 @@ use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::compile::{CompileError, Compiler};
+use crate::compile::{CompileEnd, CompileError, Compiler};
+use crate::compile_turns::{CompileTurns, SliceEnd, TakesTooLong};
 use crate::directory::{Directory, checked, sweep};
 use crate::memory;
 
 /// Hexadecimal digits of a SHA-256 digest.
 pub(crate) const DIGEST_LENGTH: usize = 64;
+
+/// The bytes that the directory may have, beyond which what was used least recently is removed. A plugin of usual size takes
+/// 2 MB, one in Python 60.
+const MOST_BYTES: u64 = 512 * 1024 * 1024;
 
 /// Why the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -92,8 +97,8 @@ pub enum CacheError {
 pub(crate) struct CodeCache {
     /// The directory, or why there is none.
     directory: Result<PathBuf, Arc<str>>,
-    /// One compilation at a time: a compiler takes up to 360 MiB, and all cores.
-    compiling: Mutex<()>,
+    /// One compilation at a time.
+    compiling: CompileTurns,
     /// What the directory does not hold, by the component's digest.
     in_memory: Mutex<HashMap<String, Weak<InMemory>>>,
 }
@@ -115,6 +120,8 @@ enum CodeLocation {
         path: PathBuf,
         /// As the file was when it was checked; if it still is, it need not be read again.
         identity: CodeIdentity,
+        /// Tells whoever makes room in the directory that the code is in use.
+        _use: Option<Arc<File>>,
     },
     Memory(Arc<InMemory>),
 }
@@ -154,7 +161,7 @@ impl CodeCache {
     pub(crate) fn nowhere() -> Self {
         Self {
             directory: Err("a test needs no code".into()),
-            compiling: Mutex::new(()),
+            compiling: CompileTurns::default(),
             in_memory: Mutex::default(),
         }
     }
@@ -173,6 +180,7 @@ impl Code {
                     bytes: 0,
                     changed: (0, 0),
                 },
+                _use: None,
             },
             bytes: 0,
             version: "",
@@ -183,7 +191,7 @@ impl Code {
     /// Where it can be mapped from.
     pub(crate) fn path(&self) -> PathBuf {
         match &self.place {
-            CodeLocation::Disk { path, identity: _ } => path.clone(),
+            CodeLocation::Disk { path, .. } => path.clone(),
             CodeLocation::Memory(code) => memory::path(&code.file),
         }
     }
@@ -191,7 +199,7 @@ impl Code {
     /// Whether it is still what was checked.
     pub(crate) fn is_unchanged(&self) -> bool {
         match &self.place {
-            CodeLocation::Disk { path, identity } => {
+            CodeLocation::Disk { path, identity, .. } => {
                 fs::metadata(path).is_ok_and(|metadata| CodeIdentity::of(&metadata) == *identity)
             }
             CodeLocation::Memory(_) => true,
@@ -206,7 +214,13 @@ impl Code {
         }
     }
 
-    pub(crate) fn on_disk(path: PathBuf, metadata: &Metadata, version: &'static str, fresh: bool) -> Self {
+    pub(crate) fn on_disk(
+        path: PathBuf,
+        metadata: &Metadata,
+        version: &'static str,
+        fresh: bool,
+        is_used: Option<File>,
+    ) -> Self {
         Self {
             bytes: metadata.len(),
             version,
@@ -214,6 +228,7 @@ impl Code {
             place: CodeLocation::Disk {
                 path,
                 identity: CodeIdentity::of(metadata),
+                _use: is_used.map(Arc::new),
             },
         }
     }
@@ -249,7 +264,7 @@ impl CodeCache {
         };
         Ok(Self {
             directory,
-            compiling: Mutex::new(()),
+            compiling: CompileTurns::default(),
             in_memory: Mutex::default(),
         })
     }
@@ -262,7 +277,6 @@ impl CodeCache {
         component: &[u8],
         compiler: &Compiler,
     ) -> Result<Code, CacheError> {
-        let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         match self.find(digest) {
             Some(code) => Ok(code),
             None => self.compile(digest, version, component, compiler),
@@ -279,7 +293,6 @@ impl CodeCache {
         if let Some(code) = self.find(digest) {
             return Ok(code);
         }
-        let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         let component = self
             .directory()
             .and_then(|directory| fs::read(directory.component(digest)).ok());
@@ -318,7 +331,34 @@ impl CodeCache {
         component: &[u8],
         compiler: &Compiler,
     ) -> Result<Code, CacheError> {
-        let mut code = compiler.compile(component)?;
+        let out_of_time = |seconds| CacheError::Compile(CompileError::OutOfTime { seconds });
+        let (mut code, turn) = loop {
+            let turn = self.compiling.wait(digest, || self.find(digest));
+            let turn = match turn.map_err(|TakesTooLong(seconds)| out_of_time(seconds))? {
+                Ok(turn) => turn,
+                Err(code) => return Ok(code),
+            };
+            // Another has compiled it meanwhile.
+            if let Some(code) = self.find(digest) {
+                return Ok(code);
+            }
+            let compiled = compiler.compile(component, &turn).inspect_err(|error| {
+                if let CompileError::TimedOut { .. } = error {
+                    let _ = turn.took_too_long();
+                }
+            });
+            match compiled? {
+                CompileEnd::Code(code) => {
+                    turn.compiled();
+                    break (code, turn);
+                }
+                CompileEnd::GaveWay => turn.has_given_way(),
+                CompileEnd::SliceOver if turn.took_too_long() == SliceEnd::Never => {
+                    return Err(out_of_time(turn.seconds()));
+                }
+                CompileEnd::SliceOver => {}
+            }
+        };
         let kept = match &self.directory {
             Ok(path) => Directory(path).keep(digest, version, component, &mut code).map_err(|error| {
                 let why: Arc<str> = error.to_string().into();
@@ -332,10 +372,16 @@ impl CodeCache {
             }),
             Err(why) => Err(why.clone()),
         };
-        match kept {
+        let code = match kept {
             Ok(code) => Ok(code),
             Err(why) => self.hold(digest, version, code, why),
+        };
+        // Whoever waits for the same component finds it from here on.
+        drop(turn);
+        if let Some(directory) = self.directory() {
+            directory.shrink(MOST_BYTES);
         }
+        code
     }
 
     /// Keeps code in memory, for as long as somebody uses it.

@@ -5,6 +5,7 @@
 //! `COMPONENT-WASMTIME-SETTINGS-TARGET.index` holds the digest of the code that was compiled from a component, and the
 //! version of the contract that the component was found to speak: who finds code need not look at the component again.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use pilothouse_core::contract::VERSIONS;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use tempfile::NamedTempFile;
 
 use crate::cache::{CacheError, Code, DIGEST_LENGTH, digest_of};
@@ -22,7 +23,10 @@ use crate::engine::{SETTINGS_VERSION, WASMTIME_VERSION};
 const UNUSED: Duration = Duration::from_hours(30 * 24);
 
 /// How often a file's use is noted at most: noting it means a write.
-const NOTED: Duration = Duration::from_hours(24);
+const NOTED: Duration = Duration::from_hours(1);
+
+/// A file that a process has left half-written is removed after so long.
+const HALF_WRITTEN: Duration = Duration::from_hours(24);
 
 /// What a process that was killed has left half-written.
 const TEMPORARY_PREFIX: &str = ".new-";
@@ -54,12 +58,9 @@ impl Directory<'_> {
     }
 
     pub(crate) fn find(self, digest: &str) -> Option<Code> {
+        let used = open_used(&self.index(digest))?;
         let mut index = String::new();
-        open_own(&self.index(digest))
-            .ok()?
-            .take(INDEX_LENGTH)
-            .read_to_string(&mut index)
-            .ok()?;
+        used.take(INDEX_LENGTH).read_to_string(&mut index).ok()?;
         let (code, version) = index.strip_suffix('\n')?.split_once(' ')?;
         let version = VERSIONS.iter().find(|known| **known == version)?;
         if code.len() != DIGEST_LENGTH || !code.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -73,7 +74,8 @@ impl Directory<'_> {
         if digest_of(file).ok()?.0 != code {
             return None;
         }
-        Some(Code::on_disk(path, &metadata, version, false))
+        let used = open_used(&self.index(digest));
+        Some(Code::on_disk(path, &metadata, version, false, used))
     }
 
     /// Keeps a component and its code.
@@ -96,7 +98,64 @@ impl Directory<'_> {
         self.put(&path, &mut *code)?;
         self.put(&self.index(digest), format!("{compiled} {version}\n").as_bytes())?;
         let metadata = fs::metadata(&path).map_err(|source| file("read", &path, source))?;
-        Ok(Code::on_disk(path, &metadata, version, true))
+        let used = open_used(&self.index(digest));
+        Ok(Code::on_disk(path, &metadata, version, true, used))
+    }
+
+    /// Removes what was used least recently until the rest has at most so many bytes. What a process uses stays.
+    pub(crate) fn shrink(self, most: u64) {
+        let mut files: Vec<(SystemTime, String, u64)> = Vec::new();
+        for entry in fs::read_dir(self.0).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_ours = matches!(name.rsplit_once('.'), Some((_, "wasm" | "cwasm" | "index")));
+            if let Some(metadata) = entry.metadata().ok().filter(|_| is_ours) {
+                files.push((
+                    metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                    name,
+                    metadata.len(),
+                ));
+            }
+        }
+        let mut bytes: u64 = files.iter().map(|(.., bytes)| bytes).sum();
+        if bytes <= most {
+            return;
+        }
+        files.sort();
+        let sizes: HashMap<&str, u64> = files.iter().map(|(_, name, bytes)| (name.as_str(), *bytes)).collect();
+        let mut kept: HashSet<String> = HashSet::new();
+        let mut remove = |name: &str| {
+            if fs::remove_file(self.0.join(name)).is_ok() {
+                bytes -= sizes.get(name).copied().unwrap_or_default();
+            }
+            bytes <= most
+        };
+        let is_index = |name: &str| matches!(name.rsplit_once('.'), Some((_, "index")));
+        let indices = files.iter().filter(|(_, name, _)| is_index(name));
+        for (_, index, _) in indices {
+            let code = fs::read_to_string(self.0.join(index)).unwrap_or_default();
+            let code = code.split(' ').next().unwrap_or_default();
+            let component = index.split('-').next().unwrap_or_default();
+            let parts = [format!("{code}.cwasm"), format!("{component}.wasm")];
+            // Nobody uses it while this is held, and nobody begins to.
+            let Some(_alone) = open_alone(&self.0.join(index)) else {
+                kept.extend(parts);
+                continue;
+            };
+            let _ = remove(index);
+            if parts
+                .iter()
+                .map(|part| remove(part))
+                .fold(false, |_, is_enough| is_enough)
+            {
+                return;
+            }
+        }
+        // What no index names any more, such as code that was compiled for another version.
+        for (_, name, _) in files.iter().filter(|(_, name, _)| !is_index(name)) {
+            if !kept.contains(name) && sizes.contains_key(name.as_str()) && remove(name) {
+                return;
+            }
+        }
     }
 
     /// Writes a whole file under another name, then renames it.
@@ -192,13 +251,30 @@ pub(crate) fn open_own(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Opens a file that is in use until the answer is dropped; none if somebody is removing it.
+fn open_used(path: &Path) -> Option<File> {
+    let file = open_own(path).ok()?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(error) if error == rustix::io::Errno::WOULDBLOCK => None,
+        // Where a file system has no locks, nobody removes what it cannot lock.
+        _ => Some(file),
+    }
+}
+
+/// Opens a file that nobody uses; none if somebody does.
+fn open_alone(path: &Path) -> Option<File> {
+    let file = open_own(path).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(file)
+}
+
 /// Removes what was not used for long. A file that cannot be removed is left for the next time.
 pub(crate) fn sweep(directory: &Path, now: SystemTime) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let most = match name.rsplit_once('.') {
-            _ if name.starts_with(TEMPORARY_PREFIX) => NOTED,
+            _ if name.starts_with(TEMPORARY_PREFIX) => HALF_WRITTEN,
             Some((_, "wasm" | "cwasm" | "index")) => UNUSED,
             _ => continue,
         };
@@ -251,6 +327,43 @@ mod tests {
         assert!(cache.find(&component).is_some_and(|code| code.is_unchanged()));
         CodeCache::open(directory.path()).unwrap();
         assert_eq!(files.map(|path| path.exists()), [true; 3]);
+    }
+
+    #[test]
+    fn what_was_used_least_recently_goes_first_and_what_is_used_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = CodeCache::open(directory.path()).unwrap();
+        let files = Directory(directory.path());
+        // Twenty versions of a component, each of 2 KB and an index; the first runs.
+        let names: Vec<_> = (0..20_u8)
+            .map(|number| (digest(&[number; 1000]), digest(&[!number; 1000])))
+            .collect();
+        for ((component, code), number) in names.iter().zip(0_u8..) {
+            fs::write(files.component(component), [number; 1000]).unwrap();
+            fs::write(files.code(code), [!number; 1000]).unwrap();
+            fs::write(files.index(component), format!("{code} {}\n", VERSIONS[0])).unwrap();
+            for path in [files.component(component), files.code(code), files.index(component)] {
+                age(&path, Duration::from_secs(100 - u64::from(number)));
+            }
+        }
+        let running = cache.find(&names[0].0);
+        let orphan = digest(b"orphan");
+        fs::write(files.code(&orphan), [0; 1000]).unwrap();
+        files.shrink(1 << 20);
+        assert!(files.code(&orphan).exists() && cache.find(&names[1].0).is_some());
+        files.shrink(10_000);
+        let bytes = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|it| it.unwrap().metadata().unwrap().len());
+        assert!(bytes.sum::<u64>() <= 10_000);
+        assert!(running.is_some_and(|code| code.is_unchanged()));
+        let left: Vec<_> = names
+            .iter()
+            .map(|(component, _)| cache.find(component).is_some())
+            .collect();
+        assert!(left[0] && left[19] && left[18] && !left[1] && !left[10], "{left:?}");
+        files.shrink(0);
+        assert!(cache.find(&names[0].0).is_none(), "nobody uses it any more");
     }
 
     #[test]

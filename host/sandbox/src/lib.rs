@@ -6,7 +6,9 @@
 mod allocator;
 mod cache;
 mod call;
+mod cgroup;
 mod compile;
+mod compile_turns;
 mod directory;
 mod engine;
 mod epoch_ticker;

@@ -331,3 +331,81 @@ fn what_is_kept_on_disk_is_not_kept_in_memory() {
     let plugin = load(directory.path(), Compiler::InProcess).unwrap();
     assert_eq!(plugin.kept_in_memory_because(), None);
 }
+
+/// A component with one function of so many steps, each of which keeps a value alive.
+fn hard(steps: usize) -> Vec<u8> {
+    let locals = "(local i64)".repeat(1000);
+    let mut body = String::new();
+    for step in 0..steps {
+        let (to, one, other) = (1 + step % 1000, 1 + step * 7 % 1000, 1 + step * 13 % 1000);
+        let value = format!("(i64.mul (local.get {one}) (i64.add (local.get {other}) (local.get 0)))");
+        body.extend(["(local.set ", &to.to_string(), " ", &value, ")"]);
+    }
+    let function = format!(r#"(func (export "hard") (param i64) (result i64) {locals} {body} (local.get 1))"#);
+    component(&module(&function, "(i32.const 16)"))
+}
+
+/// Tells the test's second process what to do.
+const WITHIN: &str = "PILOTHOUSE_TEST_WITHIN_CGROUP";
+
+/// The memory of that cgroup, in bytes. The compiler would take 300 MiB.
+const GROUP_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Creates a cgroup of version 1; none where this user may not.
+fn cgroup() -> Option<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let path = own.lines().find_map(|line| line.split_once(":memory:"))?.1;
+    let below = Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/'));
+    let around = if below.is_dir() {
+        below
+    } else {
+        PathBuf::from("/sys/fs/cgroup/memory")
+    };
+    let group = around.join(format!("pilothouse-{}", std::process::id()));
+    fs::create_dir(&group).ok()?;
+    fs::write(group.join("memory.limit_in_bytes"), GROUP_BYTES.to_string()).ok()?;
+    Some(group)
+}
+
+#[test]
+fn a_compiler_gives_up_before_its_container_is_out_of_memory() {
+    if let Some(component) = std::env::var_os(WITHIN) {
+        let directory = tempfile::tempdir().unwrap();
+        let sandbox = Sandbox::new(SandboxOptions::new(directory.path(), compiler())).unwrap();
+        let refused = sandbox.load_bytes("shop.wasm", &fs::read(component).unwrap()).map(drop);
+        println!("REFUSED {}", refused.unwrap_err());
+        return;
+    }
+    let Some(group) = cgroup() else {
+        eprintln!("skipped: a cgroup of version 1 cannot be made here");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let component = folder.path().join("hard.wasm");
+    fs::write(&component, hard(400_000)).unwrap();
+    let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.display());
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_compiler_gives_up_before_its_container_is_out_of_memory",
+            "--nocapture",
+        ])
+        .env(WITHIN, &component)
+        .output()
+        .unwrap();
+    let read = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
+    let (oom, most) = (read("memory.oom_control"), read("memory.max_usage_in_bytes"));
+    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    let said = said.concat();
+    fs::remove_dir(&group).unwrap();
+    println!("at most {} bytes: {said}", most.trim());
+    assert!(output.status.success(), "the host of the compiler lives: {said}");
+    assert!(!oom.contains("oom_kill ") || oom.contains("oom_kill 0"), "{oom}");
+    assert!(most.trim().parse::<u64>().unwrap() < GROUP_BYTES, "{most}");
+    assert!(
+        said.contains("REFUSED") && said.contains("raise the container's limit of memory"),
+        "{said}"
+    );
+}
