@@ -98,11 +98,11 @@ pub fn rank(kind: &Kind) -> u8 {
     }
 }
 
-/// The body to apply: the desired object, whose it is, and the digest's annotation.
+/// The body to apply, taken out of the desired object: the object, whose it is, and the digest's annotation.
 ///
 /// The digest covers whose it is too, so that an object made for a predecessor of the same name is not taken for ours.
-pub fn body(desired: &DesiredObject, owner: &Owner) -> (Map<String, Value>, String) {
-    let mut body = desired.body.clone();
+pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, String) {
+    let mut body = std::mem::take(&mut desired.body);
     ownership::bind(&mut body, owner, OwnerLink::of(desired, owner));
     let mut value = Value::Object(body);
     let digest = digest(&value);
@@ -230,7 +230,7 @@ mod tests {
 
     fn decide_for(change: impl FnOnce(&mut LiveOwnership<'_>, &mut DesiredObject)) -> Action {
         let mut desired = desired();
-        let (body, applied) = body(&desired, &owner());
+        let (body, applied) = body(&mut desired.clone(), &owner());
         let fields = entry();
         let values = values::fingerprint(&fields, &body, desired.kind());
         let mut live = LiveOwnership {
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn an_absent_object_is_created() {
-        let (body, digest) = body(&desired(), &owner());
+        let (body, digest) = body(&mut desired(), &owner());
         assert_eq!(decide(&desired(), &body, &digest, &owner(), None), Action::Create);
     }
 
@@ -359,7 +359,7 @@ mod tests {
         };
         assert_eq!(decide_for(in_beta), Action::Apply(Difference::ApiVersion));
         let empty = FieldSet::default();
-        let (applied, digest) = body(&desired(), &owner());
+        let (applied, digest) = body(&mut desired(), &owner());
         let live = LiveOwnership {
             holder: Some(OURS),
             deleting: false,
@@ -385,7 +385,7 @@ mod tests {
         let mut desired = desired();
         desired.served = served("x.dev", "Map");
         desired.body["data"] = json!({"k": {"weight": 1}});
-        let (body, digest) = body(&desired, &owner());
+        let (body, digest) = body(&mut desired.clone(), &owner());
         let fields = entry();
         let decide_by = |types| {
             let live = LiveOwnership {
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn an_unpersisted_apply_is_not_applied_again() {
         let empty = FieldSet::default();
-        let (applied, digest) = body(&desired(), &owner());
+        let (applied, digest) = body(&mut desired(), &owner());
         let live = LiveOwnership {
             holder: Some(OURS),
             deleting: false,
@@ -463,6 +463,6 @@ mod tests {
             uid: "u2".into(),
             ..owner()
         };
-        assert_ne!(body(&desired(), &owner()).1, body(&desired(), &heir).1);
+        assert_ne!(body(&mut desired(), &owner()).1, body(&mut desired(), &heir).1);
     }
 }

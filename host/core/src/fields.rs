@@ -1025,7 +1025,8 @@ pub(crate) mod tests {
 
     #[test]
     fn every_walk_takes_a_few_steps_for_each_leaf() {
-        let walks: [(&str, fn(FieldSet, &Value)); 5] = [
+        type Walked = fn(FieldSet, &Value);
+        let walks: [(&str, Walked); 5] = [
             ("missing", |set, object| {
                 assert!(missing(&set, object).iter().all(|path| path.ends_with("(order)")));
             }),

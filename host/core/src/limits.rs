@@ -25,14 +25,14 @@ pub struct Limits {
     /// Native stack of one call in bytes, 64 KiB to 1 MiB.
     #[schemars(range(min = 65_536, max = 1_048_576))]
     pub stack_bytes: u64,
-    /// Bytes that the host may allocate to lift what the guest passes in one call, 64 KiB to 64 MiB.
-    #[schemars(range(min = 65_536, max = 67_108_864))]
+    /// Bytes that the host may allocate to lift what the guest passes in one call, 64 KiB to 32 MiB.
+    #[schemars(range(min = 65_536, max = 33_554_432))]
     pub transfer_bytes: u64,
     /// Bytes of log messages and fields in one call, 0 to 1 MiB; what is over is dropped and counted.
     #[schemars(range(min = 0, max = 1_048_576))]
     pub log_bytes: u64,
-    /// Bytes of an answer (all desired objects and the status), 1 KiB to 32 MiB.
-    #[schemars(range(min = 1024, max = 33_554_432))]
+    /// Bytes of an answer (all desired objects and the status), 1 KiB to 16 MiB.
+    #[schemars(range(min = 1024, max = 16_777_216))]
     pub output_bytes: u64,
     /// Desired objects in one answer, 1 to 100,000.
     #[schemars(range(min = 1, max = 100_000))]
@@ -40,8 +40,8 @@ pub struct Limits {
     /// `cluster.get`, `cluster.list`, `clock.now` and `clock.reached` calls in one call, 0 to 100,000.
     #[schemars(range(min = 0, max = 100_000))]
     pub reads: u64,
-    /// Bytes that `cluster.get` and `cluster.list` may hand to the guest in one call, 0 to 64 MiB.
-    #[schemars(range(min = 0, max = 67_108_864))]
+    /// Bytes that `cluster.get` and `cluster.list` may hand to the guest in one call, 0 to 32 MiB.
+    #[schemars(range(min = 0, max = 33_554_432))]
     pub read_bytes: u64,
 }
 
@@ -101,12 +101,12 @@ impl Limits {
             ("memoryBytes", memory_bytes, MEBIBYTE, 64 * MEBIBYTE),
             ("tableElements", table_elements, 100, 100_000),
             ("stackBytes", stack_bytes, 64 * 1024, MEBIBYTE),
-            ("transferBytes", transfer_bytes, 64 * 1024, 64 * MEBIBYTE),
+            ("transferBytes", transfer_bytes, 64 * 1024, 32 * MEBIBYTE),
             ("logBytes", log_bytes, 0, MEBIBYTE),
-            ("outputBytes", output_bytes, 1024, 32 * MEBIBYTE),
+            ("outputBytes", output_bytes, 1024, 16 * MEBIBYTE),
             ("outputObjects", output_objects, 1, 100_000),
             ("reads", reads, 0, 100_000),
-            ("readBytes", read_bytes, 0, 64 * MEBIBYTE),
+            ("readBytes", read_bytes, 0, 32 * MEBIBYTE),
         ];
         match ranges
             .into_iter()

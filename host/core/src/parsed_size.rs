@@ -28,6 +28,8 @@ pub fn parsed_size(text: &[u8]) -> usize {
     let mut size = VALUE;
     // How many parts each value around has, and whether it is a list.
     let mut around = [(0, false); MAX_DEPTH];
+    // The text as a whole is in nothing.
+    around[0] = (1, true);
     let mut depth = 0;
     let mut place = 0;
     while let Some(byte) = text.get(place) {

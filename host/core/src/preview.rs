@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::answer::shorten;
-use crate::contribution::{Leaf, Leaves, Path};
+use crate::contribution::{IndexedObject, Leaf, Leaves};
 use crate::fields::FieldSet;
 use crate::key::Kind;
 
@@ -17,6 +17,9 @@ const MAX_CHANGES: usize = 20;
 
 /// The most fields of one change that are kept.
 const MAX_FIELDS: usize = 20;
+
+/// The most that is shown of a path, in bytes.
+const MAX_PATH: usize = 512;
 
 /// The longest value that is shown, in bytes.
 const MAX_VALUE: usize = 200;
@@ -133,21 +136,22 @@ impl PreviewedChange {
 
     /// What would be contributed to what is live; none where all of it is there.
     pub fn contribution(object: String, kind: &Kind, live: &Value, claim: &Leaves) -> Option<Self> {
-        let change = |(path, leaf): (&Path, &Leaf)| {
-            let from = path.value(live);
+        let mut live = IndexedObject::new(live);
+        let mut fields = Vec::new();
+        for (path, leaf) in claim {
+            let from = live.value(path);
             let to = match leaf {
                 Leaf::Value(wanted) if from != Some(wanted) => shown(wanted),
                 // An item of a list: its key stands in the path.
                 Leaf::Present if from.is_none() => "an item".to_owned(),
-                Leaf::Value(_) | Leaf::Present => return None,
+                Leaf::Value(_) | Leaf::Present => continue,
             };
-            Some(FieldChange {
+            fields.push(FieldChange {
                 path: path.to_string(),
                 from: from.map(shown),
                 to: Some(to),
-            })
-        };
-        let fields: Vec<_> = claim.iter().filter_map(change).collect();
+            });
+        }
         (!fields.is_empty()).then(|| Self::of_fields(PreviewAction::Contribute, object, kind, fields))
     }
 
@@ -180,12 +184,17 @@ fn differences(live: Option<&Value>, desired: &Value, path: &str, fields: &mut V
     match (live, desired) {
         (Some(Value::Object(live)), Value::Object(desired)) => {
             for (name, value) in desired {
-                differences(live.get(name), value, &member(path, name), fields);
+                differences(live.get(name), value, &shorten(member(path, name), MAX_PATH), fields);
             }
         }
         (Some(Value::Array(live)), Value::Array(desired)) if live.len() == desired.len() => {
             for (index, (live, desired)) in live.iter().zip(desired).enumerate() {
-                differences(Some(live), desired, &format!("{path}[{index}]"), fields);
+                differences(
+                    Some(live),
+                    desired,
+                    &shorten(format!("{path}[{index}]"), MAX_PATH),
+                    fields,
+                );
             }
         }
         (Some(live), desired) if live == desired => {}
@@ -274,7 +283,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::contribution::PathElement;
+    use crate::contribution::{Path, PathElement};
 
     fn update(kind: &str, live: &Value, desired: &Value, applied: Option<&Value>) -> PreviewedChange {
         let applied: Option<FieldSet> = applied.map(|set| serde_json::from_value(set.clone()).unwrap());

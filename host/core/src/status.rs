@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 pub use pilothouse_description::status::{
     OBSERVED_GENERATION, STATUS, left_out, replaces_conditions, status_schema, without_subresource,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -92,10 +92,10 @@ pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
         }
     }
     if let Some(given) = given {
+        let listed: HashSet<&str> = list.iter().filter_map(|item| item["type"].as_str()).collect();
         let is_others = |item: &&Value| {
-            item["type"].as_str().is_none_or(|name| {
-                !given.contains(name) && !is_host_condition(name) && !list.iter().any(|it| it["type"] == name)
-            })
+            let name = item["type"].as_str();
+            name.is_none_or(|name| !given.contains(name) && !is_host_condition(name) && !listed.contains(name))
         };
         let others: Vec<_> = live_conditions
             .into_iter()

@@ -20,7 +20,7 @@ use normal::{Context, normal};
 const SHOWN_BYTES: usize = 64;
 
 /// The most differences of one object that are found.
-const MOST_DIFFERENCES: usize = 64;
+const MOST_DIFFERENCES: usize = 8;
 
 /// A value that the server stores in place of the one that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use crate::leadership::Leadership;
 use crate::queue::Capacity;
 use crate::recording::Recordings;
 use crate::resume_slots::ResumeSlots;
+use crate::room::Room;
 use crate::state::SharedState;
 use crate::too_deep::TooDeepReporter;
 use crate::traces::Traces;
@@ -78,6 +79,8 @@ pub struct HostContext {
     pub waits_for_webhooks: AtomicBool,
     /// What is counted of it.
     pub metrics: Metrics,
+    /// The memory of calls and of their answers.
+    pub room: Room,
     /// What each plugin has used.
     pub usage: UsageBook,
     /// The traces of reconciles.
@@ -118,6 +121,7 @@ impl HostContext {
             too_deep: TooDeepReporter::default(),
             waits_for_webhooks: AtomicBool::new(false),
             metrics,
+            room: Room::default(),
             usage: UsageBook::default(),
             traces,
             recordings: Recordings::default(),

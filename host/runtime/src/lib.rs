@@ -48,6 +48,7 @@ mod reconcile;
 mod recording;
 mod refusals;
 mod resume_slots;
+mod room;
 mod served_kinds;
 mod sharding;
 mod state;

@@ -268,7 +268,7 @@ mod tests {
             let values = values
                 .iter()
                 .map(|value| (name.clone(), HeaderValue::from_static(value)));
-            forwarded_for(&HeaderMap::from_iter(values))
+            forwarded_for(&values.collect())
         };
         assert_eq!(told(&[]), None);
         assert_eq!(told(&["192.0.2.1"]).as_deref(), Some("192.0.2.1"));

@@ -166,11 +166,11 @@ impl ParsedMemory {
         if bytes > MAX_PARSED_BYTES {
             return None;
         }
-        let _held = Reservation {
+        let held = Reservation {
             _of_peer: self.peer.parsed.take(bytes).await,
             _of_all: self.all.parsed.take(bytes).await,
         };
-        Some(ParsedReservation { _held, bytes })
+        Some(ParsedReservation { _held: held, bytes })
     }
 }
 

@@ -2,7 +2,7 @@
 //! not what the host promises. Leaves finding the bytes to libFuzzer (`main.rs`, `cargo xtask fuzz`) and to the corpora,
 //! which the tests play too.
 //!
-//! The promises: no panic, memory within [`MEMORY_BYTES`], and a refusal that says what is wrong with what.
+//! The promises: no panic, memory within [`targets::Target::memory`], and a refusal that says what is wrong with what.
 #![forbid(unsafe_code)]
 
 mod cluster;
@@ -11,9 +11,6 @@ mod plugin;
 pub mod targets;
 
 use std::fmt::Display;
-
-/// The most memory that a target may take, all that it needs to run included.
-pub const MEMORY_BYTES: usize = 1024 * 1024 * 1024;
 
 /// The longest refusal: it goes into a condition, an event and a line of the log.
 const LONGEST_REFUSAL: usize = 32 * 1024;

@@ -7,14 +7,14 @@ use std::alloc::System;
 use std::sync::OnceLock;
 
 use cap::Cap;
-use pilothouse_fuzz::{MEMORY_BYTES, targets};
+use pilothouse_fuzz::targets;
 
 /// Names the target.
 const TARGET: &str = "PILOTHOUSE_FUZZ_TARGET";
 
 /// Without memory an allocation fails, and libFuzzer keeps the input that asked for it.
 #[global_allocator]
-static ALLOCATOR: Cap<System> = Cap::new(System, MEMORY_BYTES);
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 static RUN: OnceLock<fn(&[u8])> = OnceLock::new();
 
@@ -22,9 +22,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let run = RUN.get_or_init(|| {
         let name = std::env::var(TARGET).unwrap_or_default();
         let target = targets::ALL.iter().find(|target| target.name == name);
-        target
-            .unwrap_or_else(|| panic!("{TARGET} is {name:?}, which is no target"))
-            .run
+        let target = target.unwrap_or_else(|| panic!("{TARGET} is {name:?}, which is no target"));
+        ALLOCATOR
+            .set_limit(ALLOCATOR.allocated() + target.memory)
+            .expect("it is more than what is taken");
+        target.run
     });
     run(data);
 });

@@ -216,15 +216,12 @@ fn overlay(live: Option<&Value>, body: &Value, shape: &Shape, types: &Types) -> 
             }
             for desired in body {
                 let key = item_key(desired, keys).to_string();
-                match positions.get(&key) {
-                    Some(position) => {
-                        let there = overlay(Some(&merged[*position]), desired, types.resolve(item), types);
-                        merged[*position] = there;
-                    }
-                    None => {
-                        positions.insert(key, merged.len());
-                        merged.push(desired.clone());
-                    }
+                if let Some(position) = positions.get(&key) {
+                    let there = overlay(Some(&merged[*position]), desired, types.resolve(item), types);
+                    merged[*position] = there;
+                } else {
+                    positions.insert(key, merged.len());
+                    merged.push(desired.clone());
                 }
             }
             Value::Array(merged)

@@ -405,4 +405,29 @@ mod tests {
             json!({"f:spec": {"f:strategy": {"f:type": {}, "f:rolling": {}}}})
         );
     }
+
+    #[test]
+    fn a_search_takes_a_few_steps_for_each_field() {
+        crate::fields::assert_linear("a search", [400, 4000], |items: usize| {
+            let port = |number: usize| json!({"port": number.to_string(), "name": "n"});
+            let key = |number: usize| format!(r#"k:{{"port":"{number}"}}"#);
+            let held = |numbers: std::ops::Range<usize>| -> Map<String, Value> {
+                let entries = numbers.map(|number| (key(number), json!({".": {}, "f:port": {}, "f:name": {}})));
+                entries.collect()
+            };
+            let entry = |manager: &str, numbers| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {"f:ports": held(numbers)}}});
+            let live = json!({
+                "metadata": {"managedFields": [entry(OURS, 0..items), entry("other", items / 2..2 * items)]},
+                "spec": {"ports": (0..2 * items).map(port).collect::<Vec<_>>()},
+            });
+            let body = json!({"spec": {"ports": (0..items / 4).map(port).collect::<Vec<_>>()}});
+            let (types, entries) = (types(), Entries::read(&live, OURS));
+            let mut search = Search::new(&live, body.as_object().unwrap(), &entries, &types);
+            assert!(!search.candidates.is_empty());
+            for _ in 0..2 {
+                assert!(matches!(search.next(), Step::Try(_)));
+                search.refused(&[]);
+            }
+        });
+    }
 }

@@ -16,7 +16,7 @@ mod union;
 pub use bisect::{ClaimBisection, RefusedClaim};
 pub use conflict::{HeldField, conflicting};
 pub use leaves::{Leaf, Leaves, LeavesError, assemble, held, take_apart};
-pub use path::{Path, PathElement};
+pub use path::{IndexedObject, Path, PathElement};
 pub use union::{Claim, ClaimAge, LostClaim, Standing, Union, holders, keep, overruled, unite};
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Owns the address of one field of an object, in the words of server-side apply.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, HashMap};
+use std::{fmt, ptr};
 
 use serde_json::{Map, Value};
 
@@ -73,22 +73,6 @@ impl Path {
         &self.0
     }
 
-    /// What an object has there.
-    pub fn value<'a>(&self, object: &'a Value) -> Option<&'a Value> {
-        self.0.iter().try_fold(object, |place, step| match step {
-            PathElement::Field(name) => place.get(name),
-            PathElement::Key(key) => {
-                let members = PathElement::key_members(key);
-                let has_key = |item: &&Value| members.iter().all(|(name, value)| item.get(name) == Some(value));
-                place.as_array()?.iter().find(has_key)
-            }
-            PathElement::Item(text) => {
-                let wanted = parsed(text);
-                place.as_array()?.iter().find(|item| **item == wanted)
-            }
-        })
-    }
-
     /// Whether the field is this one, or within it, or around it; `written` is a path as the server writes one.
     pub fn touches(&self, written: &str) -> bool {
         let own = self.to_string();
@@ -99,6 +83,57 @@ impl Path {
         };
         let rest = long.strip_prefix(short);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+}
+
+/// An object in which many paths are looked up: the items of each list are found by their keys.
+pub struct IndexedObject<'a> {
+    object: &'a Value,
+    /// By the list, and the names of a key.
+    keyed: HashMap<(*const Value, Vec<&'a str>), KeyedItems<'a>>,
+    sets: HashMap<*const Value, HashMap<String, &'a Value>>,
+}
+
+/// Items by the texts of their keys.
+type KeyedItems<'a> = HashMap<Vec<String>, &'a Value>;
+
+impl<'a> IndexedObject<'a> {
+    /// Begins with no list indexed.
+    pub fn new(object: &'a Value) -> Self {
+        Self {
+            object,
+            keyed: HashMap::new(),
+            sets: HashMap::new(),
+        }
+    }
+
+    /// The value at a path.
+    pub fn value(&mut self, path: &'a Path) -> Option<&'a Value> {
+        path.0.iter().try_fold(self.object, |place, step| match step {
+            PathElement::Field(name) => place.get(name),
+            PathElement::Key(key) => {
+                let names: Vec<&str> = key.keys().map(String::as_str).collect();
+                let index = self
+                    .keyed
+                    .entry((ptr::from_ref(place), names))
+                    .or_insert_with_key(|(_, names)| {
+                        let items = place.as_array().into_iter().flatten();
+                        let key_of = |item: &Value| -> Option<Vec<String>> {
+                            names.iter().map(|name| item.get(name).map(Value::to_string)).collect()
+                        };
+                        let keyed = items.rev().filter_map(|item| Some((key_of(item)?, item)));
+                        keyed.collect()
+                    });
+                index.get(&key.values().cloned().collect::<Vec<_>>()).copied()
+            }
+            PathElement::Item(text) => {
+                let index = self.sets.entry(ptr::from_ref(place)).or_insert_with(|| {
+                    let items = place.as_array().into_iter().flatten();
+                    items.map(|item| (item.to_string(), item)).collect()
+                });
+                index.get(text).copied()
+            }
+        })
     }
 }
 
@@ -148,5 +183,34 @@ mod tests {
         let data = Path::default().to_field("data").to_field("80");
         assert!(data.touches(".data.80") && data.touches(".data") && data.touches(".data.80.x"));
         assert!(!data.touches(".data.8") && !data.touches(".data.801") && !data.touches(".dat"));
+    }
+
+    #[test]
+    fn an_object_is_looked_up_by_many_paths() {
+        let object = json!({"a": {"list": [{"k": 1, "v": "one"}, {"k": 2}, {"k": 1, "v": "again"}], "set": ["x", 3]}});
+        let list = Path::default().to_field("a").to_field("list");
+        let key = |number: u64| list.to(PathElement::key(json!({"k": number}).as_object().unwrap()));
+        let set = Path::default().to_field("a").to_field("set");
+        let paths = [
+            key(1).to_field("v"),
+            key(2),
+            key(3),
+            set.to(PathElement::item(&json!(3))),
+            set.to(PathElement::item(&json!("y"))),
+            Path::default().to_field("b"),
+        ];
+        let mut indexed = IndexedObject::new(&object);
+        let found: Vec<_> = paths.iter().map(|path| indexed.value(path).cloned()).collect();
+        assert_eq!(
+            found,
+            [
+                Some(json!("one")),
+                Some(json!({"k": 2})),
+                None,
+                Some(json!(3)),
+                None,
+                None
+            ]
+        );
     }
 }

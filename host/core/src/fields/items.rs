@@ -92,7 +92,7 @@ impl<'a> ItemIndex<'a> {
     pub(crate) fn find_all(&mut self, element: &FieldSetElement, likeness: Likeness) -> Vec<usize> {
         let mut found = Vec::new();
         self.each(element, likeness, |positions, _| {
-            found.extend_from_slice(&positions.all)
+            found.extend_from_slice(&positions.all);
         });
         found
     }
@@ -124,8 +124,7 @@ impl<'a> ItemIndex<'a> {
                         Likeness::Given => given > 0,
                         Likeness::Default => given == 0,
                     };
-                    // Whoever asks for keys without fields asks for every item.
-                    if !is_like && !(key.is_empty() && likeness == Likeness::Exact) {
+                    if !is_like {
                         continue;
                     }
                     let values = key.values().zip(&*gives).filter(|(_, gives)| **gives);

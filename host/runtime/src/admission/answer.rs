@@ -337,25 +337,22 @@ async fn needs(asked: Option<AdmissionInterface>, lane: &Lane, body: &Bytes) -> 
     let guest = usize::try_from(lane.limits.memory_bytes).unwrap_or(usize::MAX);
     let parsed = |object: &str| parsed_size(object.as_bytes());
     let read = move |body: &[u8]| {
-        let (host, guest) = match asked {
-            Some(asked) => {
-                let request = review::parse(body).map_err(bad)?;
-                let of = |object: Option<&RawValue>| object.map_or(0, |object| parsed(object.get()));
-                let (object, old) = (of(request.object), of(request.old));
-                // The whole object, what the plugin was shown of it, what it has answered, and the whole with that.
-                let parsed = match asked {
-                    AdmissionInterface::Defaulter => 4 * object,
-                    AdmissionInterface::Validator => object,
-                };
-                (parsed.max(object + old), guest.min(object + old))
-            }
-            None => {
-                let mut largest = 0;
-                let request = conversion::parse(body).map_err(bad)?;
-                let each = request.each_size(|object| largest = parsed(object).max(largest));
-                each.map_err(bad)?;
-                (2 * largest, guest.min(largest))
-            }
+        let (host, guest) = if let Some(asked) = asked {
+            let request = review::parse(body).map_err(bad)?;
+            let of = |object: Option<&RawValue>| object.map_or(0, |object| parsed(object.get()));
+            let (object, old) = (of(request.object), of(request.old));
+            // The whole object, what the plugin was shown of it, what it has answered, and the whole with that.
+            let parsed = match asked {
+                AdmissionInterface::Defaulter => 4 * object,
+                AdmissionInterface::Validator => object,
+            };
+            (parsed.max(object + old), guest.min(object + old))
+        } else {
+            let mut largest = 0;
+            let request = conversion::parse(body).map_err(bad)?;
+            let each = request.each_size(|object| largest = parsed(object).max(largest));
+            each.map_err(bad)?;
+            (2 * largest, guest.min(largest))
         };
         Ok(COPIES * body.len() + host + guest)
     };

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The most that wait for a turn, of all clients and of one.
 const MOST_WAITING: usize = 256;
-const MOST_WAITING_OF_A_CLIENT: usize = 48;
+const MOST_WAITING_OF_A_CLIENT: usize = 36;
 
 /// Of so many turns one is for tokens that do not look like those of a cluster, where both sorts wait.
 const TURNS_OF_OTHERS: u64 = 6;
@@ -127,8 +127,7 @@ impl FairTurns {
         let mut turn = {
             let mut waiting = self.0.lock();
             waiting.queue.retain(|waiter| !waiter.turn.is_closed());
-            let own = waiting.queue.iter().filter(|waiter| waiter.client == *client).count();
-            if own >= MOST_WAITING_OF_A_CLIENT || !waiting.has_room(client) {
+            if !waiting.has_place(client, is_likely) || !waiting.has_room(client) {
                 return Err(NoTurn);
             }
             let (turn, wait) = oneshot::channel();
@@ -163,6 +162,28 @@ impl FairTurns {
 }
 
 impl Waiting {
+    /// Says whether a client has a place left. A likely token takes that of one that is not.
+    fn has_place(&mut self, client: &ClientAddress, is_likely: bool) -> bool {
+        let own = self
+            .queue
+            .iter()
+            .enumerate()
+            .filter(|(_, waiter)| waiter.client == *client);
+        if own.clone().count() < MOST_WAITING_OF_A_CLIENT {
+            return true;
+        }
+        let unlikely = own
+            .filter(|(_, waiter)| !waiter.is_likely)
+            .map(|(position, _)| position);
+        match unlikely.max().filter(|_| is_likely) {
+            Some(position) => {
+                self.queue.remove(position);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Makes room for a client: where all places are taken, whoever came last of the peer that has most of them, and of its client
     /// that has most, loses his. Says whether there is room.
     fn has_room(&mut self, newcomer: &ClientAddress) -> bool {

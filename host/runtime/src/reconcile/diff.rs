@@ -39,7 +39,7 @@ pub struct Planned {
 
 /// One desired object.
 pub struct PlannedObject {
-    /// The object.
+    /// The object, without its body.
     pub desired: DesiredObject,
     /// What is sent if anything is.
     pub body: Map<String, Value>,
@@ -153,11 +153,11 @@ impl<'a> Decider<'a> {
     /// Plans what is to be done with a desired object.
     fn plan(
         &self,
-        desired: DesiredObject,
+        mut desired: DesiredObject,
         live: Option<Arc<CachedObject>>,
         unpersisted: Option<&UnpersistedApply>,
     ) -> PlannedObject {
-        let (body, digest) = diff::body(&desired, self.owner);
+        let (body, digest) = diff::body(&mut desired, self.owner);
         let step = PlannedObject {
             desired,
             body,

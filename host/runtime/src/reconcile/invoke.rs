@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pilothouse_cluster::apart::weigh;
 use pilothouse_core::contract::{Finalization, Outcome};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
@@ -15,6 +16,7 @@ use super::admit::{Admitted, admit};
 use super::gather::Gathered;
 use crate::context::HostContext;
 use crate::lane::Lane;
+use crate::room::{AnswerRoom, CallRoom};
 use crate::traces::Trace;
 use crate::view::View;
 
@@ -28,11 +30,13 @@ pub struct Invoked {
     pub view: Option<View>,
     /// How long it took.
     pub used: Duration,
+    /// The room that its answer takes as text.
+    room: Option<CallRoom>,
 }
 
 impl Invoked {
     /// The bytes of the answer that have to be parsed.
-    pub fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         let Ok(Outcome { desired, status, .. }) = &self.result else {
             return 0;
         };
@@ -41,6 +45,19 @@ impl Invoked {
             .map(|desired| desired.object.len() + desired.options.len());
         desired.sum::<usize>() + status.as_ref().map_or(0, String::len)
     }
+
+    /// Weighs the answer and waits for its room, before it is parsed; an answer for which there can be none is a failure.
+    pub async fn make_room(&mut self, host: &HostContext, lane: &Lane) -> Option<AnswerRoom> {
+        weigh(self.bytes()).await;
+        let (answer, call) = (self.result.as_ref().ok()?, self.room.take()?);
+        match host.room.for_answer(&lane.plugin, answer, call).await {
+            Ok(room) => Some(room),
+            Err(failure) => {
+                self.result = Err(failure);
+                None
+            }
+        }
+    }
 }
 
 /// Asks the plugin what should exist; of an object that is being deleted, what should still exist.
@@ -48,14 +65,16 @@ pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gather
     let view = View::new(host.clone(), lane.clone(), gathered.object.name.clone()).traced(trace.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
     let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
+    let room = host.room.for_call(&lane.limits).await;
     let book = host.clone();
     let call = host.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
+        let ended = || room.ended();
         let Admitted { result, view, used } = admit(&asked, &object.name.name, object.deleting, request, view);
         let request = match result {
             Ok(request) => request,
-            Err(failure) => return (Err(failure), view, used),
+            Err(failure) => return (Err(failure), view, used, ended()),
         };
         let (component, limits) = (&asked.component, &asked.limits);
         if object.deleting {
@@ -71,7 +90,7 @@ pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gather
                 &usage,
             );
             book.usage.called(&asked.plugin, usage.memory_bytes);
-            return (result, imports, used + usage.time);
+            return (result, imports, used + usage.time, ended());
         }
         let CallResult {
             result,
@@ -84,10 +103,10 @@ pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gather
             &usage,
         );
         book.usage.called(&asked.plugin, usage.memory_bytes);
-        (result.map(Finalization::Pending), imports, used + usage.time)
+        (result.map(Finalization::Pending), imports, used + usage.time, ended())
     });
     match call.await {
-        Ok((result, view, used)) => {
+        Ok((result, view, used, room)) => {
             let is_done = matches!(result, Ok(Finalization::Done));
             let result = result.map(|answer| match answer {
                 Finalization::Done => Outcome::default(),
@@ -98,6 +117,7 @@ pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gather
                 is_done,
                 view: Some(view),
                 used: host.blocking.taken(used),
+                room: Some(room),
             }
         }
         Err(error) => Invoked {
@@ -108,6 +128,7 @@ pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gather
             is_done: false,
             view: None,
             used: Duration::ZERO,
+            room: None,
         },
     }
 }

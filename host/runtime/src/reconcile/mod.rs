@@ -66,7 +66,8 @@ async fn reconcile_traced(
 ) -> JobResult {
     let collected = match lane.mode {
         RunMode::Active | RunMode::Finishing => {
-            trace.within("collect", collect::collect(host, lane, primary_ref)).await
+            let collecting = Box::pin(collect::collect(host, lane, primary_ref));
+            trace.within("collect", collecting).await
         }
         RunMode::Preview => Ok(()),
     };
@@ -85,7 +86,8 @@ async fn reconcile_traced(
             orphaned(host, lane, primary_ref, gather::ExcludedPrimary { object, owner }).await
         }
         gather::GatherResult::Selected(gathered) => {
-            reconcile_selected(host, lane, primary_ref, job, gathered, trace).await
+            weigh(gathered.object.bytes()).await;
+            Box::pin(reconcile_selected(host, lane, primary_ref, job, gathered, trace)).await
         }
         gather::GatherResult::Filtered(left) => leave(host, lane, primary_ref, left).await,
         gather::GatherResult::Orphaning(left) => orphaned(host, lane, primary_ref, left).await,
@@ -146,7 +148,6 @@ async fn reconcile_selected(
     trace: &Trace,
 ) -> JobResult {
     let object = &gathered.object;
-    weigh(object.bytes()).await;
     if let Some(failure) = &gathered.unreadable {
         if lane.mode == RunMode::Preview {
             return previewed(host, lane, primary_ref, Err(failure.clone())).await;
@@ -166,10 +167,10 @@ async fn reconcile_selected(
             Err(failure) => return told(host, lane, primary_ref, &gathered, failure).await,
         }
     }
-    let stage = trace.stage("invoke");
-    let invoked = invoke::invoke(host, lane, &gathered, trace).await;
-    drop(stage);
-    weigh(invoked.bytes()).await;
+    let invoking = invoke::invoke(host, lane, &gathered, trace);
+    let mut invoked = trace.within("invoke", invoking).await;
+    // Held until the answer has been carried out and reported.
+    let _room = invoked.make_room(host, lane).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
     let validate = validate::validate(host, lane, &gathered, primary_ref, invoked);
@@ -314,7 +315,8 @@ pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> 
     if gathered.unreadable.is_some() {
         return None;
     }
-    let invoked = invoke::invoke(host, lane, &gathered, &Trace::default()).await;
+    let mut invoked = invoke::invoke(host, lane, &gathered, &Trace::default()).await;
+    let _room = invoked.make_room(host, lane).await;
     validate::check(lane, &gathered, invoked.result).err()
 }
 

@@ -43,12 +43,7 @@ pub async fn validate(
     primary_ref: &PrimaryRef,
     invoked: Invoked,
 ) -> Result<Validated, Failure> {
-    let Invoked {
-        result,
-        is_done: _,
-        view,
-        used: _,
-    } = invoked;
+    let Invoked { result, view, .. } = invoked;
     let wake_at = view.as_ref().and_then(|view| view.wake_at);
     depend(host, lane, primary_ref, view.map(|view| view.reads).unwrap_or_default()).await;
     Ok(Validated {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pilothouse_cluster::apart::apart;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::{IndexValues, ObjectChange, Store, WatchSource};
@@ -133,11 +134,12 @@ impl SharedState {
         if objects.is_empty() {
             return;
         }
+        let bytes = objects.iter().map(|object| object.bytes()).sum();
         let objects = objects.into_iter().map(|old| {
             let new = read(&old);
             (old, new)
         });
-        let objects = objects.collect();
+        let objects = apart(bytes, || objects.collect());
         self.tables.write().store.replace(kind, objects);
     }
 

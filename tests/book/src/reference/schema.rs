@@ -30,6 +30,13 @@ event name the limit and its value.
 const LIMITS_END: &str = "
 The log of a plugin has a limit over all calls, too: 1 MiB at once and 32 KiB a second.
 
+What calls take together is bounded, too, and who finds no room waits. The memory, transfers and reads of all calls take 256 MiB: five
+calls with the default limits fit at once. The answers that are being carried out take 96 MiB of a plugin and 128 MiB of all, measured
+as what they take once they are parsed; an answer that does not fit alone fails as `GuestLimit`, with both numbers. Reviews and
+conversions have 144 MiB of their own. A component that takes more than 100 s of processor time to compile is refused for an hour; the
+compiler gets at most 2 GiB of memory, and less than its container has left. [The security model](../security.md#what-each-input-may-take)
+has all bounds.
+
 An object that nests deeper than 120 levels in a field that a plugin reads is not shown to the plugin, since parsers stop at
 128. A Warning event `TooDeep` on the object says so, or, for an object that the plugin reconciles, its condition.
 ";

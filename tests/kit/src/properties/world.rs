@@ -216,7 +216,7 @@ impl<'a> World<'a> {
                 return;
             }
         }
-        let (body, _) = body(desired, &self.owner);
+        let (body, _) = body(&mut desired.clone(), &self.owner);
         let body = Value::Object(body);
         let mut result = self.store.apply(&body, MANAGER, None);
         if let (Err(_), Some(live), true) = (&result, &live, desired.lifecycle.recreate) {

@@ -1,0 +1,286 @@
+//! Bounds the memory of calls and of answers that are carried out: what each may take is limited by its plugin's limits, and
+//! their sum by this. Who finds no room waits, and holds nothing that somebody else waits for; an answer for which there can
+//! never be room is the plugin's failure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pilothouse_cluster::apart::apart;
+use pilothouse_core::contract::Outcome;
+use pilothouse_core::parsed_size::parsed_size;
+use pilothouse_core::reason::Reason;
+use pilothouse_core::{Failure, Limits};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+const MEBIBYTE: usize = 1024 * 1024;
+
+/// The memory of guests, and of what passes between them and the host. Five calls with the default limits fit, and two with the
+/// largest.
+const CALLS_BYTES: usize = 256 * MEBIBYTE;
+
+/// The memory of answers that are being carried out, parsed, of all plugins and of one.
+const ANSWERS_BYTES: usize = 128 * MEBIBYTE;
+const ANSWERS_OF_A_PLUGIN_BYTES: usize = 96 * MEBIBYTE;
+
+/// The copies of one object that are there while it is applied: the request, its text, the response, and its fields.
+const COPIES: usize = 4;
+
+/// An answer of this size leaves free memory behind that is worth returning.
+const LARGE_BYTES: usize = 4 * MEBIBYTE;
+
+/// The room for calls and answers.
+#[derive(Debug)]
+pub struct Room {
+    calls: Arc<Semaphore>,
+    answers: Arc<Semaphore>,
+    /// The part of each plugin that takes some.
+    plugins: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+}
+
+/// The room of a call, until this is dropped.
+#[derive(Debug)]
+pub struct CallRoom {
+    /// For the answer as text.
+    text: OwnedSemaphorePermit,
+    _guest: Option<OwnedSemaphorePermit>,
+}
+
+impl CallRoom {
+    /// The call has ended: what the guest had is free.
+    pub fn ended(self) -> Self {
+        Self {
+            text: self.text,
+            _guest: None,
+        }
+    }
+}
+
+/// The room of an answer, until this is dropped.
+#[derive(Debug)]
+pub struct AnswerRoom {
+    bytes: usize,
+    /// Of the plugin, and of all.
+    held: Option<[OwnedSemaphorePermit; 2]>,
+}
+
+impl Drop for AnswerRoom {
+    fn drop(&mut self) {
+        let held = self.held.take();
+        if self.bytes < LARGE_BYTES {
+            return;
+        }
+        // What the allocator keeps would add up with what the next ones take.
+        if let Ok(handle) = Handle::try_current() {
+            drop(handle.spawn_blocking(move || {
+                pilothouse_sandbox::return_free_memory();
+                drop(held);
+            }));
+        }
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            calls: Arc::new(Semaphore::new(CALLS_BYTES)),
+            answers: Arc::new(Semaphore::new(ANSWERS_BYTES)),
+            plugins: Mutex::default(),
+        }
+    }
+}
+
+impl Room {
+    /// Waits for the room of a call with these limits. They are within their ranges, of which the largest fit.
+    pub async fn for_call(&self, limits: &Limits) -> CallRoom {
+        let Limits {
+            memory_bytes,
+            transfer_bytes,
+            read_bytes,
+            ..
+        } = *limits;
+        // What the guest reads is passed on before it answers.
+        let text = usize::try_from(transfer_bytes.max(read_bytes)).unwrap_or(CALLS_BYTES);
+        // The call itself refuses limits beyond their ranges.
+        let text = text.min(CALLS_BYTES);
+        let guest = usize::try_from(memory_bytes).unwrap_or(CALLS_BYTES);
+        let guest = guest.min(CALLS_BYTES.saturating_sub(text));
+        let mut text_and_guest = take(&self.calls, text + guest).await;
+        CallRoom {
+            _guest: text_and_guest.split(guest),
+            text: text_and_guest,
+        }
+    }
+
+    /// Waits for the room of an answer of a plugin, which goes on to hold the room of its call until then.
+    pub async fn for_answer(&self, plugin: &Arc<str>, answer: &Outcome, call: CallRoom) -> Result<AnswerRoom, Failure> {
+        let bytes = answer_size(answer);
+        if bytes > ANSWERS_OF_A_PLUGIN_BYTES {
+            return Err(Failure::guest(
+                Reason::GuestLimit,
+                format!(
+                    "the answer takes {bytes} bytes when it is parsed, and the answers of a plugin may take \
+                     {ANSWERS_OF_A_PLUGIN_BYTES} together; return fewer objects, or fewer and larger parts in them"
+                ),
+            ));
+        }
+        let of_plugin = take(&self.of(plugin), bytes).await;
+        let of_all = take(&self.answers, bytes).await;
+        drop(call);
+        Ok(AnswerRoom {
+            bytes,
+            held: Some([of_plugin, of_all]),
+        })
+    }
+
+    fn of(&self, plugin: &Arc<str>) -> Arc<Semaphore> {
+        let mut plugins = self.plugins.lock();
+        if !plugins.contains_key(plugin) {
+            // Who waits or holds has a copy.
+            plugins.retain(|_, room| Arc::strong_count(room) > 1);
+        }
+        let new = || Arc::new(Semaphore::new(ANSWERS_OF_A_PLUGIN_BYTES));
+        plugins.entry(plugin.clone()).or_insert_with(new).clone()
+    }
+}
+
+async fn take(room: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {
+    let permits = u32::try_from(bytes).expect("the room has less than 4 GiB");
+    let taken = room.clone().acquire_many_owned(permits).await;
+    taken.expect("the semaphore is never closed")
+}
+
+/// The memory that an answer takes until it is carried out.
+fn answer_size(answer: &Outcome) -> usize {
+    let Outcome { desired, status, .. } = answer;
+    let texts = desired.iter().flat_map(|desired| [&desired.object, &desired.options]);
+    let texts = texts.chain(status);
+    let bytes: usize = texts.clone().map(String::len).sum();
+    apart(bytes, || {
+        let (sum, largest) = texts.fold((0, 0), |(sum, largest), text| {
+            let size = parsed_size(text.as_bytes());
+            (sum + size, size.max(largest))
+        });
+        bytes + sum + COPIES * largest
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pilothouse_core::contract::{Desired, Lifecycle, Ownership};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    fn answer(object: String) -> Outcome {
+        let desired = Desired {
+            object,
+            ownership: Ownership::Owned,
+            lifecycle: Lifecycle::default(),
+            options: "{}".to_owned(),
+        };
+        Outcome {
+            desired: vec![desired],
+            ..Outcome::default()
+        }
+    }
+
+    /// An answer that takes so many MiB, a fifth of it by its largest object.
+    fn text(mebibytes: usize) -> Outcome {
+        answer(format!(
+            r#"{{"data":"{}"}}"#,
+            "x".repeat(mebibytes * MEBIBYTE / (2 + COPIES))
+        ))
+    }
+
+    #[test]
+    fn the_largest_limits_fit() {
+        let limits = Limits {
+            memory_bytes: 64 * 1024 * 1024,
+            transfer_bytes: 32 * 1024 * 1024,
+            read_bytes: 32 * 1024 * 1024,
+            output_bytes: 16 * 1024 * 1024,
+            ..Limits::default()
+        };
+        assert_eq!(limits.check(), Ok(()));
+        assert!(limits.memory_bytes + limits.transfer_bytes <= CALLS_BYTES as u64 / 2);
+        for larger in [
+            Limits {
+                transfer_bytes: limits.transfer_bytes + 1,
+                ..limits.clone()
+            },
+            Limits {
+                read_bytes: limits.read_bytes + 1,
+                ..limits.clone()
+            },
+            Limits {
+                output_bytes: limits.output_bytes + 1,
+                ..limits.clone()
+            },
+            Limits {
+                memory_bytes: limits.memory_bytes + 1,
+                ..limits.clone()
+            },
+        ] {
+            assert!(larger.check().is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_wait_for_room_and_the_end_of_a_call_makes_some() {
+        let (room, limits) = (Room::default(), Limits::default());
+        let mut calls = Vec::new();
+        while let Ok(call) = timeout(SOON, room.for_call(&limits)).await {
+            calls.push(call);
+        }
+        assert_eq!(calls.len(), 5);
+        let ended: Vec<_> = calls.into_iter().map(CallRoom::ended).collect();
+        assert!(timeout(SOON, room.for_call(&limits)).await.is_ok());
+        drop(ended);
+    }
+
+    #[tokio::test]
+    async fn answers_wait_for_room_and_one_plugin_leaves_some_to_others() {
+        let room = Room::default();
+        let (flood, other): (Arc<str>, Arc<str>) = ("flood".into(), "other".into());
+        let call = async || room.for_call(&Limits::default()).await.ended();
+        let mut held = Vec::new();
+        let answer = text(20);
+        for _ in 0..4 {
+            held.push(room.for_answer(&flood, &answer, call().await).await.unwrap());
+        }
+        let waiting = timeout(SOON, room.for_answer(&flood, &answer, call().await)).await;
+        assert!(waiting.is_err(), "a fifth one of 20 MiB waits");
+        assert!(
+            timeout(SOON, room.for_answer(&other, &answer, call().await))
+                .await
+                .is_ok()
+        );
+        held.pop();
+        // Returned on a thread of its own.
+        let waited = timeout(Duration::from_secs(10), room.for_answer(&flood, &answer, call().await)).await;
+        assert!(waited.is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_can_never_fit_fails_with_both_numbers() {
+        let room = Room::default();
+        let maps = vec![r#"{"":1}"#; 200_000].join(",");
+        let call = room.for_call(&Limits::default()).await.ended();
+        let failure = room
+            .for_answer(&"p".into(), &answer(format!(r#"{{"a":[{maps}]}}"#)), call)
+            .await;
+        let failure = failure.unwrap_err();
+        assert_eq!(failure.reason, Reason::GuestLimit);
+        assert!(
+            failure.message.contains("100663296") && failure.message.contains("takes 7"),
+            "{failure}"
+        );
+        assert_eq!(room.calls.available_permits(), CALLS_BYTES);
+    }
+}
