@@ -57,8 +57,8 @@ pub struct WrongCommandLine(pub String);
 
 impl WrongCommandLine {
     /// An error that only the options have caused.
-    #[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
     pub fn of(error: anyhow::Error) -> anyhow::Error {
+        let error: Box<dyn std::error::Error + Send + Sync> = error.into();
         Self(chain(&*error)).into()
     }
 }
