@@ -25,7 +25,7 @@ Examples:
   pilothouse bench app-service-0.2.0.wasm -f web.yaml --against app-service-0.1.0.wasm --calls 5000
 
 A call is what the host does for an object: the defaulter, the validator and the reconcile, each in a fresh instance. Times are
-those of the guest; calls per second include making instances. Calls of two components take turns, and the ratio is that of the
+those of the plugin; calls per second include making instances. Calls of two components take turns, and the ratio is that of the
 first to the second: below 1 the first is faster or smaller.
 
 Exit code: 0, 1 on an error, 2 if the command line is wrong, 3 if a plugin fails for an object.";

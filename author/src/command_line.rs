@@ -29,11 +29,11 @@ enum Command {
     Build(BuildCommand),
     /// Run scenarios and golden cases against a plugin.
     Test(test::TestCommand),
-    /// Run a plugin on a simulated or a real cluster, and swap it whenever its sources change.
+    /// Run a plugin on a simulated or a real cluster, and swap it when its sources change.
     Dev(dev::DevCommand),
     /// Run the host, which reconciles a cluster with plugins.
     Run(Box<run::RunCommand>),
-    /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
+    /// Show the plugins of a host and the objects that fail, with cause and next step.
     Status(ask::status::StatusCommand),
     /// Explain an object: what it depends on, what was made for it, its last runs, and who changed what was reverted.
     Why(ask::why::WhyCommand),
@@ -41,11 +41,11 @@ enum Command {
     Top(ask::top::TopCommand),
     /// Record the calls of a plugin on a running host: inputs, reads and answers, with the values of Secrets masked.
     Record(ask::record::RecordCommand),
-    /// Replay a recording offline, with the same component or another version, and show the differences.
+    /// Replay a recording offline, with this or another version, and show what differs.
     Replay(replay::ReplayCommand),
     /// Print a plugin's metadata and the kinds that it touches.
     Inspect(inspect::InspectCommand),
-    /// Print the ServiceAccount, the roles and the bindings that grant a plugin what it needs.
+    /// Print the ServiceAccount, roles and bindings that grant a plugin what it needs.
     Rights(install::rights::RightsCommand),
     /// Install a plugin: its CRDs, its rights and its Plugin resource.
     Install(install::apply::InstallCommand),
@@ -57,7 +57,7 @@ enum Command {
     Push(artifact::push::PushCommand),
     /// Pull a plugin's component from a registry or an OCI layout.
     Pull(artifact::pull::PullCommand),
-    /// Copy a plugin with its signatures and attachments between registries and OCI layouts.
+    /// Copy a plugin with all that belongs to it between registries and OCI layouts.
     Copy(artifact::copy::CopyCommand),
     /// List the tags of a repository.
     Tags(artifact::tags::TagsCommand),
@@ -67,15 +67,15 @@ enum Command {
     Login(artifact::login::LoginCommand),
     /// Log out from a registry.
     Logout(artifact::login::LogoutCommand),
-    /// Print what a plugin makes of objects, without a cluster, or how that differs from something else.
+    /// Print what a plugin makes of objects, without a cluster: all of it, or how it differs from something else.
     Render(Box<render::RenderCommand>),
-    /// Look for objects with which a plugin breaks one of the properties that every plugin must have.
+    /// Search for objects with which a plugin breaks a rule that every plugin must keep.
     Check(Box<check::CheckCommand>),
     /// Measure what a plugin's calls for an object cost, and compare two components.
     Bench(Box<bench::BenchCommand>),
     /// Print a plugin's webhook configurations, for an installer to apply.
     Webhooks(WebhooksCommand),
-    /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
+    /// Remove the finalizer of a plugin that is gone from the objects that wait for it.
     Release(release::ReleaseCommand),
     /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
     Manifests(Box<ManifestsCommand>),
@@ -125,9 +125,62 @@ pub fn execute() -> ExitCode {
     })
 }
 
+/// The commands by what they are for, in the order in which the help lists them.
+const GROUPS: [(&str, &[&str]); 5] = [
+    (
+        "Write a plugin",
+        &["new", "build", "dev", "test", "render", "check", "bench", "replay"],
+    ),
+    (
+        "Install plugins",
+        &[
+            "install",
+            "upgrade",
+            "uninstall",
+            "inspect",
+            "rights",
+            "manifests",
+            "webhooks",
+            "release",
+        ],
+    ),
+    (
+        "Run a host, and see what it does",
+        &["run", "status", "why", "top", "record"],
+    ),
+    (
+        "Plugins in registries",
+        &["push", "pull", "copy", "tags", "verify", "login", "logout"],
+    ),
+    ("Settings", &["completion", "man", "help"]),
+];
+
+/// The help of the program: clap cannot group commands.
+const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}\n";
+
 /// The command line, as documentation, completion and manual pages need it.
 pub fn command() -> clap::Command {
-    Arguments::command()
+    let command = Arguments::command();
+    let groups = grouped(&command);
+    command.help_template(HELP).after_help(groups)
+}
+
+/// The groups, with a line for each command: what it does, up to a colon.
+fn grouped(command: &clap::Command) -> String {
+    let about = |name: &str| {
+        let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+        let about = about.map_or_else(|| "Print the help of a command".to_owned(), ToString::to_string);
+        let end = about.find(':').unwrap_or(about.len());
+        about[..end].trim_end_matches('.').to_owned()
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        let lines = names.iter().map(|name| format!("\n  {name:<10} {}", about(name)));
+        format!("\n {title}{}", lines.collect::<String>())
+    };
+    GROUPS
+        .iter()
+        .map(group)
+        .fold("Commands:".to_owned(), |text, group| text + &group)
 }
 
 /// The name by which kubectl finds the program as its plugin.
@@ -143,4 +196,49 @@ fn arguments() -> Arguments {
     }
     let matches = command.get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_command_is_in_one_group_of_the_help() {
+        let mut command = command();
+        let visible = command.get_subcommands().filter(|it| !it.is_hide_set());
+        let visible: BTreeSet<String> = visible
+            .map(|it| it.get_name().to_owned())
+            .chain(["help".to_owned()])
+            .collect();
+        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        assert_eq!(grouped.len(), visible.len());
+        assert_eq!(visible, grouped.iter().map(|name| (*name).to_owned()).collect());
+        let help = command.render_long_help().to_string();
+        assert!(
+            help.contains("\n Install plugins\n  install    Install a plugin\n"),
+            "{help}"
+        );
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+
+    #[test]
+    fn help_is_broken_between_words_at_the_width_of_the_terminal() {
+        for width in [40, 80] {
+            let mut program = command().term_width(width);
+            let install = program
+                .find_subcommand_mut("install")
+                .unwrap()
+                .clone()
+                .term_width(width);
+            let help = install.clone().render_long_help().to_string();
+            let options = help.split("Examples:").next().unwrap();
+            let too_long = options
+                .lines()
+                .filter(|line| line.chars().count() > width && !line.starts_with("Usage: "))
+                .filter(|line| line.trim().contains(' '));
+            assert_eq!(too_long.collect::<Vec<_>>(), Vec::<&str>::new(), "{width}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::compiling;
-use pilothouse_sandbox::{LoadError, PluginComponent, Sandbox};
+use pilothouse_sandbox::{PluginComponent, Sandbox};
 
 use crate::new::Language;
 use crate::sources::Sources;
@@ -166,7 +166,7 @@ impl ComponentFiles {
 
 impl ComponentLoader {
     /// Loads one of the files, whatever it imports of WASI.
-    pub fn load_inert(&self, file: &Path) -> Result<PluginComponent, LoadError> {
+    pub fn load_inert(&self, file: &Path) -> anyhow::Result<PluginComponent> {
         compiling::load(&self.sandbox.granting(Wasi::Inert), file)
     }
 }

@@ -2,6 +2,9 @@
 //! module for each, and what they share. How a plugin is compiled is in `pilothouse_build`.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod output;
+
 pub mod bench;
 pub mod build;
 pub mod check;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use pilothouse_build::write_if_changed;
+use pilothouse_core::rights::objects::Acting;
 use pilothouse_host::artifact::wait_for;
 use pilothouse_host::install::{DescribedPlugin, Format, InstallationArguments, printed, tell_remarks};
 use pilothouse_host::plugins::NamedFile;
@@ -81,7 +82,7 @@ impl ManifestsCommand {
             };
             folder = std::mem::replace(&mut plugin.file, built);
         }
-        let described = installation.describe(plugin)?;
+        let described = installation.describe(plugin, Acting::Impersonation)?;
         described.check()?;
         let rights = wait_for(described.rights(cluster.target()))?;
         tell_remarks(&rights);

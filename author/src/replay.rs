@@ -50,7 +50,7 @@ pub struct ReplayCommand {
 enum Format {
     /// Diffs for people.
     Text,
-    /// One document, as docs/recordings.md describes it.
+    /// One document, as the page "Record and replay" of the documentation describes it.
     Json,
 }
 

@@ -1,12 +1,14 @@
 //! Owns `cargo xtask demo`: building the plugins and the demo's program, then becoming that program. Leaves what is shown
 //! to `pilothouse-demo`: linked in, the host and the cluster would make every chore wait for their dependencies.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, IsTerminal as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Deserialize;
@@ -41,9 +43,13 @@ pub struct DemoOptions {
 
 /// Builds what is needed and shows it. Returns only where that fails: signals and the exit code are the demo's own.
 pub fn run(options: &DemoOptions) -> Result<()> {
-    eprintln!("xtask: building the plugins and the host (minutes at first, then a second)");
+    let crates = crates()?;
+    eprintln!(
+        "xtask: building the host ({crates} crates) and {} plugins: about four minutes on two cores at first, then a second",
+        PLUGINS.len()
+    );
     // Both at once: each ends with work for a single core.
-    let building = Building::start()?;
+    let building = Building::start(crates)?;
     plugins::build(&plugins::PluginsOptions {
         only: PLUGINS.map(str::to_owned).to_vec(),
         ..plugins::PluginsOptions::default()
@@ -78,6 +84,70 @@ fn record(demo: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// How many crates the demo's program is made of.
+fn crates() -> Result<usize> {
+    let arguments = [
+        "tree",
+        "--package",
+        PROGRAM,
+        "--edges",
+        "normal,build",
+        "--prefix",
+        "none",
+        "--no-dedupe",
+        "--format",
+        "{p}",
+    ];
+    let listed = cargo().args(arguments).stderr(Stdio::inherit()).output();
+    let listed = listed.context("run cargo tree")?;
+    ensure!(listed.status.success(), "cargo tree failed: {}", listed.status);
+    let text = String::from_utf8_lossy(&listed.stdout);
+    Ok(text.lines().collect::<BTreeSet<_>>().len())
+}
+
+/// Says now and then how much of a build is done. On a terminal cargo does so itself.
+struct Progress {
+    all: usize,
+    done: BTreeSet<String>,
+    begun: Instant,
+    said: Instant,
+}
+
+impl Progress {
+    fn of(all: usize) -> Self {
+        let begun = Instant::now();
+        Self {
+            all,
+            done: BTreeSet::new(),
+            begun,
+            said: begun,
+        }
+    }
+
+    fn note(&mut self, message: &str) {
+        let Ok(Message {
+            package_id: Some(package),
+            ..
+        }) = serde_json::from_str(message)
+        else {
+            return;
+        };
+        let _ = self.done.insert(package);
+        if self.said.elapsed() >= SAY_EVERY && !std::io::stderr().is_terminal() {
+            self.said = Instant::now();
+            let seconds = self.begun.elapsed().as_secs();
+            eprintln!(
+                "xtask: {} of {} crates are built after {seconds} s",
+                self.done.len(),
+                self.all
+            );
+        }
+    }
+}
+
+/// How often a line says how much of the build is done.
+const SAY_EVERY: Duration = Duration::from_secs(15);
+
 /// A cargo that builds the demo's program.
 struct Building {
     cargo: Child,
@@ -86,7 +156,7 @@ struct Building {
 }
 
 impl Building {
-    fn start() -> Result<Self> {
+    fn start(crates: usize) -> Result<Self> {
         let arguments = [
             "build",
             "--package",
@@ -99,9 +169,11 @@ impl Building {
         let mut cargo = child.context("run cargo build")?;
         let messages = cargo.stdout.take().expect("it was asked for");
         let program = thread::spawn(move || {
-            let mut found = None;
+            let (mut found, mut progress) = (None, Progress::of(crates));
             for message in BufReader::new(messages).lines() {
-                found = program(&message.context("read what cargo built")?).or(found);
+                let message = message.context("read what cargo built")?;
+                progress.note(&message);
+                found = program(&message).or(found);
             }
             Ok(found)
         });
@@ -134,7 +206,11 @@ impl Drop for Building {
 
 /// The program, when this message of cargo's is about it.
 fn program(message: &str) -> Option<PathBuf> {
-    let Message { target, executable } = serde_json::from_str(message).ok()?;
+    let Message {
+        target,
+        executable,
+        package_id: _,
+    } = serde_json::from_str(message).ok()?;
     executable.filter(|_| target.is_some_and(|target| target.name == PROGRAM))
 }
 
@@ -142,6 +218,7 @@ fn program(message: &str) -> Option<PathBuf> {
 struct Message {
     target: Option<Target>,
     executable: Option<PathBuf>,
+    package_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

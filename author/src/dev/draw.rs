@@ -32,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
         Constraint::Length(FOOT),
     ];
     let [head, middle, activity, log, foot] = Layout::vertical(parts).areas(frame.area());
-    let [objects, selected] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(middle);
+    let [objects, selected] = Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(middle);
     frame.render_widget(Paragraph::new(head_rows(model)), head);
     draw_objects(frame, model, objects);
     let rows = model
@@ -40,7 +40,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
         .map(|object| selected_rows(model, object))
         .unwrap_or_default();
     let block = Block::bordered().title(" Why ");
-    frame.render_widget(Paragraph::new(rows).wrap(Wrap { trim: false }).block(block), selected);
+    let inner = selected.width.saturating_sub(2);
+    let all: usize = rows.iter().map(|row| wrapped_height(row.width(), inner)).sum();
+    let hidden = all.saturating_sub(usize::from(selected.height.saturating_sub(2)));
+    let scroll = u16::try_from(usize::from(model.scroll).min(hidden)).unwrap_or(u16::MAX);
+    let why = Paragraph::new(rows).wrap(Wrap { trim: false }).scroll((scroll, 0));
+    frame.render_widget(why.block(block), selected);
     if let Build::Failed(said) = &model.build {
         let rows: Vec<Row<'_>> = said.lines().map(|line| Row::styled(line, tone(Tone::Bad))).collect();
         let block = Block::bordered().title(" The build failed; the version before goes on ");
@@ -52,7 +57,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
         draw_lines(frame, " Activity ", &model.activity, activity);
     }
     draw_lines(frame, " Log ", &model.log, log);
-    frame.render_widget(Paragraph::new("q quit   up/down select   r resync").style(DIM), foot);
+    frame.render_widget(
+        Paragraph::new("q quit   up/down select   PgUp/PgDn scroll   r resync").style(DIM),
+        foot,
+    );
 }
 
 fn tone(tone: Tone) -> Style {
@@ -66,7 +74,7 @@ fn tone(tone: Tone) -> Style {
 fn head_rows(model: &Model) -> Vec<Row<'_>> {
     let plugin = model.now.plugin.as_ref();
     let (state, style) = match plugin {
-        Some(plugin) if plugin.is_ready && plugin.reason == "Reconciling" => ("ready", tone(Tone::Good)),
+        Some(plugin) if plugin.is_ready && plugin.reason == "Running" => ("ready", tone(Tone::Good)),
         Some(plugin) => (plugin.reason.as_str(), tone(Tone::Bad)),
         None => ("starting", Style::new()),
     };
@@ -138,6 +146,15 @@ fn state_style(state: &str) -> Style {
 /// What an object depends on, why it ran, and what has changed.
 fn selected_rows<'a>(model: &'a Model, object: &'a ObjectNow) -> Vec<Row<'a>> {
     let mut rows = vec![Row::styled(title(&object.document.object), BOLD)];
+    // The newest first: what has changed, from what to what, and by whom.
+    let changes = model.changes.get(&title(&object.document.object));
+    rows.extend(
+        changes
+            .into_iter()
+            .flatten()
+            .rev()
+            .map(|change| Row::raw(change.as_str())),
+    );
     for view in &object.document.controllers {
         if let Some(failure) = &view.failure {
             let text = format!("{}: {}; {}", failure.reason, failure.message, failure.next_step);
@@ -165,26 +182,34 @@ fn selected_rows<'a>(model: &'a Model, object: &'a ObjectNow) -> Vec<Row<'a>> {
             rows.push(Row::styled(text, tone(bad)));
         }
     }
-    let changes = model.changes.get(&title(&object.document.object));
-    rows.extend(
-        changes
-            .into_iter()
-            .flatten()
-            .map(|change| Row::styled(change.as_str(), DIM)),
-    );
     rows
 }
 
 fn draw_lines(frame: &mut Frame<'_>, name: &'static str, lines: &VecDeque<Line>, area: Rect) {
-    let height = usize::from(area.height.saturating_sub(2));
-    let last = lines.iter().skip(lines.len().saturating_sub(height));
-    let rows: Vec<Row<'_>> = last
-        .map(|line| {
-            let time = Span::styled(format!("{:>7.1}s ", line.at.as_secs_f64()), DIM);
-            Row::from(vec![time, Span::styled(line.text.as_str(), tone(line.tone))])
-        })
-        .collect();
-    frame.render_widget(Paragraph::new(rows).block(Block::bordered().title(name)), area);
+    let (width, mut height) = (area.width.saturating_sub(2), usize::from(area.height.saturating_sub(2)));
+    let mut rows = VecDeque::new();
+    for line in lines.iter().rev() {
+        let time = Span::styled(format!("{:>7.1}s ", line.at.as_secs_f64()), DIM);
+        let row = Row::from(vec![time, Span::styled(line.text.as_str(), tone(line.tone))]);
+        let needed = wrapped_height(row.width(), width);
+        // A line that is higher than the window is shown from its beginning.
+        if needed > height && !rows.is_empty() || height == 0 {
+            break;
+        }
+        height = height.saturating_sub(needed);
+        rows.push_front(row);
+    }
+    let lines = Paragraph::new(Vec::from(rows)).wrap(Wrap { trim: false });
+    frame.render_widget(lines.block(Block::bordered().title(name)), area);
+}
+
+/// How many rows a line takes that is broken between words: at most half of each row stays empty for that.
+fn wrapped_height(length: usize, width: u16) -> usize {
+    let width = usize::from(width).max(1);
+    if length <= width {
+        return 1;
+    }
+    length.div_ceil(width - width / 8)
 }
 
 #[cfg(test)]
@@ -244,7 +269,7 @@ mod tests {
         let plugin = PluginNow {
             version: Some("0.1.0".to_owned()),
             is_ready: true,
-            reason: "Reconciling".to_owned(),
+            reason: "Running".to_owned(),
             ..PluginNow::default()
         };
         let plugin = Some(plugin);
@@ -257,7 +282,7 @@ mod tests {
             Duration::from_secs(2),
             Topic::Log,
             Tone::Plain,
-            "INFO hello from the guest",
+            "INFO hello from the plugin",
         );
         model
     }
@@ -285,11 +310,31 @@ mod tests {
             "03:04:05 a dependency changed: ConfigMap default/settings",
             "Website default/shop: a dependency changed (ConfigMap default/settings); wrote",
             "Deployment default/blog changed: .spec.replicas: 1 becomes 2",
-            "INFO hello from the guest",
+            "INFO hello from the plugin",
             "q quit",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_small_terminal_shows_what_has_changed_and_by_whom() {
+        let mut model = model();
+        let change = "Deployment default/blog changed by kubectl-edit: .spec.template.spec.containers[name=web].image: \"nginx:1.28\" \
+                      becomes \"nginx:1.29\"";
+        let selected = title(&model.selected().unwrap().document.object);
+        model.changes.entry(selected).or_default().push_back(change.to_owned());
+        let text = drawn(&model, 80, 24).join("\n");
+        for part in ["kubectl-edit", "\"nginx:1.28\"", "\"nginx:1.29\""] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(
+            !text.contains("a dependency changed: ConfigMap"),
+            "it is below:\n{text}"
+        );
+        model.scroll = 100;
+        let text = drawn(&model, 80, 24).join("\n");
+        assert!(text.contains("Success, wrote"), "{text}");
     }
 
     #[test]

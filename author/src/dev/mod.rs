@@ -258,6 +258,8 @@ impl Dev {
                     Wish::Quit => return Ok(()),
                     Wish::Next => self.model.select(true),
                     Wish::Previous => self.model.select(false),
+                    Wish::ScrollDown => self.model.scroll(true),
+                    Wish::ScrollUp => self.model.scroll(false),
                     Wish::Redraw => {}
                     Wish::GiveUp => bail!("a part of this program has panicked, as it says above; please report it"),
                     Wish::Resync => {

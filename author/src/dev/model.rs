@@ -17,6 +17,9 @@ const KEPT_LINES: usize = 500;
 /// The changes that are kept of each object that the plugin reconciles.
 const KEPT_CHANGES: usize = 6;
 
+/// The rows by which a key scrolls.
+const SCROLL: u16 = 4;
+
 /// What a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
@@ -146,6 +149,8 @@ pub struct Model {
     pub now: Snapshot,
     /// Which object is selected.
     pub selected: usize,
+    /// How many rows of what is said of it are above the window.
+    pub scroll: u16,
     /// How long the last component took from its file to being in use.
     pub swapped: Option<Duration>,
     /// What happened, the latest last.
@@ -276,7 +281,7 @@ impl Model {
             message,
         } = now;
         // The reason of a version that has taken over; with another one the version before goes on.
-        let runs = *is_ready && reason == "Reconciling";
+        let runs = *is_ready && reason == "Running";
         if runs && let Some((_, since)) = self.awaited.take_if(|(awaited, _)| digest.as_ref() == Some(awaited)) {
             let (since, from) = match since {
                 Since::Start => (Duration::ZERO, "the start"),
@@ -306,10 +311,20 @@ impl Model {
     /// Selects the next object, or the one before.
     pub fn select(&mut self, is_next: bool) {
         let last = self.now.objects.len().saturating_sub(1);
+        self.scroll = 0;
         self.selected = if is_next {
             (self.selected + 1).min(last)
         } else {
             self.selected.saturating_sub(1)
+        };
+    }
+
+    /// Scrolls what is said of the selected object by some rows.
+    pub fn scroll(&mut self, is_down: bool) {
+        self.scroll = if is_down {
+            self.scroll.saturating_add(SCROLL)
+        } else {
+            self.scroll.saturating_sub(SCROLL)
         };
     }
 
@@ -656,13 +671,13 @@ mod tests {
         let mut model = Model::new("web", String::new());
         let at = Duration::from_millis;
         model.await_component("aaaaaaaaaaaa".to_owned(), Since::Saved(at(100)));
-        assert_eq!(model.observe(at(200), plugin("bbbb", "Reconciling", "")), []);
+        assert_eq!(model.observe(at(200), plugin("bbbb", "Running", "")), []);
         model.await_component("aaaaaaaaaaaa".to_owned(), Since::Saved(at(210)));
-        let news = model.observe(at(350), plugin("aaaaaaaaaaaa", "Reconciling", ""));
+        let news = model.observe(at(350), plugin("aaaaaaaaaaaa", "Running", ""));
         assert_eq!(texts(&news), ["web 1.0.0 (aaaaaaaa) runs, 250 ms after it was saved"]);
         assert_eq!(model.swapped, Some(at(250)));
         assert_eq!(
-            model.observe(at(400), plugin("aaaaaaaaaaaa", "Reconciling", "")),
+            model.observe(at(400), plugin("aaaaaaaaaaaa", "Running", "")),
             [],
             "it is told once"
         );
@@ -672,7 +687,7 @@ mod tests {
         ] {
             let digest = &said[11..15];
             model.await_component(digest.to_owned(), since);
-            let news = model.observe(at(500), plugin(digest, "Reconciling", ""));
+            let news = model.observe(at(500), plugin(digest, "Running", ""));
             assert_eq!(texts(&news), [said]);
         }
     }
@@ -680,7 +695,7 @@ mod tests {
     #[test]
     fn a_version_that_is_refused_says_why_and_the_one_before_goes_on() {
         let mut model = Model::new("web", String::new());
-        model.observe(Duration::ZERO, plugin("aaaa", "Reconciling", ""));
+        model.observe(Duration::ZERO, plugin("aaaa", "Running", ""));
         let refused = plugin(
             "aaaa",
             "PreviousVersion",

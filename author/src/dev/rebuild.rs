@@ -138,7 +138,7 @@ impl Origin {
                 language,
             } => {
                 let built = run(folder, command.as_deref(), process, heard);
-                built.map_err(|error| with_advice(error, *language))?;
+                built.map_err(|error| with_advice(error, *language, folder))?;
                 newest(folder)?
             }
         };
@@ -202,9 +202,10 @@ fn run(
     .into())
 }
 
-/// Says which tool of the language is missing, if one is: a shell says no more than that it found none.
-fn with_advice(error: anyhow::Error, language: Option<&Language>) -> anyhow::Error {
-    let Some(missing) = language.and_then(Language::missing_tool) else {
+/// Says which tool of the language is missing, or that its packages are: a shell says no more than that it found none.
+fn with_advice(error: anyhow::Error, language: Option<&Language>, folder: &Path) -> anyhow::Error {
+    let missing = language.and_then(Language::missing_tool);
+    let Some(missing) = missing.or_else(|| missing_packages(folder)) else {
         return error;
     };
     match error.downcast::<FailedBuild>() {
@@ -215,6 +216,13 @@ fn with_advice(error: anyhow::Error, language: Option<&Language>) -> anyhow::Err
         }
         Err(error) => error.context(missing),
     }
+}
+
+/// The next step in a project of Node.js whose packages are not installed. They may be in a folder above.
+fn missing_packages(folder: &Path) -> Option<String> {
+    let are_installed = || folder.ancestors().any(|it| it.join("node_modules").is_dir());
+    let is_missing = folder.join("package.json").is_file() && !are_installed();
+    is_missing.then(|| "its packages are not installed; run `npm install` in the project's folder".to_owned())
 }
 
 fn newest(folder: &Path) -> anyhow::Result<PathBuf> {
@@ -239,6 +247,20 @@ mod tests {
 
     fn refused(path: &Path) -> String {
         Origin::find(path, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_project_without_its_packages_is_told_to_install_them() {
+        let project = tempfile::tempdir().unwrap();
+        assert_eq!(missing_packages(project.path()), None);
+        fs::write(project.path().join("package.json"), "{}").unwrap();
+        let failed = || {
+            let error = run(project.path(), Some("exit 1"), &BuildProcess::default(), |_| {}).unwrap_err();
+            with_advice(error, None, project.path()).to_string()
+        };
+        assert!(failed().contains("run `npm install`"), "{}", failed());
+        fs::create_dir(project.path().join("node_modules")).unwrap();
+        assert!(!failed().contains("npm"), "{}", failed());
     }
 
     #[test]

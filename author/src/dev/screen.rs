@@ -29,6 +29,8 @@ pub(super) enum Wish {
     Quit,
     Next,
     Previous,
+    ScrollDown,
+    ScrollUp,
     Resync,
     /// The window has another size.
     Redraw,
@@ -138,6 +140,8 @@ fn wish(event: &Event) -> Option<Wish> {
         KeyCode::Char('r') => Some(Wish::Resync),
         KeyCode::Down | KeyCode::Char('j') => Some(Wish::Next),
         KeyCode::Up | KeyCode::Char('k') => Some(Wish::Previous),
+        KeyCode::PageDown => Some(Wish::ScrollDown),
+        KeyCode::PageUp => Some(Wish::ScrollUp),
         _ => None,
     }
 }

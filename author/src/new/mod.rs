@@ -35,7 +35,7 @@ Examples:
   pilothouse new website --kind example.com/v1/Website
   pilothouse new website --kind example.com/v1/Website --finalizer --admission
   pilothouse new website --kind example.com/v1/Website --sdk ../pilothouse
-  pilothouse new website --kind example.com/v1/Website --sdk https://github.com/pilothouse/pilothouse
+  pilothouse new website --kind example.com/v1/Website --sdk https://git.example.com/pilothouse
   pilothouse new website --kind example.com/v1/Website --lang python --admission --scope Cluster
 In the folder of a project:
   pilothouse new kind example.com/v1/Gallery
@@ -477,7 +477,7 @@ mod tests {
     #[test]
     fn the_sdk_is_a_version_a_checkout_or_a_repository() {
         assert_eq!(Sdk::Published.dependency(), "version = \"0.1\"");
-        let url = "https://github.com/pilothouse/pilothouse";
+        let url = "https://git.example.com/pilothouse";
         assert_eq!(Sdk::of(url).unwrap().dependency(), format!("git = \"{url}\""));
         assert_eq!(
             Sdk::of("git@a.b:c/d").unwrap(),

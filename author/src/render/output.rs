@@ -17,6 +17,7 @@ use pilothouse_core::Failure;
 use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
 use pilothouse_core::contract::{Condition, Event, Lifecycle};
 use pilothouse_core::printable::printable;
+use pilothouse_host::output::counted;
 use pilothouse_testkit::diff::{hidden, is_secret, yaml as to_yaml};
 use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, LogLine, Reconciled, Run, read_in_words};
 use serde_json::{Map, Value, json};
@@ -193,7 +194,8 @@ fn answered(run: &Run, with_titles: bool, text: &mut String) {
     list("reads", reads.iter().map(read_in_words), text);
     logged(log, text);
     let (kib, time) = (usage.memory_bytes / 1024, usage.time);
-    let _ = writeln!(text, "usage: {time:.1?}, {kib} KiB of memory, {} reads", usage.reads);
+    let reads = counted(usage.reads.into(), "read", "reads");
+    let _ = writeln!(text, "usage: {time:.1?}, {kib} KiB of memory, {reads}");
 }
 
 fn logged(log: &[LogLine], text: &mut String) {
@@ -321,6 +323,7 @@ pub(super) mod tests {
         });
         let desired = DesiredObject {
             served: ServedKind {
+                short_names: Vec::new(),
                 kind: Arc::new(Kind::new("", "v1", "Secret")),
                 plural: "secrets".into(),
                 facts: KindFacts {

@@ -28,6 +28,12 @@ pub(super) fn select(paths: &[PathBuf], project: &Path) -> anyhow::Result<Select
     let mut selection = Selection::default();
     for path in paths {
         if is_component(path) {
+            if !path.exists() {
+                bail!(
+                    "there is no component {}; build it first, or correct the name",
+                    path.display()
+                );
+            }
             selection.components.push(path.clone());
         } else if path.is_dir() {
             let before = selection.scenarios.len() + selection.golden.len();
@@ -116,8 +122,12 @@ mod tests {
             golden: vec![at("tests/golden/smallest")],
         };
         assert_eq!(select(&[], project.path()).unwrap(), of_project);
-        let with_component = select(&["x.wasm".into()], project.path()).unwrap();
-        assert_eq!(with_component.components, [PathBuf::from("x.wasm")]);
+        let absent = select(&["x.wasm".into()], project.path()).unwrap_err().to_string();
+        assert!(absent.starts_with("there is no component x.wasm"), "{absent}");
+        let component = project.path().join("x.wasm");
+        fs::write(&component, "").unwrap();
+        let with_component = select(std::slice::from_ref(&component), project.path()).unwrap();
+        assert_eq!(with_component.components, [component]);
         assert_eq!(with_component.scenarios, of_project.scenarios);
     }
 

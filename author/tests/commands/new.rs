@@ -205,7 +205,7 @@ fn the_workflow_installs_the_program_from_where_the_sdk_comes() {
     };
     let (published, _) = workflow(&[]);
     assert_eq!(published, "command -v pilothouse || cargo install --locked pilothouse");
-    let url = "https://github.com/pilothouse/pilothouse";
+    let url = "https://git.example.com/pilothouse";
     let (from_git, _) = workflow(&["--sdk", url]);
     assert_eq!(
         from_git,

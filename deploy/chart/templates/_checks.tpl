@@ -1,5 +1,8 @@
 {{/* Refuses values that contradict each other, with what to do. It renders nothing. */}}
 {{- define "pilothouse.check" -}}
+{{- if not .Values.image.repository }}
+{{- fail "image.repository is empty: no image of the host is published yet; build one with `cargo xtask image` in a checkout of Pilothouse, push it to your registry or load it into the cluster, and set image.repository to its name" }}
+{{- end }}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) }}
 {{- fail "replicas is greater than 1 and leaderElection.enabled is false: both replicas would write; enable leader election, or set replicas to 1" }}
 {{- end }}

@@ -6,20 +6,25 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use indicatif::DecimalBytes;
+use indicatif::BinaryBytes;
 use pilothouse_sandbox::{LoadError, PluginComponent, Sandbox};
+
+use crate::plugins::meant_instead;
 
 /// How long compiling may take before a line says so.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
 /// Loads a component from a file. If it has to be compiled, and that takes a moment, a line on standard error says so.
-pub fn load(sandbox: &Sandbox, file: &Path) -> Result<PluginComponent, LoadError> {
+pub fn load(sandbox: &Sandbox, file: &Path) -> anyhow::Result<PluginComponent> {
+    if let Some(hint) = meant_instead(file) {
+        anyhow::bail!("cannot read the component {}: {hint}", file.display());
+    }
     if let Some(known) = sandbox.load_known(file, None)? {
         return Ok(known);
     }
     let component = sandbox.read(file, None)?;
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-    announced(file, bytes, || sandbox.load_read(&component))
+    Ok(announced(file, bytes, || sandbox.load_read(&component))?)
 }
 
 /// Loads a component from memory, in the same way. Messages call it by `name`.
@@ -34,7 +39,7 @@ pub fn notice(component: &Path, bytes: u64) -> String {
     format!(
         "compiling {} ({}); this is done once",
         name.to_string_lossy(),
-        DecimalBytes(bytes)
+        BinaryBytes(bytes)
     )
 }
 
@@ -79,6 +84,6 @@ mod tests {
     #[test]
     fn a_notice_has_the_name_and_the_size() {
         let said = notice(Path::new("/build/target/plugins/site.wasm"), 18_438_172);
-        assert_eq!(said, "compiling site.wasm (18.44 MB); this is done once");
+        assert_eq!(said, "compiling site.wasm (17.58 MiB); this is done once");
     }
 }

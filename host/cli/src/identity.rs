@@ -5,6 +5,8 @@ use clap::ValueEnum;
 use pilothouse_core::manifest::is_label;
 use pilothouse_core::rights::objects::Acting;
 
+use crate::install::HOST_NAMESPACE;
+
 /// The values of `--identity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IdentityMode {
@@ -17,12 +19,13 @@ pub enum IdentityMode {
 }
 
 impl IdentityMode {
-    /// The namespace of the plugins' accounts, which is the host's own; none: the host makes all requests in its own name.
-    pub fn namespace(self, namespace: Option<&str>) -> anyhow::Result<Option<String>> {
+    /// The namespace of the plugins' accounts, which is the host's own; none: the host makes all requests in its own name. A host that
+    /// runs Plugin resources outside of a cluster has the namespace for which `pilothouse install` installs.
+    pub fn namespace(self, namespace: Option<&str>, by_resources: bool) -> anyhow::Result<Option<String>> {
         if self == Self::None {
             return Ok(None);
         }
-        let Some(namespace) = namespace else {
+        let Some(namespace) = namespace.or(by_resources.then_some(HOST_NAMESPACE)) else {
             bail!(
                 "--identity {self} needs the namespace that the plugins' ServiceAccounts are in, and this is no pod; give it with \
                  --namespace"

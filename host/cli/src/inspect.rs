@@ -2,12 +2,12 @@
 //! artifact beside its component is left to `artifact/details.rs`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::Args;
-use pilothouse_artifact::{ArtifactError, Location, Reference};
+use pilothouse_artifact::{ArtifactError, Location};
 use pilothouse_core::Limits;
 use pilothouse_core::description::{self, Exports, Finding, Severity};
 use pilothouse_core::manifest::{
@@ -23,7 +23,7 @@ use crate::artifact::RegistryArguments;
 use crate::artifact::details::{self, ArtifactDetails, FetchedArtifact};
 use crate::compiling;
 use crate::output::Format;
-use crate::plugins::{CacheArguments, read_document};
+use crate::plugins::{CacheArguments, read_document, reference_of};
 use pilothouse_core::printable::printable;
 
 /// Help that stands below the options.
@@ -73,11 +73,10 @@ impl FromStr for Source {
     type Err = ArtifactError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let schemes = ["oci://", "oci-layout:", "oci-archive:"];
-        if schemes.iter().any(|scheme| text.starts_with(scheme)) {
-            return text.parse().map(Self::Artifact);
+        match reference_of(Path::new(text)) {
+            Some(reference) => reference.parse().map(Self::Artifact),
+            None => Ok(Self::File(text.into())),
         }
-        Ok(Self::File(text.into()))
     }
 }
 
@@ -95,17 +94,7 @@ impl InspectCommand {
         // The inert set gives access to nothing, so that one can look at a component before one grants it.
         let sandbox = cache.sandbox()?.granting(Wasi::Inert);
         let (plugin, details) = match plugin {
-            Source::File(file) => {
-                let loaded = compiling::load(&sandbox, &file);
-                let looks_like_a_reference = || !file.exists() && file.to_str().is_some_and(is_reference);
-                if loaded.is_err() && looks_like_a_reference() {
-                    bail!(
-                        "there is no file {0}; for the artifact in a registry write oci://{0}",
-                        file.display()
-                    );
-                }
-                (loaded?, None)
-            }
+            Source::File(file) => (compiling::load(&sandbox, &file)?, None),
             Source::Artifact(location) => {
                 let FetchedArtifact {
                     name,
@@ -138,10 +127,6 @@ impl InspectCommand {
         print!("{text}");
         refuse(plugin.name(), &findings(&plugin, &checked))
     }
-}
-
-fn is_reference(text: &str) -> bool {
-    text.parse::<Reference>().is_ok()
 }
 
 fn interfaces(plugin: &PluginComponent) -> Vec<&'static str> {
@@ -451,10 +436,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_scheme_is_a_file() {
+    fn a_reference_needs_no_scheme() {
         let source = |text: &str| text.parse::<Source>();
-        assert_eq!(source("ghcr.io/a:1").unwrap(), Source::File("ghcr.io/a:1".into()));
-        for text in ["oci://ghcr.io/acme/a:1", "oci-layout:plugins:1", "oci-archive:a.tar"] {
+        assert_eq!(source("a/b.wasm").unwrap(), Source::File("a/b.wasm".into()));
+        for text in [
+            "ghcr.io/acme/a:1",
+            "oci://ghcr.io/acme/a:1",
+            "oci-layout:plugins:1",
+            "oci-archive:a.tar",
+        ] {
             assert!(matches!(source(text).unwrap(), Source::Artifact(_)), "{text}");
         }
         assert!(source("oci://a").is_err() && source("oci-layout:").is_err());

@@ -2,6 +2,8 @@
 //! `main.rs` is the program for people, with all commands. `bin/pilothouse-host.rs` is what an image needs: the host alone.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+pub mod output;
 mod api;
 pub mod artifact;
 pub mod ask;
@@ -12,7 +14,6 @@ pub mod inspect;
 pub mod install;
 pub mod log_fields;
 mod metrics;
-pub mod output;
 pub mod plugins;
 pub mod release;
 pub mod render;
@@ -46,6 +47,22 @@ impl CompileCommand {
     }
 }
 
+/// The exit code of a wrong command line, as clap's.
+const WRONG_COMMAND_LINE: u8 = 2;
+
+/// A command line whose options are well-formed and cannot be meant together, or lack something.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongCommandLine(pub String);
+
+impl WrongCommandLine {
+    /// An error that only the options have caused.
+    pub fn of(error: anyhow::Error) -> anyhow::Error {
+        let error: Box<dyn std::error::Error + Send + Sync> = error.into();
+        Self(chain(&*error)).into()
+    }
+}
+
 /// The exit code of `status --check` where something is not as it should be. 1 is any error, and 2 a wrong command line.
 const UNHEALTHY: u8 = 3;
 
@@ -57,6 +74,9 @@ pub fn ended(result: anyhow::Result<()>) -> ExitCode {
             eprintln!("error: {}", printable_lines(&chain(&*error)));
             if error.is::<ask::status::Unhealthy>() {
                 return ExitCode::from(UNHEALTHY);
+            }
+            if error.is::<WrongCommandLine>() {
+                return ExitCode::from(WRONG_COMMAND_LINE);
             }
             ExitCode::FAILURE
         }

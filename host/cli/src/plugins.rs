@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
+use pilothouse_artifact::Reference;
 use pilothouse_cluster::error::chain;
 use pilothouse_core::Limits;
 use pilothouse_core::wasi::Wasi;
@@ -30,12 +31,30 @@ pub struct NamedFile {
 impl NamedFile {
     /// The reference, if it is not a file.
     pub fn reference(&self) -> Option<&str> {
-        let text = self.file.to_str()?;
-        let is_reference = ["oci://", "oci-layout:", "oci-archive:"]
-            .iter()
-            .any(|it| text.starts_with(it));
-        is_reference.then_some(text)
+        reference_of(&self.file)
     }
+}
+
+/// The reference that stands in the place of a file: with a scheme, or as `HOST/REPOSITORY:TAG` where there is no such file.
+pub fn reference_of(file: &Path) -> Option<&str> {
+    let text = file.to_str()?;
+    let mut schemes = ["oci://", "oci-layout:", "oci-archive:"].iter();
+    let has_scheme = schemes.any(|it| text.starts_with(it));
+    let is_artifact = || {
+        let reference = text.parse::<Reference>();
+        reference.is_ok_and(|it| it.target().is_some()) && !file.exists()
+    };
+    (has_scheme || is_artifact()).then_some(text)
+}
+
+/// What a path that names no file may be instead: an artifact without its registry.
+pub fn meant_instead(file: &Path) -> Option<&'static str> {
+    let text = file.to_str()?;
+    let (repository, tag) = text.rsplit_once(':')?;
+    let is_tag = !tag.is_empty() && !tag.contains('/');
+    (is_tag && !repository.is_empty() && !file.exists()).then_some(
+        "there is no such file; if an artifact in a registry is meant, write HOST/REPOSITORY:TAG, such as ghcr.io/acme/plugin:1.0.0",
+    )
 }
 
 impl FromStr for NamedFile {
@@ -254,7 +273,13 @@ mod tests {
             (artifact.name.as_deref(), artifact.reference()),
             (Some("p"), Some("oci://example.com/a:1"))
         );
-        assert_eq!(named("oci.wasm").unwrap().reference(), None);
+        for file in ["oci.wasm", "a/b.wasm", "./a:1", "acme/plugin:1", "ghcr.io/acme/plugin"] {
+            assert_eq!(named(file).unwrap().reference(), None, "{file}");
+        }
+        let without_scheme = named("p=ghcr.io/acme/plugin:1").unwrap();
+        assert_eq!(without_scheme.reference(), Some("ghcr.io/acme/plugin:1"));
+        assert!(meant_instead(Path::new("acme/plugin:1")).is_some());
+        assert!(meant_instead(Path::new("plugin.wasm")).is_none());
         assert!(named("").is_err() && named("=a").is_err() && named("a=").is_err());
     }
 }

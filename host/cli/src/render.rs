@@ -1,7 +1,7 @@
 //! Owns `pilothouse webhooks`: it prints what has API servers ask plugins, for who does not let the host make it. Needs no
 //! cluster.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use pilothouse_core::Limits;
 use pilothouse_core::admission::configuration::WebhookContext;
@@ -10,6 +10,7 @@ use pilothouse_core::manifest;
 use pilothouse_core::wasi::Wasi;
 use serde_json::Value;
 
+use crate::WrongCommandLine;
 use crate::compiling;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::webhooks::{EndpointArguments, WebhookNames};
@@ -52,10 +53,11 @@ impl WebhooksCommand {
             endpoint,
             cache,
         } = self;
-        let Some(places) = endpoint.places()? else {
-            bail!(
-                "say how API servers reach the host, as you say it to `pilothouse run`: --webhook-service or --webhook-url"
+        let Some(places) = endpoint.places().map_err(WrongCommandLine::of)? else {
+            return Err(WrongCommandLine(
+                "say how API servers reach the host, as you say it to `pilothouse run`: --webhook-service or --webhook-url".to_owned(),
             )
+            .into());
         };
         let config = config.map(|path| read_document(&path)).transpose()?;
         let component = compiling::load(&cache.sandbox()?.granting(Wasi::Inert), &file)?;
@@ -83,6 +85,13 @@ impl WebhooksCommand {
         };
         let documents = rendered(&common, exports, &checked)
             .with_context(|| format!("the webhooks of {} cannot be printed", file.display()))?;
+        if documents.is_empty() {
+            eprintln!(
+                "note: {} has no webhooks: it exports neither a defaulter nor a validator nor a converter, so API servers have nothing to \
+                 call",
+                file.display()
+            );
+        }
         print!("{}", yaml(&documents)?);
         Ok(())
     }

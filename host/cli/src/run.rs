@@ -18,6 +18,7 @@ use pilothouse_runtime::{Host, HostOptions, Identity, InstallCrds, Library, Unfi
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use crate::WrongCommandLine;
 use crate::api::ApiArguments;
 use crate::artifact::host_options::ArtifactArguments;
 use crate::election::ElectionArguments;
@@ -100,10 +101,11 @@ pub struct RunCommand {
     resync: u64,
 
     /// In whose name the host writes for a plugin, and reads live objects for it: `none` is its own; with `impersonate` and
-    /// `token` it acts as the plugin's ServiceAccount in --namespace, reviews what that account may do, and needs the right to
-    /// impersonate it or to request tokens for it
-    #[arg(long, value_enum, default_value_t = IdentityMode::None)]
-    identity: IdentityMode,
+    /// `token` it acts as the plugin's ServiceAccount in --namespace (default: that of the pod, else pilothouse-system), reviews
+    /// what that account may do, and needs the right to impersonate it or to request tokens for it (default: `impersonate`, and
+    /// `none` with --plugin)
+    #[arg(long, value_enum)]
+    identity: Option<IdentityMode>,
 
     /// Maximum number of concurrent reconciles
     #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -244,14 +246,21 @@ impl RunCommand {
         } = metrics.serve()?;
         let served_api = api.serve()?;
         let (exporter, traces) = traces.open()?;
-        let watch_namespaces = seen(watch_namespaces)?;
+        let watch_namespaces = seen(watch_namespaces).map_err(WrongCommandLine::of)?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
-        let accounts = identity.namespace(artifacts.namespace.as_deref())?;
-        let workers = usize::from(workers);
-        let mut webhooks = webhooks.options()?;
-        let election = election.options(artifacts.namespace.as_deref())?;
         let by_resources = plugins.is_empty();
+        let identity = identity.unwrap_or(if by_resources {
+            IdentityMode::Impersonate
+        } else {
+            IdentityMode::None
+        });
+        let accounts = identity.namespace(artifacts.namespace.as_deref(), by_resources);
+        let accounts = accounts.map_err(WrongCommandLine::of)?;
+        let workers = usize::from(workers);
+        let mut webhooks = webhooks.options().map_err(WrongCommandLine::of)?;
+        let election = election.options(artifacts.namespace.as_deref());
+        let election = election.map_err(WrongCommandLine::of)?;
         let wanted = plugins.len();
         let (plugins, _holds) = tokio::select! {
             fetched = artifacts.fetch(plugins) => fetched?,

@@ -237,6 +237,15 @@ fn url_of(url: &str) -> anyhow::Result<Endpoint> {
         format!("--webhook-url {url} must begin with https://, because API servers ask nobody else")
     })?;
     let authority = rest.split('/').next().unwrap_or_default();
+    // An IPv6 address has colons of its own.
+    let port = authority
+        .rsplit_once(':')
+        .map(|(_, port)| port)
+        .filter(|port| !port.ends_with(']'));
+    ensure!(
+        port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0)),
+        "--webhook-url {url} has a port that is none: it is a number from 1 to 65535"
+    );
     ensure!(
         !authority.is_empty() && !rest.contains(['?', '#', '@', ' ']),
         "--webhook-url {url} must be like https://HOST:PORT"
@@ -282,7 +291,16 @@ mod tests {
             url_of("https://10.0.0.1:9443/").unwrap(),
             Endpoint::Url("https://10.0.0.1:9443".to_owned())
         );
-        for url in ["http://a", "https://", "https://a?b", "https://u@a", "a:9443"] {
+        assert!(url_of("https://[fd00::7]").is_ok());
+        for url in [
+            "http://a",
+            "https://",
+            "https://a?b",
+            "https://u@a",
+            "a:9443",
+            "https://a:99999",
+            "https://[::1]:0",
+        ] {
             assert!(url_of(url).is_err(), "{url}");
         }
     }

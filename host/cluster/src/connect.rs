@@ -13,7 +13,7 @@ use tower::util::MapResultLayer;
 
 use crate::connection_log::ConnectionLog;
 use crate::credentials::{Source, TokenLayer, Tokens};
-use crate::error::chain;
+use crate::error::{AtServer, chain};
 use crate::fence::WriteFence;
 use crate::kubeconfig::{Connection, Kubeconfig};
 use crate::meter::MeterLayer;
@@ -103,6 +103,7 @@ async fn connect_as(
     let Connection {
         mut config,
         user,
+        context,
         mut tokens,
     } = configuration(target).await?;
     if credentials == Credentials::None {
@@ -125,13 +126,20 @@ async fn connect_as(
     if credentials == Credentials::Own {
         tracing::info!(server, user, "using the cluster");
     }
+    let place = match context {
+        Some(context) => format!("{server}, context {context}"),
+        None => server.clone(),
+    };
     let log = Arc::new(ConnectionLog::new(server, user));
-    let observe = MapResultLayer::new(move |result| {
+    let observe = MapResultLayer::new(move |result: Result<_, tower::BoxError>| {
         // What one account's token is not good for says nothing about the host's connection.
         if credentials == Credentials::Own {
             log.observe(&result);
         }
-        result
+        result.map_err(|source| -> tower::BoxError {
+            let server = place.clone();
+            AtServer { server, source }.into()
+        })
     });
     // What the fence stops is no request, and says nothing about the connection.
     Ok(builder
@@ -212,6 +220,7 @@ fn in_cluster(mut config: Config) -> Result<Connection, ConnectError> {
     Ok(Connection {
         config,
         user: POD_USER.to_owned(),
+        context: None,
         tokens: tokens.map(Arc::new),
     })
 }

@@ -35,6 +35,7 @@ pub enum DefinitionEvent {
 /// Tells what becomes of definitions, for ever.
 pub async fn follow(client: Client, tell: impl FnMut(DefinitionEvent) + Send + 'static) {
     let served = ServedKind {
+        short_names: Vec::new(),
         kind: Arc::new(Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")),
         plural: "customresourcedefinitions".to_owned(),
         facts: KindFacts {

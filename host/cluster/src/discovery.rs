@@ -25,9 +25,12 @@ pub struct Discovery {
 /// What a group and version serves, and when that was asked.
 struct GroupVersionKinds {
     asked: Instant,
-    /// The resource's name and facts by kind; none when the group or the version is not served.
-    kinds: HashMap<String, (String, KindFacts)>,
+    /// The resource's names and facts by kind; none when the group or the version is not served.
+    kinds: HashMap<String, ServedResource>,
 }
+
+/// The plural, the short names, and the facts.
+type ServedResource = (String, Vec<String>, KindFacts);
 
 impl Discovery {
     /// Nothing is asked yet.
@@ -55,7 +58,8 @@ impl Discovery {
             *version = Some(GroupVersionKinds { asked, kinds });
         }
         let found = version.as_ref().and_then(|version| version.kinds.get(&kind.kind));
-        Ok(found.map(|(plural, facts)| ServedKind {
+        Ok(found.map(|(plural, short_names, facts)| ServedKind {
+            short_names: short_names.clone(),
             kind: kind.clone(),
             plural: plural.clone(),
             facts: *facts,
@@ -79,7 +83,7 @@ impl Discovery {
         Ok(None)
     }
 
-    async fn ask(&self, api_version: &str) -> Result<HashMap<String, (String, KindFacts)>, RequestError> {
+    async fn ask(&self, api_version: &str) -> Result<HashMap<String, ServedResource>, RequestError> {
         let list = async {
             if api_version.contains('/') {
                 self.client.list_api_group_resources(api_version).await
@@ -103,7 +107,8 @@ impl Discovery {
                     namespaced: resource.namespaced,
                     has_status: resources.iter().any(|it| it.name == status),
                 };
-                (resource.kind.clone(), (resource.name.clone(), facts))
+                let short_names = resource.short_names.clone().unwrap_or_default();
+                (resource.kind.clone(), (resource.name.clone(), short_names, facts))
             })
             .collect())
     }

@@ -169,8 +169,25 @@ const CERTIFICATE_PROBLEMS: [(&str, &str); 4] = [
     ("NotValidYet", "its certificate is not valid yet; compare the clocks"),
 ];
 
+/// A request that did not reach its server, and which one that is.
+#[derive(Debug, thiserror::Error)]
+#[error("{server} cannot be reached")]
+pub(crate) struct AtServer {
+    /// The address of the server, and the context that names it.
+    pub(crate) server: String,
+    /// What went wrong on the way.
+    pub(crate) source: tower::BoxError,
+}
+
 /// Why a request did not reach its server, without the names of the libraries' types on the way.
 pub fn transport_problem(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut link = Some(error);
+    while let Some(error) = link {
+        if let Some(AtServer { server, source }) = error.downcast_ref() {
+            return format!("{} ({server})", transport_problem(&**source));
+        }
+        link = error.source();
+    }
     let text = chain(error);
     if let Some((_, certificate)) = text.split_once("invalid peer certificate: ") {
         let known = CERTIFICATE_PROBLEMS

@@ -69,6 +69,7 @@ impl HostResourceApi {
     /// A kind of cluster scope with a status.
     pub fn new(client: Client, kind: Kind, plural: &str) -> Self {
         let served = ServedKind {
+            short_names: Vec::new(),
             kind: Arc::new(kind),
             plural: plural.to_owned(),
             facts: KindFacts {

@@ -115,6 +115,14 @@ impl Impersonation {
         ]
     }
 
+    /// How it acts, as `--identity` has it.
+    pub fn mode(&self) -> &'static str {
+        match self.tokens {
+            None => "impersonate",
+            Some(_) => "token",
+        }
+    }
+
     /// The right that the host needs to act so.
     pub fn permission(&self) -> Permission {
         let (resource, verb) = match self.tokens {

@@ -126,7 +126,7 @@ pub enum InstallerError {
     /// Nobody has installed the CRD of Plugin.
     #[error(
         "the cluster does not serve pilothouse.dev/v1alpha1 Plugin; install the host's CRD first: run the host with \
-         --install-crds, or `kubectl apply --server-side -f crds/yaml`"
+         --install-crds, or install its chart"
     )]
     NoPluginKind,
 }
@@ -251,16 +251,38 @@ impl Installer {
 
     async fn list(&self, kind: &Kind) -> Result<Vec<Value>, RequestError> {
         let mut found = Vec::new();
-        self.pages(&served(kind), &label_selector(&self.plugin), &mut |object| {
+        self.pages(&served(kind), None, &label_selector(&self.plugin), &mut |object| {
             found.push(object);
         })
         .await?;
         Ok(found)
     }
 
+    /// Objects of one of Kubernetes' own kinds with these labels, in one namespace or in all.
+    pub async fn labelled(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<Value>, InstallerError> {
+        let mut found = Vec::new();
+        let (served, mut keep) = (served(kind), |object| found.push(object));
+        let listed = self.pages(&served, namespace, selector, &mut keep);
+        listed.await.map_err(|source| {
+            let place = namespace.map(|namespace| format!(" of namespace {namespace}"));
+            failed(
+                "list",
+                format!("each {}{}", kind.kind, place.unwrap_or_default()),
+                source,
+            )
+        })?;
+        Ok(found)
+    }
+
     async fn pages(
         &self,
         served: &ServedKind,
+        namespace: Option<&str>,
         selector: &str,
         show: &mut impl FnMut(Value),
     ) -> Result<(), RequestError> {
@@ -269,7 +291,7 @@ impl Installer {
         let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
         let mut token = String::new();
         loop {
-            let path = served.path(None, None);
+            let path = served.path(namespace, None);
             let request = Request::builder()
                 .method(Method::GET)
                 .uri(format!("{path}?labelSelector={selector}&limit={PAGE}&continue={token}"))
@@ -295,7 +317,7 @@ impl Installer {
     /// Shows each object of a kind, as it is served.
     pub async fn each(&self, served: &ServedKind, mut show: impl FnMut(Value)) -> Result<(), InstallerError> {
         let title = || format!("each {}", served.kind.kind);
-        self.pages(served, "", &mut show)
+        self.pages(served, None, "", &mut show)
             .await
             .map_err(|source| failed("list", title(), source))
     }
@@ -336,6 +358,7 @@ fn place(object: &Value) -> (ServedKind, Name) {
 /// An installer handles Kubernetes' own kinds, and the Plugin.
 fn served(kind: &Kind) -> ServedKind {
     built_in::served(kind).unwrap_or_else(|| ServedKind {
+        short_names: Vec::new(),
         kind: kind.clone().into(),
         plural: "plugins".to_owned(),
         facts: KindFacts {

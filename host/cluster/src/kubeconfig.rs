@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) config: Config,
     /// The user's name, for people.
     pub(crate) user: String,
+    /// The context's name; none: there is none.
+    pub(crate) context: Option<String>,
     pub(crate) tokens: Option<Arc<Tokens>>,
 }
 
@@ -129,10 +131,10 @@ impl Kubeconfig {
     /// The context that is named, or the current one, as a client needs it. The user's credential helper is run.
     pub(crate) fn connection(
         &self,
-        context: Option<&str>,
+        given: Option<&str>,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Connection, String> {
-        let Chosen { context, cluster, user } = self.choose(context)?;
+        let Chosen { context, cluster, user } = self.choose(given)?;
         let (name, user_name) = (&context.cluster, &context.user);
         let about = |problem: String| format!("its cluster {name:?} {problem}");
         let mut config = cluster.config(variable).map_err(about)?;
@@ -146,7 +148,9 @@ impl Kubeconfig {
         } else {
             None
         };
+        let named = given.or(self.current_context.as_deref());
         Ok(Connection {
+            context: named.map(str::to_owned),
             config,
             user: if user_name.is_empty() {
                 "anonymous".to_owned()

@@ -27,6 +27,7 @@ pub enum NamespaceEvent {
 /// Tells what becomes of namespaces, for ever.
 pub async fn follow(client: Client, tell: impl FnMut(NamespaceEvent) + Send + 'static) {
     let served = ServedKind {
+        short_names: Vec::new(),
         kind: Arc::new(Kind::new("", "v1", "Namespace")),
         plural: "namespaces".to_owned(),
         facts: KindFacts {

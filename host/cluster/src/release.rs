@@ -67,6 +67,7 @@ pub async fn kinds(client: &Client, names: &[String]) -> Result<Vec<ServedKind>,
                 continue;
             }
             found.push(ServedKind {
+                short_names: Vec::new(),
                 kind: Arc::new(kind),
                 plural: resource.name,
                 facts: KindFacts {

@@ -132,6 +132,7 @@ async fn a_kind_of_large_objects_is_listed_in_little_memory() {
         discovery: Arc::new(Discovery::new(client.clone())),
         client,
         served: ServedKind {
+            short_names: Vec::new(),
             kind: kind.clone(),
             plural: "larges".to_owned(),
             facts: KindFacts {

@@ -199,6 +199,7 @@ mod tests {
 
     fn served(group: &str, kind: &str) -> ServedKind {
         ServedKind {
+            short_names: Vec::new(),
             kind: Arc::new(Kind::new(group, "v1", kind)),
             plural: format!("{}s", kind.to_lowercase()),
             facts: KindFacts {

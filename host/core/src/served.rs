@@ -21,6 +21,8 @@ pub struct ServedKind {
     pub kind: Arc<Kind>,
     /// The resource's name, such as `deployments`.
     pub plural: String,
+    /// What people may write in its place, such as `deploy`.
+    pub short_names: Vec<String>,
     /// Scope and subresources.
     pub facts: KindFacts,
 }
@@ -35,6 +37,7 @@ impl ServedKind {
         Some(Self {
             kind: Arc::new(kind.clone()),
             plural: spec["names"]["plural"].as_str().filter(|_| is_of_kind)?.to_owned(),
+            short_names: serde_json::from_value(spec["names"]["shortNames"].clone()).unwrap_or_default(),
             facts: KindFacts {
                 namespaced: spec["scope"] == "Namespaced",
                 has_status: version["subresources"]["status"].is_object(),

@@ -255,6 +255,11 @@ impl PluginHealth {
         self.books.lock().warnings.contains_key(about)
     }
 
+    /// The warning about something.
+    pub fn warning(&self, about: &str) -> Option<String> {
+        self.books.lock().warnings.get(about).cloned()
+    }
+
     /// What keeps the plugin from working in full.
     pub fn warnings(&self) -> Vec<String> {
         self.books.lock().warnings.values().cloned().collect()

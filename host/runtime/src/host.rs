@@ -211,6 +211,7 @@ fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64
         digest,
         ready,
         condition: _,
+        warnings: _,
         is_awake,
     } = summary;
     PluginFigures {

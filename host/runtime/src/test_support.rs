@@ -169,6 +169,7 @@ impl TestHost {
 /// How the cluster serves a kind.
 pub fn served(kind: &Kind) -> ServedKind {
     ServedKind {
+        short_names: Vec::new(),
         kind: Arc::new(kind.clone()),
         plural: format!("{}s", kind.kind.to_lowercase()),
         facts: KindFacts {

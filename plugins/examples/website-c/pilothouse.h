@@ -1,5 +1,5 @@
 // A small helper: JSON values in, JSON texts out. wit/plugin.wit says what each member means, and so does
-// https://github.com/pilothouse/pilothouse/blob/main/docs/contract.md.
+// docs/contract.md of Pilothouse.
 //
 // Nothing is freed: each call of a plugin has memory of its own.
 #ifndef PILOTHOUSE_H
@@ -119,7 +119,7 @@ typedef struct {
     const char *version;
     const char *kind;
     // The fields of the object that the functions see beside its metadata, and what is read and owned: JSON, in which ' stands
-    // for ". https://github.com/pilothouse/pilothouse/blob/main/docs/reference/manifest.md has the members.
+    // for ". docs/reference/manifest.md of Pilothouse has the members.
     const char *fields;
     const char *touches;
     ph_result (*reconcile)(const ph_request *request, ph_outcome *outcome);

@@ -1,5 +1,5 @@
 // The types of pilothouse.js. wit/plugin.wit says what each member means, and so does
-// https://github.com/pilothouse/pilothouse/blob/main/docs/contract.md.
+// docs/contract.md of Pilothouse.
 
 /** A Kubernetes object. */
 export interface KubernetesObject {
@@ -194,7 +194,7 @@ export interface Controller<Object extends KubernetesObject = any> {
 }
 
 /** The manifest, with the functions of the controllers.
- * https://github.com/pilothouse/pilothouse/blob/main/docs/reference/manifest.md has all its members. */
+ * docs/reference/manifest.md of Pilothouse has all its members. */
 export interface Plugin {
   name: string;
   version: string;

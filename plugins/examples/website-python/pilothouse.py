@@ -1,7 +1,7 @@
 """A small helper: from the contract's records to typed objects and back.
 
 It imports nothing of the host, so that tests can load it. wit/plugin.wit says what each member means, and so does
-https://github.com/pilothouse/pilothouse/blob/main/docs/contract.md.
+docs/contract.md of Pilothouse.
 """
 
 from __future__ import annotations

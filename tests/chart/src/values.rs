@@ -178,6 +178,8 @@ pub struct Host {
     pub log: String,
     /// Further options of the host.
     pub extra_arguments: Vec<String>,
+    /// Further environment variables of the host, such as `HTTPS_PROXY`.
+    pub extra_env: Vec<EnvironmentVariable>,
 }
 
 impl Default for Host {
@@ -190,8 +192,24 @@ impl Default for Host {
             log_format: LogFormat::Json,
             log: String::new(),
             extra_arguments: Vec::new(),
+            extra_env: Vec::new(),
         }
     }
+}
+
+/// An environment variable of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EnvironmentVariable {
+    /// Its name.
+    #[schemars(regex(pattern = r"^[-._a-zA-Z][-._a-zA-Z0-9]*$"))]
+    pub name: String,
+    /// Its value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Where its value comes from: a key of a Secret or a ConfigMap, or a field of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<Verbatim>,
 }
 
 /// In whose name the host writes for a plugin.

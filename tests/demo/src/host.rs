@@ -38,8 +38,8 @@ pub fn load(paths: &[PathBuf], folder: &Path) -> Result<Loaded> {
         let component = sandbox.load(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         about.push(format!(
-            "{name}, {} KB, ready to run after {} ms",
-            component.component_bytes() / 1000,
+            "{name}, {} KiB, ready to run after {} ms",
+            component.component_bytes() / 1024,
             started.elapsed().as_millis()
         ));
         components.push(component);

@@ -104,11 +104,10 @@ pub fn state(kind: Kind, object: &Value) -> String {
         },
         Kind::AppService => {
             let available = number(&status["availableReplicas"]);
-            let reconciled = condition(object, "Reconciled").map(|state| format!(", Reconciled={state}"));
             format!(
                 "{available} of {} available{}",
                 number(&spec["size"]),
-                reconciled.unwrap_or_default()
+                because(object, "Reconciled")
             )
         }
         Kind::Deployment => {
@@ -236,7 +235,15 @@ fn because(object: &Value, name: &str) -> String {
     match (condition(object, name), reason(object, name)) {
         (None, _) => String::new(),
         (Some("True"), _) => format!(", {name}=True"),
-        (Some(status), reason) => format!(", {name}={status} {}", reason.unwrap_or("for no reason")),
+        (Some(status), reason) => {
+            let message = of_condition(object, name, "message").unwrap_or_default();
+            let message = if message.is_empty() {
+                String::new()
+            } else {
+                format!(": {message}")
+            };
+            format!(", {name}={status} {}{message}", reason.unwrap_or("for no reason"))
+        }
     }
 }
 

@@ -310,23 +310,19 @@ impl Story {
         for (act, sample) in acts {
             let object = self.scene.get(act.kind, sample.namespace(), &sample.name);
             let object = object.with_context(|| format!("{} {} is gone", act.kind.name(), sample.name))?;
-            rows.push([
-                format!("{} {}", act.kind.name(), key(object)),
-                String::new(),
-                state(act.kind, object),
-            ]);
+            rows.push([format!("{} {}", act.kind.name(), key(object)), state(act.kind, object)]);
             for kind in Kind::CHILDREN {
                 for child in self.scene.children(uid(object), kind) {
-                    let name = format!("{} {}", kind.name(), key(child));
-                    rows.push([String::new(), name, state(kind, child)]);
+                    let name = format!("  {} {}", kind.name(), key(child));
+                    rows.push([name, state(kind, child)]);
                 }
             }
             for [place, state] in (act.contributed)(&self.scene, sample) {
-                rows.push([String::new(), place, state]);
+                rows.push([format!("  {place}"), state]);
             }
         }
         let mut lines = vec![String::new()];
-        lines.extend(table(["RESOURCE", "CHILDREN", "STATE"], &rows));
+        lines.extend(table(["RESOURCE", "STATE"], &rows));
         lines.push(String::new());
         lines.push("Reconciled again with nothing changed, the host sent no request.".to_owned());
         self.terminal.plain(&lines);

@@ -1,7 +1,6 @@
 //! Owns the form of the story: columns, and colour where a person looks.
 
 use std::env;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -9,6 +8,9 @@ use crate::scene::{Line, What};
 
 /// The width of the names of facts and of the times, so that all lines begin alike.
 const FIRST_COLUMN: usize = 9;
+
+/// The columns that lines may have.
+const WIDTH: usize = 100;
 
 /// Where the story is shown.
 #[derive(Clone, Copy, Debug)]
@@ -80,13 +82,14 @@ impl Terminal {
             What::Changed => ("changed", "33"),
             What::Deleted => ("deleted", "31"),
         };
-        let text = format!(
-            "{:>FIRST_COLUMN$}   {} {:<15} {name:<24} {detail}",
-            milliseconds(*at),
-            self.painted(colour, word),
-            kind.name()
-        );
-        text.trim_end().to_owned()
+        let head = format!("{:>FIRST_COLUMN$}   ", milliseconds(*at));
+        let place = format!(" {:<15} {name:<24} ", kind.name());
+        let indent = head.len() + word.len() + place.chars().count();
+        let mut details = broken(detail, WIDTH.saturating_sub(indent)).into_iter();
+        let first = details.next().unwrap_or_default();
+        let text = format!("{head}{}{place}{first}", self.painted(colour, word));
+        let rest = details.map(|line| format!("\n{}{line}", " ".repeat(indent)));
+        text.trim_end().to_owned() + &rest.collect::<String>()
     }
 
     fn painted(self, colour: &str, text: &str) -> String {
@@ -109,18 +112,47 @@ fn milliseconds(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1000.0)
 }
 
-/// Rows below a heading, each column as wide as its widest cell.
-pub fn table<const COLUMNS: usize>(heading: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> Vec<String> {
+/// A text in lines of a width: broken after a comma or a colon, and within a clause only where it is longer than a line.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(20);
+    let mut lines = vec![String::new()];
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = [", ", ": "].iter().filter_map(|end| rest.find(end)).min();
+        let (clause, after) = end.map_or((rest, ""), |end| (&rest[..=end], &rest[end + 2..]));
+        let is_long = clause.chars().count() > width;
+        let words: Vec<&str> = if is_long {
+            clause.split(' ').collect()
+        } else {
+            vec![clause]
+        };
+        for word in words {
+            let last = lines.last_mut().expect("there is a line to begin with");
+            if last.is_empty() {
+                word.clone_into(last);
+            } else if last.chars().count() + 1 + word.chars().count() <= width {
+                last.push(' ');
+                last.push_str(word);
+            } else {
+                lines.push(word.to_owned());
+            }
+        }
+        rest = after;
+    }
+    lines
+}
+
+/// Rows of two columns below a heading, the first as wide as its widest cell, the second broken where a line would be too wide.
+pub fn table(heading: [&str; 2], rows: &[[String; 2]]) -> Vec<String> {
     let heading = heading.map(str::to_owned);
     let rows = || std::iter::once(&heading).chain(rows);
-    let width = |column: usize| rows().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: [usize; COLUMNS] = std::array::from_fn(width);
-    let lines = rows().map(|row| {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(line, "{cell:<width$}   ");
-        }
-        line.trim_end().to_owned()
+    let width = rows().map(|[first, _]| first.chars().count()).max().unwrap_or_default() + 3;
+    let lines = rows().flat_map(|[first, second]| {
+        let parts = broken(second, WIDTH.saturating_sub(width)).into_iter().enumerate();
+        parts.map(move |(number, part)| {
+            let first = if number == 0 { first.as_str() } else { "" };
+            format!("{first:<width$}{part}").trim_end().to_owned()
+        })
     });
     lines.collect()
 }
@@ -164,5 +196,22 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["a".to_owned(), "b".to_owned()], ["longer".to_owned(), String::new()]];
         assert_eq!(table(["ONE", "TWO"], &rows), ["ONE      TWO", "a        b", "longer"]);
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_screen() {
+        let state =
+            "primary.example.com:5432 secondary.example.com:5432, Reconciled=False Waiting: the Service is not there";
+        let place = "  entry 5432 of ConfigMap ingress-nginx/tcp-services";
+        let lines = table(["RESOURCE", "STATE"], &[[place.to_owned(), state.to_owned()]]);
+        assert!(
+            lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= WIDTH),
+            "{lines:#?}"
+        );
+        let mut change = line(What::Changed);
+        change.detail = format!("by pilothouse/stream-ingress: {state}");
+        let shown = Terminal { colour: false }.change_line(&change);
+        assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
+        assert!(shown.contains("Reconciled=False Waiting:"), "{shown}");
     }
 }

@@ -153,7 +153,7 @@ impl Fleet {
     }
 
     pub async fn is_ready(&self, name: &str) {
-        self.says(name, "Ready", "True", "Reconciling").await;
+        self.says(name, "Ready", "True", "Running").await;
     }
 
     /// Waits until the Plugin of this name has gone.

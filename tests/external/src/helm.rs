@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
@@ -19,7 +19,11 @@ pub struct Helm {
     release: String,
     namespace: String,
     kubeconfig: Option<String>,
+    has_image: bool,
 }
+
+/// The image that values get which name none.
+pub const IMAGE: &str = "registry.example.com/pilothouse-host";
 
 impl Helm {
     /// helm without a cluster.
@@ -32,7 +36,15 @@ impl Helm {
             release: release.to_owned(),
             namespace: namespace.to_owned(),
             kubeconfig: None,
+            has_image: true,
         }
+    }
+
+    /// The same, with values that name no image as they are.
+    #[must_use]
+    pub fn without_image(mut self) -> Self {
+        self.has_image = false;
+        self
     }
 
     /// The same for a cluster.
@@ -76,6 +88,10 @@ impl Helm {
 
     fn with_values(&self, arguments: &[&str], values: &Value) -> Result<Printed, Failed> {
         let file = self.home.path().join("values.yaml");
+        let mut values = values.clone();
+        if self.has_image && values["image"]["repository"].is_null() {
+            values["image"]["repository"] = json!(IMAGE);
+        }
         // JSON is YAML.
         fs::write(&file, values.to_string()).expect("there is room for values");
         let file = file.display().to_string();

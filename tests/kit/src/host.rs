@@ -327,6 +327,11 @@ impl ProcessHost {
             arguments.push("--api-address=off".to_owned());
         }
         arguments.extend(self.webhooks.iter().chain(&self.arguments).cloned());
+        let has = |option: &str| arguments.iter().any(|argument| argument.starts_with(option));
+        if has("--plugin-dir") && !has("--identity") {
+            // Plugins of tests have no accounts.
+            arguments.push("--identity=none".to_owned());
+        }
         Ok(arguments)
     }
 }

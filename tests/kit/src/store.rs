@@ -304,6 +304,7 @@ fn kinds_of(list: &Value, asked: &Kind) -> Vec<ServedKind> {
     resources
         .filter(|resource| !name(resource).contains('/'))
         .map(|resource| ServedKind {
+            short_names: Vec::new(),
             kind: Arc::new(Kind::new(
                 &*asked.group,
                 &*asked.version,

@@ -22,13 +22,13 @@ const LARGEST_COMPONENT: u64 = 64 << 20;
 /// Where artifacts come from, and which are trusted.
 #[derive(Args)]
 pub struct ArtifactArguments {
-    /// The trust policy for OCI artifacts: which repositories are allowed, and whose signatures they need (YAML or JSON, see
-    /// docs/artifacts.md). With Plugin resources, the host reads it again when it changes. Without this option, every artifact is accepted, and
+    /// The trust policy for OCI artifacts: which repositories are allowed, and whose signatures they need (YAML or JSON, as
+    /// the page "OCI artifacts" of the documentation has it). With Plugin resources, the host reads it again when it changes. Without this option, every artifact is accepted, and
     /// reported as unsigned
     #[arg(long, value_name = "FILE")]
     trust: Option<PathBuf>,
 
-    /// How registries are reached: certificate authorities, mirrors, plain HTTP (YAML or JSON, see docs/artifacts.md;
+    /// How registries are reached: certificate authorities, mirrors, plain HTTP (YAML or JSON, as the page "OCI artifacts" of the documentation has it;
     /// default: $XDG_CONFIG_HOME/pilothouse/registries.yaml or ~/.config/pilothouse/registries.yaml, if it exists)
     #[arg(long, value_name = "FILE")]
     registries: Option<PathBuf>,

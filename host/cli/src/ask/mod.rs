@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use self::local::LocalHost;
 use self::replicas::{ReplicaDocument, Replies};
-pub use self::table::coloured;
+pub use self::table::{Screen, coloured};
 use crate::install::HOST_NAMESPACE;
 use crate::run::{ClusterArguments, USER_AGENT};
 
@@ -80,7 +80,7 @@ pub struct HostAddressArguments {
 pub enum OutputForm {
     /// For people.
     Table,
-    /// The host's answer, as docs/api.md describes it.
+    /// The host's answer, as the page "API" of the documentation describes it.
     Json,
 }
 
@@ -326,7 +326,12 @@ pub fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
 fn parse_service(text: &str) -> Result<HostService, String> {
     let (place, port) = text.rsplit_once(':').unwrap_or((text, PORT));
     let (namespace, name) = parse_account(place)?;
-    let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = if is_number {
+        port.parse::<u16>().is_ok_and(|port| port > 0)
+    } else {
+        port.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
     if !is_port {
         return Err(format!("{port:?} is neither the name nor the number of a port"));
     }
@@ -358,7 +363,18 @@ mod tests {
         };
         assert_eq!(parse_service("a/b"), Ok(service("api")));
         assert_eq!(parse_service("a/b:8443"), Ok(service("8443")));
-        for refused in ["b", "a/b:", "a/b:x/y", "a/B", "/b", "a/", "a/b/c", "a/b?c:1"] {
+        for refused in [
+            "b",
+            "a/b:",
+            "a/b:x/y",
+            "a/B",
+            "/b",
+            "a/",
+            "a/b/c",
+            "a/b?c:1",
+            "a/b:99999",
+            "a/b:0",
+        ] {
             assert!(parse_service(refused).is_err(), "{refused}");
         }
     }

@@ -16,6 +16,9 @@ use pilothouse_core::recording::{Line, Trailer, Tree};
 use pilothouse_runtime::api::documents::RecordingDocument;
 use tokio::time::{Instant, sleep};
 
+use super::why::{parse_object, parse_plain};
+use crate::output::counted;
+
 use super::{Answer, AskedHost, HostAddressArguments, OutputForm, run};
 
 /// Help that stands below the options.
@@ -41,16 +44,16 @@ const TRIES: usize = 24;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RecordCommand {
-    /// The object: KIND/NAME or KIND.GROUP/NAME, such as appservice/web. The plural will do for the kind
-    #[arg(value_name = "KIND/NAME", required_unless_present = "plugin")]
-    object: Option<String>,
+    /// The object: KIND/NAME or KIND.GROUP/NAME, such as appservice/web. The plural or a short name will do for the kind
+    #[arg(value_name = "KIND/NAME", required_unless_present = "plugin", value_parser = parse_object)]
+    object: Option<(String, String)>,
 
-    /// The object's namespace (default: the namespace of the kubeconfig's context); "" for cluster-scoped objects
-    #[arg(long, short, value_name = "NAME", requires = "object")]
+    /// The object's namespace (default: the namespace of the kubeconfig's context). A cluster-scoped object is in none
+    #[arg(long, short, value_name = "NAME", requires = "object", value_parser = parse_plain)]
     namespace: Option<String>,
 
     /// Record the calls of this plugin: all of them, or those for the object
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_plain)]
     plugin: Option<String>,
 
     /// For how long to record, such as 30s or 5m; at most 1h
@@ -92,24 +95,10 @@ impl RecordCommand {
             output,
             host,
         } = self;
-        let object = match &object {
-            Some(object) => Some(object.split_once('/').context(
-                "name the object as KIND/NAME, such as appservice/web; `pilothouse status` lists plugins and kinds",
-            )?),
-            None => None,
-        };
-        let (kind, name) = object.unzip();
-        for part in [kind, name, namespace.as_deref(), plugin.as_deref()]
-            .into_iter()
-            .flatten()
-        {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
-            ensure!(part.bytes().all(is_plain), "{part:?} is not a name in Kubernetes");
-        }
         let host = host.connect(OutputForm::Json).await?;
         let id = new_id();
         let mut path = format!("/api/v1/recordings?id={id}&seconds={}&count={count}", within.as_secs());
-        if let (Some(kind), Some(name)) = (kind, name) {
+        if let Some((kind, name)) = &object {
             let namespace = namespace.as_deref().unwrap_or(&host.namespace);
             path.extend(["&kind=", kind, "&name=", name, "&namespace=", namespace]);
         }
@@ -266,7 +255,11 @@ fn say(output: &Path, trailer: &Trailer) {
         } else {
             ""
         };
-        eprintln!("recorded {calls} calls to {}{masked}", output.display());
+        eprintln!(
+            "recorded {} to {}{masked}",
+            counted(*calls, "call", "calls"),
+            output.display()
+        );
     }
     if *dropped > 0 {
         eprintln!(

@@ -185,6 +185,7 @@ fn add_plugin(known: &mut PluginStatus, other: PluginStatus, instance: &str) {
         ready,
         reason,
         message,
+        warnings,
         controllers,
     } = other;
     let rank = |ready: Option<bool>| match ready {
@@ -198,6 +199,11 @@ fn add_plugin(known: &mut PluginStatus, other: PluginStatus, instance: &str) {
     }
     if known.version.is_none() {
         (known.version, known.digest) = (version, digest);
+    }
+    for warning in warnings {
+        if !known.warnings.contains(&warning) {
+            known.warnings.push(warning);
+        }
     }
     for controller in controllers {
         let is_same =

@@ -1,20 +1,19 @@
 //! Owns `pilothouse status`: the plugins of a host, and the objects that fail, each with the cause and the next step.
 
-use pilothouse_core::printable::printable;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use clap::Args;
 use jiff::Timestamp;
+use pilothouse_core::printable::printable;
 use pilothouse_runtime::api::documents::{
     ControllerStatus, FailingObject, HostStatus, ObjectName, PluginStatus, StatusDocument,
 };
 
 use super::replicas::{Sum, silence};
-use super::table::{Cell, Emphasis, Table, ago, coloured, duration, emphasised, wrapped};
+use super::table::{Cell, Emphasis, Screen, Table, ago, duration, emphasised};
 use super::{HostArguments, OutputForm, run};
-
-/// How wide messages are.
-const WIDTH: usize = 110;
+use crate::output::counted;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -40,7 +39,7 @@ pub struct StatusCommand {
 
 /// Something is not as it should be, which was asked for with `--check`.
 #[derive(Debug, thiserror::Error)]
-#[error("{plugins} plugins are not ready, and {objects} objects fail")]
+#[error("{}, and {}", counted(*plugins as u64, "plugin is", "plugins are") + " not ready", counted(*objects, "object fails", "objects fail"))]
 pub struct Unhealthy {
     plugins: usize,
     objects: u64,
@@ -55,7 +54,7 @@ impl StatusCommand {
             let sum = replies.sum();
             match host.output {
                 OutputForm::Json => print!("{}", replies.as_json()?),
-                OutputForm::Table => print!("{}", shown(&sum, Timestamp::now(), coloured())),
+                OutputForm::Table => print!("{}", shown(&sum, Timestamp::now(), Screen::stdout())),
             }
             if self.check { check(&sum.document) } else { Ok(()) }
         })
@@ -82,7 +81,7 @@ fn check(document: &StatusDocument) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn shown(sum: &Sum<StatusDocument>, now: Timestamp, coloured: bool) -> String {
+fn shown(sum: &Sum<StatusDocument>, now: Timestamp, screen: Screen) -> String {
     let Sum {
         document,
         replicas,
@@ -94,29 +93,42 @@ fn shown(sum: &Sum<StatusDocument>, now: Timestamp, coloured: bool) -> String {
         failing,
         failing_not_listed,
     } = document;
-    let mut text: String = replicas.iter().map(|host| replica_lines(host, now, coloured)).collect();
+    let mut text: String = replicas.iter().map(|host| replica_lines(host, now, screen)).collect();
     if let Some(silence) = silence(silent_replicas) {
-        text += &emphasised(&wrapped(&silence, 0, WIDTH), Emphasis::Warning, coloured);
+        text += &emphasised(&screen.wrapped(&silence, 0), Emphasis::Warning, screen.coloured);
     }
     text.push('\n');
     if plugins.is_empty() {
         text += "There are no plugins. `kubectl get plugins` lists the Plugin resources of the cluster.\n";
         return text;
     }
-    let mut table = Table::new(&["PLUGIN", "VERSION", "READY", "OBJECTS", "FAILING", "QUEUED", "REASON"]);
+    let mut table = Table::new(&[
+        "PLUGIN", "KIND", "VERSION", "READY", "OBJECTS", "FAILING", "QUEUED", "REASON",
+    ]);
     for plugin in plugins {
         table.row(plugin_row(plugin));
     }
-    text += &table.lines(0, coloured);
+    text += &table.lines(0, screen);
     for plugin in plugins.iter().filter(|plugin| plugin.ready != Some(true)) {
         write!(text, "\nPlugin {}: {}\n", plugin.name, plugin.reason).expect("writing to a String cannot fail");
-        text += &wrapped(&plugin.message, 2, WIDTH);
+        text += &screen.wrapped(&plugin.message, 2);
+    }
+    for plugin in plugins {
+        for warning in plugin
+            .warnings
+            .iter()
+            .filter(|warning| !plugin.message.contains(*warning))
+        {
+            let warning = screen.wrapped(&format!("warning: {warning}"), 2);
+            write!(text, "\nPlugin {}\n", plugin.name).expect("writing to a String cannot fail");
+            text += &emphasised(&warning, Emphasis::Warning, screen.coloured);
+        }
     }
     if !failing.is_empty() {
         text += "\nFailing objects\n";
     }
     for object in failing {
-        text += &failing_lines(object, now, coloured);
+        text += &failing_lines(object, now, screen);
     }
     if *failing_not_listed > 0 {
         writeln!(
@@ -128,7 +140,7 @@ fn shown(sum: &Sum<StatusDocument>, now: Timestamp, coloured: bool) -> String {
     text
 }
 
-fn replica_lines(host: &HostStatus, now: Timestamp, coloured: bool) -> String {
+fn replica_lines(host: &HostStatus, now: Timestamp, screen: Screen) -> String {
     let part = match (host.is_leading, host.shards_held) {
         (true, None) => String::new(),
         (false, None) => ", does not lead".to_owned(),
@@ -148,15 +160,15 @@ fn replica_lines(host: &HostStatus, now: Timestamp, coloured: bool) -> String {
     );
     for problem in &host.not_ready {
         text += &emphasised(
-            &wrapped(&format!("not ready: {problem}"), 2, WIDTH),
+            &screen.wrapped(&format!("not ready: {problem}"), 2),
             Emphasis::Warning,
-            coloured,
+            screen.coloured,
         );
     }
     text
 }
 
-fn plugin_row(plugin: &PluginStatus) -> [Cell; 7] {
+fn plugin_row(plugin: &PluginStatus) -> [Cell; 8] {
     let sum = |count: fn(&ControllerStatus) -> u64| plugin.controllers.iter().map(count).sum::<u64>();
     let failing = sum(|controller| controller.failing);
     let ready = match plugin.ready {
@@ -164,8 +176,15 @@ fn plugin_row(plugin: &PluginStatus) -> [Cell; 7] {
         Some(false) => Cell::new("False", Emphasis::Bad),
         None => Cell::new("Unknown", Emphasis::Warning),
     };
+    let kinds: BTreeSet<&str> = plugin.controllers.iter().map(|it| it.kind.kind.as_str()).collect();
+    let kinds = if kinds.is_empty() {
+        "-".to_owned()
+    } else {
+        Vec::from_iter(kinds).join(", ")
+    };
     [
         plugin.name.as_str().into(),
+        kinds.into(),
         plugin.version.as_deref().unwrap_or("-").into(),
         ready,
         sum(|controller| controller.objects).to_string().into(),
@@ -178,27 +197,35 @@ fn plugin_row(plugin: &PluginStatus) -> [Cell; 7] {
     ]
 }
 
-fn failing_lines(object: &FailingObject, now: Timestamp, coloured: bool) -> String {
+fn failing_lines(object: &FailingObject, now: Timestamp, screen: Screen) -> String {
     let FailingObject {
         plugin,
         controller,
         object,
         failure,
     } = object;
-    let title = emphasised(&title(object), Emphasis::Bad, coloured);
+    let title = emphasised(&title(object), Emphasis::Bad, screen.coloured);
     let mut text = format!(
         "\n  {title}: {} (blame: {}), {} times since {}, by {plugin}/{controller}\n",
         failure.reason,
-        failure.blame,
+        blame_in_words(&failure.blame),
         failure.times,
         ago(&failure.since, now),
     );
-    text += &wrapped(&format!("cause: {}", failure.message), 4, WIDTH);
-    text += &wrapped(&format!("next step: {}", failure.next_step), 4, WIDTH);
+    text += &screen.wrapped(&format!("cause: {}", failure.message), 4);
+    text += &screen.wrapped(&format!("next step: {}", failure.next_step), 4);
     if let Some(retry) = failure.retry_in_seconds {
-        text += &wrapped(&format!("retried in {}", duration(retry)), 4, WIDTH);
+        text += &screen.wrapped(&format!("retried in {}", duration(retry)), 4);
     }
     text
+}
+
+/// Whose matter a failure is, for people: what the API calls a guest is the plugin.
+pub fn blame_in_words(blame: &str) -> &str {
+    match blame {
+        "guest" => "plugin",
+        other => other,
+    }
 }
 
 /// An object for people: `AppService default/web`.
@@ -228,8 +255,12 @@ mod tests {
         let document = json!({
             "host": {"version": "1.2.3", "instance": "pilothouse-0", "isLeading": true, "started": "2026-01-02T03:00:00Z"},
             "plugins": [
-                {"name": "app-service", "version": "0.1.0", "ready": true, "reason": "Reconciling", "message": "it reconciles",
-                 "controllers": [{"name": "a", "objects": 12, "failing": 1}, {"name": "b", "objects": 3, "queued": 2}]},
+                {"name": "app-service", "version": "0.1.0", "ready": true, "reason": "Running", "message": "the host reconciles its objects",
+                 "warnings": ["the host may not list pods; grant it the right"],
+                 "controllers": [
+                     {"name": "a", "kind": {"apiVersion": "x.dev/v1", "kind": "App"}, "objects": 12, "failing": 1},
+                     {"name": "b", "kind": {"apiVersion": "x.dev/v1", "kind": "Site"}, "objects": 3, "queued": 2},
+                 ]},
                 {"name": "broken", "ready": false, "reason": "FileNotFound", "message": "there is no file x.wasm; put it there",
                  "controllers": []},
             ],
@@ -250,12 +281,15 @@ mod tests {
         let expected = "\
 Host pilothouse-0 (1.2.3), started 4m5s ago
 
-PLUGIN        VERSION   READY   OBJECTS   FAILING   QUEUED   REASON
-app-service   0.1.0     True    15        1         2        Reconciling
-broken        -         False   0         0         0        FileNotFound
+PLUGIN        KIND        VERSION   READY   OBJECTS   FAILING   QUEUED   REASON
+app-service   App, Site   0.1.0     True    15        1         2        Running
+broken        -           -         False   0         0         0        FileNotFound
 
 Plugin broken: FileNotFound
   there is no file x.wasm; put it there
+
+Plugin app-service
+  warning: the host may not list pods; grant it the right
 
 Failing objects
 
@@ -266,10 +300,20 @@ Failing objects
 
 4 more objects fail that are not listed: there are too many, or you may not see them.
 ";
-        assert_eq!(shown(&alone(document()), now, false), expected);
-        assert!(shown(&alone(document()), now, true).contains("\u{1b}[31mApp n/web\u{1b}[0m"));
+        assert_eq!(shown(&alone(document()), now, Screen::PLAIN), expected);
+        assert!(
+            shown(
+                &alone(document()),
+                now,
+                Screen {
+                    coloured: true,
+                    ..Screen::PLAIN
+                }
+            )
+            .contains("\u{1b}[31mApp n/web\u{1b}[0m")
+        );
         let unhealthy = check(&document()).unwrap_err().to_string();
-        assert_eq!(unhealthy, "1 plugins are not ready, and 1 objects fail");
+        assert_eq!(unhealthy, "1 plugin is not ready, and 1 object fails");
         let healthy = StatusDocument {
             plugins: vec![PluginStatus {
                 ready: Some(true),
@@ -278,7 +322,7 @@ Failing objects
             ..StatusDocument::default()
         };
         assert!(check(&healthy).is_ok());
-        assert!(shown(&alone(StatusDocument::default()), now, false).contains("There are no plugins"));
+        assert!(shown(&alone(StatusDocument::default()), now, Screen::PLAIN).contains("There are no plugins"));
     }
 
     #[test]
@@ -297,7 +341,7 @@ Failing objects
             silent_replicas: vec!["three_1".to_owned(), "four_1".to_owned()],
             document: document(),
         };
-        let text = shown(&sum, now, false);
+        let text = shown(&sum, now, Screen::PLAIN);
         let expected = "\
 Host one (1.2.3), started 4m5s ago, leads and holds 3 shards
 Host two (1.2.3), started 4m5s ago, holds 1 shard
@@ -307,6 +351,6 @@ these numbers.
 ";
         assert!(text.starts_with(expected), "{text}");
         sum.silent_replicas.clear();
-        assert!(!shown(&sum, now, false).contains("not answered"));
+        assert!(!shown(&sum, now, Screen::PLAIN).contains("not answered"));
     }
 }

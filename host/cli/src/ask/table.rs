@@ -6,7 +6,48 @@ use std::io::IsTerminal as _;
 
 use jiff::Timestamp;
 
+use crate::output::terminal_width;
 use crate::settings;
+
+/// How wide messages are at most, and where the output is no terminal.
+const WIDTH: usize = 110;
+
+/// The least width of a column that is wrapped, and of a message.
+const LEAST: usize = 16;
+
+/// Where text is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen {
+    /// Whether colours are wanted.
+    pub coloured: bool,
+    /// The columns of the terminal; none: it is none, and lines may be of any length.
+    pub width: Option<usize>,
+}
+
+impl Screen {
+    /// A file.
+    #[cfg(test)]
+    pub const PLAIN: Self = Self {
+        coloured: false,
+        width: None,
+    };
+
+    /// Standard output.
+    pub fn stdout() -> Self {
+        Self {
+            coloured: coloured(),
+            width: terminal_width(),
+        }
+    }
+
+    /// Paragraphs, each line after some spaces.
+    pub fn wrapped(self, text: &str, indent: usize) -> String {
+        let width = self
+            .width
+            .map_or(WIDTH, |width| width.saturating_sub(indent).clamp(LEAST, WIDTH));
+        wrapped(text, indent, width)
+    }
+}
 
 /// How a cell is to stand out on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,29 +104,96 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    /// The lines, with or without colours, each after some spaces.
-    pub fn lines(&self, indent: usize, coloured: bool) -> String {
+    /// The lines, each after some spaces. Where they are wider than the screen, the widest column is wrapped, or, where that is not
+    /// enough, each row is a paragraph with a line for each column.
+    pub fn lines(&self, indent: usize, screen: Screen) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell| cell.text.chars().count()).max().unwrap_or_default()
         };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut widths: Vec<usize> = (0..columns).map(width).collect();
+        let total = indent + widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1);
+        let surplus = screen.width.map_or(0, |width| total.saturating_sub(width));
+        if let Some(widest) = widths.iter_mut().max().filter(|_| surplus > 0) {
+            if *widest < surplus + LEAST {
+                return self.paragraphs(indent, screen);
+            }
+            *widest -= surplus;
+        }
         let mut lines = String::new();
         for row in &self.rows {
-            let mut line = " ".repeat(indent);
-            for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let padding = width - cell.text.chars().count();
-                line.push_str(&emphasised(&cell.text, cell.emphasis, coloured));
-                if index + 1 < row.len() {
-                    line.push_str(&" ".repeat(padding + 3));
+            let parts: Vec<Vec<String>> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| broken(&cell.text, *width))
+                .collect();
+            for line in 0..parts.iter().map(Vec::len).max().unwrap_or_default() {
+                let mut text = " ".repeat(indent);
+                for (index, ((cell, parts), width)) in row.iter().zip(&parts).zip(&widths).enumerate() {
+                    let part = parts.get(line).map(String::as_str).unwrap_or_default();
+                    text.push_str(&emphasised(part, cell.emphasis, screen.coloured && !part.is_empty()));
+                    if index + 1 < row.len() {
+                        text.push_str(&" ".repeat(width - part.chars().count() + GAP));
+                    }
                 }
+                lines.push_str(text.trim_end());
+                lines.push('\n');
             }
-            lines.push_str(line.trim_end());
-            lines.push('\n');
         }
         lines
     }
+
+    fn paragraphs(&self, indent: usize, screen: Screen) -> String {
+        let Some((head, rows)) = self.rows.split_first() else {
+            return String::new();
+        };
+        let name = |cell: &Cell| cell.text.chars().count();
+        let width = head.iter().map(name).max().unwrap_or_default();
+        let mut lines = String::new();
+        for (index, row) in rows.iter().enumerate() {
+            if index > 0 {
+                lines.push('\n');
+            }
+            for (head, cell) in head.iter().zip(row) {
+                let text = emphasised(&cell.text, cell.emphasis, screen.coloured);
+                let padding = " ".repeat(width - name(head) + 1);
+                let _ = writeln!(lines, "{}{}{padding}{text}", " ".repeat(indent), head.text);
+            }
+        }
+        lines
+    }
+}
+
+/// The spaces between two columns.
+const GAP: usize = 3;
+
+/// A text in lines of a width: broken between words, or within one that is longer.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        let last = lines.last_mut().expect("there is a line to begin with");
+        let used = last.chars().count();
+        if used + usize::from(used > 0) + word.len() <= width {
+            if used > 0 {
+                last.push(' ');
+            }
+            last.extend(word);
+            continue;
+        }
+        if used > 0 {
+            lines.push(String::new());
+        }
+        while word.len() > width.max(1) {
+            let rest = word.split_off(width.max(1));
+            lines.last_mut().expect("there is a line").extend(word);
+            lines.push(String::new());
+            word = rest;
+        }
+        lines.last_mut().expect("there is a line").extend(word);
+    }
+    lines
 }
 
 /// Whether colours are wanted: on a terminal, unless the environment forbids them.
@@ -182,13 +290,62 @@ pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
 mod tests {
     use super::*;
 
+    const COLOURED: Screen = Screen {
+        coloured: true,
+        width: None,
+    };
+
+    #[test]
+    fn a_table_fits_the_terminal() {
+        let mut table = Table::new(&["ENDED", "TRIGGER", "TOOK"]);
+        table.row([
+            "5s ago".into(),
+            "a dependency changed: ConfigMap shop/settings".into(),
+            "12ms".into(),
+        ]);
+        let at = |width| {
+            table.lines(
+                2,
+                Screen {
+                    width: Some(width),
+                    ..Screen::PLAIN
+                },
+            )
+        };
+        assert_eq!(at(80), table.lines(2, Screen::PLAIN));
+        let wrapped = [
+            "  ENDED    TRIGGER               TOOK",
+            "  5s ago   a dependency          12ms",
+            "           changed: ConfigMap",
+            "           shop/settings",
+        ];
+        assert_eq!(at(38).lines().collect::<Vec<_>>(), wrapped);
+        let paragraph = [
+            "  ENDED   5s ago",
+            "  TRIGGER a dependency changed: ConfigMap shop/settings",
+            "  TOOK    12ms",
+        ];
+        assert_eq!(at(30).lines().collect::<Vec<_>>(), paragraph);
+        for width in [38, 40, 60] {
+            let lines = at(width);
+            assert!(
+                lines.lines().all(|line| line.chars().count() <= width),
+                "{width}: {lines}"
+            );
+        }
+        assert_eq!(broken("aaaa b", 2), ["aa", "aa", "b"]);
+    }
+
     #[test]
     fn columns_are_aligned_and_colours_do_not_count() {
         let mut table = Table::new(&["NAME", "READY"]);
         table.row(["a".into(), Cell::new("True", Emphasis::Good)]);
         table.row(["longer".into(), Cell::new("False", Emphasis::Bad)]);
-        assert_eq!(table.lines(0, false), "NAME     READY\na        True\nlonger   False\n");
-        let coloured = table.lines(2, true);
+        assert_eq!(
+            table.lines(0, Screen::PLAIN),
+            "NAME     READY\na        True\nlonger   False\n"
+        );
+        let coloured = table.lines(2, COLOURED);
         assert!(
             coloured.contains("  a        \u{1b}[32mTrue\u{1b}[0m\n"),
             "{coloured:?}"
@@ -199,7 +356,7 @@ mod tests {
     fn what_others_wrote_cannot_steer_the_terminal() {
         let mut table = Table::new(&["A"]);
         table.row(["x\u{1b}[2Jy\r\nz".into()]);
-        assert_eq!(table.lines(0, true), "A\nx\\u{1b}[2Jy\\r\\nz\n");
+        assert_eq!(table.lines(0, COLOURED), "A\nx\\u{1b}[2Jy\\r\\nz\n");
         assert_eq!(wrapped("a\u{7}b\nc\u{202e}", 1, 80), " a\\u{7}b c\\u{202e}\n");
     }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use pilothouse_runtime::api::documents::{PluginUsageDocument, UsageDocument};
 
 use super::replicas::{Replies, silence};
-use super::table::{Cell, Emphasis, Table, coloured, duration, size};
+use super::table::{Cell, Emphasis, Screen, Table, duration, size};
 use super::{AskedHost, HostArguments, OutputForm, run};
 
 /// Help that stands below the options.
@@ -70,7 +70,10 @@ impl TopCommand {
                 OutputForm::Json => println!("{}", serde_json::to_string(&sum)?),
                 OutputForm::Table => {
                     let (document, now) = (&sum.document, Timestamp::now());
-                    print!("{}", shown(document, self.sort_by, now, self.interval, coloured()));
+                    print!(
+                        "{}",
+                        shown(document, self.sort_by, now, self.interval, Screen::stdout())
+                    );
                     if let Some(silence) = silence(&sum.silent_replicas) {
                         println!("\n{silence}");
                     }
@@ -112,7 +115,7 @@ fn used(now: &UsageDocument, before: Option<&Replies<UsageDocument>>) -> UsageDo
     }
 }
 
-fn shown(document: &UsageDocument, sort_by: SortKey, now: Timestamp, interval: Option<u64>, coloured: bool) -> String {
+fn shown(document: &UsageDocument, sort_by: SortKey, now: Timestamp, interval: Option<u64>, screen: Screen) -> String {
     let mut plugins: Vec<&PluginUsageDocument> = document.plugins.iter().collect();
     plugins.sort_by(|one, other| {
         let order = match sort_by {
@@ -158,7 +161,7 @@ fn shown(document: &UsageDocument, sort_by: SortKey, now: Timestamp, interval: O
             plugin.objects.to_string().into(),
         ]);
     }
-    format!("Used {span}\n\n{}", table.lines(0, coloured))
+    format!("Used {span}\n\n{}", table.lines(0, screen))
 }
 
 #[cfg(test)]
@@ -202,13 +205,13 @@ mod tests {
     fn plugins_come_in_the_order_of_what_they_use() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         let document = document("2026-01-02T03:00:00Z", &[("a", 12, 0.5, 2048), ("b", 1, 2.5, 100)]);
-        let text = shown(&document, SortKey::Time, now, None, false);
+        let text = shown(&document, SortKey::Time, now, None, Screen::PLAIN);
         let rows: Vec<&str> = text.lines().collect();
         assert_eq!(rows[0], "Used since the host started, 4m5s ago");
         assert!(rows[3].starts_with("b ") && rows[3].contains("2.5s"), "{text}");
         assert!(rows[4].starts_with("a ") && rows[4].contains("2.0KiB"), "{text}");
         for key in [SortKey::Memory, SortKey::Requests] {
-            let text = shown(&document, key, now, Some(5), false);
+            let text = shown(&document, key, now, Some(5), Screen::PLAIN);
             assert!(text.lines().nth(3).is_some_and(|row| row.starts_with("a ")), "{text}");
             assert!(text.starts_with("Used in 5 s\n"), "{text}");
         }

@@ -4,26 +4,24 @@
 use pilothouse_core::printable::printable;
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use jiff::Timestamp;
 use pilothouse_runtime::api::documents::{
     ControllerView, DependencyDocument, ObjectDocument, ObjectName, RevertDocument, RunDocument,
 };
 
-use super::status::title;
-use super::table::{Cell, Emphasis, Table, ago, coloured, duration, wrapped};
+use super::status::{blame_in_words, title};
+use super::table::{Cell, Emphasis, Screen, Table, ago, duration};
 use super::{Answer, HostArguments, OutputForm, run};
-
-/// How wide messages are.
-const WIDTH: usize = 110;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse why appservice/web
   pilothouse why deployment.apps/web -n shop                     # for which object it was made
-  pilothouse why clusterpolicy/default -n '' -o json             # an object without a namespace
+  pilothouse why deploy/web -n shop                              # plurals and short names do, too
+  pilothouse why clusterpolicy/default -o json                   # an object without a namespace
   pilothouse why appservice/web --host http://127.0.0.1:8082     # ask a host on this machine
 
 Exit code: 0, 1 if no host answers or the host does not know the object, 2 if the command line is wrong.";
@@ -32,12 +30,12 @@ Exit code: 0, 1 if no host answers or the host does not know the object, 2 if th
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct WhyCommand {
-    /// The object: KIND/NAME or KIND.GROUP/NAME, such as appservice/web. The plural will do for the kind
-    #[arg(value_name = "KIND/NAME")]
-    object: String,
+    /// The object: KIND/NAME or KIND.GROUP/NAME, such as appservice/web. The plural or a short name will do for the kind
+    #[arg(value_name = "KIND/NAME", value_parser = parse_object)]
+    object: (String, String),
 
-    /// The object's namespace (default: the namespace of the kubeconfig's context); "" for cluster-scoped objects
-    #[arg(long, short, value_name = "NAME")]
+    /// The object's namespace (default: the namespace of the kubeconfig's context). A cluster-scoped object is in none
+    #[arg(long, short, value_name = "NAME", value_parser = parse_plain)]
     namespace: Option<String>,
 
     #[command(flatten)]
@@ -48,22 +46,14 @@ impl WhyCommand {
     /// Asks and prints.
     pub fn execute(self) -> anyhow::Result<()> {
         run(async {
-            let (kind, name) = self.object.split_once('/').context(
-                "name the object as KIND/NAME, such as appservice/web; `pilothouse status` lists objects that fail",
-            )?;
-            for part in [kind, name, self.namespace.as_deref().unwrap_or_default()] {
-                let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
-                if !part.bytes().all(is_plain) {
-                    bail!("{part:?} is not a name in Kubernetes");
-                }
-            }
+            let (kind, name) = self.object;
             let host = self.host.connect().await?;
             let namespace = self.namespace.as_deref().unwrap_or(&host.namespace);
             let path = |namespace: &str| format!("/api/v1/objects?kind={kind}&name={name}&namespace={namespace}");
             let Answer { text, document } = host.ask::<ObjectDocument>(&path(namespace)).await?;
             match host.output {
                 OutputForm::Json => print!("{text}"),
-                OutputForm::Table => print!("{}", shown(&document, Timestamp::now(), coloured())),
+                OutputForm::Table => print!("{}", shown(&document, Timestamp::now(), Screen::stdout())),
             }
             if !document.exists {
                 bail!(
@@ -76,12 +66,31 @@ impl WhyCommand {
     }
 }
 
-/// What the host knows of an object, for people, as `pilothouse why` prints it.
-pub fn text(document: &ObjectDocument, coloured: bool) -> String {
-    shown(document, Timestamp::now(), coloured)
+/// Reads KIND/NAME.
+pub fn parse_object(text: &str) -> Result<(String, String), String> {
+    let form = "name the object as KIND/NAME, such as appservice/web; `pilothouse status` lists objects that fail";
+    match text.split_once('/') {
+        Some((kind, name)) if !kind.is_empty() && !name.is_empty() => Ok((parse_plain(kind)?, parse_plain(name)?)),
+        _ => Err(form.to_owned()),
+    }
 }
 
-fn shown(document: &ObjectDocument, now: Timestamp, coloured: bool) -> String {
+/// Reads a name that a query may have as it is.
+pub fn parse_plain(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
+    if text.bytes().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is not a name in Kubernetes"))
+}
+
+/// What the host knows of an object, for people, as `pilothouse why` prints it.
+pub fn text(document: &ObjectDocument, coloured: bool) -> String {
+    let screen = Screen { coloured, width: None };
+    shown(document, Timestamp::now(), screen)
+}
+
+fn shown(document: &ObjectDocument, now: Timestamp, screen: Screen) -> String {
     let ObjectDocument {
         host: _,
         object,
@@ -104,13 +113,13 @@ fn shown(document: &ObjectDocument, now: Timestamp, coloured: bool) -> String {
             maker.controller,
             question(&maker.object),
         );
-        text += &wrapped(&words, 2, WIDTH);
+        text += &screen.wrapped(&words, 2);
     }
     if controllers.is_empty() && made_for.is_empty() {
         text += "  no plugin that you may see has to do with it\n";
     }
     for view in controllers {
-        text += &view_lines(view, now, coloured);
+        text += &view_lines(view, now, screen);
     }
     text
 }
@@ -120,41 +129,42 @@ fn question(object: &ObjectName) -> String {
     let kind = object.kind.kind.to_lowercase();
     match &object.namespace {
         Some(namespace) => format!("{kind}/{} -n {namespace}", object.name),
-        None => format!("{kind}/{} -n ''", object.name),
+        None => format!("{kind}/{}", object.name),
     }
 }
 
-fn view_lines(view: &ControllerView, now: Timestamp, coloured: bool) -> String {
+fn view_lines(view: &ControllerView, now: Timestamp, screen: Screen) -> String {
     let mut text = format!(
         "\nReconciled by {}/{}\n",
         printable(&view.plugin),
         printable(&view.controller)
     );
-    text += &wrapped(&state(view), 2, WIDTH);
+    text += &screen.wrapped(&state(view), 2);
     if let Some(failure) = &view.failure {
         let head = format!(
             "fails: {} (blame: {}), {} times since {}",
             failure.reason,
-            failure.blame,
+            blame_in_words(&failure.blame),
             failure.times,
             ago(&failure.since, now)
         );
-        text += &wrapped(&head, 2, WIDTH);
-        text += &wrapped(&format!("cause: {}", failure.message), 4, WIDTH);
-        text += &wrapped(&format!("next step: {}", failure.next_step), 4, WIDTH);
+        text += &screen.wrapped(&head, 2);
+        text += &screen.wrapped(&format!("cause: {}", failure.message), 4);
+        text += &screen.wrapped(&format!("next step: {}", failure.next_step), 4);
     }
     text += &section(
         "Depends on",
         view.depends_on.iter().map(dependency),
         view.depends_on_not_listed,
+        screen,
     );
     let children = view.children.iter().map(|child| {
         let gone = if child.deleting { ", is being deleted" } else { "" };
         format!("{}{gone}", title(&child.object))
     });
-    text += &section("Made for it", children, view.children_not_listed);
+    text += &section("Made for it", children, view.children_not_listed, screen);
     let targets = view.contributes_to.iter().map(title);
-    text += &section("Contributes to", targets, view.contributes_to_not_listed);
+    text += &section("Contributes to", targets, view.contributes_to_not_listed, screen);
     text += "\n  Last runs\n";
     if view.runs.is_empty() {
         text += "    none that this replica remembers\n";
@@ -163,13 +173,13 @@ fn view_lines(view: &ControllerView, now: Timestamp, coloured: bool) -> String {
         for run in &view.runs {
             table.row(run_row(run, now));
         }
-        text += &table.lines(4, coloured);
+        text += &table.lines(4, screen);
     }
     if !view.reverted.is_empty() {
         text += "\n  Reverted changes of others\n";
     }
     for revert in &view.reverted {
-        text += &revert_lines(revert, now);
+        text += &revert_lines(revert, now, screen);
     }
     text
 }
@@ -189,10 +199,10 @@ fn state(view: &ControllerView) -> String {
     }
 }
 
-fn section(head: &str, entries: impl Iterator<Item = String>, not_listed: u64) -> String {
+fn section(head: &str, entries: impl Iterator<Item = String>, not_listed: u64, screen: Screen) -> String {
     let mut text = String::new();
     for entry in entries {
-        text += &wrapped(&entry, 4, WIDTH);
+        text += &screen.wrapped(&entry, 4);
     }
     if not_listed > 0 {
         let words = "more that are not listed: there are too many, or you may not see them";
@@ -287,7 +297,7 @@ pub fn trigger_in_words(trigger: &str) -> &str {
     }
 }
 
-fn revert_lines(revert: &RevertDocument, now: Timestamp) -> String {
+fn revert_lines(revert: &RevertDocument, now: Timestamp, screen: Screen) -> String {
     let RevertDocument {
         at,
         object,
@@ -300,10 +310,9 @@ fn revert_lines(revert: &RevertDocument, now: Timestamp) -> String {
     } else {
         String::new()
     };
-    let mut text = wrapped(
+    let mut text = screen.wrapped(
         &format!("{}: {}{more} of {}", ago(at, now), fields.join(", "), title(object)),
         4,
-        WIDTH,
     );
     if managers.is_empty() {
         text += "      had been removed, or it is not known by whom they had been written\n";
@@ -315,7 +324,7 @@ fn revert_lines(revert: &RevertDocument, now: Timestamp) -> String {
             manager.fields.join(", "),
             manager.manager
         );
-        text += &wrapped(&words, 6, WIDTH);
+        text += &screen.wrapped(&words, 6);
     }
     text
 }
@@ -377,7 +386,7 @@ Reconciled by p/c
     5.0s ago: .spec.replicas of Deployment n/web
       .spec.replicas had been written by kubectl-edit at 2026-01-02T03:03:59Z
 ";
-        let shown = shown(&document, "2026-01-02T03:04:05Z".parse().unwrap(), false);
+        let shown = shown(&document, "2026-01-02T03:04:05Z".parse().unwrap(), Screen::PLAIN);
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(squeezed(&shown), squeezed(expected), "{shown}");
         assert_eq!(shown.lines().count(), expected.lines().count());
@@ -392,7 +401,7 @@ Reconciled by p/c
                          "object": {"apiVersion": "x.dev/v1", "kind": "App", "namespace": "n", "name": "web"}}],
         });
         let document: ObjectDocument = serde_json::from_value(document).unwrap();
-        let shown = shown(&document, Timestamp::UNIX_EPOCH, false);
+        let shown = shown(&document, Timestamp::UNIX_EPOCH, Screen::PLAIN);
         assert_eq!(
             shown,
             "Deployment n/web, is being deleted\n  made for App n/web by p/c; `pilothouse why app/web -n n` says more\n"

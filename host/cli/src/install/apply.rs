@@ -11,13 +11,14 @@ use pilothouse_cluster::install::{Edited, install_crd};
 use pilothouse_cluster::installer::{Applied, Installer, title};
 use pilothouse_core::crd_change::CrdChange;
 use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_core::rights::objects::Acting;
 use pilothouse_core::rights::rules::Place;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
 use super::losses::{CompareSchemas, Losses, losses};
-use super::takeover::{TakenOver, Takeover, differs, joined, narrows};
-use super::{DescribedPlugin, Format, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
+use super::takeover::{TakenOver, Takeover, UNSEEN, differs, joined, narrows};
+use super::{DescribedPlugin, Format, HostWait, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
 use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
 use pilothouse_core::printable::printable;
@@ -35,13 +36,16 @@ Examples:
 A component that is given as a file has to be in the host's --plugin-dir under the same name, and a layout under the same path. An
 artifact is pinned to its digest; `pilothouse verify` verifies its signature.
 
-What is not said about the host (--host-namespace, --host-account, --identity, --host-in-namespaces) stays as the Plugin records it;
-all else becomes what the command line says. With -o the cluster is not looked at, so say all of it.
+The host's account and how it acts are found out: the chart publishes them in the host's namespace, and the Plugin records them;
+--host-namespace, --host-account, --identity and --host-in-namespaces say otherwise. All else becomes what the command line says. With
+-o the cluster is not looked at, so say all of it.
+
+The command waits until the host runs the plugin, and says what keeps it from that.
 
 A CustomResourceDefinition that drops a version in which objects are stored, or that does not accept live objects, is refused. While
 another version runs, its rights stay until the host runs this one and has pruned what the other one made.
 
-Exit code: 0, 1 if the plugin is not installed, 2 if the command line is wrong.";
+Exit code: 0, 1 if the plugin is not installed or does not run, 2 if the command line is wrong.";
 
 /// `pilothouse install`
 #[derive(Args)]
@@ -58,10 +62,10 @@ pub struct InstallCommand {
     #[arg(long)]
     yes: bool,
 
-    /// Number of seconds that the host has to start this version and to prune what another one made, where that one has rights that
-    /// this one does not need
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
-    wait: u64,
+    /// Number of seconds that the host has to start this version and, where another one has rights that this one does not need, to
+    /// prune what that one made. With `false` the command ends when everything is applied
+    #[arg(long, value_name = "SECONDS|false", default_value = "120")]
+    wait: HostWait,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -75,8 +79,10 @@ pub(super) struct Plan {
     objects: Vec<(Value, Option<Value>)>,
     /// What an earlier installation granted and this one does not.
     pub(super) stale: Vec<Value>,
-    /// The takeover from a version that runs with other rights.
-    takeover: Option<Takeover>,
+    /// The takeover, perhaps from another version.
+    takeover: Takeover,
+    /// Whether a version runs, or left something, that has rights which this one does not need.
+    is_narrower: bool,
 }
 
 impl InstallCommand {
@@ -89,12 +95,13 @@ impl InstallCommand {
             wait,
             cluster,
         } = self;
+        let host = plugin.host_place();
         let plugin = plugin.describe_over(&Value::Null)?;
         plugin.check()?;
         plugin.check_source()?;
         let target = cluster.target();
         if let Some(format) = output {
-            let plugin = plugin.hosted(&LivePlugin::default())?;
+            let plugin = plugin.hosted(&LivePlugin::default(), Acting::Impersonation)?;
             let rights = wait_for(plugin.rights(target))?;
             tell_remarks(&rights);
             let definitions = plugin.checked.crds.iter().map(|crd| crd.definition.clone());
@@ -106,15 +113,15 @@ impl InstallCommand {
         wait_for(async {
             let client = client(&target).await?;
             let installer = Installer::new(client.clone(), plugin.name());
-            let live = LivePlugin::find(&installer, plugin.name()).await?;
-            let plugin = plugin.hosted(&live)?;
+            let live = LivePlugin::find(&installer, plugin.name(), host).await?;
+            let plugin = plugin.hosted(&live, Acting::Impersonation)?;
             let rights = plugin.rights(target.clone()).await?;
             let plan = plan(&installer, &plugin, &rights, Some(plugin.resource()?), live).await?;
             let losses = plan.losses(&installer, compare).await?;
             print!("{}", explained(&plugin, &rights, &plan, &losses));
             losses.refuse("installation")?;
             confirm("Install it?", yes).await?;
-            plan.carry_out(&client, &installer, Duration::from_secs(wait)).await
+            plan.carry_out(&client, &installer, &plugin, wait).await
         })
     }
 }
@@ -151,18 +158,21 @@ pub(super) async fn plan(
     let LivePlugin {
         plugin: resource,
         installed,
+        published: _,
     } = live;
     let stale: Vec<Value> = installed.into_iter().filter(|object| !is_wanted(object)).collect();
-    let takeover = Takeover::from(resource.as_ref(), plugin.component.digest(), &plugin.checked.manifest);
+    let takeover = Takeover::by(plugin.component.digest(), &plugin.checked.manifest);
+    let follows_another = takeover.follows_another(resource.as_ref());
     let plan = Plan {
         crds,
         objects,
         stale,
-        takeover: None,
+        takeover,
+        is_narrower: false,
     };
     let is_narrower = !plan.stale.is_empty() || plan.changed().any(|(wanted, live)| narrows(wanted, live));
     Ok(Plan {
-        takeover: takeover.filter(|_| is_narrower),
+        is_narrower: follows_another && is_narrower,
         ..plan
     })
 }
@@ -191,9 +201,7 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan, losses: &Lo
     if let Some(words) = plugin.wasi_words() {
         let _ = writeln!(text, "{words}");
     }
-    if plugin.host.account.is_some() {
-        let _ = writeln!(text, "{}", plugin.host);
-    }
+    let _ = writeln!(text, "{}", plugin.host);
     text.push_str("\nThis applies\n");
     let state = |is_there| if is_there { ", which is there already" } else { "" };
     for (crd, live) in &plan.crds {
@@ -247,66 +255,124 @@ impl Plan {
         Ok(all)
     }
 
-    /// Applies all of it.
+    /// Applies all of it, and waits until the host runs the plugin.
     pub(super) async fn carry_out(
         &self,
         client: &Client,
         installer: &Installer,
-        within: Duration,
+        plugin: &DescribedPlugin,
+        wait: HostWait,
     ) -> anyhow::Result<()> {
         for (crd, _) in &self.crds {
             let wrote = install_crd(client, crd, Edited::Restore).await.context(AGAIN)?;
             let word = if wrote { "applied" } else { "unchanged" };
             println!("CustomResourceDefinition {} {word}", crd.name);
         }
-        let Some(takeover) = &self.takeover else {
+        if !self.is_narrower {
             // What is no longer granted goes first, and the Plugin comes last: no version has more than it is given.
             delete(installer, &self.stale).await?;
-            for (object, _) in &self.objects {
-                apply(installer, object).await?;
+        }
+        let mut joint = Vec::new();
+        for (object, live) in &self.objects {
+            let live = live.as_ref().filter(|live| self.is_narrower && narrows(object, live));
+            let joined = live.map_or_else(|| object.clone(), |live| joined(object, live));
+            apply(installer, &joined).await?;
+            joint.extend(live.map(|_| object));
+        }
+        let Some((resource, _)) = self.objects.last() else {
+            return Ok(());
+        };
+        let Some(within) = wait.within() else {
+            if self.is_narrower {
+                println!(
+                    "the rights of an earlier version stay, beside those of this one; run the command again without --wait=false"
+                );
             }
             return Ok(());
         };
-        let mut joint = Vec::new();
-        for (object, live) in &self.objects {
-            let live = live.as_ref().filter(|live| narrows(object, live));
-            apply(
-                installer,
-                &live.map_or_else(|| object.clone(), |live| joined(object, live)),
-            )
-            .await?;
-            joint.extend(live.map(|_| object));
+        let live = installer.find(resource).await.context(AGAIN)?.unwrap_or_default();
+        self.runs(installer, plugin, &live, within).await?;
+        if self.is_narrower {
+            delete(installer, &self.stale).await?;
+            for object in joint {
+                apply(installer, object).await?;
+            }
         }
-        let Some((plugin, _)) = self.objects.last() else {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Waits until the host runs the plugin, and, where an earlier version has more rights, until it has pruned what that one made.
+    async fn runs(
+        &self,
+        installer: &Installer,
+        plugin: &DescribedPlugin,
+        live: &Value,
+        within: Duration,
+    ) -> anyhow::Result<()> {
+        let (name, seconds) = (&plugin.name, within.as_secs());
+        if let Some(unselected) = plugin.unselected(live) {
+            bail!("Plugin {name} is applied, and no host runs it: {unselected}");
+        }
+        let purpose = if self.is_narrower {
+            "runs it and has pruned what an earlier version made; until then the rights of both are granted"
+        } else {
+            "runs it"
         };
-        println!(
-            "waiting until the host runs this version and has pruned what an earlier one made; until then the rights of both are \
-             granted"
-        );
-        let plugin = installer.find(plugin).await.context(AGAIN)?.unwrap_or_default();
-        match takeover.wait(installer, &plugin, within).await.context(AGAIN)? {
+        println!("waiting until the host {purpose} ({seconds} s at most)");
+        let explained = |reason: &str| {
+            if reason == UNSEEN {
+                return plugin.unseen();
+            }
+            reason.to_owned()
+        };
+        let show = |reason: &str| {
+            if reason != UNSEEN {
+                eprintln!("waiting: {reason}");
+            }
+        };
+        let state = self.takeover.wait(installer, live, within, self.is_narrower, show);
+        match state.await.context(AGAIN)? {
             TakenOver::Completely => {}
-            TakenOver::Partly(left) => bail!(
-                "of an earlier version these are left after {} s, so its rights stay, beside those of this version: {}; see that the \
-                 Plugin is not suspended and that nobody holds these objects, and run the command again when they are gone",
-                within.as_secs(),
+            TakenOver::Partly(left) if self.is_narrower => bail!(
+                "of an earlier version these are left after {seconds} s, so its rights stay, beside those of this version: {}; see that \
+                 the Plugin is not suspended and that nobody holds these objects, and run the command again when they are gone",
                 left.join(", ")
             ),
-            TakenOver::NotYet(reason) => bail!(
-                "this version does not run after {} s, so the earlier one keeps its rights, beside those of this version: {reason}; when \
+            TakenOver::Partly(_) => {}
+            TakenOver::Suspended => {
+                println!("Plugin {name} is suspended (spec.mode), so the host does not run it");
+                return Ok(());
+            }
+            TakenOver::NotYet(reason) if self.is_narrower => bail!(
+                "this version does not run after {seconds} s, so the earlier one keeps its rights, beside those of this version: {}; when \
                  that is corrected, run the command again",
-                within.as_secs()
+                explained(&reason)
+            ),
+            TakenOver::NotYet(reason) => bail!(
+                "Plugin {name} does not run after {seconds} s: {}. What was applied stays, and the host starts the plugin when that is \
+                 corrected",
+                explained(&reason)
             ),
             TakenOver::Meanwhile => bail!(
-                "somebody else has changed or deleted the Plugin meanwhile, so the rights of both versions stay; look at the Plugin, and \
-                 run the command again"
+                "somebody else has changed or deleted Plugin {name} meanwhile, so all rights stay as they are; look at the Plugin, and run \
+                 the command again"
             ),
         }
-        delete(installer, &self.stale).await?;
-        for object in joint {
-            apply(installer, object).await?;
+        let live = installer.find(live).await.context(AGAIN)?.unwrap_or_default();
+        for warning in live["status"]["warnings"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
+            eprintln!("warning: {}", printable(warning));
         }
+        let version = live["status"]["version"].as_str().unwrap_or_default();
+        println!(
+            "Plugin {name} runs: {} {}",
+            plugin.checked.manifest.name,
+            printable(version)
+        );
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 //! needs is decided in `pilothouse_core::rights`.
 
 pub mod apply;
+mod hosts;
 pub mod losses;
 pub mod preview;
 pub mod rights;
@@ -10,9 +11,12 @@ pub mod takeover;
 pub mod uninstall;
 pub mod upgrade;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -25,13 +29,16 @@ use pilothouse_core::Limits;
 use pilothouse_core::consent::{ACCEPT, Consent};
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
 use pilothouse_core::rights::installed::{HostAccount, HostOptions, INSTALLED_FOR, InstalledHost};
-use pilothouse_core::rights::objects::{Grantee, account_name, labels, objects};
+use pilothouse_core::rights::objects::{Acting, Grantee, account_name, labels, objects};
+use pilothouse_core::rights::published::PublishedHost;
 use pilothouse_core::rights::resources::{Resources, kinds};
 use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
+use pilothouse_core::selector::Selector;
 use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
+use crate::WrongCommandLine;
 use crate::artifact::{RegistryArguments, component};
 use crate::identity::IdentityMode;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
@@ -78,7 +85,7 @@ pub struct InstallationArguments {
     pull_secret: Option<String>,
 
     /// The host's namespace, in which the plugin's ServiceAccount is (default: as the plugin is installed already, else
-    /// pilothouse-system)
+    /// pilothouse-system, or the only one in which a host publishes its account)
     #[arg(long, value_name = "NAME")]
     host_namespace: Option<String>,
 
@@ -88,7 +95,8 @@ pub struct InstallationArguments {
     service_account: Option<String>,
 
     /// Grant the host's own ServiceAccount in its namespace what it needs for the plugin: the watches that plugins share, and
-    /// what --identity says (default: as the plugin is installed already, else nothing)
+    /// what --identity says (default: what the host publishes in a ConfigMap of its namespace, as the chart has it do, or as the
+    /// plugin is installed already, else nothing)
     #[arg(long, value_name = "NAME")]
     host_account: Option<String>,
 
@@ -96,15 +104,16 @@ pub struct InstallationArguments {
     #[arg(long, conflicts_with_all = ["host_account", "identity", "host_in_namespaces"])]
     no_host_account: bool,
 
-    /// With a host's account: how the host runs, as `--identity` of the host (default: as the plugin is installed already, else
-    /// `none`). With `none` the account gets all rights of the plugin, with `impersonate` the right to impersonate the plugin's
-    /// account, with `token` the right to request tokens for it
+    /// With a host's account: how the host runs, as `--identity` of the host (default: what the host publishes, or as the plugin is
+    /// installed already, else `impersonate`, and for `pilothouse rights`, which prints no Plugin, `none`). With `none` the account
+    /// gets all rights of the plugin, with `impersonate` the right to impersonate the plugin's account, with `token` the right to
+    /// request tokens for it
     #[arg(long, value_enum)]
     identity: Option<IdentityMode>,
 
     /// With a host's account and --namespaces: the host runs with --watch-namespaces, so its account may watch in these
-    /// namespaces only, by Roles. Without this, or with `=false`, it may watch the plugin's primaries everywhere (default: as
-    /// the plugin is installed already, else `false`)
+    /// namespaces only, by Roles. Without this, or with `=false`, it may watch the plugin's primaries everywhere (default: what the
+    /// host publishes, or as the plugin is installed already, else `false`)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     host_in_namespaces: Option<bool>,
 
@@ -122,6 +131,31 @@ pub struct InstallationArguments {
 
 /// The host's namespace unless it is given.
 pub const HOST_NAMESPACE: &str = "pilothouse-system";
+
+/// How long a command waits for the host: SECONDS, or `false`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostWait(Option<Duration>);
+
+impl HostWait {
+    /// How long; none: not at all.
+    pub fn within(self) -> Option<Duration> {
+        self.0
+    }
+}
+
+impl FromStr for HostWait {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "false" {
+            return Ok(Self(None));
+        }
+        let seconds = text
+            .parse()
+            .map_err(|_| "write a number of seconds, or false".to_owned())?;
+        Ok(Self(Some(Duration::from_secs(seconds))))
+    }
+}
 
 /// In which form documents are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -146,6 +180,8 @@ pub struct DescribedPlugin {
     pub confinement: Confinement,
     /// The host that it is installed for.
     pub host: InstalledHost,
+    /// The labels that a Plugin has to have for that host to run it.
+    selector: Option<Selector>,
     config: Option<Value>,
     wasi: Wasi,
     service_account: Option<String>,
@@ -167,6 +203,16 @@ pub struct LivePlugin {
     pub plugin: Option<Value>,
     /// The accounts, roles and bindings with its label. Others than administrators may have made those in a namespace.
     pub installed: Vec<Value>,
+    /// The hosts that may be meant.
+    pub published: Vec<PublishedHost>,
+}
+
+/// Where the host is looked for that a plugin is installed for.
+pub enum HostPlace {
+    /// All that it may publish is said, or it is granted nothing.
+    Nowhere,
+    /// In this namespace, or where one is found.
+    In(Option<String>),
 }
 
 impl PluginArguments {
@@ -190,9 +236,20 @@ impl PluginArguments {
         &self.installation.registries
     }
 
-    /// Loads the plugin and asks it what it is. No cluster is looked at.
-    pub fn describe(self) -> anyhow::Result<DescribedPlugin> {
-        self.installation.describe(self.plugin)
+    /// Where to look for the host.
+    pub fn host_place(&self) -> HostPlace {
+        let installation = &self.installation;
+        let is_said = installation.host_account.is_some() && installation.identity.is_some();
+        if installation.no_host_account || is_said {
+            return HostPlace::Nowhere;
+        }
+        HostPlace::In(installation.host_namespace.clone())
+    }
+
+    /// Loads the plugin and asks it what it is. No cluster is looked at. A host's account that is granted something is granted
+    /// what it needs to act so, unless the command line says how it acts.
+    pub fn describe(self, acting: Acting) -> anyhow::Result<DescribedPlugin> {
+        self.installation.describe(self.plugin, acting)
     }
 
     /// The same for a Plugin that may be there: what the command line does not say stays as its spec has it.
@@ -212,9 +269,10 @@ impl InstallationArguments {
         self.config.as_deref()
     }
 
-    /// Loads a plugin and asks it what it is. No cluster is looked at.
-    pub fn describe(self, plugin: NamedFile) -> anyhow::Result<DescribedPlugin> {
-        self.describe_over(plugin, &Value::Null)?.hosted(&LivePlugin::default())
+    /// As [`PluginArguments::describe`].
+    pub fn describe(self, plugin: NamedFile, acting: Acting) -> anyhow::Result<DescribedPlugin> {
+        self.describe_over(plugin, &Value::Null)?
+            .hosted(&LivePlugin::default(), acting)
     }
 
     /// The same. What the arguments do not say stays as the spec of a Plugin has it.
@@ -245,18 +303,19 @@ impl InstallationArguments {
         }
         service_account = service_account.or_else(|| spec["serviceAccountName"].as_str().map(str::to_owned));
         if let Some(secret) = &pull_secret {
-            check_pull_secret(secret, &plugin)?;
+            check_pull_secret(secret, &plugin).map_err(WrongCommandLine::of)?;
         }
         pull_secret = pull_secret.or_else(|| spec["source"]["oci"]["pullSecret"].as_str().map(str::to_owned));
         if let Some(namespace) = &host_namespace {
-            check_label("--host-namespace", namespace)?;
+            check_label("--host-namespace", namespace).map_err(WrongCommandLine::of)?;
         }
-        check_account("--host-account", host_account.as_deref())?;
-        check_account("--service-account", service_account.as_deref())?;
+        check_account("--host-account", host_account.as_deref()).map_err(WrongCommandLine::of)?;
+        check_account("--service-account", service_account.as_deref()).map_err(WrongCommandLine::of)?;
         if let Some(name) = &plugin.name {
-            check_label("the Plugin's name", name)?;
+            check_label("the Plugin's name", name).map_err(WrongCommandLine::of)?;
         }
-        let confinement = Confinement::new(&namespaces, &access_namespaces)?;
+        let confinement = Confinement::new(&namespaces, &access_namespaces);
+        let confinement = confinement.map_err(|error| WrongCommandLine::of(error.into()))?;
         let config = config.map(|path| read_document(&path)).transpose()?;
         let config = config.or_else(|| Some(spec["configuration"].clone()).filter(|config| !config.is_null()));
         let wasi = match wasi {
@@ -295,6 +354,7 @@ impl InstallationArguments {
             source,
             confinement,
             host: InstalledHost::default(),
+            selector: None,
             config,
             wasi,
             service_account,
@@ -335,15 +395,33 @@ impl HostlessPlugin {
         self.plugin.source.clone().map(drop).map_err(anyhow::Error::msg)
     }
 
-    /// The plugin for the host that the command line names. What it does not say stays as the plugin is installed.
-    pub fn hosted(self, live: &LivePlugin) -> anyhow::Result<DescribedPlugin> {
+    /// The plugin for the host that the command line names. What it does not say is as the host publishes it, or as the plugin
+    /// is installed.
+    pub fn hosted(self, live: &LivePlugin, acting: Acting) -> anyhow::Result<DescribedPlugin> {
         let Self { mut plugin, options } = self;
         let LivePlugin {
             plugin: resource,
             installed,
+            published,
         } = live;
-        plugin.host = options.over(&plugin.name, resource.as_ref(), installed, HOST_NAMESPACE)?;
+        let default = InstalledHost {
+            namespace: HOST_NAMESPACE.to_owned(),
+            acting,
+            ..InstalledHost::default()
+        };
+        plugin.host = options.over(&plugin.name, resource.as_ref(), installed, published, &default)?;
+        let is_host = |it: &&PublishedHost| {
+            (&it.host.namespace, &it.host.account) == (&plugin.host.namespace, &plugin.host.account)
+        };
+        let published = published.iter().find(is_host);
+        plugin.selector = published.map(|it| Selector::parse(&it.selector)).transpose()?;
         if plugin.host.in_namespaces {
+            if let Some(published) = published
+                && plugin.confinement.namespaces().is_empty()
+            {
+                let access: Vec<String> = plugin.confinement.access().iter().cloned().collect();
+                plugin.confinement = Confinement::new(&published.namespaces, &access)?;
+            }
             let seen = plugin.confinement.reached();
             let narrowed = plugin.confinement.within(&seen);
             plugin.confinement = narrowed.context(
@@ -357,10 +435,16 @@ impl HostlessPlugin {
 
 impl LivePlugin {
     /// Looks at a cluster. One that does not know Plugins has none.
-    pub async fn find(installer: &Installer, name: &str) -> anyhow::Result<Self> {
+    pub async fn find(installer: &Installer, name: &str, options: HostPlace) -> anyhow::Result<Self> {
+        let plugin = find_plugin(installer, name).await?;
+        let published = match &options {
+            HostPlace::Nowhere => Vec::new(),
+            HostPlace::In(namespace) => hosts::published(installer, namespace.as_deref(), plugin.as_ref()).await?,
+        };
         Ok(Self {
-            plugin: find_plugin(installer, name).await?,
             installed: installer.installed().await?,
+            plugin,
+            published,
         })
     }
 }
@@ -475,6 +559,55 @@ impl DescribedPlugin {
 }
 
 impl DescribedPlugin {
+    /// Refuses a component of another plugin than the one that runs, unless somebody accepts what the host would delete.
+    pub fn check_same(&self, live: &Value) -> anyhow::Result<()> {
+        let names = |controllers: &Value| -> BTreeSet<String> {
+            let names = controllers.as_array().into_iter().flatten();
+            names.filter_map(|it| it["name"].as_str().map(str::to_owned)).collect()
+        };
+        let before = names(&live["status"]["controllers"]);
+        let now: BTreeSet<String> = self
+            .checked
+            .manifest
+            .controllers
+            .iter()
+            .map(|it| it.name.clone())
+            .collect();
+        ensure!(
+            before.is_empty() || !before.is_disjoint(&now) || self.accept.is_some(),
+            "{} is another plugin than the one that runs as Plugin {}: that one has the controllers {}, and this one has {}; nothing was \
+             changed. Name the component of the Plugin, or, if the other one is to take its place, say --accept deletes=NUMBER with the \
+             number of objects that may be deleted",
+            self.origin,
+            self.name,
+            Vec::from_iter(before).join(", "),
+            Vec::from_iter(now).join(", ")
+        );
+        Ok(())
+    }
+
+    /// Why its host does not look at the Plugin, if it selects others only.
+    fn unselected(&self, live: &Value) -> Option<String> {
+        let selector = self.selector.as_ref()?;
+        let labels = &live["metadata"]["labels"];
+        if selector.matches(|key| labels[key].as_str()) {
+            return None;
+        }
+        Some(format!(
+            "the host in namespace {} runs Plugins with the labels {selector} only; label it: kubectl label plugin {} KEY=VALUE",
+            self.host.namespace, self.name
+        ))
+    }
+
+    /// What to look at where no host has looked at the Plugin.
+    fn unseen(&self) -> String {
+        let namespace = &self.host.namespace;
+        format!(
+            "no host has looked at the Plugin; see that the host in namespace {namespace} runs (kubectl get pods --namespace {namespace}), \
+             or name another with --host-namespace"
+        )
+    }
+
     /// Tells on standard error what in its description does not fit together. What cannot work is an error.
     pub fn check(&self) -> anyhow::Result<()> {
         let findings = inspect::findings(&self.component, &self.checked);
@@ -564,7 +697,7 @@ fn check_pull_secret(secret: &str, plugin: &NamedFile) -> anyhow::Result<()> {
         "--pull-secret {secret:?} is not the name of a Secret, which is a DNS subdomain; correct it"
     );
     ensure!(
-        plugin.reference().is_some_and(|it| it.starts_with("oci://")),
+        plugin.reference().is_some_and(|it| !it.starts_with("oci-")),
         "--pull-secret has no use without a registry: give the plugin as oci://HOST/REPOSITORY:TAG, or leave the option out"
     );
     Ok(())

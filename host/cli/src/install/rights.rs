@@ -1,6 +1,7 @@
 //! Owns `pilothouse rights`: it prints the account, the roles and the bindings of a plugin, for whoever reads or applies them.
 
 use clap::Args;
+use pilothouse_core::rights::objects::Acting;
 
 use super::{Format, PluginArguments, printed, tell_remarks};
 use crate::artifact::wait_for;
@@ -42,7 +43,7 @@ impl RightsCommand {
             cluster,
         } = self;
         let is_quiet = plugin.is_quiet();
-        let plugin = plugin.describe()?;
+        let plugin = plugin.describe(Acting::Host)?;
         let rights = wait_for(plugin.rights(cluster.target()))?;
         if !is_quiet {
             tell_remarks(&rights);

@@ -1,6 +1,6 @@
-//! Owns how long the rights of an earlier version stay. While it runs, it needs what it was granted: it goes on if the new version
-//! cannot start, and the new version prunes with its rights what it made. So rules are joined first, and narrowed when the new
-//! version runs and nothing of an earlier one is left.
+//! Waits until the host runs the version that was installed, and decides how long the rights of an earlier version stay. While that
+//! one runs, it needs what it was granted: it goes on if the new version cannot start, and the new version prunes with its rights
+//! what it made. So rules are joined first, and narrowed when the new version runs and nothing of an earlier one is left.
 //!
 //! Subjects are never joined: a binding in a namespace may name whom somebody there has written into it.
 
@@ -18,7 +18,10 @@ use pilothouse_core::printable::printable;
 /// How often it is looked whether the new version runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A version that is to take over from one that runs, or of which something is left.
+/// The reason while no host has looked at the Plugin as it is now.
+pub const UNSEEN: &str = "no host has looked at it";
+
+/// A version that is to run, perhaps in place of one that runs, or of which something is left.
 pub struct Takeover {
     /// The digest of its component, as the Plugin's status has it.
     digest: String,
@@ -37,16 +40,16 @@ pub enum TakenOver {
     Partly(Vec<String>),
     /// The new version does not run, for this reason.
     NotYet(String),
+    /// Nothing runs, because the Plugin is suspended.
+    Suspended,
     /// Somebody else has changed or deleted the Plugin.
     Meanwhile,
 }
 
 impl Takeover {
-    /// By a component with this digest; none if no version runs, and nothing of an earlier one is left. What runs may be the same
-    /// component with another configuration, under which it needs more.
-    pub fn from(live: Option<&Value>, digest: &str, manifest: &Manifest) -> Option<Self> {
-        let live = live?;
-        let takeover = Self {
+    /// By a component with this digest.
+    pub fn by(digest: &str, manifest: &Manifest) -> Self {
+        Self {
             digest: format!("sha256:{digest}"),
             grants: manifest.controllers.iter().map(Grants::new).collect(),
             finalizers: manifest
@@ -54,27 +57,46 @@ impl Takeover {
                 .iter()
                 .filter_map(|controller| controller.finalizer.clone())
                 .collect(),
-        };
-        let status = &live["status"];
-        let is_meant = status["digest"].is_string() && !is_suspended(live) || !takeover.left(status).is_empty();
-        is_meant.then_some(takeover)
+        }
     }
 
-    /// Waits until the version that the Plugin wants runs. The Plugin is given as it was when its change had been applied.
+    /// Whether a version runs, or something of an earlier one is left. What runs may be the same component with another
+    /// configuration, under which it needs more.
+    pub fn follows_another(&self, live: Option<&Value>) -> bool {
+        live.is_some_and(|live| {
+            let status = &live["status"];
+            status["digest"].is_string() && !is_suspended(live) || !self.left(status).is_empty()
+        })
+    }
+
+    /// Waits until the version that the Plugin wants runs and, where that is asked for, until nothing of an earlier one is left. The
+    /// Plugin is given as it was when its change had been applied. Each new reason to wait is shown.
     pub async fn wait(
         &self,
         installer: &Installer,
         plugin: &Value,
         within: Duration,
+        prunes: bool,
+        mut show: impl FnMut(&str),
     ) -> Result<TakenOver, InstallerError> {
-        let begun = Instant::now();
+        let (begun, mut shown) = (Instant::now(), None);
         loop {
             let live = installer.find(plugin).await?.unwrap_or_default();
             let state = self.state(plugin, &live);
-            let is_over = matches!(state, TakenOver::Completely | TakenOver::Meanwhile);
-            // Nobody prunes for a Plugin that is suspended.
-            if is_over || is_suspended(&live) || begun.elapsed() > within {
+            let is_over = match &state {
+                TakenOver::Completely | TakenOver::Meanwhile | TakenOver::Suspended => true,
+                // Nobody prunes for a Plugin that is suspended.
+                TakenOver::Partly(_) => !prunes || is_suspended(&live),
+                TakenOver::NotYet(_) => false,
+            };
+            if is_over || begun.elapsed() > within {
                 return Ok(state);
+            }
+            if let TakenOver::NotYet(reason) = &state
+                && shown.as_ref() != Some(reason)
+            {
+                show(reason);
+                shown = Some(reason.clone());
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
@@ -87,24 +109,35 @@ impl Takeover {
             return TakenOver::Meanwhile;
         }
         let status = &live["status"];
-        if !is_suspended(live) {
-            if status["observedGeneration"].as_i64() < metadata["generation"].as_i64() {
-                return TakenOver::NotYet("its host has not looked at the change; see that the host runs".to_owned());
-            }
-            let runs_earlier = status["runningGeneration"].as_i64() < metadata["generation"].as_i64();
-            if status["digest"] != *self.digest || runs_earlier {
-                let conditions = status["conditions"].as_array().into_iter().flatten();
-                let mut wrong = conditions.filter(|condition| condition["status"] != "True");
-                let message = wrong.find_map(|condition| condition["message"].as_str());
-                return TakenOver::NotYet(printable(message.unwrap_or("`kubectl describe plugin` says why")));
-            }
+        if !is_suspended(live)
+            && let Some(reason) = self.obstacle(metadata, status)
+        {
+            return TakenOver::NotYet(reason);
         }
         let left = self.left(status);
-        if left.is_empty() {
-            TakenOver::Completely
-        } else {
-            TakenOver::Partly(left)
+        match (left.is_empty(), is_suspended(live)) {
+            (true, false) => TakenOver::Completely,
+            (true, true) => TakenOver::Suspended,
+            (false, _) => TakenOver::Partly(left),
         }
+    }
+
+    /// Why the version does not run; none if it does.
+    fn obstacle(&self, metadata: &Value, status: &Value) -> Option<String> {
+        if status["observedGeneration"].as_i64() < metadata["generation"].as_i64() {
+            return Some(UNSEEN.to_owned());
+        }
+        let conditions = || status["conditions"].as_array().into_iter().flatten();
+        let is_ready = conditions().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        let runs_earlier = status["runningGeneration"].as_i64() < metadata["generation"].as_i64();
+        if is_ready && status["digest"] == *self.digest && !runs_earlier {
+            return None;
+        }
+        let with = |status: &str| conditions().find(|condition| condition["status"] == status);
+        let ready = || conditions().find(|condition| condition["type"] == "Ready");
+        let message = with("False").or_else(|| with("Unknown")).or_else(ready);
+        let message = message.and_then(|condition| condition["message"].as_str());
+        Some(printable(message.unwrap_or("`kubectl describe plugin` says why")))
     }
 
     /// What is remembered of earlier versions and is not this version's, in words.
@@ -229,8 +262,7 @@ mod tests {
     }
 
     fn takeover() -> Takeover {
-        let other = live(1, &json!({"digest": "sha256:old"}));
-        Takeover::from(Some(&other), "new", &manifest()).unwrap()
+        Takeover::by("new", &manifest())
     }
 
     #[test]
@@ -238,7 +270,9 @@ mod tests {
         let state = |digest: &str, (observed, running): (i64, i64), owned: Value, finalizers: Value| {
             let status = json!({
                 "observedGeneration": observed, "runningGeneration": running, "digest": digest, "ownedKinds": owned, "finalizers": finalizers,
-                "conditions": [{"status": "True", "message": "fine"}, {"status": "False", "message": "it traps"}],
+                "conditions": [
+                    {"type": "Ready", "status": "True", "message": "fine"}, {"type": "Compiled", "status": "False", "message": "it traps"},
+                ],
             });
             takeover().state(&live(2, &json!({})), &live(2, &status))
         };
@@ -275,6 +309,16 @@ mod tests {
             state(NEW, (1, 1), json!(own), json!([])),
             TakenOver::NotYet(_)
         ));
+        // It runs, and the host may not see its kinds.
+        let waits = json!({
+            "observedGeneration": 2, "runningGeneration": 2, "digest": NEW,
+            "conditions": [
+                {"type": "Compiled", "status": "True", "message": "fine"}, {"type": "Established", "status": "False", "message": "no right"},
+                {"type": "Ready", "status": "False", "message": "no right"},
+            ],
+        });
+        let refused = takeover().state(&live(2, &json!({})), &live(2, &waits));
+        assert_eq!(refused, TakenOver::NotYet("no right".to_owned()));
         let changed = takeover().state(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
         assert_eq!(changed, TakenOver::Meanwhile);
         assert_eq!(
@@ -288,7 +332,7 @@ mod tests {
         let is_meant = |spec: Value, status: &Value| {
             let mut live = live(1, status);
             live["spec"] = spec;
-            Takeover::from(Some(&live), "new", &manifest()).is_some()
+            takeover().follows_another(Some(&live))
         };
         let other = json!({"digest": "sha256:old"});
         let left = json!({"ownedKinds": [owned("Web", "", "ConfigMap", &[])]});
@@ -301,7 +345,7 @@ mod tests {
             "with another configuration"
         );
         assert!(!is_meant(json!({}), &json!({})));
-        assert!(Takeover::from(None, "new", &manifest()).is_none());
+        assert!(!takeover().follows_another(None));
     }
 
     #[test]

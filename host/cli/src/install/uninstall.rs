@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use clap::Args;
 use pilothouse_cluster::installer::{Installer, title};
 use pilothouse_core::manifest::is_label;
@@ -33,7 +33,7 @@ Exit code: 0, also if there is nothing to uninstall, 1 if something of the plugi
 #[command(after_help = EXAMPLES)]
 pub struct UninstallCommand {
     /// The Plugin's name
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = plugin_name)]
     name: String,
 
     /// Uninstall without asking
@@ -57,10 +57,6 @@ impl UninstallCommand {
             wait,
             cluster,
         } = self;
-        ensure!(
-            is_label(&name),
-            "{name:?} is not the name of a Plugin, which is a DNS label; `kubectl get plugins` lists them"
-        );
         wait_for(async {
             let installer = Installer::new(client(&cluster.target()).await?, &name);
             let plugin = find_plugin(&installer, &name).await?;
@@ -85,6 +81,13 @@ impl UninstallCommand {
             Ok(())
         })
     }
+}
+
+fn plugin_name(text: &str) -> Result<String, String> {
+    if is_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("it is not the name of a Plugin, which is a DNS label; `kubectl get plugins` lists them".to_owned())
 }
 
 async fn until_gone(installer: &Installer, plugin: &Value, within: Duration) -> anyhow::Result<()> {

@@ -4,13 +4,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use pilothouse_artifact::Location;
 use pilothouse_cluster::connect::ClusterTarget;
 use pilothouse_cluster::installer::Installer;
 use pilothouse_core::crd_change::CrdChange;
-use pilothouse_core::rights::objects::account_name;
+use pilothouse_core::rights::objects::{Acting, account_name};
 use pilothouse_core::rights::rules::{Place, Rules};
 use pilothouse_core::rights::words;
 use pilothouse_core::wasi::Wasi;
@@ -20,12 +20,16 @@ use serde_json::Value;
 use super::apply::{Plan, plan, titles};
 use super::losses::{CompareSchemas, Losses};
 use super::preview::{ObjectChange, PreviewedChanges, PreviewedVersion};
-use super::{DescribedPlugin, LivePlugin, PluginArguments, client, confirm, tell_remarks};
+use super::{DescribedPlugin, HostPlace, HostWait, LivePlugin, PluginArguments, client, confirm, tell_remarks};
+use crate::WrongCommandLine;
 use crate::artifact::{component, pinned_to, wait_for};
 use crate::compiling;
 use crate::plugins::NamedFile;
 use crate::run::ClusterArguments;
 use pilothouse_core::printable::printable;
+
+/// The time in which all objects have to be looked at where the command does not wait for the host.
+const LOOK: Duration = Duration::from_mins(2);
 
 /// The most objects that are named in one list.
 const MOST_NAMED: usize = 20;
@@ -38,7 +42,8 @@ Examples:
   pilothouse upgrade app-service=app-service.wasm --dry-run
 
 What the command line does not say stays: namespaces, configuration and account as the Plugin has them, and what the host may
-(--host-namespace, --host-account, --identity, --host-in-namespaces) as the Plugin's annotation pilothouse.dev/installed-for says.
+(--host-namespace, --host-account, --identity, --host-in-namespaces) as the host publishes it in its namespace, or as the Plugin's
+annotation pilothouse.dev/installed-for says.
 
 Which objects would change is found out by rendering every live object with both versions, in preview; what both would change is
 left out. The running version is the artifact that the Plugin's status names, or what --from gives. For a Plugin with a file and
@@ -49,7 +54,7 @@ Rights that only the earlier version needs are taken away when the new version r
 Live objects are checked against a changed CRD as an API server would, with patterns and rules (x-kubernetes-validations). Rules
 that use CEL functions of Kubernetes, such as quantity(), are named and not evaluated.
 
-Exit code: 0, 1 if the plugin is not upgraded or the change would lose data, 2 if the command line is wrong.";
+Exit code: 0, 1 if the plugin is not upgraded, does not run, or the change would lose data, 2 if the command line is wrong.";
 
 /// `pilothouse upgrade`
 #[derive(Args)]
@@ -72,10 +77,11 @@ pub struct UpgradeCommand {
     #[arg(long, conflicts_with = "from")]
     no_objects: bool,
 
-    /// Number of seconds in which all objects have to be looked at, and in which the host has to start the new version and to prune
-    /// what the earlier one made, where that one has rights that this one does not need
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
-    wait: u64,
+    /// Number of seconds in which all objects have to be looked at, and in which the host has to start the new version and, where the
+    /// earlier one has rights that this one does not need, to prune what that one made. With `false` the command ends when everything
+    /// is applied
+    #[arg(long, value_name = "SECONDS|false", default_value = "120")]
+    wait: HostWait,
 
     /// Upgrade without asking
     #[arg(long)]
@@ -109,23 +115,26 @@ impl UpgradeCommand {
             cluster,
         } = self;
         let Some(name) = plugin.name().map(str::to_owned) else {
-            bail!("say which Plugin is upgraded: pilothouse upgrade NAME=FILE; `kubectl get plugins` lists them");
+            let form = "say which Plugin is upgraded: pilothouse upgrade NAME=FILE; `kubectl get plugins` lists them";
+            return Err(WrongCommandLine(form.to_owned()).into());
         };
         let target = cluster.target();
-        let (live, installed) = wait_for(live_plugin(&target, &name))?;
+        let (live, installed) = wait_for(live_plugin(&target, &name, plugin.host_place()))?;
         let before = if no_objects {
             None
         } else {
             running_version(from, &live, &plugin)?
         };
-        let plugin = plugin.describe_over(&live["spec"])?.hosted(&installed)?;
+        let plugin = plugin.describe_over(&live["spec"])?;
+        let plugin = plugin.hosted(&installed, Acting::Impersonation)?;
         plugin.check()?;
+        plugin.check_same(&live)?;
         // An archive can be looked at, too, but not installed.
         let resource = match plugin.resource() {
             Err(_) if dry_run => None,
             resource => Some(resource?),
         };
-        let within = Duration::from_secs(wait);
+        let within = wait.within().unwrap_or(LOOK);
         wait_for(async {
             let rights = plugin.rights(target.clone()).await?;
             tell_remarks(&rights);
@@ -172,7 +181,7 @@ impl UpgradeCommand {
                 return Ok(());
             }
             confirm("Upgrade it?", yes).await?;
-            plan.carry_out(&client, &installer, within).await
+            plan.carry_out(&client, &installer, &plugin, wait).await
         })
     }
 }
@@ -214,9 +223,9 @@ fn running_version(
 }
 
 /// The Plugin, and what was installed for it.
-async fn live_plugin(target: &ClusterTarget, name: &str) -> anyhow::Result<(Value, LivePlugin)> {
+async fn live_plugin(target: &ClusterTarget, name: &str, host: HostPlace) -> anyhow::Result<(Value, LivePlugin)> {
     let installer = Installer::new(client(target).await?, name);
-    let installed = LivePlugin::find(&installer, name).await?;
+    let installed = LivePlugin::find(&installer, name, host).await?;
     let live = installed.plugin.clone();
     let live =
         live.with_context(|| format!("there is no Plugin {name} to upgrade; `pilothouse install` installs one"))?;
@@ -264,9 +273,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
     if gained.is_empty() && lost.is_empty() {
         text.push_str("Its ServiceAccount may do what it may now\n");
     }
-    if plugin.host.account.is_some() {
-        let _ = writeln!(text, "{}", plugin.host);
-    }
+    let _ = writeln!(text, "{}", plugin.host);
     for caution in words::cautions(gained) {
         let _ = writeln!(text, "caution: {}", printable(&caution));
     }

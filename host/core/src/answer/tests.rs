@@ -48,6 +48,7 @@ fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
         |kind| {
             let cluster_scoped = matches!(kind.kind.as_str(), "Namespace" | "Node" | "NarrowCluster");
             (kind.kind != "Unserved").then(|| ServedKind {
+                short_names: Vec::new(),
                 kind: Arc::new(kind.clone()),
                 plural: format!("{}s", kind.kind.to_lowercase()),
                 facts: KindFacts {

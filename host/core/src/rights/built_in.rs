@@ -13,6 +13,7 @@ pub fn served(kind: &Kind) -> Option<ServedKind> {
         .iter()
         .find(|(group, name, ..)| *group == kind.group && *name == kind.kind);
     found.map(|(_, _, plural, namespaced)| ServedKind {
+        short_names: Vec::new(),
         kind: Arc::new(kind.clone()),
         plural: (*plural).to_owned(),
         facts: KindFacts {

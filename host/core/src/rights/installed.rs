@@ -1,9 +1,10 @@
-//! Owns for which host a plugin is installed: the host's namespace and account, in whose name it acts, and whether it sees some
-//! namespaces only. An annotation of the Plugin records this, so that a host keeps its rights when the plugin is installed again
-//! or upgraded and the command line does not repeat it.
+//! Decides for which host a plugin is installed: the host's namespace and account, in whose name it acts, and whether it sees some
+//! namespaces only. The host's installation publishes this (`published`), and an annotation of the Plugin records it, so that a
+//! host keeps its rights when the plugin is installed again or upgraded and the command line does not repeat it.
 //!
-//! Only the Plugin is believed, because it is cluster-scoped and a policy protects it. Accounts, roles and bindings are not:
-//! whoever may write in one namespace could label some of their own there, and would have an administrator grant rights to them.
+//! The Plugin is believed, because it is cluster-scoped and a policy protects it, and so is a host's own namespace about the
+//! accounts in it. Labelled accounts, roles and bindings are not: whoever may write in one namespace could label some of their
+//! own there, and would have an administrator grant rights to them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +12,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::objects::{Acting, account_name, act_name};
+use super::objects::{Acting, account_name, act_name, watch_name};
+use super::published::PublishedHost;
 
 /// The annotation of a Plugin that says for which host it is installed, as JSON.
 pub const INSTALLED_FOR: &str = "pilothouse.dev/installed-for";
@@ -87,16 +89,23 @@ pub enum HostError {
     /// There is nobody to grant it to.
     #[error("{0} is about the rights of the host's ServiceAccount; name it with --host-account")]
     NoAccount(&'static str),
+    /// Several hosts publish their accounts.
+    #[error(
+        "several hosts run in this cluster: {0}; say for which one the plugin is installed, with --host-namespace and --host-account"
+    )]
+    SeveralHosts(String),
 }
 
 impl HostOptions {
-    /// The host, given the live Plugin (none if there is none) and the accounts, roles and bindings with the plugin's label.
+    /// The host, given the live Plugin (none if there is none), the accounts, roles and bindings with the plugin's label, and
+    /// the hosts that publish their accounts. What nobody says, records or publishes is as `default` has it.
     pub fn over(
         self,
         plugin: &str,
         live: Option<&Value>,
         installed: &[Value],
-        default_namespace: &str,
+        published: &[PublishedHost],
+        default: &InstalledHost,
     ) -> Result<InstalledHost, HostError> {
         let Self {
             namespace,
@@ -108,19 +117,26 @@ impl HostOptions {
             Some(live) => InstalledHost::recorded(plugin, live)?,
             None => None,
         };
-        let before = if let Some(recorded) = recorded {
-            recorded
-        } else {
-            let is_said = namespace.is_some() && account != HostAccount::Unsaid;
-            let unexplained = unexplained(plugin, installed, namespace.as_deref().unwrap_or(default_namespace));
-            if !is_said && !unexplained.is_empty() {
+        let recorded_account = recorded.as_ref().and_then(|recorded| recorded.account.as_deref());
+        let published = choose(published, &account, recorded_account)?;
+        if recorded.is_none() && (namespace.is_none() || account == HostAccount::Unsaid) {
+            let place = published.map_or(default, |published| &published.host);
+            let unexplained = unexplained(plugin, installed, namespace.as_deref(), place);
+            if !unexplained.is_empty() {
                 return Err(HostError::Unrecorded {
                     plugin: plugin.to_owned(),
                     objects: Vec::from_iter(unexplained).join(", "),
                 });
             }
-            Self::without_account(default_namespace.to_owned())
+        }
+        let mut before = match (published, recorded) {
+            (Some(published), _) => published.host.clone(),
+            (None, Some(recorded)) => recorded,
+            (None, None) => default.clone(),
         };
+        if before.account.is_none() {
+            before.acting = default.acting;
+        }
         let account = match account {
             HostAccount::Named(account) => Some(account),
             HostAccount::Ungranted => None,
@@ -155,8 +171,8 @@ impl HostOptions {
 }
 
 impl InstalledHost {
-    /// What a Plugin records of its host.
-    fn recorded(plugin: &str, live: &Value) -> Result<Option<Self>, HostError> {
+    /// The host that a Plugin records.
+    pub fn recorded(plugin: &str, live: &Value) -> Result<Option<Self>, HostError> {
         let Some(text) = live["metadata"]["annotations"][INSTALLED_FOR].as_str() else {
             return Ok(None);
         };
@@ -172,21 +188,29 @@ impl InstalledHost {
     }
 }
 
-/// The objects that no host in this namespace explains which is granted nothing: accounts elsewhere, and grants to somebody else
-/// than the plugin's account. For people, a few of them.
-fn unexplained(plugin: &str, installed: &[Value], namespace: &str) -> BTreeSet<String> {
+/// The objects that this host does not explain: accounts elsewhere, and grants to somebody else than the plugin's account and the
+/// host's. For people, a few of them.
+fn unexplained(plugin: &str, installed: &[Value], namespace: Option<&str>, host: &InstalledHost) -> BTreeSet<String> {
     const MOST: usize = 5;
-    let own = account_name(plugin);
+    let namespace = namespace.unwrap_or(&host.namespace);
+    let (own, watch, act) = (account_name(plugin), watch_name(plugin), act_name(plugin));
+    let is_host = |subject: &Value| {
+        let account = host.account.as_deref();
+        subject["namespace"] == host.namespace.as_str() && account.is_some_and(|account| subject["name"] == account)
+    };
     let is_of_the_plugin = |object: &Value| {
         let metadata = &object["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default();
         match object["kind"].as_str().unwrap_or_default() {
             "ServiceAccount" => metadata["namespace"] == namespace,
             "ClusterRoleBinding" | "RoleBinding" => {
                 let subjects = object["subjects"].as_array().map(Vec::as_slice).unwrap_or_default();
-                let is_here = |subject: &Value| subject["namespace"] == namespace;
-                metadata["name"] == own.as_str() && subjects.len() <= 1 && subjects.iter().all(is_here)
+                let others = subjects.iter().filter(|subject| !is_host(subject)).collect::<Vec<_>>();
+                let is_here = |subject: &&Value| subject["namespace"] == namespace;
+                let may_be_own = name == own && others.len() <= 1 && others.iter().all(is_here);
+                may_be_own || (name == watch || name == act) && others.is_empty() && host.account.is_some()
             }
-            _ => metadata["name"] != act_name(plugin).as_str(),
+            _ => name != act || host.account.is_some() && metadata["namespace"] == namespace,
         }
     };
     let others = installed.iter().filter(|object| !is_of_the_plugin(object));
@@ -200,7 +224,29 @@ fn unexplained(plugin: &str, installed: &[Value], namespace: &str) -> BTreeSet<S
     others.map(title).take(MOST).collect()
 }
 
-/// For people: what the host is granted; empty where that is nothing.
+/// The host of this account. Where nobody has said an account, the only host.
+fn choose<'a>(
+    published: &'a [PublishedHost],
+    said: &HostAccount,
+    recorded: Option<&str>,
+) -> Result<Option<&'a PublishedHost>, HostError> {
+    let of = |account: &str| published.iter().find(|it| it.host.account.as_deref() == Some(account));
+    match said {
+        HostAccount::Named(account) => return Ok(of(account)),
+        HostAccount::Ungranted => return Ok(None),
+        HostAccount::Unsaid => {}
+    }
+    match (recorded.and_then(of), published) {
+        (Some(found), _) | (None, [found]) => Ok(Some(found)),
+        (None, []) => Ok(None),
+        (None, several) => {
+            let names = several.iter().map(ToString::to_string);
+            Err(HostError::SeveralHosts(names.collect::<Vec<_>>().join(", ")))
+        }
+    }
+}
+
+/// For people: what the host is granted.
 impl fmt::Display for InstalledHost {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -209,7 +255,9 @@ impl fmt::Display for InstalledHost {
             acting,
             in_namespaces,
         } = self;
-        let Some(account) = account else { return Ok(()) };
+        let Some(account) = account else {
+            return formatter.write_str("The host's own ServiceAccount is granted nothing (--host-account names one)");
+        };
         write!(formatter, "The host's ServiceAccount {namespace}/{account} may ")?;
         formatter.write_str(match acting {
             Acting::Host => "do the same itself",
@@ -231,6 +279,13 @@ mod tests {
     use super::*;
 
     const DEFAULT: &str = "pilothouse-system";
+
+    fn default_host() -> InstalledHost {
+        InstalledHost {
+            namespace: DEFAULT.to_owned(),
+            ..InstalledHost::default()
+        }
+    }
 
     fn host(account: Option<&str>, acting: Acting, in_namespaces: bool) -> InstalledHost {
         InstalledHost {
@@ -270,11 +325,13 @@ mod tests {
                 host(None, Acting::Host, false),
             ] {
                 let live = plugin_for(&before);
-                let read = HostOptions::default().over("web", Some(&live), &[], DEFAULT);
+                let read = HostOptions::default().over("web", Some(&live), &[], &[], &default_host());
                 assert_eq!(read, Ok(before));
             }
         }
-        let nothing = HostOptions::default().over("web", None, &[], DEFAULT).unwrap();
+        let nothing = HostOptions::default()
+            .over("web", None, &[], &[], &default_host())
+            .unwrap();
         assert_eq!((&*nothing.namespace, nothing.account), (DEFAULT, None));
     }
 
@@ -282,7 +339,7 @@ mod tests {
     fn what_is_said_counts_and_the_rest_stays() {
         let before = host(Some("pilothouse"), Acting::Impersonation, true);
         let live = plugin_for(&before);
-        let over = |options: HostOptions| options.over("web", Some(&live), &[], DEFAULT);
+        let over = |options: HostOptions| options.over("web", Some(&live), &[], &[], &default_host());
         let said = over(HostOptions {
             namespace: Some("moved".to_owned()),
             ..HostOptions::default()
@@ -331,7 +388,7 @@ mod tests {
                 "--host-in-namespaces",
             ),
         ] {
-            let refused = options.over("web", None, &[], DEFAULT);
+            let refused = options.over("web", None, &[], &[], &default_host());
             assert_eq!(refused, Err(HostError::NoAccount(option)));
         }
     }
@@ -349,10 +406,10 @@ mod tests {
             json!({"kind": "Role", "metadata": {"name": "pilothouse-plugin-web-act", "namespace": "evil"}}),
         ] {
             let planted = [planted];
-            let read = HostOptions::default().over("web", Some(&recorded), &planted, DEFAULT);
+            let read = HostOptions::default().over("web", Some(&recorded), &planted, &[], &default_host());
             assert_eq!(read, Ok(host(Some("pilothouse"), Acting::Impersonation, false)));
             for live in [None, Some(&json!({"metadata": {"name": "web"}}))] {
-                let read = HostOptions::default().over("web", live, &planted, DEFAULT);
+                let read = HostOptions::default().over("web", live, &planted, &[], &default_host());
                 assert!(
                     matches!(read, Err(HostError::Unrecorded { .. })),
                     "{planted:?}: {read:?}"
@@ -363,7 +420,7 @@ mod tests {
                 account: HostAccount::Ungranted,
                 ..HostOptions::default()
             };
-            let read = said.over("web", None, &planted, DEFAULT);
+            let read = said.over("web", None, &planted, &[], &default_host());
             assert_eq!(read, Ok(host(None, Acting::Host, false)));
         }
     }
@@ -377,14 +434,87 @@ mod tests {
             binding(Some("shop"), own, &[(DEFAULT, own)]),
             json!({"kind": "Role", "metadata": {"name": own, "namespace": "shop"}}),
         ];
-        let read = HostOptions::default().over("web", None, &installed, DEFAULT).unwrap();
+        let read = HostOptions::default()
+            .over("web", None, &installed, &[], &default_host())
+            .unwrap();
         assert_eq!((&*read.namespace, read.account), (DEFAULT, None));
+    }
+
+    fn published(account: &str, acting: Acting) -> PublishedHost {
+        PublishedHost {
+            host: host(Some(account), acting, false),
+            namespaces: Vec::new(),
+            selector: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_the_host_publishes_counts_where_nobody_says_otherwise() {
+        let runs = [published("pilothouse", Acting::Impersonation)];
+        let over = |options: HostOptions, live: Option<&Value>| options.over("web", live, &[], &runs, &default_host());
+        let expected = host(Some("pilothouse"), Acting::Impersonation, false);
+        assert_eq!(over(HostOptions::default(), None), Ok(expected.clone()));
+        // It was installed before the host published anything, or the host acts in another way now.
+        for before in [
+            host(None, Acting::Host, false),
+            host(Some("pilothouse"), Acting::Host, false),
+        ] {
+            let live = plugin_for(&before);
+            assert_eq!(over(HostOptions::default(), Some(&live)), Ok(expected.clone()));
+        }
+        let ungranted = HostOptions {
+            account: HostAccount::Ungranted,
+            ..HostOptions::default()
+        };
+        assert_eq!(over(ungranted, None).unwrap().account, None);
+        let token = HostOptions {
+            acting: Some(Acting::Token),
+            ..HostOptions::default()
+        };
+        assert_eq!(over(token, None), Ok(host(Some("pilothouse"), Acting::Token, false)));
+    }
+
+    #[test]
+    fn of_several_hosts_one_has_to_be_named() {
+        let runs = [published("a", Acting::Impersonation), published("b", Acting::Token)];
+        let over = |options: HostOptions, live: Option<&Value>| options.over("web", live, &[], &runs, &default_host());
+        let refused = over(HostOptions::default(), None).unwrap_err().to_string();
+        assert!(refused.contains("other/a, other/b"), "{refused}");
+        let named = HostOptions {
+            account: HostAccount::Named("b".to_owned()),
+            ..HostOptions::default()
+        };
+        assert_eq!(over(named, None), Ok(host(Some("b"), Acting::Token, false)));
+        let recorded = plugin_for(&host(Some("a"), Acting::Host, false));
+        let read = over(HostOptions::default(), Some(&recorded));
+        assert_eq!(read, Ok(host(Some("a"), Acting::Impersonation, false)));
+    }
+
+    #[test]
+    fn grants_to_the_published_host_need_no_record() {
+        let (own, watch, act) = (
+            "pilothouse-plugin-web",
+            "pilothouse-plugin-web-watch",
+            "pilothouse-plugin-web-act",
+        );
+        let installed = [
+            account("other"),
+            binding(None, own, &[("other", own)]),
+            binding(None, watch, &[("other", "pilothouse")]),
+            binding(Some("other"), act, &[("other", "pilothouse")]),
+            json!({"kind": "Role", "metadata": {"name": act, "namespace": "other"}}),
+        ];
+        let runs = [published("pilothouse", Acting::Impersonation)];
+        let over = |installed: &[Value]| HostOptions::default().over("web", None, installed, &runs, &default_host());
+        assert!(over(&installed).is_ok());
+        let planted = [binding(None, watch, &[("other", "somebody")])];
+        assert!(matches!(over(&planted), Err(HostError::Unrecorded { .. })));
     }
 
     #[test]
     fn a_record_that_is_none_is_an_error() {
         let live = json!({"metadata": {"annotations": {INSTALLED_FOR: "pilothouse-system"}}});
-        let read = HostOptions::default().over("web", Some(&live), &[], DEFAULT);
+        let read = HostOptions::default().over("web", Some(&live), &[], &[], &default_host());
         let message = read.unwrap_err().to_string();
         assert!(
             message.contains("of Plugin web cannot be read") && message.contains("otherwise remove it"),

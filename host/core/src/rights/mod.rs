@@ -14,6 +14,7 @@ mod confinement;
 pub mod escalation;
 pub mod installed;
 pub mod objects;
+pub mod published;
 pub mod resources;
 pub mod rules;
 #[cfg(test)]

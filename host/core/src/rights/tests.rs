@@ -208,6 +208,7 @@ fn a_kind_that_nobody_knows_is_asked_for_and_an_optional_one_may_be_missing() {
             assert_eq!(rights.remarks, [Remark::NotServed(thing.clone())]);
         }
         let served = ServedKind {
+            short_names: Vec::new(),
             kind: thing.clone().into(),
             plural: "thingies".to_owned(),
             facts: KindFacts {
@@ -386,6 +387,7 @@ fn no_plugin_can_have_a_rule_mean_more_than_it_says() {
         let mut resources = Resources::of(&checked);
         let thing = Kind::new(group, "v1", "Thing");
         let served = ServedKind {
+            short_names: Vec::new(),
             kind: thing.clone().into(),
             plural: "things".to_owned(),
             facts: KindFacts {

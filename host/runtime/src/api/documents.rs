@@ -72,6 +72,9 @@ pub struct PluginStatus {
     pub reason: String,
     /// The message of the condition: the cause and the next step, where it is not ready.
     pub message: String,
+    /// What keeps it from working in full, as `status.warnings` of its Plugin.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Its controllers.
     pub controllers: Vec<ControllerStatus>,
 }

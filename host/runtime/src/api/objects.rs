@@ -27,7 +27,7 @@ const LONGEST: usize = 512;
 /// Which object is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectQuestion {
-    /// `KIND`, `KIND.GROUP`, or the plural in the place of the kind, in upper or lower case.
+    /// `KIND`, `KIND.GROUP`, or the plural or a short name in the place of the kind, in upper or lower case.
     pub kind: String,
     /// Its place.
     pub name: Name,
@@ -86,8 +86,11 @@ pub fn resolve(context: &HostContext, asked: &str) -> Result<Kind, UnknownObject
     let owned: BTreeSet<&Kind> = lanes.iter().flat_map(|lane| lane.owned_kinds()).collect();
     let served = context.kinds.served();
     let is_meant = |kind: &Kind| {
-        let plural = served.get(kind).map(|served| served.plural).unwrap_or_default();
-        [&kind.kind, &plural].into_iter().any(|name| {
+        let served = served.get(kind);
+        let names = served
+            .iter()
+            .flat_map(|served| served.short_names.iter().chain([&served.plural]));
+        names.chain([&kind.kind]).any(|name| {
             let full = format!("{name}.{}", kind.group);
             !name.is_empty() && (name.eq_ignore_ascii_case(asked) || full.eq_ignore_ascii_case(asked))
         })
@@ -108,6 +111,15 @@ pub fn resolve(context: &HostContext, asked: &str) -> Result<Kind, UnknownObject
         return Err(UnknownObject::Ambiguous(asked.to_owned(), names));
     }
     Err(UnknownObject::Kind(asked.to_owned()))
+}
+
+/// The object of a kind that is meant: one of cluster scope is in no namespace, whatever a client adds.
+pub fn placed(context: &HostContext, kind: &Kind, name: Name) -> Name {
+    let served = context.kinds.served().get(kind);
+    if served.is_some_and(|served| !served.facts.namespaced) {
+        return Name::new(None, &name.name);
+    }
+    name
 }
 
 /// A kind in a place: what somebody may see or not. None: in all namespaces, or at the cluster scope.

@@ -10,7 +10,7 @@ use pilothouse_core::{Kind, Name};
 
 use super::access::Refusal;
 use super::documents::RecordingDocument;
-use super::objects::{UnknownObject, resolve};
+use super::objects::{UnknownObject, placed, resolve};
 use super::status::{ProcessFacts, host};
 use crate::clock::rfc3339;
 use crate::context::HostContext;
@@ -116,7 +116,11 @@ impl AskedRecording {
     pub fn meant(&self, context: &HostContext) -> Result<RecordingQuestion, Refusal> {
         context.recordings.check_allowed()?;
         let object = match &self.object {
-            Some((kind, name)) => Some((resolve(context, kind)?, name.clone())),
+            Some((kind, name)) => {
+                let kind = resolve(context, kind)?;
+                let name = placed(context, &kind, name.clone());
+                Some((kind, name))
+            }
             None => None,
         };
         let kind: Option<&Kind> = object.as_ref().map(|(kind, _)| kind);

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::access::{Caller, ClientAccess, Gate, Refusal, as_json, to_list_plugins};
 use super::documents::StatusDocument;
-use super::objects::{KnownObject, ObjectQuestion, Place, look, resolve, right_to_see_place};
+use super::objects::{KnownObject, ObjectQuestion, Place, look, placed, resolve, right_to_see_place};
 use super::recordings::{self, AskedRecording, to_record};
 use super::review_limit::ClientAddress;
 use super::status::{ProcessFacts, right_to_see, status};
@@ -187,6 +187,7 @@ impl HostApi {
         let ObjectQuestion { kind: asked, name } = question;
         let meant = self.ask(move |_, host| {
             let kind = resolve(&host.context, &asked)?;
+            let name = placed(&host.context, &kind, name);
             let right = right_to_see(&host.context.kinds.served(), &kind, &name);
             Ok((kind, name, right))
         });

@@ -97,6 +97,7 @@ pub fn status(
         ready: summary.condition.holds,
         reason: summary.condition.reason.to_owned(),
         message: summary.condition.message,
+        warnings: summary.warnings,
     });
     let plugins = plugins.collect();
     let mut failing = context.state.failing();

@@ -276,14 +276,20 @@ impl PluginTask {
     }
 
     /// How the cluster serves the kinds of lanes that are not watched yet.
-    pub async fn look_up(&self, lanes: &[Arc<Lane>], described: &DescribedPlugin) -> HashMap<Kind, Option<ServedKind>> {
+    pub async fn look_up(
+        &self,
+        lanes: &[Arc<Lane>],
+        described: Option<&DescribedPlugin>,
+    ) -> HashMap<Kind, Option<ServedKind>> {
         let mut served = HashMap::new();
         for lane in lanes {
             for (kind, _) in lane.kinds() {
                 if served.contains_key(&kind) {
                     continue;
                 }
-                let known = lane.served(&kind).or_else(|| described.serves(&kind));
+                let known = lane
+                    .served(&kind)
+                    .or_else(|| described.and_then(|described| described.serves(&kind)));
                 let found = match known {
                     None => self.context.informers.find(&kind).await.ok().flatten(),
                     known => known,

@@ -74,7 +74,7 @@ impl PluginTask {
     /// Whether the account has all rights that a version needs, as far as they can be said: what is not served yet is waited for.
     pub async fn has_all_rights(&self, described: &DescribedPlugin, wanted: &DesiredPlugin) -> bool {
         let lanes: Vec<Arc<Lane>> = self.lanes(wanted, described);
-        let served = self.look_up(&lanes, described).await;
+        let served = self.look_up(&lanes, Some(described)).await;
         let served = |_: &Lane, kind: &pilothouse_core::Kind| served.get(kind).cloned().flatten();
         self.lacks_nothing(&lanes, served).await
     }

@@ -172,6 +172,8 @@ pub struct PluginSummary {
     pub ready: Option<&'static str>,
     /// Its condition `Ready`.
     pub condition: ConditionState,
+    /// What keeps the version that runs from working in full.
+    pub warnings: Vec<String>,
     /// Whether its code is mapped.
     pub is_awake: bool,
 }
@@ -257,6 +259,11 @@ impl PluginRegistry {
                 name: name.clone(),
                 ready: (ready.holds == Some(true)).then_some(ready.reason),
                 condition: ready.clone(),
+                warnings: known
+                    .lanes
+                    .first()
+                    .map(|lane| lane.health.warnings())
+                    .unwrap_or_default(),
                 is_awake: known.lanes.iter().any(|lane| lane.component.is_awake()),
                 version: known.version,
                 digest: known.digest,

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::chain;
+use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::permissions::{Permission, has, listed, user};
 use pilothouse_core::Kind;
 use pilothouse_core::manifest::Access;
 use pilothouse_core::rights::{Confinement, KindUse};
 use tokio::time::Instant;
 
+use super::access::named_source;
 use super::desired::DesiredPlugin;
 use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
@@ -38,6 +40,10 @@ impl PluginTask {
         let mut is_asked = false;
         // Another version may have run before.
         let mut are_missing = health.has_warning(RIGHTS);
+        // Without this one nothing is written, and a plugin at rest would not find out.
+        let mut may_not_act = self.may_not_act(running).await;
+        is_asked |= may_not_act;
+        self.tell_whether_it_acts(running, may_not_act);
         loop {
             let settled = host.kinds.settled();
             is_asked |= host.kinds.is_forbidden(&running.lanes);
@@ -53,28 +59,49 @@ impl PluginTask {
                     looked = Some(Instant::now());
                     is_asked = false;
                     // In a box of its own: every plugin that runs has room for this, and few ever come here.
-                    are_missing = Box::pin(self.report_missing_permissions(&running.lanes)).await;
+                    are_missing = Box::pin(self.report_missing_permissions(running)).await;
+                    if are_missing || may_not_act {
+                        may_not_act = self.may_not_act(running).await;
+                    }
+                    self.tell_whether_it_acts(running, may_not_act);
                 }
             }
         }
     }
 
+    /// Whether the host may not act as the account of a version that runs. Who cannot ask finds out when it acts.
+    async fn may_not_act(&self, running: &RunningVersion) -> bool {
+        let account = running.lanes.first().and_then(|lane| lane.writer.identity());
+        let Some(account) = account else { return false };
+        matches!(has(&self.context.client, &account.permission()).await, Ok(false))
+    }
+
+    /// A plugin whose account the host may not act as is not ready, with all rights that are missing as the reason.
+    fn tell_whether_it_acts(&self, running: &RunningVersion, may_not_act: bool) {
+        let missing = self.identity.health.warning(RIGHTS).filter(|_| may_not_act);
+        self.plugin_state.set(|known| known.cannot_act = missing);
+        self.report_ready(Some(running));
+    }
+
     /// Tells all rights that a version needs whose CRDs the host may not install: those on the CRDs, and those on all kinds.
     pub async fn tell_missing_rights_to_begin(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
         let lanes = self.lanes(wanted, described);
-        let served = self.look_up(&lanes, described).await;
+        let served = self.look_up(&lanes, Some(described)).await;
         let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
-        self.tell_missing(&self.needed(&lanes, served)).await;
+        self.tell_missing(&self.needed(&lanes, served), None).await;
     }
 
-    async fn report_missing_permissions(&self, lanes: &[Arc<Lane>]) -> bool {
-        self.tell_missing(&self.needed(lanes, Lane::served)).await
+    async fn report_missing_permissions(&self, running: &RunningVersion) -> bool {
+        // To begin with, no kind is watched yet.
+        let served = self.look_up(&running.lanes, None).await;
+        let needed = self.needed(&running.lanes, |_, kind| served.get(kind).cloned().flatten());
+        self.tell_missing(&needed, Some(running)).await
     }
 
-    async fn tell_missing(&self, needed: &BTreeSet<Permission>) -> bool {
+    async fn tell_missing(&self, needed: &BTreeSet<Permission>, running: Option<&RunningVersion>) -> bool {
         let health = &self.identity.health;
         let name = &*self.identity.name;
-        if let Some(missing) = self.missing_of_host(needed).await {
+        if let Some(missing) = self.missing_of_host(needed, running).await {
             if health.warn(RIGHTS, &missing) {
                 tracing::warn!(plugin = name, "{missing}");
             }
@@ -88,7 +115,7 @@ impl PluginTask {
 
     /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
     pub async fn missing_permissions(&self, lanes: &[Arc<Lane>]) -> Option<String> {
-        self.missing_of_host(&self.needed(lanes, Lane::served)).await
+        self.missing_of_host(&self.needed(lanes, Lane::served), None).await
     }
 
     /// The rights that lanes need, given how their kinds are served.
@@ -110,7 +137,12 @@ impl PluginTask {
         rights
     }
 
-    async fn missing_of_host(&self, needed: &BTreeSet<Permission>) -> Option<String> {
+    /// The rights that the version that runs lacks, as they were told last.
+    pub fn told_missing(&self) -> Option<String> {
+        self.identity.health.warning(RIGHTS)
+    }
+
+    async fn missing_of_host(&self, needed: &BTreeSet<Permission>, running: Option<&RunningVersion>) -> Option<String> {
         let client = &self.context.client;
         let mut missing = Vec::new();
         let _turn = self.context.starting.acquire().await;
@@ -133,12 +165,34 @@ impl PluginTask {
             return None;
         }
         let user = user(client).await;
+        let command = running.and_then(|running| self.command_for_host(user.as_deref()?, running));
         let who = user.map_or_else(|| "the host".to_owned(), |user| format!("user {user:?}"));
         let more = match needed.len().saturating_sub(MOST_ASKED) {
             0 => String::new(),
             more => format!(" ({more} more were not asked about)"),
         };
-        Some(format!("{who} may not {}{more}; grant these rights", listed(&missing)))
+        let command = command.map(|command| format!(": {command}")).unwrap_or_default();
+        Some(format!(
+            "{who} may not {}{more}; grant these rights{command}",
+            listed(&missing)
+        ))
+    }
+
+    /// The command that grants them, if the host has a ServiceAccount.
+    fn command_for_host(&self, user: &str, running: &RunningVersion) -> Option<String> {
+        let account = user.strip_prefix("system:serviceaccount:")?;
+        let (namespace, name) = account.split_once(':')?;
+        let wanted = running.request.wanted.as_ref().ok()?;
+        let identity = running.lanes.first().and_then(|lane| lane.writer.identity());
+        let identity = identity.map_or("none", Impersonation::mode);
+        let source = named_source(&self.identity.name, wanted, Some(&running.loaded));
+        let host = format!("--host-namespace {namespace} --host-account {name} --identity {identity}");
+        if self.own.is_some() {
+            return Some(format!("pilothouse upgrade {source} {host}"));
+        }
+        Some(format!(
+            "pilothouse rights {source} {host} | kubectl apply --server-side --force-conflicts -f -"
+        ))
     }
 }
 

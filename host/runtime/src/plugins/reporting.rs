@@ -41,6 +41,8 @@ impl PluginTask {
             .wanted
             .as_ref()
             .is_ok_and(|wanted| wanted.mode == RunMode::Preview);
+        let is_forbidden = self.context.host.kinds.is_forbidden(&running.lanes);
+        let told = self.told_missing();
         self.plugin_state.set(|known| {
             if missing.is_empty() {
                 known.set(
@@ -56,17 +58,25 @@ impl PluginTask {
                     }
                     return;
                 }
+                if let Some(missing) = known.cannot_act.clone().filter(|_| !preview) {
+                    known.set(StartupStep::Ready, ConditionState::no(NOT_GRANTED, missing));
+                    known.busy = None;
+                    return;
+                }
                 let ready = if preview {
                     ConditionState::yes("Preview", "nothing is written; status.previews tells what would be")
                 } else {
-                    ConditionState::yes("Reconciling", "it reconciles")
+                    ConditionState::yes("Running", "the host reconciles its objects")
                 };
                 known.set(StartupStep::Ready, ready);
                 known.busy = None;
             } else {
-                let why = format!("waiting until {missing} is served and listed");
-                known.set(StartupStep::Established, ConditionState::no("Waiting", why.clone()));
-                known.set(StartupStep::Ready, ConditionState::no("Waiting", why));
+                let (reason, why) = match &told {
+                    Some(told) if is_forbidden => (NOT_GRANTED, format!("{missing} cannot be listed: {told}")),
+                    _ => ("Waiting", format!("waiting until {missing} is served and listed")),
+                };
+                known.set(StartupStep::Established, ConditionState::no(reason, why.clone()));
+                known.set(StartupStep::Ready, ConditionState::no(reason, why));
             }
         });
     }

@@ -112,6 +112,7 @@ impl PluginTask {
         self.plugin_state.set(|known| {
             known.lanes.clear();
             known.granted = None;
+            known.cannot_act = None;
         });
         tracing::info!(
             plugin = &*self.identity.name,

@@ -109,7 +109,7 @@ impl PluginTask {
         self.enter(life, LifeEvent::Described);
         if let Some(running) = running {
             let lanes = self.lanes(wanted, &described);
-            let served = self.look_up(&lanes, &described).await;
+            let served = self.look_up(&lanes, Some(&described)).await;
             let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
             self.check_access(running, &lanes, wanted, &loaded, served).await?;
         }

@@ -139,6 +139,8 @@ pub struct PluginFacts {
     pub granted: Option<ConditionState>,
     /// Which rights the wanted version lacks, so that it does not run.
     pub not_granted: Option<String>,
+    /// Which rights the host lacks, if it may not act as the account of the version that runs.
+    pub cannot_act: Option<String>,
 }
 
 impl PluginFacts {
@@ -182,6 +184,7 @@ impl Default for PluginState {
                 warning: None,
                 granted: None,
                 not_granted: None,
+                cannot_act: None,
             }),
             changed: Notify::new(),
         }
@@ -423,7 +426,10 @@ mod tests {
     #[test]
     fn a_plugin_that_is_slowed_says_so_while_it_is_ready() {
         let mut known = known();
-        known.set(StartupStep::Ready, ConditionState::yes("Reconciling", "it reconciles"));
+        known.set(
+            StartupStep::Ready,
+            ConditionState::yes("Running", "the host reconciles its objects"),
+        );
         let slowed = StatusFigures {
             slowed_for: Some(7),
             ..figures()

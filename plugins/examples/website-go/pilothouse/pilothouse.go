@@ -1,5 +1,5 @@
 // Package pilothouse is a small helper: from the contract's records to typed objects and back. wit/plugin.wit says what each
-// member means, and so does https://github.com/pilothouse/pilothouse/blob/main/docs/contract.md.
+// member means, and so does docs/contract.md of Pilothouse.
 package pilothouse
 
 import (
@@ -75,7 +75,7 @@ func (c Controller) MarshalJSON() ([]byte, error) {
 }
 
 // Plugin is the manifest with the functions of the controllers.
-// https://github.com/pilothouse/pilothouse/blob/main/docs/reference/manifest.md has all its members.
+// docs/reference/manifest.md of Pilothouse has all its members.
 type Plugin struct {
 	Name        string       `json:"name"`
 	Version     string       `json:"version"`

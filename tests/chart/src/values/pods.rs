@@ -11,8 +11,7 @@ use super::{OPTIONAL_SUBDOMAIN, SUBDOMAIN};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Image {
-    /// The registry and the repository.
-    #[schemars(length(min = 1))]
+    /// The registry and the repository. The chart renders nothing without them.
     pub repository: String,
     /// The tag. Default: the version of the chart.
     #[schemars(regex(pattern = r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"))]
@@ -30,7 +29,7 @@ pub struct Image {
 impl Default for Image {
     fn default() -> Self {
         Self {
-            repository: "ghcr.io/pilothouse/pilothouse-host".to_owned(),
+            repository: String::new(),
             tag: String::new(),
             digest: String::new(),
             pull_policy: PullPolicy::IfNotPresent,

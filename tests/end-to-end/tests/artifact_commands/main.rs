@@ -233,7 +233,6 @@ mod isolated {
             ("version", "0.1.0"),
             ("created", "1970-01-01T00:00:00Z"),
             ("licenses", "Apache-2.0"),
-            ("source", "https://github.com/pilothouse/pilothouse"),
             ("vendor", "Acme\u{1b}[31m"),
         ] {
             assert_eq!(annotations[format!("org.opencontainers.image.{name}")], value);

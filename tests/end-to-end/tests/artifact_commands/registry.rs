@@ -118,6 +118,7 @@ mod external {
             Process::start(&[
                 "run",
                 "--install-crds",
+                "--identity=none",
                 "--plugin-dir",
                 &directory,
                 "--registries",
@@ -237,7 +238,7 @@ mod external {
         create(ship.client.clone(), &plugin).await;
         ship.says(&process, "Verified", "True", "Verified", &["release", digest(&first)])
             .await;
-        ship.says(&process, "Ready", "True", "Reconciling", &[]).await;
+        ship.says(&process, "Ready", "True", "Running", &[]).await;
         ship.runs(&process, digest(&first)).await;
         let sample =
             fs::read_to_string(pilothouse_end_to_end::components::root().join("deploy/samples/app-service.yaml"));
@@ -261,7 +262,7 @@ mod external {
         let second = shop.push("app-service", 3, "stable");
         shop.sign(&second, &key, Format::Tag);
         ship.runs(&process, digest(&second)).await;
-        ship.says(&process, "Ready", "True", "Reconciling", &[]).await;
+        ship.says(&process, "Ready", "True", "Running", &[]).await;
         let events: Api<Event> = Api::all(ship.client.clone());
         ship.until(&process, "the move is an event", async || {
             let events = events.list(&ListParams::default()).await.unwrap().items.into_iter();
@@ -280,7 +281,7 @@ mod external {
         let process = ship.host(&shop, &trust);
         ship.says(&process, "Fetched", "False", "Unreachable", &[&reference])
             .await;
-        ship.says(&process, "Ready", "True", "Reconciling", &[]).await;
+        ship.says(&process, "Ready", "True", "Running", &[]).await;
         ship.runs(&process, digest(&second)).await;
         ship.reconciles(&process).await;
 
@@ -300,7 +301,7 @@ mod external {
         )
         .await;
         ship.says(&process, "Verified", "True", "Verified", &["release"]).await;
-        ship.says(&process, "Ready", "True", "Reconciling", &[]).await;
+        ship.says(&process, "Ready", "True", "Running", &[]).await;
         ship.reconciles(&process).await;
 
         // The key is revoked: what runs goes on until the next start.

@@ -175,6 +175,10 @@ async fn an_object_is_explained_with_its_children_its_runs_and_who_changed_what_
     assert!(!printed.contains('\u{1b}'), "no colours but on a terminal");
 
     // The child leads to its owner.
+    for named in ["deploy/web", "deploy.apps/web", "aps/web", "DEPLOYMENTS/web"] {
+        let short = host.document(&["why", named]);
+        assert!(short.is_some_and(|document| document["exists"] == true), "{named}");
+    }
     let document = host.document(&["why", "deployments.apps/web"]).unwrap();
     assert_eq!(document["madeFor"][0]["object"]["kind"], "AppService");
     let (code, _, said) = host.ask(&["why", "appservice/nobody"]);
@@ -289,7 +293,7 @@ async fn the_status_names_failing_objects_with_cause_and_next_step_and_top_count
     assert_eq!(document["plugins"][0]["controllers"][0]["failing"], 1);
     let (code, printed, said) = host.ask(&["status", "--check"]);
     assert!(
-        printed.contains("Hostile default/bad: GuestTrap (blame: guest)"),
+        printed.contains("Hostile default/bad: GuestTrap (blame: plugin)"),
         "{printed}"
     );
     assert_eq!(

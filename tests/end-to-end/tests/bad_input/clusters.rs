@@ -262,7 +262,14 @@ mod simulated {
             folder,
         } = Served::start().await;
         let absent = folder.path("absent");
-        let mut process = Process::start(&["run", "--plugin-dir", &absent, "--kubeconfig", &kubeconfig]);
+        let mut process = Process::start(&[
+            "run",
+            "--identity=none",
+            "--plugin-dir",
+            &absent,
+            "--kubeconfig",
+            &kubeconfig,
+        ]);
         process
             .says(&["WARN", "no such directory for components", "--plugin-dir", &absent])
             .await;

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
 use pilothouse_crds::plugin::PluginSpec;
+use pilothouse_end_to_end::components::root;
 use pilothouse_end_to_end::program::{Folder, component, printed, refused};
 use serde_json::Value;
 
@@ -126,16 +128,22 @@ fn what_cannot_be_meant_is_refused_with_the_next_step() {
         ),
         (vec![notes.as_str()], "this is not WebAssembly"),
         (vec!["oci-layout:nowhere:1"], "nowhere"),
+        (vec!["acme/plugin:1"], "write HOST/REPOSITORY:TAG"),
     ] {
+        // A component that cannot be read is no mistake of the command line.
+        let expected = if arguments.len() == 1 { 1 } else { 2 };
         for command in ["rights", "install"] {
             let (code, said) = refused(&[&[command][..], &arguments, &["-o", "yaml"]].concat());
-            assert!(code == 1 && said.contains(words), "{command} {arguments:?}: {said}");
+            assert!(
+                code == expected && said.contains(words),
+                "{command} {arguments:?}: {code} {said}"
+            );
         }
     }
     let named = format!("My_Plugin={component}");
     let (code, said) = refused(&["install", &named, "-o", "yaml"]);
     assert!(
-        code == 1 && said.contains("the Plugin's name \"My_Plugin\" is not a DNS label"),
+        code == 2 && said.contains("the Plugin's name \"My_Plugin\" is not a DNS label"),
         "{said}"
     );
     let (code, said) = refused(&["rights", &component, "-o", "table"]);
@@ -147,10 +155,10 @@ fn a_host_that_impersonates_has_to_know_where_the_accounts_are() {
     let component = component("app-service");
     let arguments = ["run", "--plugin", &component, "--identity", "impersonate"];
     let (code, said) = refused(&arguments);
-    assert!(code == 1 && said.contains("give it with --namespace"), "{said}");
+    assert!(code == 2 && said.contains("give it with --namespace"), "{said}");
     let (code, said) = refused(&[&arguments[..], &["--namespace", "a/b"]].concat());
     assert!(
-        code == 1 && said.contains("--namespace \"a/b\" is not a DNS label"),
+        code == 2 && said.contains("--namespace \"a/b\" is not a DNS label"),
         "{said}"
     );
 }
@@ -171,5 +179,69 @@ fn a_kind_that_only_a_cluster_knows_is_asked_for_there() {
         "connection refused",
     ] {
         assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+/// `pilothouse rights` with this standard output.
+fn rights_to(output: Stdio) -> std::process::Child {
+    let cache = root().join("target/test-code");
+    let mut command = std::process::Command::new(pilothouse_end_to_end::components::program());
+    command
+        .args(["rights", &component("reverse-proxy")])
+        .arg("--cache-dir")
+        .arg(cache);
+    command.stdout(output).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_full_disk_and_a_closed_pipe_end_a_command_without_a_panic() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ended = rights_to(full.into()).wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("error: cannot write to standard output: "), "{said}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ended = rights_to(writer.into()).wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(
+        (ended.status.code(), &*said),
+        (Some(0), ""),
+        "the reader has read enough"
+    );
+}
+
+#[test]
+fn a_plugin_without_webhooks_says_so() {
+    let url = ["--webhook-url", "https://host.example.com:9443"];
+    let cache = root().join("target/test-code").display().to_string();
+    let plugin = component("ecs-binding");
+    let arguments = [&["webhooks", &plugin, "--cache-dir", &cache], &url[..]].concat();
+    let (code, printed, said) = pilothouse_end_to_end::program::ended(&arguments);
+    assert_eq!((code, &*printed), (0, ""), "{said}");
+    assert!(said.contains("has no webhooks"), "{said}");
+}
+
+#[test]
+fn options_that_cannot_be_meant_are_wrong_command_lines() {
+    for (arguments, words) in [
+        (&["run", "--webhook-url", "http://x"][..], "must begin with https://"),
+        (&["run", "--webhook-url", "https://x:99999"], "a port that is none"),
+        (&["run", "--leader-election"], "needs the namespace of the Lease"),
+        (&["why", "appservice"], "KIND/NAME"),
+        (&["why", "appservice/"], "KIND/NAME"),
+        (&["record", "appservice"], "KIND/NAME"),
+        (
+            &["status", "--service", "a/b:99999"],
+            "neither the name nor the number of a port",
+        ),
+        (&["uninstall", "A"], "not the name of a Plugin"),
+        (
+            &["install", "a.wasm", "--wait", "soon"],
+            "a number of seconds, or false",
+        ),
+    ] {
+        let (code, _, said) = pilothouse_end_to_end::program::ended(arguments);
+        assert!(code == 2 && said.contains(words), "{arguments:?}: {code} {said}");
     }
 }

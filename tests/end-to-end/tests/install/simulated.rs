@@ -21,7 +21,7 @@ async fn a_cluster_without_a_host_is_told_what_comes_first() {
     let cluster = Cluster::simulated_over_http().await.unwrap();
     let client = cluster.client().await.unwrap();
     let kubeconfig = cluster.host_kubeconfig().unwrap().display().to_string();
-    let arguments = ["install", &component("app-service"), "--yes"];
+    let arguments = ["install", &component("app-service"), "--yes", "--wait=false"];
     let (code, _, said) = command(&arguments, &kubeconfig).await;
     assert_eq!(code, 1);
     assert!(
@@ -92,7 +92,8 @@ impl Installed {
 
     async fn run(&self, verb: &str, more: &[&str]) -> (i32, String, String) {
         let plugin = format!("shop={}", component("app-service"));
-        command(&[&[verb, &plugin][..], more].concat(), &self.kubeconfig).await
+        // No host runs here.
+        command(&[&[verb, &plugin, "--wait=false"][..], more].concat(), &self.kubeconfig).await
     }
 
     async fn patch(&self, kind: &str, name: &str, subresource: &str, patch: Value) {
@@ -206,7 +207,25 @@ async fn an_upgrade_says_what_it_changes_before_it_does() {
         "{names:?}"
     );
     let (code, _, said) = command(&["upgrade", &component("app-service")], &installed.kubeconfig).await;
-    assert!(code == 1 && said.contains("pilothouse upgrade NAME=FILE"), "{said}");
+    assert!(code == 2 && said.contains("pilothouse upgrade NAME=FILE"), "{said}");
+    // Another plugin's component, as a slip of the keyboard.
+    let status = json!({"status": {"controllers": [{"name": "app-service", "objects": 2, "queued": 0, "failing": 0}]}});
+    installed.patch("Plugin", "shop", "status", status).await;
+    let other = format!("shop={}", component("ecs-binding"));
+    let arguments = ["upgrade", &other, "--dry-run", "--no-objects"];
+    let (code, printed, said) = command(&arguments, &installed.kubeconfig).await;
+    assert_eq!(code, 1, "{printed}");
+    assert!(
+        said.contains("is another plugin than the one that runs as Plugin shop")
+            && said.contains("--accept deletes=NUMBER"),
+        "{said}"
+    );
+    let (code, _, said) = command(
+        &[&arguments[..], &["--accept", "deletes=2"]].concat(),
+        &installed.kubeconfig,
+    )
+    .await;
+    assert_eq!(code, 0, "{said}");
     let absent = format!("absent={}", component("app-service"));
     let (code, _, said) = command(&["upgrade", &absent], &installed.kubeconfig).await;
     assert!(

@@ -483,7 +483,7 @@ mod simulated {
         let asked = store.asked().len();
         fleet.start_host().await;
         fleet.says("it", "Fetched", "False", "Unreachable").await;
-        fleet.says("it", "Ready", "True", "Reconciling").await;
+        fleet.says("it", "Ready", "True", "Running").await;
         assert_eq!(fleet.status("it")["artifact"]["digest"], one);
         assert_eq!(store.asked().len(), asked, "nothing was fetched");
 
@@ -678,7 +678,7 @@ mod simulated {
         // It is deleted: what runs goes on.
         delete_secret(&fleet).await;
         fleet.says("it", "Fetched", "False", "PullSecret").await;
-        fleet.says("it", "Ready", "True", "Reconciling").await;
+        fleet.says("it", "Ready", "True", "Running").await;
         fleet.stage.stop().await;
     }
 }

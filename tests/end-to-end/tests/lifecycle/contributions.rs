@@ -47,7 +47,7 @@ mod simulated {
         fleet
             .plugin("it", json!({"source": {"file": "a.wasm"}, "mode": mode}))
             .await;
-        let reason = if mode == "Active" { "Reconciling" } else { mode };
+        let reason = if mode == "Active" { "Running" } else { mode };
         fleet.says("it", "Ready", "True", reason).await;
         fleet
     }

@@ -138,6 +138,7 @@ impl Replicas {
         let [lease, renew, retry] = self.times.map(|time| time.as_secs().to_string());
         let mut arguments = vec!["run", "--install-crds", "--kubeconfig", kubeconfig];
         arguments.extend([
+            "--identity=none",
             "--plugin-dir",
             &directory,
             "--namespace",

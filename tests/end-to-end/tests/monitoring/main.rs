@@ -271,6 +271,7 @@ mod simulated {
             "--install-crds",
             "--plugin-dir",
             &directory,
+            "--identity=none",
         ];
         let mut process = Process::start(&[&arguments[..], &["--log-format", "json"]].concat());
         process.says(&["installed the CRD", "plugins.pilothouse.dev"]).await;

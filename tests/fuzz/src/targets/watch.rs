@@ -114,6 +114,7 @@ pub(super) fn run(data: &[u8]) {
         discovery: Arc::new(Discovery::new(client.clone())),
         client,
         served: ServedKind {
+            short_names: Vec::new(),
             kind: kind.clone(),
             plural: "things".to_owned(),
             facts: KindFacts {

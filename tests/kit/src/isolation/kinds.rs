@@ -64,6 +64,7 @@ impl Isolated {
             None => !CLUSTER_SCOPED.contains(&(kind.group.as_str(), kind.kind.as_str())),
         };
         ServedKind {
+            short_names: Vec::new(),
             kind: Arc::new(kind.clone()),
             plural: format!("{}s", kind.kind.to_lowercase()),
             facts: KindFacts {

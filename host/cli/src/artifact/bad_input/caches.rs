@@ -122,7 +122,7 @@ mod simulated {
         let words = ["are taken by what is in use", "--artifact-cache-size"];
         fails_by_cache(&one, &reference(&next), &words).await;
         assert!(blob(folder.path(), &component("hostile", 2, 1)).exists());
-        assert_eq!(other.condition("it", "Ready")["reason"], "Reconciling");
+        assert_eq!(other.condition("it", "Ready")["reason"], "Running");
         other.delete("it").await;
         runs(&one, "it", &second).await;
         other.stage.stop().await;

@@ -455,7 +455,7 @@ mod simulated {
                 "{name}: {status}"
             );
         }
-        assert_eq!(fleet.condition("it", "Ready")["reason"], "Reconciling");
+        assert_eq!(fleet.condition("it", "Ready")["reason"], "Running");
 
         // And as what a plugin that runs is to run from now on, one in each of the steps.
         for name in STEPS {
@@ -477,7 +477,7 @@ mod simulated {
             let status = fleet.status("it");
             assert_eq!(status["digest"], running, "{name}");
             assert_eq!(status["artifact"]["digest"], first.digest.to_string(), "{name}");
-            assert_eq!(fleet.condition("other", "Ready")["reason"], "Reconciling", "{name}");
+            assert_eq!(fleet.condition("other", "Ready")["reason"], "Running", "{name}");
         }
 
         let asked = |registry: &Registry, path: &str| registry.requests().iter().any(|it| it.contains(path));

@@ -171,7 +171,7 @@ async fn install(bench: &Bench<'_>, folder: &Folder) -> (String, Value) {
     let bytes = std::fs::read(component("gate")).unwrap();
     let plugin = format!("asked={}", folder.file("gate.wasm", bytes));
     let arguments = [
-        ["install", &plugin, "--yes", "--host-namespace", SYSTEM].as_slice(),
+        ["install", &plugin, "--yes", "--wait=false", "--host-namespace", SYSTEM].as_slice(),
         &["--host-account", "host", "--identity", "impersonate"],
     ]
     .concat();

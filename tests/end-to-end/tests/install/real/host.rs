@@ -80,7 +80,16 @@ async fn a_host_works_with_the_rights_that_are_printed() {
     for plugin in ["app-service", "reverse-proxy", "stream-ingress"] {
         let component = component(plugin);
         let (code, yaml, said) = command(
-            &["install", &component, "--host-account", "pilothouse", "-o", "yaml"],
+            &[
+                "install",
+                &component,
+                "--host-account",
+                "pilothouse",
+                "--identity",
+                "none",
+                "-o",
+                "yaml",
+            ],
             &bench.admin,
         )
         .await;
@@ -357,7 +366,7 @@ async fn a_host_that_may_only_use_some_namespaces_works_without_any_cluster_role
     let plugin = format!("narrow={}", component("app-service"));
     let arguments = [
         &["--namespaces", "narrow-shop", "--host-namespace", system][..],
-        &["--host-account", account, "--host-in-namespaces"],
+        &["--host-account", account, "--host-in-namespaces", "--identity", "none"],
     ];
     let documents = without_plugin(&bench, &plugin, &arguments.concat()).await;
     let cluster_roles = documents

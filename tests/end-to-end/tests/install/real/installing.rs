@@ -33,7 +33,7 @@ async fn an_installation_is_repeated_narrowed_and_taken_away() {
     }
     assert_eq!(bench.find(&named("Plugin", None, "shop")).await, None);
 
-    let (code, printed, said) = command(&["install", &plugin, "--yes"], &bench.admin).await;
+    let (code, printed, said) = command(&["install", &plugin, "--yes", "--wait=false"], &bench.admin).await;
     assert_eq!(code, 0, "{said}");
     let done: Vec<&str> = printed.lines().filter(|line| line.ends_with(" created")).collect();
     let expected = [
@@ -43,7 +43,7 @@ async fn an_installation_is_repeated_narrowed_and_taken_away() {
         "Plugin shop created".to_owned(),
     ];
     assert_eq!(done, expected);
-    let (code, printed, said) = command(&["install", &plugin, "--yes"], &bench.admin).await;
+    let (code, printed, said) = command(&["install", &plugin, "--yes", "--wait=false"], &bench.admin).await;
     assert_eq!(code, 0, "{said}");
     assert!(
         !printed.contains(" created\n") && !printed.contains(" changed\n"),
@@ -56,12 +56,19 @@ async fn an_installation_is_repeated_narrowed_and_taken_away() {
     let mut role = named("ClusterRole", None, &name);
     role["rules"] = widened.clone();
     bench.apply(&[role.clone()]).await;
-    let (code, printed, said) = command(&["install", &plugin, "--yes"], &bench.admin).await;
+    let (code, printed, said) = command(&["install", &plugin, "--yes", "--wait=false"], &bench.admin).await;
     assert_eq!(code, 0, "{said}");
     assert!(printed.contains(&format!("ClusterRole {name} changed")), "{printed}");
     assert_ne!(bench.find(&role).await.unwrap()["rules"], widened);
     let (code, printed, said) = command(
-        &["install", &plugin, "--namespaces", "first,second", "--yes"],
+        &[
+            "install",
+            &plugin,
+            "--namespaces",
+            "first,second",
+            "--yes",
+            "--wait=false",
+        ],
         &bench.admin,
     )
     .await;
@@ -104,7 +111,12 @@ async fn what_cannot_be_granted_is_named_with_the_next_step() {
     let component = component("service-ingress");
     let install = |name: &str, more: &[&str]| {
         let plugin = format!("{name}={component}");
-        let mut arguments = vec!["install".to_owned(), plugin, "--yes".to_owned()];
+        let mut arguments = vec![
+            "install".to_owned(),
+            plugin,
+            "--yes".to_owned(),
+            "--wait=false".to_owned(),
+        ];
         arguments.extend(more.iter().map(|it| (*it).to_owned()));
         arguments
     };

@@ -3,6 +3,7 @@
 mod asked;
 mod audit;
 mod brought_crds;
+mod first;
 mod forwarding;
 mod host;
 mod installing;

@@ -44,7 +44,11 @@ impl<'a> Installed<'a> {
         let plugin = format!("{name}={}", directory.file("app.wasm", &component));
         let host = ["--host-namespace", system, "--host-account", "host"];
         let options = [&host[..], &["--identity", "impersonate"]].concat();
-        let (code, _, said) = command(&[&["install", &plugin, "--yes"][..], &options].concat(), &bench.admin).await;
+        let (code, _, said) = command(
+            &[&["install", &plugin, "--yes", "--wait=false"][..], &options].concat(),
+            &bench.admin,
+        )
+        .await;
         assert_eq!(code, 0, "{said}");
         let (path, selector) = (directory.path(""), format!("pilothouse.dev/plugin={name}"));
         let arguments = [

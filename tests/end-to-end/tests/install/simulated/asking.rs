@@ -39,7 +39,10 @@ async fn who_answers_no_changes_nothing_and_who_answers_yes_has_it_done() {
     let run = async |verb: &'static str, answer: &'static str, words: &'static str| {
         let (plugin, kubeconfig) = (plugin.clone(), kubeconfig.clone());
         let (arguments, question) = match verb {
-            "install" => (vec!["install".to_owned(), plugin], "Install it? [y/N]"),
+            "install" => (
+                vec!["install".to_owned(), plugin, "--wait=false".to_owned()],
+                "Install it? [y/N]",
+            ),
             _ => (vec!["uninstall".to_owned(), "shop".to_owned()], "Uninstall it? [y/N]"),
         };
         // The cluster is served by this runtime.

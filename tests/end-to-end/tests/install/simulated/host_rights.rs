@@ -51,7 +51,7 @@ async fn a_host_keeps_its_rights_when_the_plugin_is_upgraded_or_installed_again(
     let cases: [(&[&str], &[&str], &[String]); 4] = [
         (&["--identity", "impersonate"], &[], &acting),
         (&["--identity", "token"], &[], &acting),
-        (&["--host-in-namespaces"], &confined, &narrow),
+        (&["--host-in-namespaces", "--identity", "none"], &confined, &narrow),
         (
             &["--host-in-namespaces", "--identity", "impersonate"],
             &confined,

@@ -31,7 +31,7 @@ fn updates(printed: &str, kind: &str) -> usize {
 async fn an_upgrade_renders_all_objects_with_both_versions() {
     let installed = Installed::bare().await;
     let old = format!("proxy={}", component("reverse-proxy"));
-    let (code, _, said) = command(&["install", &old, "--yes"], &installed.kubeconfig).await;
+    let (code, _, said) = command(&["install", &old, "--yes", "--wait=false"], &installed.kubeconfig).await;
     assert_eq!(code, 0, "{said}");
     for name in ["one", "two"] {
         let proxy = json!({

@@ -12,7 +12,7 @@ use pilothouse_end_to_end::program::component;
 use pilothouse_external::registry::Registry;
 use serde_json::{Value, json};
 
-use super::bench::{Bench, RELEASE, Running, app_service, named, plugin, requests, until};
+use super::bench::{Bench, Running, app_service, named, plugin, requests, until};
 
 /// The name of the Secret with the registry's credentials.
 const SECRET: &str = "registry";
@@ -72,8 +72,6 @@ impl<'a> Desk<'a> {
     }
 }
 
-const HOST: [&str; 4] = ["--host-account", RELEASE, "--identity", "impersonate"];
-
 /// Waits until an artifact runs, and an object is reconciled by it.
 async fn runs(bench: &Bench, running: &Running, digest: &str, object: &str) {
     let is_ready = async || {
@@ -124,7 +122,8 @@ async fn a_plugin_is_installed_and_upgraded_from_a_registry_that_wants_a_passwor
     let mark = bench.control_plane.mark().unwrap();
     let running = bench.started().await;
     let plugin_at = |tag: &str| format!("oci://{}", reference(tag));
-    let options = [&HOST[..], &["--pull-secret", SECRET]].concat();
+    // The host's account is found out.
+    let options = ["--pull-secret", SECRET];
     let from = plugin_at("0.1.0");
     let said = desk.prints(&desk.arguments("install", &from, &options)).await;
     assert!(said.contains("Plugin app-service created"), "{said}");
@@ -161,7 +160,7 @@ async fn a_plugin_is_installed_and_upgraded_from_a_layout_on_the_volume() {
         "oci-layout:{}:0.1.0",
         Path::new(&bench.plugins).join("internal").display()
     );
-    let (succeeded, _, said) = desk.run(&desk.arguments("install", &elsewhere, &HOST)).await;
+    let (succeeded, _, said) = desk.run(&desk.arguments("install", &elsewhere, &[])).await;
     assert!(
         !succeeded && said.contains("leads out of the host's --plugin-dir"),
         "{said}"
@@ -175,7 +174,7 @@ async fn a_plugin_is_installed_and_upgraded_from_a_layout_on_the_volume() {
         "{said}"
     );
 
-    desk.prints(&desk.arguments("install", "oci-layout:internal:0.1.0", &HOST))
+    desk.prints(&desk.arguments("install", "oci-layout:internal:0.1.0", &[]))
         .await;
     runs(&bench, &running, &first, "one").await;
     desk.prints(&desk.arguments("upgrade", "app-service=oci-layout:internal:0.2.0", &[]))

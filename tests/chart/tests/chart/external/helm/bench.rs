@@ -136,10 +136,8 @@ impl Bench {
             &component,
             "--host-namespace",
             self.namespace,
-            "--host-account",
-            RELEASE,
-            "--identity",
-            "impersonate",
+            // The host starts after this.
+            "--wait=false",
         ];
         let arguments = [arguments.as_slice(), &["--yes", "--cache-dir", &cache], options].concat();
         self.pilothouse(&arguments).await;

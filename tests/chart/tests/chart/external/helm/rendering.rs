@@ -16,7 +16,7 @@ pub fn variants() -> [(&'static str, Value); 5] {
         "image": {"repository": "registry.example.com/host", "tag": "1.2.3", "digest": format!("sha256:{}", "0".repeat(64)),
             "pullPolicy": "Always", "pullSecrets": ["image"]},
         "replicas": 3, "leaderElection": {"shards": 12},
-        "host": {"log": "info,pilothouse_runtime=debug", "extraArguments": ["--context", "a b"]},
+        "host": {"log": "info,pilothouse_runtime=debug", "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}], "extraArguments": ["--context", "a b"]},
         "plugins": {"selector": "team in (a,b)", "volume": {"persistentVolumeClaim": {"claimName": "plugins", "readOnly": true}}},
         "artifacts": {
             "trust": {"default": "refuse", "repositories": [{"match": "registry.example.com/**", "keys": [{"file": "key.pub"}]}]},
@@ -323,11 +323,14 @@ fn the_policy_for_plugins_concerns_those_that_the_host_selects() {
     }
 }
 
+/// The name of the image in the manifests for kustomize: nothing has this name, and it says what to do.
+const INSTRUCTION: &str = "set-your-image.in-kustomization-yaml.invalid/pilothouse-host";
+
 /// The manifests for kustomize are what the chart renders, without the labels that say that Helm has installed them.
 #[test]
 fn the_manifests_for_kustomize_are_those_of_the_chart() {
     let manifests = folder().join("../kustomize");
-    let rendered = helm().template(&json!({})).unwrap();
+    let rendered = helm().template(&json!({"image": {"repository": INSTRUCTION}})).unwrap();
     let mut text =
         "# Generated from deploy/chart: tests/chart/tests/chart/external/helm/rendering.rs says how.\n".to_owned();
     let mut names = Vec::new();

@@ -13,6 +13,23 @@ fn refusal(values: &Value) -> String {
 }
 
 #[test]
+fn the_image_has_to_be_named_and_the_error_says_how_to_get_one() {
+    let rendered = Helm::new(&folder(), "pilothouse", "pilothouse-system")
+        .without_image()
+        .template(&json!({}));
+    let Err(failed) = rendered else {
+        panic!("helm renders a chart without an image");
+    };
+    for words in ["image.repository is empty", "cargo xtask image", "set image.repository"] {
+        assert!(
+            failed.printed.errors.contains(words),
+            "{words}: {}",
+            failed.printed.errors
+        );
+    }
+}
+
+#[test]
 fn a_value_of_a_wrong_type_is_refused_by_its_name() {
     for (values, words) in [
         (json!({"replicas": "two"}), &["replicas", "integer"][..]),
@@ -25,6 +42,18 @@ fn a_value_of_a_wrong_type_is_refused_by_its_name() {
         (json!({"webhooks": {"plugins": ["A_B"]}}), &["webhooks/plugins"]),
         (json!({"host": {"identity": "root"}}), &["host/identity"]),
         (json!({"host": {"workers": 0}}), &["host/workers"]),
+        (
+            json!({"host": {"extraEnv": {"HTTPS_PROXY": "http://proxy"}}}),
+            &["host/extraEnv", "array"],
+        ),
+        (
+            json!({"host": {"extraEnv": [{"value": "http://proxy"}]}}),
+            &["host/extraEnv/0", "name"],
+        ),
+        (
+            json!({"host": {"extraEnv": [{"name": "A=B"}]}}),
+            &["host/extraEnv/0/name"],
+        ),
         (json!({"metrics": {"port": 80}}), &["metrics/port"]),
         (json!({"crds": {"installedBy": "both"}}), &["crds/installedBy"]),
         (json!({"image": {"digest": "sha256:abc"}}), &["image/digest"]),
