@@ -194,7 +194,7 @@ fn answered(run: &Run, with_titles: bool, text: &mut String) {
     list("reads", reads.iter().map(read_in_words), text);
     logged(log, text);
     let (kib, time) = (usage.memory_bytes / 1024, usage.time);
-    let reads = counted(usage.reads.into(), "read", "reads");
+    let reads = counted(usage.reads, "read", "reads");
     let _ = writeln!(text, "usage: {time:.1?}, {kib} KiB of memory, {reads}");
 }
 

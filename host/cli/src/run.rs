@@ -209,6 +209,7 @@ impl RunCommand {
         ended
     }
 
+    #[expect(clippy::too_many_lines, reason = "a start from its beginning to its end")]
     async fn run_host(self) -> anyhow::Result<()> {
         let Self {
             plugins,

@@ -127,6 +127,7 @@ struct AppliedOwners<'a> {
 #[derive(Deserialize)]
 struct AppliedMetadata<'a> {
     #[serde(rename = "f:ownerReferences", borrow)]
+    #[expect(clippy::zero_sized_map_values, reason = "JSON has no sets")]
     owner_references: BTreeMap<Cow<'a, str>, IgnoredAny>,
 }
 

@@ -332,13 +332,12 @@ impl Plan {
         };
         let state = self.takeover.wait(installer, live, within, self.is_narrower, show);
         match state.await.context(AGAIN)? {
-            TakenOver::Completely => {}
             TakenOver::Partly(left) if self.is_narrower => bail!(
                 "of an earlier version these are left after {seconds} s, so its rights stay, beside those of this version: {}; see that \
                  the Plugin is not suspended and that nobody holds these objects, and run the command again when they are gone",
                 left.join(", ")
             ),
-            TakenOver::Partly(_) => {}
+            TakenOver::Completely | TakenOver::Partly(_) => {}
             TakenOver::Suspended => {
                 println!("Plugin {name} is suspended (spec.mode), so the host does not run it");
                 return Ok(());

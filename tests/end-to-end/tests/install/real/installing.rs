@@ -103,6 +103,7 @@ async fn an_installation_is_repeated_narrowed_and_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one control plane serves all of them")]
 async fn what_cannot_be_granted_is_named_with_the_next_step() {
     let control_plane = control_plane().await;
     let bench = Bench::new(control_plane).await;
