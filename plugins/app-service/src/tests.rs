@@ -84,7 +84,7 @@ fn the_sample_stands_for_a_deployment_and_a_node_port_service() {
             "template": {
                 "metadata": {"labels": {"app": name}},
                 "spec": {"containers": [{
-                    "name": name, "image": "nginx:1.7.9", "imagePullPolicy": "IfNotPresent",
+                    "name": name, "image": "nginx:1.29", "imagePullPolicy": "IfNotPresent",
                     "ports": [{"containerPort": 80, "protocol": "TCP"}],
                 }]},
             },
@@ -95,7 +95,7 @@ fn the_sample_stands_for_a_deployment_and_a_node_port_service() {
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "type": "NodePort", "selector": {"app": name},
-            "ports": [{"port": 80, "targetPort": 80, "nodePort": 30002}],
+            "ports": [{"port": 80, "targetPort": 80}],
         },
     });
     assert_eq!(*answer.object("Service", name), service);

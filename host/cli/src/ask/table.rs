@@ -314,8 +314,8 @@ mod tests {
         };
         assert_eq!(at(80), table.lines(2, Screen::PLAIN));
         let wrapped = [
-            "  ENDED    TRIGGER               TOOK",
-            "  5s ago   a dependency          12ms",
+            "  ENDED    TRIGGER                TOOK",
+            "  5s ago   a dependency           12ms",
             "           changed: ConfigMap",
             "           shop/settings",
         ];

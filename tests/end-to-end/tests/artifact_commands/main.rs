@@ -534,7 +534,11 @@ mod command_line {
                 1,
                 vec!["trust.yaml"],
             ),
-            (vec!["inspect", "ghcr.io/acme/a:1"], 1, vec!["oci://ghcr.io/acme/a:1"]),
+            (
+                vec!["inspect", "registry.invalid/acme/a:1"],
+                1,
+                vec!["cannot resolve registry.invalid/acme/a:1"],
+            ),
             (vec!["inspect", "oci-layout:nowhere:1"], 1, vec!["nowhere"]),
             (
                 vec!["tags", "ghcr.io/a", "--registries", "nowhere.yaml"],
