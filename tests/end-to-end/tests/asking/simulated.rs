@@ -298,7 +298,7 @@ async fn the_status_names_failing_objects_with_cause_and_next_step_and_top_count
     );
     assert_eq!(
         (code, &*said),
-        (3, "error: 0 plugins are not ready, and 1 objects fail\n")
+        (3, "error: 0 plugins are not ready, and 1 object fails\n")
     );
     let usage = host
         .until("both are counted", &["top"], |document| {
