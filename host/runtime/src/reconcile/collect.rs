@@ -1,6 +1,6 @@
 //! Collects children that Kubernetes does not collect: those in other namespaces, those of cluster scope that an object
-//! of a namespace has, and those whose owner references something strips. They go once the server itself has said that their owner is gone. Where the owner was deleted with
-//! `orphan`, they stay, and are nobody's.
+//! of a namespace has, and those whose owner references something strips. They go once the server itself has said that their
+//! owner is gone. Where the owner was deleted with `orphan`, they stay, and are nobody's.
 
 use pilothouse_core::Failure;
 use pilothouse_core::diff::rank;
@@ -43,14 +43,13 @@ async fn collect_one(
     witness: Witness,
 ) -> Result<(), Failure> {
     let mut left = host.state.left_by(lane, owner);
+    left.labelled.append(&mut left.stripped);
     // What else has the uid in its label says nothing about them: anybody may have written it.
     left.labelled
         .retain(|(_, child)| is_named(child, owner) && !child.deleting);
     let is_known = host.state.is_orphaned(&owner.uid);
-    let is_concerned = !left.labelled.is_empty()
-        || !left.stripped.is_empty()
-        || !left.unbound.is_empty()
-        || (is_known && !left.referring.is_empty());
+    let is_concerned =
+        !left.labelled.is_empty() || !left.unbound.is_empty() || (is_known && !left.referring.is_empty());
     let Some(primary) = lane.served(lane.grants.primary()).filter(|_| is_concerned) else {
         return Ok(());
     };
@@ -78,7 +77,6 @@ async fn collect_one(
         // Another has its name: that one adopts what it desires, and the rest stays.
         return Ok(());
     }
-    left.labelled.append(&mut left.stripped);
     delete(lane, requests, &title, left.labelled).await
 }
 

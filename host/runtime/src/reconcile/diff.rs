@@ -252,7 +252,7 @@ pub fn holder<'a>(controller: &'a ControllerRef, object: &CachedObject, owner: &
         OwnerLink::Stripped => {
             return CurrentOwner {
                 uid,
-                is_namesake: **uid == *owner.uid,
+                is_namesake: **uid == *owner.uid && (place.is_none() || *place == object.name.namespace),
                 bond: OwnerLink::Reference,
             };
         }
