@@ -1,8 +1,9 @@
 //! Remembers what each primary's answers asked for, so that an object that is new in an answer can be told from one that was
 //! desired before. As long as one that is new cannot be made, what it may take the place of is not pruned.
 //!
-//! A child of the primary's that exists was desired before, whoever remembers it. Of all others nothing is known after a
-//! start or on another replica: they count as new until an answer finds nothing to prune beside them.
+//! A child of the primary's that exists was desired before, whoever remembers it, and so was one whose failure stands in
+//! the primary's status without any object that is kept for it. Of all others nothing is known after a start or on another
+//! replica: they count as new until an answer finds nothing to prune beside them.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

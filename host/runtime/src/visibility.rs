@@ -10,6 +10,7 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::ObjectChange;
 use pilothouse_core::dependencies::{ChangedObject, Interest};
 use pilothouse_core::depth::Bounded;
+use pilothouse_core::host_conditions::RECONCILED;
 use pilothouse_core::manifest::Access;
 use pilothouse_core::path::FieldPath;
 use pilothouse_core::query::{CheckedQuery, values_at};
@@ -162,6 +163,14 @@ pub fn status(object: &CachedObject) -> Option<Value> {
     }
     let StatusOnly { status } = serde_json::from_str(&object.text()).expect("the text was read through when it came");
     status.map(|Bounded(status)| status)
+}
+
+/// The message of the condition `Reconciled` that the cache has of a primary.
+pub fn reconciled_message(primary: &CachedObject) -> Option<String> {
+    let status = status(primary)?;
+    let mut conditions = status["conditions"].as_array()?.iter();
+    let reconciled = conditions.find(|condition| condition["type"] == RECONCILED)?;
+    Some(reconciled["message"].as_str()?.to_owned())
 }
 
 impl ChangedObject<PrimaryRef> for ChangeVisibility {

@@ -66,6 +66,7 @@ mod real {
     use pilothouse_end_to_end::stage::create;
     use pilothouse_testkit::cluster::Cluster;
     use pilothouse_testkit::host::SteeredHost as _;
+    use pilothouse_testkit::requests::Request;
     use serde_json::{Value, json};
 
     /// How long to wait for what has to come.
@@ -362,6 +363,7 @@ mod real {
             status.is_some_and(|status| status.observed_generation == Some(2))
         })
         .await;
+        forge_value(&client, &eves, &mut host, &cluster).await;
         for object in reserving("nobody") {
             let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", object["kind"].as_str().unwrap());
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
@@ -369,6 +371,165 @@ mod real {
                 .delete("reserved.pilothouse.dev", &DeleteParams::default())
                 .await
                 .unwrap();
+        }
+        forge_value(&client, &eves, &mut host, &cluster).await;
+        assert!(host.stop().await.unwrap().is_empty());
+    }
+
+    /// While no host runs, somebody changes a value and then writes managedFields so that the field is ours again. The host
+    /// sets it back when it starts.
+    async fn forge_value(client: &Client, eves: &Client, host: &mut RuntimeHost, cluster: &Cluster) {
+        assert!(host.stop().await.unwrap().is_empty());
+        let eves: Api<ConfigMap> = Api::namespaced(eves.clone(), "tenant");
+        let before = eves.get("far").await.unwrap();
+        let change = Patch::Merge(json!({"data": {"text": "eve's"}}));
+        let mut changed = eves.patch("far", &PatchParams::default(), &change).await.unwrap();
+        changed.metadata.managed_fields = before.metadata.managed_fields.clone();
+        let forged = eves.replace("far", &PostParams::default(), &changed).await.unwrap();
+        let ours = |it: &ConfigMap| {
+            let mut entries = it.metadata.managed_fields.clone().unwrap().into_iter();
+            entries
+                .find(|entry| entry.manager.as_deref() == Some("pilothouse/wisher"))
+                .unwrap()
+        };
+        assert_eq!(
+            ours(&forged).fields_v1,
+            ours(&before).fields_v1,
+            "the field is the host's for all that can be seen"
+        );
+        host.start(cluster, &["wisher".into()]).await.unwrap();
+        host.settled().await.unwrap();
+        let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "tenant");
+        until("the value is ours", host, async || {
+            config_maps.get("far").await.unwrap().data.unwrap()["text"] == "as it should be"
+        })
+        .await;
+    }
+
+    /// A policy that changes every Deployment which is written.
+    fn mutating(patch: &str) -> [Value; 2] {
+        let version = "admissionregistration.k8s.io/v1";
+        let rule = json!({
+            "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["deployments"],
+        });
+        let mutation = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": patch}});
+        [
+            json!({
+                "apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": "rewrites.test.dev"},
+                "spec": {
+                    "matchConstraints": {"resourceRules": [rule]}, "mutations": [mutation],
+                    "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+                },
+            }),
+            json!({
+                "apiVersion": version, "kind": "MutatingAdmissionPolicyBinding",
+                "metadata": {"name": "rewrites.test.dev"}, "spec": {"policyName": "rewrites.test.dev"},
+            }),
+        ]
+    }
+
+    /// Writes of the Deployment in two resyncs and after a restart.
+    async fn applies(host: &mut RuntimeHost, cluster: &Cluster) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for (round, count) in counts.iter_mut().enumerate() {
+            let begun = cluster.mark().unwrap();
+            if round == 2 {
+                assert!(host.stop().await.unwrap().is_empty());
+                host.start(cluster, &["wisher".into()]).await.unwrap();
+            } else {
+                host.resync().await.unwrap();
+            }
+            host.settled().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let requests = cluster.requests_since(begun).unwrap();
+            let of_it = |it: &Request| it.is_by_host() && it.is_write() && it.resource == "deployments";
+            *count = requests.iter().filter(|it| of_it(it)).count();
+        }
+        counts
+    }
+
+    #[tokio::test]
+    async fn a_policy_that_rewrites_is_named_and_what_it_did_is_set_back() {
+        let cluster = Cluster::real().await.unwrap();
+        let _turn = cluster.host_turn().await;
+        let client: Client = cluster.client().await.unwrap();
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rewritten"}});
+        create(client.clone(), &namespace).await;
+        let mut host = RuntimeHost::default();
+        host.start(&cluster, &["wisher".into()]).await.unwrap();
+        host.settled().await.unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("wishes.test.dev", "v1", "Wish"));
+        let wishes: Api<DynamicObject> = Api::namespaced_with(client.clone(), "rewritten", &resource);
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), "rewritten");
+        let mut deployment = deployment_of("good:1");
+        deployment["metadata"]["namespace"] = json!("rewritten");
+        let wish = json!({
+            "apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": {"name": "it", "namespace": "rewritten"},
+            "spec": {"owns": [{"object": deployment}]},
+        });
+        create(client.clone(), &wish).await;
+        until("it is made", &host, async || {
+            says(&wishes.get("it").await.unwrap(), "True", "all is as desired")
+        })
+        .await;
+        for (patch, named) in [
+            (
+                "[JSONPatch{op: 'replace', path: '/spec/template/spec/containers/0/image', value: 'evil:9'}, \
+                  JSONPatch{op: 'replace', path: '/spec/replicas', value: 3}]",
+                "is evil:9 in place of good:1",
+            ),
+            (
+                "has(object.metadata.annotations) && 'pilothouse.dev/desired' in object.metadata.annotations ? \
+                 [JSONPatch{op: 'remove', path: '/metadata/annotations/pilothouse.dev~1desired'}] : []",
+                "pilothouse.dev/desired of Deployment rewritten/far is absent",
+            ),
+            (
+                "has(object.metadata.ownerReferences) ? [JSONPatch{op: 'remove', path: '/metadata/ownerReferences'}] : []",
+                "ownerReferences",
+            ),
+        ] {
+            for object in mutating(patch) {
+                create(client.clone(), &object).await;
+            }
+            let mark = Patch::Merge(json!({"metadata": {"labels": {"touched": named.len().to_string()}}}));
+            until("the policy is in force and named", &host, async || {
+                let _ = deployments.patch("far", &PatchParams::default(), &mark).await.unwrap();
+                says(&wishes.get("it").await.unwrap(), "True", named)
+            })
+            .await;
+            assert_eq!(applies(&mut host, &cluster).await, [1; 3], "{named}");
+            for object in mutating(patch) {
+                let kind =
+                    GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", object["kind"].as_str().unwrap());
+                let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+                let _ = api.delete("rewrites.test.dev", &DeleteParams::default()).await.unwrap();
+            }
+            let begun = Instant::now();
+            while !says(&wishes.get("it").await.unwrap(), "True", "all is as desired") {
+                assert!(
+                    begun.elapsed() < WITHIN,
+                    "it is not set back after {named}\n{}",
+                    host.log_tail()
+                );
+                host.resync().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            let far = deployments.get("far").await.unwrap();
+            assert!(
+                far.metadata
+                    .annotations
+                    .as_ref()
+                    .unwrap()
+                    .contains_key("pilothouse.dev/desired")
+            );
+            assert_eq!(far.owner_references().len(), 1);
+            let spec = far.spec;
+            assert_eq!(spec.replicas, Some(1));
+            assert_eq!(
+                spec.template.spec.unwrap().containers[0].image.as_deref(),
+                Some("good:1")
+            );
+            assert_eq!(applies(&mut host, &cluster).await, [0; 3], "{named}");
         }
         assert!(host.stop().await.unwrap().is_empty());
     }

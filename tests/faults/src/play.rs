@@ -37,6 +37,9 @@ const MOST_SECONDS: i64 = 60;
 /// long as the first is only being deleted, nobody may delete its children.
 const ORDERED: [&str; 1] = ["app-service/deleted-by-others"];
 
+/// Stories with a child that is kept though it is no longer desired: nobody makes it again once somebody else deletes it.
+const KEPT: [&str; 1] = ["wisher/blocked"];
+
 /// Stories whose plugins do not look at all namespaces: what a tenant makes in its own, nobody answers.
 const UNREACHED: [&str; 1] = ["fleet/namespaces"];
 
@@ -114,10 +117,11 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
         || ["once: true", "createOnly: true"]
             .iter()
             .any(|words| text.contains(words));
-    let keeps_identities = is_orphaning || text.contains("metadata.uid") || text.contains("uid: $");
+    let has_identity = text.contains("metadata.uid") || text.contains("uid: $");
     // Nothing tells of a child whose owner went while no host ran and whose reference was stripped.
     let is_alone = text.contains("host: stop");
     let scenario = Scenario::parse(&scenario, &text)?;
+    let keeps_identities = is_orphaning || has_identity || is_one_of(&KEPT, &scenario);
     let facts: Option<Facts> = match facts {
         None => None,
         Some(path) => Some(serde_json::from_slice(&std::fs::read(path)?)?),
@@ -131,7 +135,12 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     if keeps_values {
         schedule.strikes.retain(|strike| !strike.fault.changes_values());
     }
-    if is_alone {
+    // Nor of one whose reference was stripped before somebody applied its fields in the host's name, without the reference.
+    let is_impersonated = schedule
+        .strikes
+        .iter()
+        .any(|strike| strike.fault == Fault::Impersonated);
+    if is_alone || is_impersonated {
         schedule.strikes.retain(|strike| !strike.fault.strips_owners());
     }
     if scenario.serves_webhooks() {

@@ -285,7 +285,7 @@ fn the_holder_of_a_value_that_stands_wins_whatever_its_age() {
         ("next", named("3", "n")),
     ]);
     let lost = |stands: &Leaves, known: bool| {
-        let union = unite(&claims, &holders(stands, &claims, |_, _| !known));
+        let union = unite(&claims, &holders(stands, &claims, |_, _| !known, |_, _| false));
         let lost = union.lost.into_iter().map(|(name, lost)| (name, lost.holder));
         lost.collect::<Vec<_>>()
     };
@@ -298,6 +298,20 @@ fn the_holder_of_a_value_that_stands_wins_whatever_its_age() {
         [("next", None), ("old", None), ("young", None)],
         "it may be the field of somebody who has not been asked"
     );
+    // Who had it before its claim was changed has it with the new value, too.
+    let mut changed = claims.clone();
+    changed.get_mut("next").unwrap().held = Some(Arc::new(nobodys.clone()));
+    let union = unite(&changed, &holders(&nobodys, &changed, |_, _| false, |_, _| true));
+    assert_eq!(union.lost["old"].holder, Some("next"));
+    let union = unite(
+        &claims,
+        &holders(&nobodys, &claims, |_, _| false, |name, _| *name == "young"),
+    );
+    assert_eq!(
+        union.lost["old"].holder,
+        Some("young"),
+        "it may have held the value that stands"
+    );
 }
 
 #[test]
@@ -307,7 +321,7 @@ fn a_claim_that_is_changed_goes_on_to_hold_what_it_still_wants() {
     let mut claims = BTreeMap::from([("old", named("1", "o")), ("young", named("2", "z"))]);
     claims.get_mut("young").unwrap().held = Some(before.leaves.clone());
     let lost = |claims: &BTreeMap<_, _>| {
-        let union = unite(claims, &holders(&before.leaves, claims, |_, _| false));
+        let union = unite(claims, &holders(&before.leaves, claims, |_, _| false, |_, _| false));
         union.lost.into_keys().collect::<Vec<_>>()
     };
     assert_eq!(lost(&claims), ["old"]);
@@ -332,7 +346,7 @@ fn a_part_that_a_loser_holds_is_nobody_elses() {
     let stands = apart(&service(
         &json!({"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]}),
     ));
-    let union = unite(&claims, &holders(&stands, &claims, |_, _| false));
+    let union = unite(&claims, &holders(&stands, &claims, |_, _| false, |_, _| false));
     let lost: Vec<_> = union.lost.iter().map(|(name, lost)| (*name, lost.holder)).collect();
     assert_eq!(lost, [("a", Some("b")), ("c", Some("a"))]);
 }

@@ -43,11 +43,13 @@ pub struct LostClaim<K> {
 pub type Standing<'a, K> = BTreeMap<&'a [PathElement], (&'a Leaf, Option<&'a K>)>;
 
 /// Finds the holders of the fields that stand in an object. Fields that nobody claims are left out, unless they may be
-/// somebody's who has not been asked yet.
+/// somebody's who has not been asked yet. `may_have_held` says of a claim to a field with another value whether it may be
+/// the one whose former value stands there.
 pub fn holders<'a, K: Ord + 'a>(
     stands: &'a Leaves,
     claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
     may_be_claimed: impl Fn(&Path, &Leaf) -> bool,
+    may_have_held: impl Fn(&K, &Path) -> bool,
 ) -> Standing<'a, K> {
     let mut by_age: Vec<_> = claims.into_iter().collect();
     by_age.sort_by_key(|(name, claim)| (&claim.age, *name));
@@ -66,8 +68,16 @@ pub fn holders<'a, K: Ord + 'a>(
             .for_each(|(path, leaf)| hold(name, path, leaf));
     }
     for (path, leaf) in stands {
-        if !standing.contains_key(path.steps()) && may_be_claimed(path, leaf) {
+        if standing.contains_key(path.steps()) {
+            continue;
+        }
+        let claims = || by_age.iter().filter(|(_, claim)| claim.leaves.contains_key(path));
+        let has_held = |claim: &Claim| claim.held.as_ref().is_some_and(|held| held.contains_key(path));
+        let holder = claims().find(|(_, claim)| has_held(claim));
+        if may_be_claimed(path, leaf) {
             standing.insert(path.steps(), (leaf, None));
+        } else if let Some((name, _)) = holder.or_else(|| claims().find(|(name, _)| may_have_held(name, path))) {
+            standing.insert(path.steps(), (leaf, Some(name)));
         }
     }
     standing

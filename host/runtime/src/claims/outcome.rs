@@ -9,6 +9,7 @@ use std::time::Duration;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::Store;
 use pilothouse_core::contribution::Leaves;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, backoff};
 use tokio::time::Instant;
 
@@ -147,6 +148,9 @@ impl Contributions {
             };
             let is_news = claim.told.as_ref() != Some(&outcome.result);
             claim.told = Some(outcome.result.clone());
+            if !matches!(&outcome.result, Err(failure) if failure.reason == Reason::Waiting) {
+                claim.before = None;
+            }
             let waits = waiting.contains(primary_ref);
             if let Some(version) = version.as_ref().filter(|_| waits || is_news) {
                 queue.hold(primary_ref.lane, &primary_ref.name);

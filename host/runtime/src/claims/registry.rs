@@ -158,9 +158,9 @@ impl Contributions {
             wanted,
         } = request;
         let primary = store.get(lane.grants.primary(), &primary_ref.name);
-        if primary.is_none_or(|primary| &*primary.uid != uid) {
+        let Some(primary) = primary.filter(|primary| &*primary.uid == uid) else {
             return PendingClaims::Gone;
-        }
+        };
         let claims = self.plugins.entry(lane.plugin.clone()).or_default();
         let keys: BTreeSet<Key> = wanted.keys().cloned().collect();
         let before = if keys.is_empty() {
@@ -191,7 +191,10 @@ impl Contributions {
                     }
                 }
                 _ => {
-                    let held = target.drop_claim(primary_ref, claims.settled);
+                    let (held, before) = match target.drop_claim(primary_ref, claims.settled) {
+                        Some(dropped) => (dropped.claim.held, dropped.before),
+                        None => (None, Some(primary.clone())),
+                    };
                     let claim = RegisteredClaim {
                         claim: Claim {
                             age: age.clone(),
@@ -199,6 +202,7 @@ impl Contributions {
                             held,
                         },
                         title: title.clone(),
+                        before,
                         told: None,
                         refused: None,
                     };

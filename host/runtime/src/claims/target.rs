@@ -69,6 +69,9 @@ pub(super) struct RegisteredClaim {
     pub claim: Claim,
     /// The primary, for messages: `StreamIngress a/b`.
     pub title: Arc<str>,
+    /// The primary as it was when the claim was made, until it is told what became of it: its status tells what was
+    /// reported of the claim before the host started.
+    pub before: Option<Arc<CachedObject>>,
     /// What became of it, as far as its primary was told.
     pub told: Option<Result<(), Failure>>,
     /// Why the server does not take it, and the state of the target (a fingerprint) that this holds for.
@@ -76,15 +79,15 @@ pub(super) struct RegisteredClaim {
 }
 
 impl ContributionTarget {
-    /// Drops the claim of a primary. Returns what it held.
-    pub fn drop_claim(&mut self, primary_ref: &PrimaryRef, is_settled: bool) -> Option<Arc<Leaves>> {
-        let held = self.claims.remove(primary_ref)?.claim.held;
+    /// Drops the claim of a primary. Returns it.
+    pub fn drop_claim(&mut self, primary_ref: &PrimaryRef, is_settled: bool) -> Option<RegisteredClaim> {
+        let dropped = self.claims.remove(primary_ref)?;
         if !is_settled {
-            let held = held.iter().flat_map(|held| held.iter());
+            let held = dropped.claim.held.iter().flat_map(|held| held.iter());
             self.released
                 .extend(held.map(|(path, leaf)| (path.clone(), leaf.clone())));
         }
-        held
+        Some(dropped)
     }
 
     /// Whether nothing is wanted of it and nobody waits for it.

@@ -19,6 +19,7 @@ use super::unclaimed::{is_given_up, lane_for};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::primary::PrimaryRef;
+use crate::visibility;
 
 /// What is known of a target, as it was captured: nothing of it has been read yet.
 pub struct CapturedTarget {
@@ -28,6 +29,7 @@ pub struct CapturedTarget {
     live: Option<Arc<CachedObject>>,
     claims: BTreeMap<PrimaryRef, Claim>,
     titles: BTreeMap<PrimaryRef, Arc<str>>,
+    before: BTreeMap<PrimaryRef, Arc<CachedObject>>,
     refused: BTreeMap<PrimaryRef, (Failure, u64)>,
     all_known: bool,
     released: Leaves,
@@ -50,6 +52,8 @@ pub struct TargetSnapshot {
     pub claims: BTreeMap<PrimaryRef, Claim>,
     /// The primaries, for messages.
     pub titles: BTreeMap<PrimaryRef, Arc<str>>,
+    /// Primaries of which nothing was known yet when they made their claims.
+    pub before: BTreeMap<PrimaryRef, Arc<CachedObject>>,
     /// Claims that the server did not take when the target was as it is now.
     pub refused: BTreeMap<PrimaryRef, Failure>,
     /// Whether what nobody claims is nobody's.
@@ -82,6 +86,7 @@ impl Contributions {
             live: cached.map(|cached| target.best_known(cached)),
             claims: BTreeMap::new(),
             titles: BTreeMap::new(),
+            before: BTreeMap::new(),
             refused: BTreeMap::new(),
             all_known,
             released: target.released.clone(),
@@ -90,6 +95,9 @@ impl Contributions {
         for (primary_ref, claim) in &target.claims {
             captured.claims.insert(primary_ref.clone(), claim.claim.clone());
             captured.titles.insert(primary_ref.clone(), claim.title.clone());
+            if let Some(before) = &claim.before {
+                captured.before.insert(primary_ref.clone(), before.clone());
+            }
             if let Some(refused) = &claim.refused {
                 captured.refused.insert(primary_ref.clone(), refused.clone());
             }
@@ -108,6 +116,7 @@ impl TargetSnapshot {
             live,
             claims,
             titles,
+            before,
             refused,
             all_known,
             released,
@@ -127,6 +136,7 @@ impl TargetSnapshot {
             live,
             claims,
             titles,
+            before,
             all_known,
             released,
             unpersisted,
@@ -157,9 +167,18 @@ impl TargetSnapshot {
     }
 
     /// The claims that hold the fields which stand in the target, of these that the plugin contributes.
+    ///
+    /// A claim that was changed while no host ran holds what it held before, with another value. Then no claim has the value
+    /// that stands, and the statuses tell who did not hold it.
     pub fn holders<'a>(&'a self, stands: &'a Leaves) -> Standing<'a, PrimaryRef> {
         let may_be_claimed = |path: &Path, leaf: &Leaf| !self.all_known && self.released.get(path) != Some(leaf);
-        contribution::holders(stands, &self.claims, may_be_claimed)
+        let may_have_held = |primary_ref: &PrimaryRef, path: &Path| {
+            let lost = held_by_another(path, &self.title);
+            let before = self.before.get(primary_ref);
+            let reported = before.and_then(|before| visibility::reconciled_message(before));
+            reported.is_some_and(|reported| !reported.contains(&lost))
+        };
+        contribution::holders(stands, &self.claims, may_be_claimed, may_have_held)
     }
 
     /// What is told of a claim to a field that another claim holds, or that may be held by one which is not known yet.
@@ -178,7 +197,8 @@ impl TargetSnapshot {
             "which had it first"
         };
         let problem = format!(
-            "{path} of {title} is held by {}, {why}; it is taken over when that one lets go of it",
+            "{} {}, {why}; it is taken over when that one lets go of it",
+            held_by_another(path, title),
             self.titles[holder]
         );
         Failure::user(Reason::FieldConflict, problem)
@@ -219,6 +239,11 @@ impl TargetSnapshot {
         };
         Some(Failure::cluster(Reason::Waiting, problem).retry(Retry::Change))
     }
+}
+
+/// Begins the message of a claim to a field that another claim holds.
+fn held_by_another(path: &Path, title: &str) -> String {
+    format!("{path} of {title} is held by")
 }
 
 fn missing(title: &str) -> Failure {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::collision::{Clearing, Successor};
 use super::diff::{Decider, Planned, PlannedObject, key};
 use super::requests::{Deleted, Requests, version};
-use super::takeover;
+use super::{report, takeover};
 use crate::context::HostContext;
 use crate::contribute::{Contributed, ResumeSlot, contribute};
 use crate::history::Revert;
@@ -136,7 +136,11 @@ pub async fn apply(
     for (step, key) in steps.into_iter().zip(&desired) {
         let was_made = work.is_made(&step);
         if let Err(failure) = work.carry_out(step).await {
-            let is_new = !was_made && !host.state.was_desired(primary_ref, key);
+            let was_desired = || {
+                host.state.was_desired(primary_ref, key)
+                    || primary.is_some_and(|primary| report::is_reported(lane, primary, &failure))
+            };
+            let is_new = !was_made && !was_desired();
             // The server has not said whether it takes the object.
             let is_unanswered = matches!(failure.reason, Reason::ClusterUnavailable | Reason::HostFault);
             if is_new || is_unanswered {
@@ -158,6 +162,7 @@ pub async fn apply(
         }
     }
     let mut held = HashSet::new();
+    let mut staying = Vec::new();
     for (served, child) in prune {
         let namespace = &child.name.namespace;
         if let Some(unmade) = unmade.iter().find(|key| key.name.namespace == *namespace) {
@@ -166,11 +171,17 @@ pub async fn apply(
                 "an object that is no longer desired stays until the new one can be made"
             );
             held.insert(namespace.clone());
+            staying.push(format!("{} {}", served.kind.kind, child.name));
             continue;
         }
         if let Err(failure) = work.prune(&served, &child).await {
             work.applied.fail(failure);
         }
+    }
+    if let Some(failure) = work.applied.failure.as_mut().filter(|_| !staying.is_empty()) {
+        // After a restart, this also tells an object that holds others up from one that was reported without them.
+        let staying = report::first(&staying);
+        failure.message = format!("{}; no longer desired, and kept until then: {staying}", failure.message);
     }
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);
     host.state
@@ -662,13 +673,19 @@ impl PlanExecution<'_> {
         self.host.state.applied(key, Some(unpersisted));
     }
 
-    /// The same for an object that was left alone because of that memory.
+    /// Reports what is remembered of an object that was left alone because of it. What somebody else has set right since,
+    /// another host for example, is forgotten.
     fn recall_unpersisted(&mut self, step: &PlannedObject) {
         let key = key(&step.desired.served, &step.desired.name);
-        let Some(unpersisted) = self.host.state.unpersisted(&key) else {
+        let (Some(unpersisted), Some(live)) = (self.host.state.unpersisted(&key), &step.live) else {
             return;
         };
-        let set = step.entry(self.lane).map(|entry| entry.field_set()).unwrap_or_default();
+        let entry = step.entry(self.lane);
+        if unpersisted.left != UnpersistedApply::left_of(entry, live) {
+            self.host.state.applied(key, None);
+            return;
+        }
+        let set = entry.map(|entry| entry.field_set()).unwrap_or_default();
         let missing = set.missing(&step.body, LeafSemantics::AsApplied);
         self.report_unpersisted(step, &missing.paths, &unpersisted.rewritten);
     }

@@ -93,6 +93,14 @@ fn failing_since(status: &Value) -> Option<&str> {
     failed?["lastTransitionTime"].as_str()
 }
 
+/// Reports whether a primary's status has this failure already, and no more.
+pub fn is_reported(lane: &Lane, primary: &CachedObject, failure: &Failure) -> bool {
+    let conditions = HostConditions::failed(failure, lane.failure_reason.as_deref());
+    let mut failed = conditions.iter().filter(|it| it.type_ == RECONCILED);
+    let reported = visibility::reconciled_message(primary);
+    failed.any(|failed| reported.as_ref() == Some(&failed.message))
+}
+
 /// Reports, and says how the reconcile ended.
 pub async fn report(
     host: &HostContext,
@@ -493,7 +501,7 @@ fn rewritten_message(rewritten: &[String]) -> String {
 }
 
 /// The first of several, and how many more there are.
-fn first(texts: &[String]) -> String {
+pub fn first(texts: &[String]) -> String {
     let named = texts.iter().take(NAMED_FIELDS).map(String::as_str);
     let named = named.collect::<Vec<_>>().join(", ");
     match texts.len().saturating_sub(NAMED_FIELDS) {

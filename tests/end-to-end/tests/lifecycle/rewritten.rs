@@ -40,14 +40,14 @@ mod simulated {
         web["spec"]["template"]["spec"]["containers"][0]["image"].clone()
     }
 
-    /// Applies the Deployment as our manager has, but with another image: the field stays ours.
-    async fn forge(fleet: &Fleet) {
+    /// Applies the Deployment as our manager has, but with this image: the field stays ours.
+    async fn apply_as_host(fleet: &Fleet, image: &str) {
         let api: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(fleet.client().await, "default");
         let web = fleet.stage.find("Deployment", "web").unwrap();
         let mut body = wish()["spec"]["owns"][0]["object"].clone();
         body["metadata"]["annotations"] = web["metadata"]["annotations"].clone();
         body["metadata"]["ownerReferences"] = web["metadata"]["ownerReferences"].clone();
-        body["spec"]["template"]["spec"]["containers"][0]["image"] = json!("evil:9");
+        body["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
         let forged = PatchParams::apply("pilothouse/it").force();
         api.patch("web", &forged, &Patch::Apply(body)).await.unwrap();
     }
@@ -55,7 +55,7 @@ mod simulated {
     #[tokio::test(start_paused = true)]
     async fn a_value_applied_under_our_manager_is_set_back() {
         let fleet = owning().await;
-        forge(&fleet).await;
+        apply_as_host(&fleet, "evil:9").await;
         fleet.until("the image is ours", |stage| image(stage) == "web:1").await;
         fleet.stage.stop().await;
     }
@@ -64,7 +64,7 @@ mod simulated {
     async fn a_value_applied_while_no_host_ran_is_set_back_after_the_start() {
         let mut fleet = owning().await;
         fleet.stage.host.stop().await.unwrap();
-        forge(&fleet).await;
+        apply_as_host(&fleet, "evil:9").await;
         assert_eq!(image(&fleet.stage), "evil:9");
         fleet.start_host().await;
         fleet.until("the image is ours", |stage| image(stage) == "web:1").await;
@@ -173,6 +173,24 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_rewritten_value_that_another_host_sets_right_is_not_reported_any_more() {
+        let fleet = owning().await;
+        let rule = rewrite(&fleet, to_evil);
+        let touched = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
+        let api: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(fleet.client().await, "default");
+        api.patch("web", &PatchParams::default(), &touched).await.unwrap();
+        fleet.until("it is told", |stage| rewritten(stage).is_some()).await;
+        fleet.stage.simulator().faults().remove(rule);
+        apply_as_host(&fleet, "web:1").await;
+        fleet
+            .until("all is well", |stage| {
+                stage.is_reconciled("Wish", "it") && rewritten(stage).is_none()
+            })
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_webhook_that_strips_the_annotation_costs_one_apply_at_each_resync() {
         let mut fleet = owning().await;
         rewrite(&fleet, without_digest);
@@ -229,6 +247,48 @@ mod simulated {
             fleet
                 .until("the child is gone", |stage| stage.find("Deployment", "other").is_none())
                 .await;
+        }
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_forged_as_stripped_in_another_namespace_stays() {
+        let mut fleet = owning().await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+        fleet.stage.create(&namespace).await;
+        let web = fleet.stage.find("Deployment", "web").unwrap();
+        let mut forged = web.clone();
+        let metadata = &mut forged["metadata"];
+        metadata["name"] = json!("forged");
+        for member in [
+            "uid",
+            "resourceVersion",
+            "creationTimestamp",
+            "ownerReferences",
+            "generation",
+        ] {
+            metadata.as_object_mut().unwrap().remove(member);
+        }
+        let client = fleet.client().await;
+        for (namespace, is_ours) in [("other", false), ("default", true)] {
+            forged["metadata"]["namespace"] = json!(namespace);
+            let api: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(client.clone(), namespace);
+            let made = serde_json::from_value(forged.clone()).unwrap();
+            let made = api.create(&kube::api::PostParams::default(), &made).await.unwrap();
+            let entries = made.metadata.managed_fields.unwrap();
+            assert!(
+                entries
+                    .iter()
+                    .any(|entry| entry.manager.as_deref() == Some("pilothouse/it")),
+                "{entries:?}"
+            );
+            fleet.stage.host.resync().await.unwrap();
+            fleet.stage.minute().await;
+            assert_eq!(
+                api.get_opt("forged").await.unwrap().is_none(),
+                is_ours,
+                "in {namespace}"
+            );
         }
         fleet.stage.stop().await;
     }
