@@ -148,6 +148,19 @@ impl HostResourceApi {
             .await
     }
 
+    /// Sets an annotation of a resource, or removes it.
+    pub async fn set_annotation(
+        &self,
+        resource: &HostResource,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<HostResource, RequestError> {
+        let body = json!({"metadata": {"uid": &*resource.uid, "annotations": {name: value}}});
+        let path = format!("{}?fieldManager={MANAGER}-annotation", self.path(resource, ""));
+        self.write(Method::PATCH, path, "application/merge-patch+json", &body)
+            .await
+    }
+
     fn path(&self, resource: &HostResource, subresource: &str) -> String {
         format!("{}{subresource}", self.served.path(None, Some(&resource.name)))
     }

@@ -18,6 +18,8 @@ pub struct ExclusiveKindRequest {
     pub namespaces: Vec<String>,
     /// Whether the plugin has all rights that it needs. One that has not takes nothing from one that has.
     pub is_granted: bool,
+    /// The plugin for which this one waited before the host started.
+    pub waited_for: Option<Arc<str>>,
 }
 
 impl ExclusiveKindRequest {
@@ -29,6 +31,10 @@ impl ExclusiveKindRequest {
         is_in_namespaces && self.crds.keys().all(|crd| other.crds.contains_key(crd))
     }
 }
+
+/// The annotation of a Plugin that waits for a kind because another one runs with it; its value is the name of that one. It
+/// keeps the order of the two when the host starts, or another replica leads.
+pub const WAITS_ANNOTATION: &str = "pilothouse.dev/waits-for-plugin";
 
 /// Where a plugin stands among those that want the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +100,7 @@ mod tests {
             crds: crds.iter().map(|crd| (Arc::from(*crd), Arc::from("Kind"))).collect(),
             namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
             is_granted: true,
+            waited_for: None,
         }
     }
 

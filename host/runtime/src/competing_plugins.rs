@@ -55,7 +55,7 @@ impl KnownPlugins {
     }
 
     /// Whether there may be a plugin of this name.
-    fn may_have(&self, name: &str) -> bool {
+    pub fn may_have(&self, name: &str) -> bool {
         let plugins = self.0.lock();
         plugins.names.contains(name) || plugins.elsewhere.contains(name) || !plugins.is_complete
     }

@@ -24,8 +24,22 @@ struct ExclusiveKindsState {
 
 impl ExclusiveKindsState {
     /// Decides anew; says whether that is news for somebody who was there before.
+    ///
+    /// A plugin that waited for another one before the host started waits until that one has been examined.
     fn decide(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.decided, decide(&self.claims));
+        let mut claims = self.claims.clone();
+        let waits = |_: &Arc<str>, (claim, _): &mut (ExclusiveKindRequest, Standing)| {
+            let holder = claim.waited_for.as_ref();
+            holder.is_some_and(|holder| !self.examined.contains(holder))
+        };
+        let waiting: Vec<_> = claims.extract_if(.., waits).collect();
+        let mut decided = decide(&claims);
+        for (name, (claim, _)) in waiting {
+            if let (Some(kind), Some(holder)) = (claim.crds.values().next().cloned(), claim.waited_for) {
+                decided.insert(name, Err(KindTaken { kind, holder }));
+            }
+        }
+        let before = std::mem::replace(&mut self.decided, decided);
         for (name, (_, standing)) in &mut self.claims {
             *standing = match self.decided.get(name) {
                 Some(Ok(())) => Standing::Holds,
@@ -38,7 +52,7 @@ impl ExclusiveKindsState {
 
     /// Puts a claim in the place of the one before. Who wants no more than it has goes on to have it.
     fn put(&mut self, plugin: &Arc<str>, claim: &ExclusiveKindRequest) {
-        let is_first = self.examined.insert(plugin.clone());
+        let is_first = self.examined.insert(plugin.clone()) && claim.waited_for.is_none();
         let holds = |(before, standing): &(ExclusiveKindRequest, Standing)| {
             *standing == Standing::Holds && claim.is_within(before)
         };
@@ -102,8 +116,9 @@ impl ExclusiveKinds {
     /// A plugin wants nothing any more, or cannot run: it has been examined.
     pub fn give_up(&self, plugin: &Arc<str>) {
         let mut books = self.books.lock();
-        books.examined.insert(plugin.clone());
-        let is_news = books.claims.remove(plugin).is_some() && books.decide();
+        let is_first = books.examined.insert(plugin.clone());
+        let had = books.claims.remove(plugin).is_some();
+        let is_news = (is_first || had) && books.decide();
         drop(books);
         self.tell(is_news);
     }
@@ -111,7 +126,11 @@ impl ExclusiveKinds {
     /// A plugin is gone; another of its name begins anew.
     pub fn forget(&self, plugin: &Arc<str>) {
         self.give_up(plugin);
-        self.books.lock().examined.remove(plugin);
+        let mut books = self.books.lock();
+        books.examined.remove(plugin);
+        for (claim, _) in books.claims.values_mut() {
+            claim.waited_for.take_if(|holder| *holder == *plugin);
+        }
     }
 
     fn tell(&self, is_news: bool) {

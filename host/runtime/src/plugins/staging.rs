@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::install::{Edited, install_crd};
-use pilothouse_core::exclusive_kinds::ExclusiveKindRequest;
+use pilothouse_core::exclusive_kinds::{ExclusiveKindRequest, WAITS_ANNOTATION};
 use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::{Blame, Kind};
 use pilothouse_sandbox::{LoadError, PluginComponent};
@@ -376,10 +376,17 @@ impl PluginTask {
     ) -> Result<(), StartupProblem> {
         let crds = described.exclusive();
         let is_granted = running.is_some() || crds.is_empty() || self.has_all_rights(described, wanted).await;
-        let claim = exclusive_kinds(crds, wanted, is_granted);
+        let mut claim = exclusive_kinds(crds, wanted, is_granted);
+        if running.is_none() {
+            claim.waited_for = self.waited_for();
+        }
         let name = &self.identity.name;
         let running = running.and_then(claimed_by);
-        let Err(taken) = self.context.claims.want(name, &claim, running.as_ref()) else {
+        let taken = self.context.claims.want(name, &claim, running.as_ref()).err();
+        if running.is_none() {
+            self.note_waiting(taken.as_ref().map(|taken| &*taken.holder)).await;
+        }
+        let Some(taken) = taken else {
             return Ok(());
         };
         Err(StartupProblem::new(
@@ -390,6 +397,26 @@ impl PluginTask {
                 taken.kind, taken.holder
             ),
         ))
+    }
+
+    /// The plugin for which this one waited when its Plugin was annotated, if there is one of that name.
+    fn waited_for(&self) -> Option<Arc<str>> {
+        let live = self.own.as_ref()?.live.borrow();
+        let holder = live.annotations[WAITS_ANNOTATION].as_str()?;
+        self.context.host.plugins.may_have(holder).then(|| holder.into())
+    }
+
+    /// Annotates the Plugin with the plugin for which it waits, so that it waits for it after a restart, too.
+    async fn note_waiting(&self, holder: Option<&str>) {
+        let Some(own) = &self.own else { return };
+        let live = own.live.borrow().clone();
+        if live.annotations[WAITS_ANNOTATION].as_str() == holder {
+            return;
+        }
+        if let Err(error) = own.kind.set_annotation(&live, WAITS_ANNOTATION, holder).await {
+            let problem = chain(&error);
+            tracing::warn!(plugin = &*self.identity.name, problem, "cannot annotate the Plugin with what it waits for");
+        }
     }
 
     /// Asks for no more than what a version that runs has.
@@ -525,6 +552,7 @@ fn exclusive_kinds(
         crds,
         namespaces: wanted.namespaces.clone(),
         is_granted,
+        waited_for: None,
     }
 }
 

@@ -42,7 +42,7 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn who_runs_keeps_a_kind_against_an_older_plugin_that_wakes_up() {
-        let fleet = Fleet::start().await;
+        let mut fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
         let spec = |text: &str, mode: &str| json!({"source": {"file": "a.wasm"}, "configuration": {"text": text}, "mode": mode});
         fleet.plugin("old", spec("old", "Suspended")).await;
@@ -65,12 +65,29 @@ mod simulated {
                 found.is_some_and(|it| it["data"]["text"] == "young")
             })
             .await;
+        // Another process of the host gives it to the same, and so does one after that.
+        for _ in 0..2 {
+            fleet.stage.host.stop().await.unwrap();
+            let begun = fleet.stage.mark();
+            fleet.start_host().await;
+            fleet.stage.minute().await;
+            fleet.is_ready("young").await;
+            let said = fleet.says("old", "Ready", "False", "KindTaken").await;
+            assert!(said["message"].as_str().unwrap().contains("plugin young"), "{said}");
+            let writes = fleet.stage.host_writes_since(begun);
+            assert!(writes.iter().all(|it| it.resource != "configmaps" && it.resource != "hostiles"), "{writes:?}");
+        }
         // Where nobody runs, the next one gets it, and then keeps it.
         fleet.change("young", json!({"mode": "Suspended"})).await;
         fleet.is_ready("old").await;
         fleet.change("young", json!({"mode": "Active"})).await;
         fleet.says("young", "Ready", "False", "KindTaken").await;
         fleet.is_ready("old").await;
+        // Of one that is gone when the host starts, nothing is waited for.
+        fleet.stage.host.stop().await.unwrap();
+        fleet.delete("old").await;
+        fleet.start_host().await;
+        fleet.is_ready("young").await;
         fleet.stage.stop().await;
     }
 
