@@ -19,6 +19,17 @@ pub enum Emptied {
     ObjectsAndLists,
 }
 
+/// The entry of `metadata.managedFields` that an apply has.
+#[derive(Clone, Copy, Debug)]
+pub struct ApplyManager<'a> {
+    /// The field manager.
+    pub name: &'a str,
+    /// The subresource that is applied.
+    pub subresource: Option<&'a str>,
+    /// The apiVersion that is applied.
+    pub api_version: &'a str,
+}
+
 impl Emptied {
     /// Whether a body has an empty member where our entry has fields.
     pub fn is_in(self, body: &Map<String, Value>, ours: &FieldSet) -> bool {
@@ -36,6 +47,27 @@ impl Emptied {
     ) -> Vec<Value> {
         let others: Vec<&FieldSet> = others.iter().collect();
         self.operations_of(body, Some(live), ours, &others)
+    }
+
+    /// The same, with the field sets of an object's `metadata.managedFields`.
+    pub fn operations_by(
+        self,
+        manager: &ApplyManager<'_>,
+        body: &Map<String, Value>,
+        live: &Value,
+        entries: &[Value],
+    ) -> Vec<Value> {
+        let is_ours = |entry: &&Value| {
+            entry["manager"] == manager.name
+                && entry["operation"] == "Apply"
+                && entry["subresource"].as_str() == manager.subresource
+                && entry["apiVersion"] == manager.api_version
+        };
+        let fields = |entry: &Value| serde_json::from_value::<FieldSet>(entry["fieldsV1"].clone()).ok();
+        let ours = entries.iter().find(is_ours).and_then(fields);
+        let others = entries.iter().filter(|entry| !is_ours(entry)).filter_map(fields);
+        let others: Vec<_> = others.collect();
+        ours.map_or_else(Vec::new, |ours| self.operations(body, live, &ours, &others))
     }
 
     fn operations_of(

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::write::ApplyPrecondition;
+use pilothouse_cluster::write::{ApplyPrecondition, LiveObject};
 use pilothouse_core::contribution::{Claim, HeldField, Leaves, assemble, conflicting};
+use pilothouse_core::emptied::{ApplyManager, Emptied};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::settle::TargetReconcile;
 use crate::primary::PrimaryRef;
@@ -84,10 +85,11 @@ impl TargetReconcile {
             .as_ref()
             .expect("a target that is missing is an obstacle");
         let mut body = assemble(desired);
+        let emptied = self.empty(live, &body).await?;
         let place = json!({
             "name": &*live.name.name,
             "uid": &*live.uid,
-            "resourceVersion": &*live.resource_version,
+            "resourceVersion": &*emptied.as_ref().unwrap_or(live).resource_version,
         });
         let metadata = body.entry("metadata").or_insert_with(|| json!({}));
         if let (Value::Object(metadata), Value::Object(place)) = (metadata, place) {
@@ -103,6 +105,36 @@ impl TargetReconcile {
             .apply(&self.look.served, &live.name, &body, ApplyPrecondition::AsInBody)
             .await?;
         Ok(applied.object)
+    }
+
+    /// Empties the members in whose place the apply of a body would leave null; none where there are none.
+    async fn empty(
+        &self,
+        live: &CachedObject,
+        body: &Map<String, Value>,
+    ) -> Result<Option<CachedObject>, RequestError> {
+        let writer = &self.look.lane.contributor;
+        let ours = live.entry(writer.manager(), false).map(|entry| entry.field_set());
+        if !ours.is_some_and(|ours| Emptied::Objects.is_in(body, &ours)) {
+            return Ok(None);
+        }
+        let now = writer.live(&self.look.served, &live.name).await?;
+        let Some(LiveObject { object, managers }) =
+            now.filter(|now| now.object.resource_version == live.resource_version)
+        else {
+            return Ok(None);
+        };
+        let manager = ApplyManager {
+            name: writer.manager(),
+            subresource: None,
+            api_version: &self.key_kind().api_version(),
+        };
+        let operations = Emptied::Objects.operations_by(&manager, body, &object.value(), &managers);
+        if operations.is_empty() {
+            return Ok(None);
+        }
+        let emptied = writer.replace_values(&self.look.served, &object, None, operations);
+        emptied.await.map(Some)
     }
 
     fn key_kind(&self) -> &pilothouse_core::Kind {

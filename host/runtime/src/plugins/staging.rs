@@ -415,7 +415,11 @@ impl PluginTask {
         }
         if let Err(error) = own.kind.set_annotation(&live, WAITS_ANNOTATION, holder).await {
             let problem = chain(&error);
-            tracing::warn!(plugin = &*self.identity.name, problem, "cannot annotate the Plugin with what it waits for");
+            tracing::warn!(
+                plugin = &*self.identity.name,
+                problem,
+                "cannot annotate the Plugin with what it waits for"
+            );
         }
     }
 

@@ -6,8 +6,7 @@ use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{ApplyResponse, LiveObject};
 use pilothouse_core::Name;
-use pilothouse_core::emptied::Emptied;
-use pilothouse_core::fields::FieldSet;
+use pilothouse_core::emptied::{ApplyManager, Emptied};
 use serde_json::{Map, Value};
 
 use super::diff::{PlannedObject, key};
@@ -80,24 +79,16 @@ impl Requests<'_> {
             {
                 return Err(error);
             }
-            let is_ours = |entry: &&Value| {
-                entry["manager"] == self.lane.writer.manager()
-                    && entry["operation"] == "Apply"
-                    && entry["subresource"].as_str() == subresource
-                    && entry["apiVersion"] == served.kind.api_version()
-            };
-            let fields = |entry: &Value| serde_json::from_value::<FieldSet>(entry["fieldsV1"].clone()).ok();
-            let ours = managers.iter().find(is_ours).and_then(fields);
-            let others: Vec<_> = managers
-                .iter()
-                .filter(|entry| !is_ours(entry))
-                .filter_map(fields)
-                .collect();
-            let operations = ours.map(|ours| which.operations(body, &object.value(), &ours, &others));
-            let Some(operations) = operations.filter(|it| !it.is_empty() && *object.uid == *uid) else {
-                return Ok(None);
-            };
             let writer = &self.lane.writer;
+            let manager = ApplyManager {
+                name: writer.manager(),
+                subresource,
+                api_version: &served.kind.api_version(),
+            };
+            let operations = which.operations_by(&manager, body, &object.value(), &managers);
+            if operations.is_empty() || *object.uid != *uid {
+                return Ok(None);
+            }
             let request = writer.replace_values(served, &object, subresource, operations);
             match self.tracked(key(served, name), request, version).await {
                 Ok(emptied) => {

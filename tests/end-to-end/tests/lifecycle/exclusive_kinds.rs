@@ -75,7 +75,12 @@ mod simulated {
             let said = fleet.says("old", "Ready", "False", "KindTaken").await;
             assert!(said["message"].as_str().unwrap().contains("plugin young"), "{said}");
             let writes = fleet.stage.host_writes_since(begun);
-            assert!(writes.iter().all(|it| it.resource != "configmaps" && it.resource != "hostiles"), "{writes:?}");
+            assert!(
+                writes
+                    .iter()
+                    .all(|it| it.resource != "configmaps" && it.resource != "hostiles"),
+                "{writes:?}"
+            );
         }
         // Where nobody runs, the next one gets it, and then keeps it.
         fleet.change("young", json!({"mode": "Suspended"})).await;
