@@ -15,6 +15,7 @@ use pilothouse_cluster::host_resources::HostResource;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::contract::EventType;
 use pilothouse_core::diff::rank;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::shards::Division;
 use pilothouse_core::{Key, Retry};
 use pilothouse_crds::plugin::DeletionPolicy;
@@ -104,17 +105,10 @@ impl PluginTask {
         self.stop(lanes).await;
         if wanted.deletion_policy == DeletionPolicy::Delete {
             let done = Mutex::default();
-            self.until_done(|| self.take_back(lanes, &done)).await;
-            self.delete_all(lanes).await;
+            self.until_none_is_left(|| self.take_back(lanes, &done)).await;
+            self.until_none_is_left(|| self.delete_children(lanes)).await;
         }
-        for lane in lanes {
-            self.until_done(|| async {
-                release_all(&self.context.host, lane)
-                    .await
-                    .map_err(|failure| failure.message)
-            })
-            .await;
-        }
+        self.until_none_is_left(|| self.release(lanes)).await;
         let mut finishing = self.context.host.finishing.lock();
         finishing.retain(|controller, _| lanes.iter().all(|lane| lane.title() != *controller));
     }
@@ -180,14 +174,58 @@ impl PluginTask {
         Some(lanes)
     }
 
-    /// Gives up what the plugin contributes; what has not been given up yet is the error. An object whose fields have been,
-    /// or that the server does not let go of them, is `done`: what is owned by others is not deleted for it.
-    async fn take_back(&self, lanes: &[Arc<Lane>], done: &Mutex<HashSet<Key>>) -> Result<(), String> {
+    /// Tries until no object is left. What is still left when nothing more has gone for [`GIVING_UP`], because finalizers of
+    /// others hold it or the server refuses it, is left behind. A server that does not answer is the error of an attempt.
+    async fn until_none_is_left<F>(&self, mut attempt: impl FnMut() -> F)
+    where
+        F: Future<Output = Result<Vec<RemainingObject>, String>>,
+    {
+        let progress = Mutex::new(Progress::default());
+        let left = self.until_done(|| {
+            let attempt = attempt();
+            async {
+                let left = attempt.await?;
+                if left.is_empty() || progress.lock().has_stalled(left.len()) {
+                    return Ok(left);
+                }
+                Err(what_is_left(&left))
+            }
+        });
+        let left = left.await;
+        if !left.is_empty() {
+            let message = format!(
+                "nothing more has gone for {} min, so these objects of the plugin are left behind: {}",
+                GIVING_UP.as_secs() / 60,
+                what_is_left(&left)
+            );
+            tracing::warn!(plugin = &*self.identity.name, "{message}");
+            self.emit(EventType::Warning, "ObjectsLeft", message).await;
+        }
+    }
+
+    /// Takes the plugin's finalizer off all primaries; returns those that still have it.
+    async fn release(&self, lanes: &[Arc<Lane>]) -> Result<Vec<RemainingObject>, String> {
+        let mut left = Vec::new();
+        for lane in lanes {
+            for (title, failure) in release_all(&self.context.host, lane).await {
+                if failure.reason != Reason::Forbidden && failure.retry == Retry::Backoff {
+                    return Err(failure.message);
+                }
+                left.push(RemainingObject::refused(title, failure.message));
+            }
+        }
+        Ok(left)
+    }
+
+    /// Gives up what the plugin contributes; returns the objects whose fields have not been given up yet. An object whose
+    /// fields have been, or that the server does not let go of them, is `done`: what is owned by others is not deleted for
+    /// it.
+    async fn take_back(&self, lanes: &[Arc<Lane>], done: &Mutex<HashSet<Key>>) -> Result<Vec<RemainingObject>, String> {
         let host = &self.context.host;
         if !host.state.close_claims(&self.identity.name) {
             return Err("what the plugin contributes is being written".to_owned());
         }
-        let mut left = 0;
+        let mut left = Vec::new();
         for Contribution { lane, served, object } in host.state.contributed_by(lanes) {
             let key = Key::new(served.kind.clone(), object.name.clone());
             if done.lock().contains(&key) {
@@ -200,51 +238,28 @@ impl PluginTask {
                     done.lock().insert(key);
                 }
                 // It went, or another has its name, meanwhile: the next look says which.
-                Err(error) if matches!(error.code(), Some(404 | 409)) => left += 1,
+                Err(error) if matches!(error.code(), Some(404 | 409)) => {
+                    left.push(RemainingObject::refused(title, "it has changed meanwhile".to_owned()));
+                }
                 Err(error) => {
                     let failure = error.into_failure("take back what is contributed to", &title);
-                    if failure.retry == Retry::Backoff {
+                    if failure.reason == Reason::Forbidden {
+                        left.push(RemainingObject::refused(title, failure.message));
+                    } else if failure.retry == Retry::Backoff {
                         return Err(failure.message);
+                    } else {
+                        tracing::warn!(
+                            lane = lane.title(),
+                            object = title,
+                            problem = failure.message,
+                            "cannot withdraw the contributed fields; they stay"
+                        );
+                        done.lock().insert(key);
                     }
-                    tracing::warn!(
-                        lane = lane.title(),
-                        object = title,
-                        problem = failure.message,
-                        "cannot withdraw the contributed fields; they stay"
-                    );
-                    done.lock().insert(key);
                 }
             }
         }
-        if left > 0 {
-            return Err(format!(
-                "{left} objects to which the plugin contributes have changed meanwhile"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Deletes what the plugin made, until it is gone. What is still there when nothing more has gone for [`GIVING_UP`], because
-    /// finalizers of others hold it or the server does not let it be deleted, is left behind.
-    async fn delete_all(&self, lanes: &[Arc<Lane>]) {
-        let progress = Mutex::new(Progress::default());
-        let left = self.until_done(|| async {
-            let left = self.delete_children(lanes).await?;
-            if left.is_empty() || progress.lock().has_stalled(left.len()) {
-                return Ok(left);
-            }
-            Err(what_is_left(&left))
-        });
-        let left = left.await;
-        if !left.is_empty() {
-            let message = format!(
-                "nothing more has gone for {} min, so these objects of the plugin are left behind: {}",
-                GIVING_UP.as_secs() / 60,
-                what_is_left(&left)
-            );
-            tracing::warn!(plugin = &*self.identity.name, "{message}");
-            self.emit(EventType::Warning, "ObjectsLeft", message).await;
-        }
+        Ok(left)
     }
 
     /// Deletes what the plugin made, in the reverse of the order in which it is made; returns what is still there. An
@@ -280,7 +295,9 @@ impl PluginTask {
                     // It went, or changed, meanwhile: the next look says which.
                     Err(error) if matches!(error.code(), Some(404 | 409 | 422)) => {}
                     // One that the server does not let go holds up no other.
-                    Err(error) if matches!(error.code(), Some(400..=428 | 430..=499)) => refusal = Some(chain(&error)),
+                    Err(error) if matches!(error.code(), Some(400..=428 | 430..=499)) => {
+                        refusal = Some(format!("the server refuses to delete it: {}", chain(&error)));
+                    }
                     Err(error) => {
                         let problem = chain(&error);
                         return Err(format!("cannot delete {} {}: {problem}", served.kind.kind, child.name));
@@ -329,8 +346,18 @@ struct RemainingObject {
     title: String,
     /// The finalizers that keep it; none where it is not being deleted.
     finalizers: Vec<Box<str>>,
-    /// The server's refusal to delete it.
+    /// The server's refusal to let it go.
     refusal: Option<String>,
+}
+
+impl RemainingObject {
+    fn refused(title: String, refusal: String) -> Self {
+        Self {
+            title,
+            finalizers: Vec::new(),
+            refusal: Some(refusal),
+        }
+    }
 }
 
 /// The objects that are still there, those first that something keeps, with what keeps each and what to do.
@@ -340,7 +367,7 @@ fn what_is_left(left: &[RemainingObject]) -> String {
             title,
             refusal: Some(refusal),
             ..
-        } => Some(format!("the server refuses to delete {title}: {refusal}")),
+        } => Some(format!("{title}: {refusal}")),
         RemainingObject { title, finalizers, .. } if !finalizers.is_empty() => Some(format!(
             "{title} is being deleted, and kept by the finalizers {}",
             finalizers.join(", ")

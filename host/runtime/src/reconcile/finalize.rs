@@ -142,31 +142,30 @@ pub async fn unselect(
     Ok(())
 }
 
-/// Takes the finalizer off every primary that a lane selects and whose plugin goes, whatever they own; says off how many.
-/// They are stranded else: nobody would ever finalize them. Where replicas divide the work, each does so for what is its own,
-/// and the rest is an error.
-pub async fn release_all(host: &HostContext, lane: &Lane) -> Result<usize, Failure> {
+/// Takes the finalizer off every primary that a lane selects and whose plugin goes, whatever they own: nobody would ever
+/// finalize them. Returns the primaries that still have it, with why. Where replicas divide the work, each does so for what is
+/// its own.
+pub async fn release_all(host: &HostContext, lane: &Lane) -> Vec<(String, Failure)> {
     let lanes = host.state.lanes();
     let mut held = host.state.primaries_of(lane);
     held.retain(|object| lane.has_finalized(object) && !is_reconciled_by_another(&lanes, lane, object));
-    let (own, others): (Vec<_>, Vec<_>) = held.iter().partition(|object| host.state.owns(lane, &object.name));
-    for object in own {
-        let primary_ref = PrimaryRef {
-            lane: lane.id,
-            name: object.name.clone(),
+    let mut left = Vec::new();
+    for object in &held {
+        let released = if host.state.owns(lane, &object.name) {
+            let primary_ref = PrimaryRef {
+                lane: lane.id,
+                name: object.name.clone(),
+            };
+            take_off(host, lane, &primary_ref, object).await
+        } else {
+            let problem = "another replica has yet to take the finalizer off".to_owned();
+            Err(Failure::cluster(Reason::ClusterUnavailable, problem))
         };
-        take_off(host, lane, &primary_ref, object).await?;
+        if let Err(failure) = released {
+            left.push((title(lane, object), failure));
+        }
     }
-    if !others.is_empty() {
-        return Err(Failure::cluster(
-            Reason::ClusterUnavailable,
-            format!(
-                "other replicas have yet to take the finalizer off {} objects",
-                others.len()
-            ),
-        ));
-    }
-    Ok(held.len())
+    left
 }
 
 /// Writes the list of finalizers, with or without ours. An object that has changed meanwhile is looked at anew.

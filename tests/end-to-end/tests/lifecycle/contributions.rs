@@ -5,6 +5,7 @@ mod simulated {
     use kube::Api;
     use kube::api::{DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
@@ -244,6 +245,37 @@ mod simulated {
             "spec.ports",
         ]);
         assert_eq!(said.len(), 1, "{}", fleet.log());
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contribution_that_cannot_be_taken_back_holds_up_nothing_else() {
+        let fleet = contributing("Delete").await;
+        let forbidden = Rule::new(Fault::Status {
+            code: 403,
+            retry_after: None,
+        });
+        fleet
+            .stage
+            .simulator()
+            .faults()
+            .add(forbidden.resource("services").verbs(&["patch"]));
+        fleet.delete("it").await;
+        let said = fleet.says("it", "Ready", "False", "Finishing").await;
+        fleet
+            .until("the condition names the object", |stage| {
+                let plugin = stage.find("Plugin", "it").unwrap();
+                plugin["status"].to_string().contains("Service default/target")
+            })
+            .await;
+        assert_eq!(data(&fleet, "target"), json!({"theirs": "1"}), "{said}");
+        for _ in 0..6 {
+            fleet.stage.minute().await;
+        }
+        fleet.is_gone("it").await;
+        assert_eq!(ports(&fleet), [22, 80], "it could not be taken back");
+        assert_eq!(data(&fleet, "own"), Value::Null, "what was its own is deleted");
+        assert_eq!(fleet.stage.events("it", "ObjectsLeft").len(), 1);
         fleet.stage.stop().await;
     }
 }

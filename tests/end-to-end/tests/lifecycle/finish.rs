@@ -5,6 +5,7 @@ mod simulated {
     use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_end_to_end::stage::hostile;
+    use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
@@ -190,6 +191,31 @@ mod simulated {
         fleet.is_gone("it").await;
         assert!(fleet.stage.find("ConfigMap", "one").is_none() && fleet.stage.find("ConfigMap", "two").is_none());
         assert!(fleet.stage.find("Hostile", "one").is_some() && fleet.stage.find("ConfigMap", "foreign").is_some());
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_primary_that_may_not_be_released_holds_up_no_other() {
+        let fleet = one_of_two_is_held("Orphan").await;
+        let forbidden = Rule::new(Fault::Status {
+            code: 403,
+            retry_after: None,
+        });
+        let of_leaving = forbidden
+            .resource("promises")
+            .when(|asked| asked.is_write() && asked.name.as_deref() == Some("leaving"));
+        fleet.stage.simulator().faults().add(of_leaving);
+        fleet.delete("it").await;
+        for _ in 0..9 {
+            fleet.stage.minute().await;
+        }
+        fleet.is_gone("it").await;
+        assert_eq!(finalizers(&fleet, "living"), Value::Null);
+        assert!(
+            fleet.stage.find("Promise", "leaving").is_some(),
+            "nobody may release it"
+        );
+        assert_eq!(fleet.stage.events("it", "ObjectsLeft").len(), 1);
         fleet.stage.stop().await;
     }
 
