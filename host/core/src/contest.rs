@@ -55,6 +55,38 @@ pub fn takers(taken: &[String], body: &Map<String, Value>, live: &Value, own: &s
     takers.collect()
 }
 
+/// How many levels above a field that was removed another one is looked for that stands in its place.
+const ABOVE: usize = 2;
+
+/// The manager of a field that stands in place of one that was removed, that field, and the removed one: `valueFrom` for
+/// `value`. The members of a whole object, such as those of `spec`, are no alternatives of each other.
+fn replaced(
+    taken: &[String],
+    body: &Map<String, Value>,
+    live: &Value,
+    own: &str,
+) -> Option<(String, String, String)> {
+    let others: Vec<_> = others(live, own)
+        .into_iter()
+        .map(|(_, manager, held)| (manager, held.surplus(body)))
+        .collect();
+    taken.iter().take(TRACED).find_map(|ours| {
+        let above = ours.rmatch_indices('.').take(ABOVE).map(|(end, _)| &ours[..=end]);
+        let mut above = above.filter(|above| above.matches('.').count() > 2);
+        above.find_map(|above| {
+            let stands_beside = |theirs: &&String| {
+                let rest = theirs.strip_prefix(above);
+                rest.is_some_and(|rest| !rest.contains('.'))
+            };
+            let beside = |(manager, held): &(String, Vec<String>)| {
+                let theirs = held.iter().find(stands_beside)?;
+                Some((manager.clone(), theirs.clone(), ours.clone()))
+            };
+            others.iter().find_map(beside)
+        })
+    })
+}
+
 /// Explains which managers overwrite which fields, and what to do about it.
 pub fn explain(fight: &Fight<'_>) -> Failure {
     let Fight {
@@ -88,6 +120,9 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
         .collect();
     let who = match difference {
         _ if !takers.is_empty() => takers.join(", and "),
+        Difference::Drift(_) if let Some((manager, theirs, ours)) = replaced(taken, body, live, manager) => {
+            format!("{manager} sets {theirs} in place of {ours}")
+        }
         Difference::Drift(_) => format!("somebody removes {}", list("", taken, "")),
         // The fields are ours, and yet another body was applied, by a digest of another.
         _ => format!(

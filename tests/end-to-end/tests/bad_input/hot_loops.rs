@@ -21,6 +21,7 @@ mod simulated {
     use crate::stage::{Stage, app_service, hostile, unhurried};
 
     type ConfigMap = k8s_openapi::api::core::v1::ConfigMap;
+    type Deployment = k8s_openapi::api::apps::v1::Deployment;
 
     /// The message of a Hostile's condition while that says `Contested`.
     fn contested(stage: &Stage, name: &str) -> Option<String> {
@@ -100,6 +101,86 @@ mod simulated {
         });
         let words = "ConfigMap default/victim is fought over: rival sets .data each time";
         Box::pin(fight_is_told_and_ends(stage, rival, words)).await;
+    }
+
+    /// A Deployment of a Wish, whose fields others hold in the way of the host's.
+    async fn wish_for_deployment(stage: &Stage) -> Api<Deployment> {
+        let requests = json!({"requests": {"cpu": "100m"}});
+        let probe = json!({"httpGet": {"port": 80}});
+        let container = json!({"name": "web", "image": "web:1", "resources": requests, "livenessProbe": probe,
+            "env": [{"name": "LEVEL", "value": "info"}]});
+        let template = json!({"metadata": {"labels": {"run": "web"}}, "spec": {"containers": [container]}});
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"run": "web"}}, "template": template}});
+        let wish = json!({"apiVersion": "wishes.test.dev/v1", "kind": "Wish",
+            "metadata": {"name": "it", "namespace": "default"}, "spec": {"owns": [{"object": deployment}]}});
+        stage.create(&wish).await;
+        let made = stage
+            .until(|stage| stage.is_reconciled("Wish", "it").then_some(()))
+            .await;
+        assert!(made.is_some(), "{:?}", stage.reconciled("Wish", "it"));
+        Api::namespaced(stage.cluster.client().await.unwrap(), "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_puts_fields_in_the_way_again_and_again_is_told_by_name() {
+        let json_patch = |operations: Value| -> Patch<Value> { Patch::Json(serde_json::from_value(operations).unwrap()) };
+        let container = "/spec/template/spec/containers/0";
+        let autoscaler = || Patch::Merge(json!({"spec": {"replicas": 5}}));
+        let recommender = || Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [
+            {"name": "web", "resources": {"limits": {"cpu": "50m"}, "requests": {"cpu": "50m"}}}]}}}}));
+        let mesh = || {
+            json_patch(json!([{"op": "replace", "path": format!("{container}/livenessProbe"),
+                "value": {"tcpSocket": {"port": 15020}}}]))
+        };
+        let injector = || {
+            let source = json!({"fieldRef": {"fieldPath": "metadata.name"}});
+            json_patch(json!([{"op": "replace", "path": format!("{container}/env/0"),
+                "value": {"name": "LEVEL", "valueFrom": source}}]))
+        };
+        let rivals: [(&str, &dyn Fn() -> Patch<Value>, &str); 4] = [
+            ("autoscaler", &autoscaler, "/spec/replicas"),
+            ("recommender", &recommender, "/spec/template/spec/containers/0/resources/requests/cpu"),
+            ("mesh", &mesh, "/spec/template/spec/containers/0/livenessProbe/httpGet/port"),
+            ("injector", &injector, "/spec/template/spec/containers/0/env/0/value"),
+        ];
+        for (name, patch, ours) in rivals {
+            let stage = Stage::with(&["wisher"], unhurried()).await;
+            let deployments = wish_for_deployment(&stage).await;
+            let as_rival = PatchParams {
+                field_manager: Some(name.to_owned()),
+                ..PatchParams::default()
+            };
+            let value = |stage: &Stage| stage.find("Deployment", "web").unwrap().pointer(ours).cloned();
+            let wanted = value(&stage);
+            assert!(wanted.is_some(), "{ours}");
+            let mut told = None;
+            for _ in 0..200 {
+                if value(&stage) == wanted {
+                    deployments.patch("web", &as_rival, &patch()).await.unwrap();
+                }
+                sleep(Duration::from_millis(250)).await;
+                let condition = stage.reconciled("Wish", "it").unwrap();
+                if condition["reason"] == "Contested" {
+                    told = condition["message"].as_str().map(str::to_owned);
+                    break;
+                }
+            }
+            let told = told.unwrap_or_else(|| panic!("{name}: {:?}", stage.reconciled("Wish", "it")));
+            let words = format!("Deployment default/web is fought over: {name} sets");
+            assert!(told.contains(&words), "{told}");
+            let mark = stage.mark();
+            for _ in 0..10 {
+                stage.minute().await;
+                if value(&stage) == wanted {
+                    deployments.patch("web", &as_rival, &patch()).await.unwrap();
+                }
+            }
+            let writes = stage.host_writes_since(mark).len();
+            assert!(writes < 60, "{name}: {writes} writes in ten minutes");
+            stage.stop().await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
