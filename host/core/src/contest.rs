@@ -60,12 +60,7 @@ const ABOVE: usize = 2;
 
 /// The manager of a field that stands in place of one that was removed, that field, and the removed one: `valueFrom` for
 /// `value`. The members of a whole object, such as those of `spec`, are no alternatives of each other.
-fn replaced(
-    taken: &[String],
-    body: &Map<String, Value>,
-    live: &Value,
-    own: &str,
-) -> Option<(String, String, String)> {
+fn replaced(taken: &[String], body: &Map<String, Value>, live: &Value, own: &str) -> Option<(String, String, String)> {
     let others: Vec<_> = others(live, own)
         .into_iter()
         .map(|(_, manager, held)| (manager, held.surplus(body)))

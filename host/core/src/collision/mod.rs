@@ -5,10 +5,12 @@
 //! object that the apply would leave without some of these fields as a dry run. The fields that each refusal names say where
 //! the search continues; it starts close to them and ends with the fewest fields whose absence the server accepts.
 
+mod around;
 mod managers;
 mod merge;
 mod search;
 
+pub use around::around;
 pub use managers::{holders, move_to_us};
 pub use merge::{Entries, merged};
 pub use search::{Search, Step};

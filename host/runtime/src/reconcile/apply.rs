@@ -322,7 +322,7 @@ impl PlanExecution<'_> {
         self.applied.writes.record(&key, body);
     }
 
-    fn depend_on_obstacle(&self, step: &PlannedObject) {
+    pub(super) fn depend_on_obstacle(&self, step: &PlannedObject) {
         let live = step.live.as_deref();
         self.host
             .state

@@ -3,11 +3,14 @@
 
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
+use pilothouse_cluster::write::ApplyPrecondition;
+use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::collision::{self, Entries, FieldLocation, Search, Step};
 use pilothouse_core::contest::FieldTaker;
+use pilothouse_core::fields::LeafSemantics;
 use pilothouse_core::path::Projection;
 use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, Retry, recreate};
+use pilothouse_core::{Failure, Retry, recreate, values};
 use serde_json::Value;
 
 use super::apply::{PlanExecution, changed_meanwhile};
@@ -95,10 +98,12 @@ impl PlanExecution<'_> {
             return Ok(());
         }
         let mut takers: Vec<FieldTaker> = Vec::new();
-        for field in fields {
-            for holder in collision::holders(entries, field) {
-                let field = collision::display(field);
+        for location in fields {
+            for holder in collision::holders(entries, location) {
+                let field = collision::display(location);
                 if holder.starts_with(MANAGER_PREFIX) && holder != writer.manager() {
+                    self.apply_around(step, live, entries, location).await;
+                    self.depend_on_obstacle(step);
                     return Err(held_by_plugin(&title, &field, holder));
                 }
                 match takers.iter_mut().find(|taker| taker.manager == holder) {
@@ -139,6 +144,54 @@ impl PlanExecution<'_> {
         );
         self.note_revert(step, &fields, takers);
         Ok(())
+    }
+
+    /// Applies what can be of an object while a field of another plugin stays in the way: what is around that field stays as it
+    /// is. The digest stays, too, so that the whole is tried again when something changes.
+    async fn apply_around(&mut self, step: &PlannedObject, live: &Value, entries: &Entries, field: &FieldLocation) {
+        let (served, name, writer) = (&step.desired.served, &step.desired.name, &self.lane.writer);
+        let (Some(ours), Some(uid)) = (&entries.ours, live["metadata"]["uid"].as_str()) else {
+            return;
+        };
+        for mut body in collision::around(&step.body, live, ours, field) {
+            let annotations = body
+                .get_mut("metadata")
+                .and_then(|metadata| metadata.get_mut("annotations"));
+            if let Some(Value::Object(annotations)) = annotations {
+                let before = live["metadata"]["annotations"].get(DESIRED_ANNOTATION);
+                match before {
+                    Some(digest) => _ = annotations.insert(DESIRED_ANNOTATION.to_owned(), digest.clone()),
+                    None => _ = annotations.remove(DESIRED_ANNOTATION),
+                }
+            }
+            let is_live = values::differences(ours, &body, live, step.desired.kind()).is_empty()
+                && ours.missing(&body, LeafSemantics::AsApplied).paths.is_empty()
+                && ours.surplus(&body).is_empty();
+            if is_live {
+                return;
+            }
+            let request = writer.apply(served, name, &body, ApplyPrecondition::Uid(uid));
+            let sent = self
+                .requests
+                .tracked(key(served, name), request, |sent| version(&sent.object))
+                .await;
+            match sent {
+                Ok(_) => {
+                    self.wrote(step, WrittenBody::Unknown);
+                    let field = collision::display(field);
+                    tracing::info!(
+                        lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), field,
+                        "applied what a field of another plugin does not stand in the way of"
+                    );
+                    return;
+                }
+                Err(error) if error.invalid_fields().is_some() => {}
+                Err(error) => {
+                    tracing::debug!(lane = self.lane.title(), object = step.desired.title(), %error, "cannot apply the rest");
+                    return;
+                }
+            }
+        }
     }
 
     /// Asks whether the server would create a desired object if its predecessor were gone.

@@ -125,11 +125,14 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn who_puts_fields_in_the_way_again_and_again_is_told_by_name() {
-        let json_patch = |operations: Value| -> Patch<Value> { Patch::Json(serde_json::from_value(operations).unwrap()) };
+        let json_patch =
+            |operations: Value| -> Patch<Value> { Patch::Json(serde_json::from_value(operations).unwrap()) };
         let container = "/spec/template/spec/containers/0";
         let autoscaler = || Patch::Merge(json!({"spec": {"replicas": 5}}));
-        let recommender = || Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [
-            {"name": "web", "resources": {"limits": {"cpu": "50m"}, "requests": {"cpu": "50m"}}}]}}}}));
+        let recommender = || {
+            Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [
+            {"name": "web", "resources": {"limits": {"cpu": "50m"}, "requests": {"cpu": "50m"}}}]}}}}))
+        };
         let mesh = || {
             json_patch(json!([{"op": "replace", "path": format!("{container}/livenessProbe"),
                 "value": {"tcpSocket": {"port": 15020}}}]))
@@ -141,8 +144,16 @@ mod simulated {
         };
         let rivals: [(&str, &dyn Fn() -> Patch<Value>, &str); 4] = [
             ("autoscaler", &autoscaler, "/spec/replicas"),
-            ("recommender", &recommender, "/spec/template/spec/containers/0/resources/requests/cpu"),
-            ("mesh", &mesh, "/spec/template/spec/containers/0/livenessProbe/httpGet/port"),
+            (
+                "recommender",
+                &recommender,
+                "/spec/template/spec/containers/0/resources/requests/cpu",
+            ),
+            (
+                "mesh",
+                &mesh,
+                "/spec/template/spec/containers/0/livenessProbe/httpGet/port",
+            ),
             ("injector", &injector, "/spec/template/spec/containers/0/env/0/value"),
         ];
         for (name, patch, ours) in rivals {
