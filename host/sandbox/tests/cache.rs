@@ -332,16 +332,14 @@ fn what_is_kept_on_disk_is_not_kept_in_memory() {
     assert_eq!(plugin.kept_in_memory_because(), None);
 }
 
-/// A component with one function of so many steps, each of which keeps a value alive.
-fn hard(steps: usize) -> Vec<u8> {
-    let locals = "(local i64)".repeat(1000);
-    let mut body = String::new();
-    for step in 0..steps {
-        let (to, one, other) = (1 + step % 1000, 1 + step * 7 % 1000, 1 + step * 13 % 1000);
-        let value = format!("(i64.mul (local.get {one}) (i64.add (local.get {other}) (local.get 0)))");
-        body.extend(["(local.set ", &to.to_string(), " ", &value, ")"]);
-    }
-    let function = format!(r#"(func (export "hard") (param i64) (result i64) {locals} {body} (local.get 1))"#);
+/// A component with one function of so many variables, all of which are set after so many branches. The compiler keeps a
+/// table of them all: a few hundred kilobytes of code take gigabytes.
+fn hard(variables: usize, branches: usize) -> Vec<u8> {
+    let locals = "(local i64)".repeat(variables);
+    let branches = "(if (i64.eqz (local.get 0)) (then (local.set 0 (i64.const 1))))".repeat(branches);
+    let set = |variable: usize| format!("(local.set {} (local.get 0))", 1 + variable);
+    let sets: String = (0..variables).map(set).collect();
+    let function = format!(r#"(func (export "hard") (param i64) (result i64) {locals} {branches} {sets} (local.get 1))"#);
     component(&module(&function, "(i32.const 16)"))
 }
 
@@ -384,7 +382,7 @@ fn a_compiler_stays_below_the_memory_of_its_container() {
     };
     let folder = tempfile::tempdir().unwrap();
     let component = folder.path().join("hard.wasm");
-    fs::write(&component, hard(100_000)).unwrap();
+    fs::write(&component, hard(25_000, 10_000)).unwrap();
     let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.display());
     let output = std::process::Command::new("sh")
         .args(["-c", &script])
@@ -406,8 +404,5 @@ fn a_compiler_stays_below_the_memory_of_its_container() {
     assert!(output.status.success(), "the host of the compiler lives: {said}");
     assert!(!oom.contains("oom_kill ") || oom.contains("oom_kill 0"), "{oom}");
     assert!(most.trim().parse::<u64>().unwrap() < GROUP_BYTES, "{most}");
-    assert!(
-        said.contains("COMPILED") || said.contains("raise the container's limit of memory"),
-        "{said}"
-    );
+    assert!(said.contains("raise the container's limit of memory"), "{said}");
 }
