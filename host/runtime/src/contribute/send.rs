@@ -133,8 +133,12 @@ impl TargetReconcile {
         if operations.is_empty() {
             return Ok(None);
         }
-        let emptied = writer.replace_values(&self.look.served, &object, None, operations);
-        emptied.await.map(Some)
+        match writer.replace_values(&self.look.served, &object, None, operations).await {
+            Ok(emptied) => Ok(Some(emptied)),
+            // The object has changed meanwhile, or cannot be so: the apply, which is for the same version, tells which.
+            Err(error) if matches!(error.code(), Some(409 | 422)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn key_kind(&self) -> &pilothouse_core::Kind {
