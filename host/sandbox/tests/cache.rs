@@ -339,7 +339,8 @@ fn hard(variables: usize, branches: usize) -> Vec<u8> {
     let branches = "(if (i64.eqz (local.get 0)) (then (local.set 0 (i64.const 1))))".repeat(branches);
     let set = |variable: usize| format!("(local.set {} (local.get 0))", 1 + variable);
     let sets: String = (0..variables).map(set).collect();
-    let function = format!(r#"(func (export "hard") (param i64) (result i64) {locals} {branches} {sets} (local.get 1))"#);
+    let function =
+        format!(r#"(func (export "hard") (param i64) (result i64) {locals} {branches} {sets} (local.get 1))"#);
     component(&module(&function, "(i32.const 16)"))
 }
 

@@ -159,45 +159,55 @@ mod simulated {
         assert!(left < MOST / 4, "{} MiB stay", left / MEBIBYTE);
         stage.stop().await;
     }
+
+    /// Answers for many objects at once: of many small objects, for which there can never be room when they are parsed, and of
+    /// one object that fits and is larger than the API server takes.
     #[tokio::test(flavor = "multi_thread")]
     async fn answers_of_a_plugin_take_less_than_512_mib() {
         const PRIMARIES: usize = 16;
         let _alone = ALONE.lock().await;
-        pilothouse_sandbox::return_large_allocations();
-        let limits = Limits {
-            call_milliseconds: 10_000,
-            memory_bytes: 64 * 1024 * 1024,
-            transfer_bytes: 32 * 1024 * 1024,
-            output_bytes: 16 * 1024 * 1024,
-            output_objects: 100_000,
-            ..Limits::default()
-        };
-        let stage = Stage::with(&["hostile"], limits).await;
-        let (rest, is_over) = (resident(), Arc::new(AtomicBool::new(false)));
-        let ends = is_over.clone();
-        let watching = thread::spawn(move || watch(&ends));
-        for number in 0..PRIMARIES {
-            let spec = json!({"behaviour": "many-objects", "text": "x", "count": 60_000});
-            stage.create(&hostile(&format!("greedy-{number}"), &spec)).await;
+        for (behaviour, count, reason, words) in [
+            (
+                "many-objects",
+                60_000,
+                "GuestLimit",
+                &["when it is parsed", "100663296"][..],
+            ),
+            ("huge-output", 6 * MEBIBYTE, "Refused", &["too large"][..]),
+        ] {
+            pilothouse_sandbox::return_large_allocations();
+            let limits = Limits {
+                call_milliseconds: 10_000,
+                memory_bytes: 64 * 1024 * 1024,
+                transfer_bytes: 32 * 1024 * 1024,
+                output_bytes: 16 * 1024 * 1024,
+                output_objects: 100_000,
+                ..Limits::default()
+            };
+            let stage = Stage::with(&["hostile"], limits).await;
+            let (rest, is_over) = (resident(), Arc::new(AtomicBool::new(false)));
+            let ends = is_over.clone();
+            let watching = thread::spawn(move || watch(&ends));
+            for number in 0..PRIMARIES {
+                let spec = json!({"behaviour": behaviour, "text": "x", "count": count});
+                stage.create(&hostile(&format!("greedy-{number}"), &spec)).await;
+            }
+            let told = stage.until(|stage| {
+                let said = (0..PRIMARIES).filter_map(|number| stage.reconciled("Hostile", &format!("greedy-{number}")));
+                let said: Vec<Value> = said.collect();
+                (said.len() == PRIMARIES).then_some(said)
+            });
+            let told = told.await.expect("each fails");
+            is_over.store(true, Ordering::Relaxed);
+            let most = watching.join().unwrap().saturating_sub(rest) / MEBIBYTE;
+            println!("{behaviour}: {most} MiB at most over rest");
+            for condition in told {
+                let message = condition["message"].as_str().unwrap();
+                assert_eq!(condition["reason"], reason, "{message}");
+                assert!(words.iter().all(|word| message.contains(word)), "{message}");
+            }
+            assert!(most < 512, "{behaviour}: {most} MiB");
+            stage.stop().await;
         }
-        let told = stage.until(|stage| {
-            let said = (0..PRIMARIES).filter_map(|number| stage.reconciled("Hostile", &format!("greedy-{number}")));
-            let said: Vec<Value> = said.collect();
-            (said.len() == PRIMARIES).then_some(said)
-        });
-        let told = told.await.expect("each fails");
-        is_over.store(true, Ordering::Relaxed);
-        let most = watching.join().unwrap().saturating_sub(rest) / MEBIBYTE;
-        println!("{most} MiB at most over rest");
-        for condition in told {
-            let message = condition["message"].as_str().unwrap();
-            assert!(condition["reason"] == "GuestLimit", "{condition}");
-            assert!(
-                message.contains("when it is parsed") && message.contains("100663296"),
-                "{message}"
-            );
-        }
-        assert!(most < 512, "{most} MiB");
-        stage.stop().await;
     }
 }

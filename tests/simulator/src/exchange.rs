@@ -527,6 +527,9 @@ impl Exchange {
     }
 }
 
+/// The most bytes of a body that the server reads.
+const MOST_BODY_BYTES: usize = 3 * 1024 * 1024;
+
 fn dispatch(state: &mut State, verb: &str, call: &Call, content_type: &str, body: &Bytes) -> Result<Answer, Failure> {
     let resource = &call.resource;
     // Nothing is created below an object, and the whole collection is not replaced.
@@ -537,6 +540,9 @@ fn dispatch(state: &mut State, verb: &str, call: &Call, content_type: &str, body
     };
     if misplaced {
         return Err(Failure::method_not_allowed());
+    }
+    if body.len() > MOST_BODY_BYTES {
+        return Err(Failure::body_too_large(MOST_BODY_BYTES));
     }
     let allowed = match resource.subresource(&call.subresource) {
         Some(part) => part.verbs.iter().any(|allowed| allowed == verb),

@@ -246,6 +246,26 @@ impl Failure {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
+    /// A body that is larger than the server reads.
+    pub(crate) fn body_too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// An object that is larger than the store takes, in the words of etcd, or of the server's client of etcd, which sends no
+    /// more than 2 MiB.
+    pub(crate) fn object_too_large(bytes: usize) -> Self {
+        const MOST_SENT: usize = 2 * 1024 * 1024;
+        let message = if bytes > MOST_SENT {
+            format!(
+                "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({bytes} vs. {MOST_SENT})"
+            )
+        } else {
+            "etcdserver: request is too large".to_owned()
+        };
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         let message = message.into();
         Self::new(

@@ -133,7 +133,10 @@ impl TargetReconcile {
         if operations.is_empty() {
             return Ok(None);
         }
-        match writer.replace_values(&self.look.served, &object, None, operations).await {
+        match writer
+            .replace_values(&self.look.served, &object, None, operations)
+            .await
+        {
             Ok(emptied) => Ok(Some(emptied)),
             // The object has changed meanwhile, or cannot be so: the apply, which is for the same version, tells which.
             Err(error) if matches!(error.code(), Some(409 | 422)) => Ok(None),

@@ -166,6 +166,8 @@ pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Resul
     if call.options.dry_run {
         return Ok(object);
     }
-    let stored = state.store.put(&resource.storage, resource.store(object));
+    let object = resource.store(object);
+    super::check_size(&object)?;
+    let stored = state.store.put(&resource.storage, object);
     Ok(resource.show(&stored).into_owned())
 }

@@ -102,3 +102,15 @@ impl Answer {
         self
     }
 }
+
+/// The most bytes of an object that the store takes, etcd's `--max-request-bytes`.
+const MOST_STORED_BYTES: usize = 1024 * 1024 * 3 / 2;
+
+/// Refuses an object that is larger than the store takes. Objects of built-in kinds are stored in a form that is somewhat
+/// smaller than the JSON that is counted here.
+fn check_size(object: &Value) -> Result<(), Failure> {
+    match object.to_string().len() {
+        bytes if bytes > MOST_STORED_BYTES => Err(Failure::object_too_large(bytes)),
+        _ => Ok(()),
+    }
+}

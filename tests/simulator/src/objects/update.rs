@@ -107,7 +107,9 @@ pub(crate) fn change(state: &mut State, call: &Call, live: &Value, mut object: V
         delete::finish(state, resource, &call.key());
         return Ok(object);
     }
-    let stored = state.store.put(&resource.storage, resource.store(object));
+    let object = resource.store(object);
+    super::check_size(&object)?;
+    let stored = state.store.put(&resource.storage, object);
     Ok(resource.show(&stored).into_owned())
 }
 

@@ -7,9 +7,22 @@ use serde_json::{Value, json};
 use super::{immutable, list, names, same, text};
 use crate::failure::FieldError;
 
-/// Checks the keys of a ConfigMap, and that one that is immutable stays as it is.
+/// The most bytes of all values of a ConfigMap or Secret.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// Checks the keys and the size of a ConfigMap, and that one that is immutable stays as it is.
 pub(super) fn config_map(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = data(object, old, &["data", "binaryData"]);
+    let plain: usize = object["data"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(_, value)| text(value).len())
+        .sum();
+    if plain + decoded(&object["binaryData"]) > MOST_BYTES {
+        // The path of the whole object.
+        errors.push(FieldError::too_long("[]", MOST_BYTES));
+    }
     for name in object["data"].as_object().into_iter().flatten().map(|(name, _)| name) {
         if object["binaryData"].get(name).is_some() {
             let detail = "duplicate of key present in binaryData";
@@ -39,8 +52,19 @@ fn data(object: &Value, old: Option<&Value>, members: &[&str]) -> Vec<FieldError
     errors
 }
 
+/// The bytes of all values of a map, which are base64.
+fn decoded(map: &Value) -> usize {
+    let values = map.as_object().into_iter().flatten();
+    values
+        .map(|(_, value)| STANDARD.decode(text(value)).map_or(0, |bytes| bytes.len()))
+        .sum()
+}
+
 pub(super) fn secret(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = data(object, old, &["data"]);
+    if decoded(&object["data"]) > MOST_BYTES {
+        errors.push(FieldError::too_long("data", MOST_BYTES));
+    }
     if let Some(old) = old
         && object["type"] != old["type"]
     {

@@ -6,4 +6,5 @@ mod client;
 mod controllers;
 mod faults;
 mod services;
+mod sizes;
 mod watches;
