@@ -37,8 +37,9 @@ const MOST_SECONDS: i64 = 60;
 /// long as the first is only being deleted, nobody may delete its children.
 const ORDERED: [&str; 1] = ["app-service/deleted-by-others"];
 
-/// Stories with a child that is kept though it is no longer desired: nobody makes it again once somebody else deletes it.
-const KEPT: [&str; 1] = ["wisher/blocked"];
+/// Stories with something that is kept and that nobody makes again once somebody else deletes it: a child that is no longer
+/// desired, or a field that stands in the way.
+const KEPT: [&str; 2] = ["wisher/blocked", "wisher/around"];
 
 /// Stories whose plugins do not look at all namespaces: what a tenant makes in its own, nobody answers.
 const UNREACHED: [&str; 1] = ["fleet/namespaces"];
