@@ -24,6 +24,13 @@ const CALLS_BYTES: usize = 256 * MEBIBYTE;
 const ANSWERS_BYTES: usize = 128 * MEBIBYTE;
 const ANSWERS_OF_A_PLUGIN_BYTES: usize = 96 * MEBIBYTE;
 
+/// The memory of small answers, of all plugins and of one: they never wait behind large ones.
+const SMALL_ANSWERS_BYTES: usize = 32 * MEBIBYTE;
+const SMALL_ANSWERS_OF_A_PLUGIN_BYTES: usize = 16 * MEBIBYTE;
+
+/// The size from which an answer is a large one.
+const SMALL_BYTES: usize = MEBIBYTE;
+
 /// The copies of one object that are there while it is applied: the request, its text, the response, and its fields.
 const COPIES: usize = 4;
 
@@ -34,9 +41,37 @@ const LARGE_BYTES: usize = 4 * MEBIBYTE;
 #[derive(Debug)]
 pub struct Room {
     calls: Arc<Semaphore>,
-    answers: Arc<Semaphore>,
+    answers: Answers,
+    small_answers: Answers,
+}
+
+/// The room of large answers, or of small ones.
+#[derive(Debug)]
+struct Answers {
+    all: Arc<Semaphore>,
+    bytes_of_a_plugin: usize,
     /// The part of each plugin that takes some.
     plugins: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+}
+
+impl Answers {
+    fn new(bytes: usize, bytes_of_a_plugin: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(bytes)),
+            bytes_of_a_plugin,
+            plugins: Mutex::default(),
+        }
+    }
+
+    fn of(&self, plugin: &Arc<str>) -> Arc<Semaphore> {
+        let mut plugins = self.plugins.lock();
+        if !plugins.contains_key(plugin) {
+            // Who waits or holds has a copy.
+            plugins.retain(|_, room| Arc::strong_count(room) > 1);
+        }
+        let new = || Arc::new(Semaphore::new(self.bytes_of_a_plugin));
+        plugins.entry(plugin.clone()).or_insert_with(new).clone()
+    }
 }
 
 /// The room of a call, until this is dropped.
@@ -54,6 +89,12 @@ impl CallRoom {
             text: self.text,
             _guest: None,
         }
+    }
+
+    /// The answer has so many bytes: the rest is free.
+    fn answered(&mut self, bytes: usize) {
+        let rest = self.text.num_permits().saturating_sub(bytes);
+        drop(self.text.split(rest));
     }
 }
 
@@ -85,8 +126,8 @@ impl Default for Room {
     fn default() -> Self {
         Self {
             calls: Arc::new(Semaphore::new(CALLS_BYTES)),
-            answers: Arc::new(Semaphore::new(ANSWERS_BYTES)),
-            plugins: Mutex::default(),
+            answers: Answers::new(ANSWERS_BYTES, ANSWERS_OF_A_PLUGIN_BYTES),
+            small_answers: Answers::new(SMALL_ANSWERS_BYTES, SMALL_ANSWERS_OF_A_PLUGIN_BYTES),
         }
     }
 }
@@ -113,9 +154,16 @@ impl Room {
         }
     }
 
-    /// Waits for the room of an answer of a plugin, which goes on to hold the room of its call until then.
-    pub async fn for_answer(&self, plugin: &Arc<str>, answer: &Outcome, call: CallRoom) -> Result<AnswerRoom, Failure> {
-        let bytes = answer_size(answer);
+    /// Waits for the room of an answer of a plugin, which goes on to hold the room of its text until then. Whoever has to wait
+    /// is told before.
+    pub async fn for_answer(
+        &self,
+        plugin: &Arc<str>,
+        answer: &Outcome,
+        mut call: CallRoom,
+        waits: impl FnOnce(),
+    ) -> Result<AnswerRoom, Failure> {
+        let AnswerSize { text, parsed: bytes } = answer_size(answer);
         if bytes > ANSWERS_OF_A_PLUGIN_BYTES {
             return Err(Failure::guest(
                 Reason::GuestLimit,
@@ -125,23 +173,23 @@ impl Room {
                 ),
             ));
         }
-        let of_plugin = take(&self.of(plugin), bytes).await;
-        let of_all = take(&self.answers, bytes).await;
+        call.answered(text);
+        let answers = if bytes < SMALL_BYTES {
+            &self.small_answers
+        } else {
+            &self.answers
+        };
+        let of_plugin = answers.of(plugin);
+        if of_plugin.available_permits() < bytes || answers.all.available_permits() < bytes {
+            waits();
+        }
+        let of_plugin = take(&of_plugin, bytes).await;
+        let of_all = take(&answers.all, bytes).await;
         drop(call);
         Ok(AnswerRoom {
             bytes,
             held: Some([of_plugin, of_all]),
         })
-    }
-
-    fn of(&self, plugin: &Arc<str>) -> Arc<Semaphore> {
-        let mut plugins = self.plugins.lock();
-        if !plugins.contains_key(plugin) {
-            // Who waits or holds has a copy.
-            plugins.retain(|_, room| Arc::strong_count(room) > 1);
-        }
-        let new = || Arc::new(Semaphore::new(ANSWERS_OF_A_PLUGIN_BYTES));
-        plugins.entry(plugin.clone()).or_insert_with(new).clone()
     }
 }
 
@@ -151,8 +199,15 @@ async fn take(room: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {
     taken.expect("the semaphore is never closed")
 }
 
-/// The memory that an answer takes until it is carried out.
-fn answer_size(answer: &Outcome) -> usize {
+/// The memory that an answer takes, in bytes.
+struct AnswerSize {
+    /// As text.
+    text: usize,
+    /// Until it is carried out, with its text.
+    parsed: usize,
+}
+
+fn answer_size(answer: &Outcome) -> AnswerSize {
     let Outcome { desired, status, .. } = answer;
     let texts = desired.iter().flat_map(|desired| [&desired.object, &desired.options]);
     let texts = texts.chain(status);
@@ -162,7 +217,10 @@ fn answer_size(answer: &Outcome) -> usize {
             let size = parsed_size(text.as_bytes());
             (sum + size, size.max(largest))
         });
-        bytes + sum + COPIES * largest
+        AnswerSize {
+            text: bytes,
+            parsed: bytes + sum + COPIES * largest,
+        }
     })
 }
 
@@ -245,6 +303,36 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn small_answers_wait_for_no_large_ones_and_waiting_takes_no_calls() {
+        let room = Arc::new(Room::default());
+        let plugin: Arc<str> = "p".into();
+        let call = async || room.for_call(&Limits::default()).await.ended();
+        let (large, small) = (text(20), text(0));
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(room.for_answer(&plugin, &large, call().await, || {}).await.unwrap());
+        }
+        let mut waiting = Vec::new();
+        for _ in 0..20 {
+            let (call, is_told) = (call().await, Arc::new(Mutex::new(false)));
+            let (room, plugin, told) = (room.clone(), plugin.clone(), is_told.clone());
+            waiting.push(tokio::spawn(async move {
+                room.for_answer(&plugin, &text(20), call, || *told.lock() = true)
+                    .await
+                    .unwrap()
+            }));
+            tokio::task::yield_now().await;
+            assert!(*is_told.lock());
+        }
+        let next = timeout(SOON, room.for_call(&Limits::default())).await;
+        assert!(next.is_ok(), "the texts of twenty answers leave room for calls");
+        let told = || panic!("a small answer does not wait");
+        let got = timeout(SOON, room.for_answer(&plugin, &small, call().await, told)).await;
+        assert!(got.is_ok());
+        waiting.iter().for_each(|it| it.abort());
+    }
+
+    #[tokio::test]
     async fn answers_wait_for_room_and_one_plugin_leaves_some_to_others() {
         let room = Room::default();
         let (flood, other): (Arc<str>, Arc<str>) = ("flood".into(), "other".into());
@@ -252,18 +340,22 @@ mod tests {
         let mut held = Vec::new();
         let answer = text(20);
         for _ in 0..4 {
-            held.push(room.for_answer(&flood, &answer, call().await).await.unwrap());
+            held.push(room.for_answer(&flood, &answer, call().await, || {}).await.unwrap());
         }
-        let waiting = timeout(SOON, room.for_answer(&flood, &answer, call().await)).await;
+        let waiting = timeout(SOON, room.for_answer(&flood, &answer, call().await, || {})).await;
         assert!(waiting.is_err(), "a fifth one of 20 MiB waits");
         assert!(
-            timeout(SOON, room.for_answer(&other, &answer, call().await))
+            timeout(SOON, room.for_answer(&other, &answer, call().await, || {}))
                 .await
                 .is_ok()
         );
         held.pop();
         // Returned on a thread of its own.
-        let waited = timeout(Duration::from_secs(10), room.for_answer(&flood, &answer, call().await)).await;
+        let waited = timeout(
+            Duration::from_secs(10),
+            room.for_answer(&flood, &answer, call().await, || {}),
+        )
+        .await;
         assert!(waited.is_ok());
     }
 
@@ -273,7 +365,7 @@ mod tests {
         let maps = vec![r#"{"":1}"#; 200_000].join(",");
         let call = room.for_call(&Limits::default()).await.ended();
         let failure = room
-            .for_answer(&"p".into(), &answer(format!(r#"{{"a":[{maps}]}}"#)), call)
+            .for_answer(&"p".into(), &answer(format!(r#"{{"a":[{maps}]}}"#)), call, || {})
             .await;
         let failure = failure.unwrap_err();
         assert_eq!(failure.reason, Reason::GuestLimit);

@@ -130,11 +130,12 @@ fn not_served(title: &str) -> Failure {
     Failure::cluster(Reason::NotSynced, problem)
 }
 
-/// A primary that waits and leaves its worker to others.
-struct Waiting(Option<Parked>);
+/// A primary that waits and leaves its worker to others until this is dropped.
+pub struct Waiting(Option<Parked>);
 
 impl Waiting {
-    fn begin(host: &Arc<HostContext>, primary_ref: &PrimaryRef) -> Self {
+    /// Begins to wait. Where too many wait already, the primary keeps its worker.
+    pub fn begin(host: &Arc<HostContext>, primary_ref: &PrimaryRef) -> Self {
         if !host.resume_slots.begin() {
             return Self(None);
         }

@@ -15,7 +15,9 @@ use pilothouse_sandbox::CallResult;
 use super::admit::{Admitted, admit};
 use super::gather::Gathered;
 use crate::context::HostContext;
+use crate::contribute::Waiting;
 use crate::lane::Lane;
+use crate::primary::PrimaryRef;
 use crate::room::{AnswerRoom, CallRoom};
 use crate::traces::Trace;
 use crate::view::View;
@@ -46,11 +48,21 @@ impl Invoked {
         desired.sum::<usize>() + status.as_ref().map_or(0, String::len)
     }
 
-    /// Weighs the answer and waits for its room, before it is parsed; an answer for which there can be none is a failure.
-    pub async fn make_room(&mut self, host: &HostContext, lane: &Lane) -> Option<AnswerRoom> {
+    /// Weighs the answer and waits for its room, before it is parsed; an answer for which there can be none is a failure. A
+    /// `worker` that waits is left to others meanwhile: answers that are as large would keep all of them.
+    pub async fn make_room(
+        &mut self,
+        host: &Arc<HostContext>,
+        lane: &Lane,
+        worker: Option<&PrimaryRef>,
+    ) -> Option<AnswerRoom> {
         weigh(self.bytes()).await;
         let (answer, call) = (self.result.as_ref().ok()?, self.room.take()?);
-        match host.room.for_answer(&lane.plugin, answer, call).await {
+        let mut waiting = None;
+        let waits = || waiting = worker.map(|primary_ref| Waiting::begin(host, primary_ref));
+        let room = host.room.for_answer(&lane.plugin, answer, call, waits).await;
+        drop(waiting);
+        match room {
             Ok(room) => Some(room),
             Err(failure) => {
                 self.result = Err(failure);

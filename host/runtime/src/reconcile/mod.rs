@@ -170,7 +170,7 @@ async fn reconcile_selected(
     let invoking = invoke::invoke(host, lane, &gathered, trace);
     let mut invoked = trace.within("invoke", invoking).await;
     // Held until the answer has been carried out and reported.
-    let _room = invoked.make_room(host, lane).await;
+    let _room = invoked.make_room(host, lane, Some(primary_ref)).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
     let validate = validate::validate(host, lane, &gathered, primary_ref, invoked);
@@ -316,7 +316,7 @@ pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> 
         return None;
     }
     let mut invoked = invoke::invoke(host, lane, &gathered, &Trace::default()).await;
-    let _room = invoked.make_room(host, lane).await;
+    let _room = invoked.make_room(host, lane, None).await;
     validate::check(lane, &gathered, invoked.result).err()
 }
 
