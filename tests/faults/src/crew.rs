@@ -120,7 +120,8 @@ impl Crew {
         // What was injected for an errand goes with it.
         world.simulator.faults().clear();
         if world.is_rewritten {
-            // What a webhook has changed is applied again at the next resync.
+            // What a webhook has changed is applied again at the next resync, and that of writes that are on their way, too.
+            self.settle().await?;
             for sailor in &self.shared.lock().members {
                 sailor.handle.resync();
             }

@@ -141,7 +141,8 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
         .strikes
         .iter()
         .any(|strike| strike.fault == Fault::Impersonated);
-    if is_alone || is_impersonated {
+    // Nor is anything applied for a primary that the plugin's validation refuses.
+    if is_alone || is_impersonated || scenario.serves_webhooks() {
         schedule.strikes.retain(|strike| !strike.fault.strips_owners());
     }
     if scenario.serves_webhooks() {
