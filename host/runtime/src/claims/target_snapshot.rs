@@ -169,14 +169,15 @@ impl TargetSnapshot {
     /// The claims that hold the fields which stand in the target, of these that the plugin contributes.
     ///
     /// A claim that was changed while no host ran holds what it held before, with another value. Then no claim has the value
-    /// that stands, and the statuses tell who did not hold it.
+    /// that stands; those whose status says that another claim had the field did not hold it. A forged status gains nothing: without
+    /// it, the oldest claim gets the field.
     pub fn holders<'a>(&'a self, stands: &'a Leaves) -> Standing<'a, PrimaryRef> {
         let may_be_claimed = |path: &Path, leaf: &Leaf| !self.all_known && self.released.get(path) != Some(leaf);
         let may_have_held = |primary_ref: &PrimaryRef, path: &Path| {
             let lost = held_by_another(path, &self.title);
             let before = self.before.get(primary_ref);
             let reported = before.and_then(|before| visibility::reconciled_message(before));
-            reported.is_some_and(|reported| !reported.contains(&lost))
+            reported.is_none_or(|reported| !reported.contains(&lost))
         };
         contribution::holders(stands, &self.claims, may_be_claimed, may_have_held)
     }
