@@ -541,7 +541,7 @@ async fn an_object_that_nests_too_deep_is_left_out_and_named() {
 #[tokio::test(start_paused = true)]
 async fn a_query_over_the_read_limit_is_stopped_and_reported() {
     let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
-    let large = "x".repeat(900_000);
+    let large = "x".repeat(720_000);
     for index in 0..20 {
         let name = format!("large-{index:02}");
         stage
