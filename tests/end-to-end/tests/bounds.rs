@@ -13,6 +13,7 @@ mod simulated {
     use pilothouse_core::Limits;
     use pilothouse_end_to_end::stage::{Stage, hostile, unhurried};
     use pilothouse_end_to_end::webhooks::{Asker, gate_review};
+    use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
     use tokio::sync::Mutex;
@@ -209,5 +210,52 @@ mod simulated {
             assert!(most < 512, "{behaviour}: {most} MiB");
             stage.stop().await;
         }
+    }
+
+    /// A Wish for a ConfigMap of so many keys.
+    fn wish(name: &str, keys: usize) -> Value {
+        let data: serde_json::Map<String, Value> = (0..keys).map(|key| (format!("key-{key:05}"), json!("v"))).collect();
+        let child = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default"}, "data": data});
+        json!({"apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"owns": [{"object": child}]}})
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn neighbours_of_large_objects_do_not_wait_for_them() {
+        const LARGE: usize = 20;
+        let _alone = ALONE.lock().await;
+        let stage = Stage::with(&["wisher", "hostile"], unhurried()).await;
+        // A server that takes its time for each of them.
+        let slow = Rule::new(Fault::Delay(Duration::from_secs(3)))
+            .writes()
+            .resource("configmaps");
+        let slow = slow.when(|asked| asked.name.as_ref().is_some_and(|name| name.starts_with("large")));
+        stage.simulator().faults().add(slow);
+        for number in 0..LARGE {
+            stage.create(&wish(&format!("large-{number}"), 20_000)).await;
+        }
+        let made = |stage: &Stage| {
+            let maps = stage.all("ConfigMap");
+            let large = maps
+                .iter()
+                .filter(|it| it["metadata"]["name"].as_str().unwrap().starts_with("large"));
+            large.count()
+        };
+        let before = made(&stage);
+        stage.create(&wish("small", 1)).await;
+        let spec = json!({"behaviour": "config-map", "text": "x"});
+        stage.create(&hostile("other", &spec)).await;
+        let both = stage.until(|stage| {
+            let is_there = |name: &str| stage.find("ConfigMap", name).is_some();
+            (is_there("small") && is_there("other")).then(|| made(stage))
+        });
+        let meanwhile = both.await.expect("the neighbours are served") - before;
+        println!("{before} of {LARGE} large objects before their neighbours, {meanwhile} meanwhile");
+        assert!(
+            before < LARGE / 2 && meanwhile < 6,
+            "{before} of {LARGE} before, {meanwhile} meanwhile"
+        );
+        stage.stop().await;
     }
 }
