@@ -256,6 +256,9 @@ mod simulated {
             before < LARGE / 2 && meanwhile < 6,
             "{before} of {LARGE} before, {meanwhile} meanwhile"
         );
+        stage.simulator().faults().clear();
+        let all = stage.until(|stage| (made(stage) == LARGE).then_some(())).await;
+        assert!(all.is_some(), "{} of {LARGE}", made(&stage));
         stage.stop().await;
     }
 }
