@@ -23,6 +23,7 @@ mod field_error;
 mod fields;
 mod journal;
 mod kinds;
+pub mod kubelet;
 mod log;
 mod objects;
 mod openapi;
