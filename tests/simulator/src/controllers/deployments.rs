@@ -236,7 +236,9 @@ fn write_status(state: &mut State, key: &Key, current: &Key, is_new: bool) {
     };
     let sets = owned::children(state, &deployment, &replica_sets());
     let total = |name: &str| sets.iter().map(|set| number(&set["status"][name])).sum::<i64>();
-    let mut status = json!({"observedGeneration": deployment["metadata"]["generation"]});
+    let mut status = json!({
+        "observedGeneration": deployment["metadata"]["generation"], "terminatingReplicas": total("terminatingReplicas"),
+    });
     for (name, count) in [
         ("replicas", total("replicas")),
         ("updatedReplicas", number(&set["status"]["replicas"])),

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{MANAGER, owned, pods};
 use crate::kinds::Storage;
+use crate::kubelet::has_finished;
 use crate::objects::update;
 use crate::state::State;
 use crate::store::{Change, Key};
@@ -29,10 +30,13 @@ fn reconcile(state: &mut State, (storage, key): (&Storage, &Key), set: &Value) {
             break;
         }
     }
-    let mut active = owned::children(state, set, &pods::storage());
-    active.retain(|pod| pods::is_active(pod));
+    let own = owned::children(state, set, &pods::storage());
+    let (active, others): (Vec<_>, Vec<_>) = own.into_iter().partition(|pod| pods::is_active(pod));
     let (ready, available) = pods::readiness(state, (storage, set), &active);
-    let mut status = json!({"replicas": active.len(), "observedGeneration": set["metadata"]["generation"]});
+    let mut status = json!({
+        "replicas": active.len(), "observedGeneration": set["metadata"]["generation"],
+        "terminatingReplicas": others.iter().filter(|pod| !has_finished(pod)).count(),
+    });
     for (name, number) in [
         ("fullyLabeledReplicas", active.len()),
         ("readyReplicas", ready),
