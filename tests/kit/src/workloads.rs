@@ -4,7 +4,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -71,6 +74,8 @@ pub struct Nodes {
 struct Decisions {
     fates: Mutex<BTreeMap<Place, Fate>>,
     changed: Notify,
+    /// Whether a pod or a claim is still to become ready.
+    is_busy: AtomicBool,
 }
 
 /// News of pods and claims.
@@ -113,6 +118,11 @@ impl Nodes {
         let mut fates = self.decisions.fates.lock().unwrap_or_else(PoisonError::into_inner);
         fates.insert(place(object, namespace), fate);
         self.decisions.changed.notify_one();
+    }
+
+    /// Whether a pod or a claim is still to become ready.
+    pub fn is_busy(&self) -> bool {
+        self.decisions.is_busy.load(Ordering::Relaxed)
     }
 
     /// Ends, and takes away what else would wait for its node for ever.
@@ -248,6 +258,7 @@ impl Player {
         let decisions = self.decisions.clone();
         loop {
             let next = self.act().await;
+            decisions.is_busy.store(next.is_some(), Ordering::Relaxed);
             let wait = async {
                 match next {
                     Some(next) => tokio::time::sleep_until(next).await,

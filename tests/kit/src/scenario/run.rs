@@ -232,10 +232,32 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         }
         if wait {
             let gone: Vec<_> = made.into_iter().map(Check::absent).collect();
-            self.wait(&gone, CLEAN_WITHIN).await?;
+            if let Err(cause) = self.wait(&gone, CLEAN_WITHIN).await {
+                return Err(self.held(cause).await);
+            }
             self.pause(Pause::Cleaned).await?;
         }
         Ok(())
+    }
+
+    /// Says by which finalizers what does not go is held, if that is why.
+    async fn held(&mut self, cause: StepError) -> StepError {
+        let StepError::TimeOut { after, unmet } = &cause else {
+            return cause;
+        };
+        let mut held = Vec::new();
+        for unmet in unmet {
+            let found = self.objects.get(unmet.reference()).await;
+            let finalizers = found.ok().flatten().map(|mut object| object["metadata"]["finalizers"].take());
+            let finalizers = finalizers.and_then(|names| serde_json::from_value::<Vec<String>>(names).ok());
+            if let Some(names) = finalizers.filter(|names| !names.is_empty()) {
+                held.push((describe(unmet.reference()), names));
+            }
+        }
+        if held.is_empty() {
+            return cause;
+        }
+        StepError::Held { after: *after, held }
     }
 
     async fn pause(&mut self, pause: Pause) -> Result<(), StepError> {
@@ -413,6 +435,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         quiet::Running {
             cluster: self.cluster,
             host: self.host,
+            nodes: self.nodes.as_ref(),
             plugins: &self.plugins,
             since: self.since,
             manner: self.manner,
