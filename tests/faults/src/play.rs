@@ -117,7 +117,9 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let keeps_identities = is_orphaning || text.contains("metadata.uid") || text.contains("uid: $");
     // Nothing tells of a child whose owner went while no host ran and whose reference was stripped.
     let is_alone = text.contains("host: stop");
-    let scenario = Scenario::parse(&scenario, &text)?;
+    let mut scenario = Scenario::parse(&scenario, &text)?;
+    // Pods that become ready would be more events for the same faults, and nothing that the host makes.
+    scenario.workloads = pilothouse_testkit::workloads::Workloads::Never;
     let facts: Option<Facts> = match facts {
         None => None,
         Some(path) => Some(serde_json::from_slice(&std::fs::read(path)?)?),
