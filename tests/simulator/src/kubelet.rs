@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::clock::seconds;
+use crate::clock::rfc3339;
 
 /// What becomes of the containers of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub fn has_finished(pod: &Value) -> bool {
 
 /// The pod's status with the outcome, as of `now`. What a status says already keeps its times.
 pub fn status(pod: &Value, outcome: Outcome, now: SystemTime) -> Value {
-    let now = &seconds(now);
+    let now = &rfc3339(now);
     let mut status = pod["status"].clone();
     let restarts = match outcome {
         // Containers that are never restarted end with the pod.

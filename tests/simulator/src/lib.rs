@@ -51,7 +51,7 @@ mod watch;
 mod watching;
 mod webhooks;
 
-pub use clock::Clock;
+pub use clock::{Clock, rfc3339};
 pub use faults::{Asked, Fault, Faults, Rewrite, Rule, RuleId};
 pub use journal::{Author, Entry};
 pub use log::{Mark, Record, RequestLog};

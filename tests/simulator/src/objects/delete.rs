@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Call, body, read};
 use crate::admission;
-use crate::clock::seconds;
+use crate::clock::rfc3339;
 use crate::failure::{Failure, FieldError};
 use crate::kinds::Resource;
 use crate::kubelet::has_finished;
@@ -174,7 +174,7 @@ fn grace(resource: &Resource, object: &Value, wish: &Wish) -> i64 {
 
 fn mark_deleted(state: &State, object: &mut Value, grace: i64) {
     let at = state.clock.now() + Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-    object["metadata"]["deletionTimestamp"] = json!(seconds(at));
+    object["metadata"]["deletionTimestamp"] = json!(rfc3339(at));
     object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
     if let Some(generation) = object["metadata"]["generation"].as_i64() {
         object["metadata"]["generation"] = json!(generation + 1);
