@@ -155,7 +155,10 @@ fn a_golden_case_has_a_time() {
         ("now: noon", "case.yaml: now is \"noon\"; give a time since 1970"),
         ("now: 5", "case.yaml: now is 5; give a time since 1970"),
         ("now: 1969-12-31T23:59:59Z", "give a time since 1970"),
-        ("time: 2026-01-01T00:00:00Z", "case.yaml: a case can have `now` and nothing else"),
+        (
+            "time: 2026-01-01T00:00:00Z",
+            "case.yaml: a case can have `now` and nothing else",
+        ),
         ("- now", "case.yaml: a case can have `now` and nothing else"),
     ] {
         project.write("tests/golden/late/case.yaml", text);

@@ -86,7 +86,10 @@ mod rendering {
             ended.printed
         };
         let text = render("2026-01-01T00:00:00Z");
-        assert!(text.contains("# reads:\n#   the clock; looks again at 2026-01-01T00:35:00Z\n"), "{text}");
+        assert!(
+            text.contains("# reads:\n#   the clock; looks again at 2026-01-01T00:35:00Z\n"),
+            "{text}"
+        );
         let text = render("2026-01-01T00:35:00Z");
         assert!(!text.contains("the clock"), "{text}");
     }

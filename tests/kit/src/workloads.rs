@@ -67,7 +67,7 @@ type Place = (String, String, String, String);
 pub struct Nodes {
     client: Client,
     decisions: Arc<Decisions>,
-    _players: JoinSet<()>,
+    players: JoinSet<()>,
 }
 
 #[derive(Default)]
@@ -109,7 +109,7 @@ impl Nodes {
         Ok(Self {
             client,
             decisions,
-            _players: players,
+            players,
         })
     }
 
@@ -127,8 +127,8 @@ impl Nodes {
 
     /// Ends, and takes away what else would wait for its node for ever.
     pub async fn stop(self) {
-        let Self { client, _players, .. } = self;
-        drop(_players);
+        let Self { client, players, .. } = self;
+        drop(players);
         let listed = send(&client, "GET", "/api/v1/pods", "", &Value::Null).await;
         let listed = listed.unwrap_or_default();
         for pod in listed["items"].as_array().into_iter().flatten() {
@@ -142,7 +142,10 @@ impl Nodes {
 
 fn place(object: &Reference, namespace: &str) -> Place {
     let Reference {
-        api_version, kind, name, ..
+        api_version,
+        kind,
+        name,
+        ..
     } = object.clone();
     (api_version, kind, namespace.to_owned(), name)
 }
@@ -154,13 +157,19 @@ async fn send(
     content_type: &str,
     body: &Value,
 ) -> Result<Value, kube::Error> {
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let body = if body.is_null() {
+        Vec::new()
+    } else {
+        body.to_string().into_bytes()
+    };
     let request = http::Request::builder().method(method).uri(path);
     let request = match content_type {
         "" => request,
         content_type => request.header(http::header::CONTENT_TYPE, content_type),
     };
-    client.request(request.body(body).map_err(kube::Error::HttpError)?).await
+    client
+        .request(request.body(body).map_err(kube::Error::HttpError)?)
+        .await
 }
 
 /// Makes the node. The server taints it until somebody has found it ready.
@@ -283,8 +292,11 @@ impl Player {
         match news {
             News::All(plural, objects) => {
                 let paths: Vec<String> = objects.iter().map(|object| path(plural, object)).collect();
-                self.known.retain(|(its, path), _| *its != plural || paths.contains(path));
-                objects.into_iter().for_each(|object| self.keep(plural, object));
+                self.known
+                    .retain(|(its, path), _| *its != plural || paths.contains(path));
+                for object in objects {
+                    self.keep(plural, object);
+                }
             }
             News::Changed(plural, object) => self.keep(plural, object),
             News::Gone(plural, object) => drop(self.known.remove(&(plural, path(plural, &object)))),
@@ -304,7 +316,9 @@ impl Player {
         let mut next: Option<Instant> = None;
         let keys: Vec<_> = self.known.keys().cloned().collect();
         for key in keys {
-            let Some(Known { object, since }) = self.known.get(&key) else { continue };
+            let Some(Known { object, since }) = self.known.get(&key) else {
+                continue;
+            };
             let (object, due) = (object.clone(), *since + DELAY);
             let changed = match key.0 {
                 "pods" => self.run(&object, due).await,
@@ -369,7 +383,9 @@ impl Player {
         });
         if self.workloads == Workloads::Never
             || claim["metadata"]["deletionTimestamp"].is_string()
-            || ["phase", "capacity"].iter().all(|name| claim["status"][*name] == status[*name])
+            || ["phase", "capacity"]
+                .iter()
+                .all(|name| claim["status"][*name] == status[*name])
         {
             return Ok(None);
         }
@@ -395,7 +411,9 @@ impl Player {
                 // As often as a Job lets its pods be restarted.
                 let owner = owner(pod);
                 let found = match owner {
-                    Some(owner) if pod["spec"]["restartPolicy"] == "OnFailure" => self.objects.find(&owner).await.ok()?,
+                    Some(owner) if pod["spec"]["restartPolicy"] == "OnFailure" => {
+                        self.objects.find(&owner).await.ok()?
+                    }
                     _ => None,
                 };
                 let limit = found.and_then(|owner| owner["spec"]["backoffLimit"].as_i64());
@@ -407,7 +425,12 @@ impl Player {
 
     /// What was decided about the pod, or about the nearest of those that it belongs to.
     async fn fate(&mut self, pod: &Value) -> Option<Fate> {
-        let fates = self.decisions.fates.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let fates = self
+            .decisions
+            .fates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if fates.is_empty() {
             return None;
         }

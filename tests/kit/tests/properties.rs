@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 fn component(name: &'static str) -> PathBuf {
     static BUILT: OnceLock<Vec<xtask::plugins::Built>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let only = ["app-service", "hostile", "reader", "wisher"].map(str::to_owned).to_vec();
+        let only = ["app-service", "hostile", "reader", "wisher"]
+            .map(str::to_owned)
+            .to_vec();
         let options = xtask::plugins::PluginsOptions {
             only,
             ..xtask::plugins::PluginsOptions::default()
@@ -174,12 +176,21 @@ mod isolated {
                 "name": "looker", "namespace": "default", "labels": {"reads": "things"}, "annotations": annotations,
             }});
             let report = check(&plugin, &options(&sample, 1)).unwrap();
-            report.violations.iter().any(|broken| broken.property == Property::NoTrap)
+            report
+                .violations
+                .iter()
+                .any(|broken| broken.property == Property::NoTrap)
         };
         assert!(!traps(json!([{"reached": now + hour}]), Some(day)), "it never traps");
-        assert!(traps(json!([{"trapAfter": now + hour}]), None), "a reading of the clock is another then");
+        assert!(
+            traps(json!([{"trapAfter": now + hour}]), None),
+            "a reading of the clock is another then"
+        );
         let soon_and_later = json!([{"reached": now + 1}, {"trapAfter": now + day}]);
-        assert!(traps(soon_and_later.clone(), Some(day)), "the plugin asks for that time");
+        assert!(
+            traps(soon_and_later.clone(), Some(day)),
+            "the plugin asks for that time"
+        );
         assert!(traps(soon_and_later, Some(1)), "and so does the clock");
         assert!(traps(json!([{"trapAfter": u64::MAX}]), None), "however late");
     }

@@ -35,7 +35,10 @@ pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Op
 fn taint(spec: &mut Value) {
     let mut taints = spec["taints"].as_array().cloned().unwrap_or_default();
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-    if !taints.iter().any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"]) {
+    if !taints
+        .iter()
+        .any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"])
+    {
         taints.push(taint);
     }
     spec["taints"] = Value::Array(taints);

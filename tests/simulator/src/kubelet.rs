@@ -128,16 +128,26 @@ mod tests {
         let mut pod = pod("Always");
         pod["status"] = status(&pod, Outcome::of(&pod), NOW);
         assert_eq!(pod["status"]["phase"], "Running");
-        assert_eq!(status(&pod, Outcome::Ready, NOW + Duration::from_secs(9)), pod["status"]);
+        assert_eq!(
+            status(&pod, Outcome::Ready, NOW + Duration::from_secs(9)),
+            pod["status"]
+        );
     }
 
     #[test]
     fn containers_that_fail_are_restarted_unless_the_pod_never_does() {
         let failed = Outcome::Failed { restarts: 3 };
-        for (policy, phase, count) in [("Always", "Running", 3), ("OnFailure", "Running", 3), ("Never", "Failed", 0)] {
+        for (policy, phase, count) in [
+            ("Always", "Running", 3),
+            ("OnFailure", "Running", 3),
+            ("Never", "Failed", 0),
+        ] {
             let status = status(&pod(policy), failed, NOW);
             assert_eq!(
-                (status["phase"].as_str(), status["containerStatuses"][0]["restartCount"].as_i64()),
+                (
+                    status["phase"].as_str(),
+                    status["containerStatuses"][0]["restartCount"].as_i64()
+                ),
                 (Some(phase), Some(count)),
                 "{policy}"
             );

@@ -71,7 +71,9 @@ impl Reads {
     /// One line for each read.
     pub fn in_words(&self) -> impl Iterator<Item = String> {
         let time = |again: u64| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_millis(again));
-        let clock = self.again.map(|again| format!("the clock; looks again at {}", time(again)));
+        let clock = self
+            .again
+            .map(|again| format!("the clock; looks again at {}", time(again)));
         self.objects.iter().map(read_in_words).chain(clock)
     }
 
@@ -82,7 +84,9 @@ impl Reads {
     pub(super) fn extend(&mut self, other: Self) {
         let Self { objects, again } = other;
         self.objects.extend(objects);
-        again.into_iter().for_each(|at| self.look_again(at));
+        if let Some(again) = again {
+            self.look_again(again);
+        }
     }
 }
 
@@ -170,7 +174,9 @@ impl Imports for Cache {
             .take(limit)
             .map(|(_, object)| project(&grant.projection, object, kind, self.shown))
             .collect::<Result<_, _>>()?;
-        self.reads.objects.insert(Read::List(Arc::new(kind.clone()), Arc::new(query)));
+        self.reads
+            .objects
+            .insert(Read::List(Arc::new(kind.clone()), Arc::new(query)));
         Ok(found)
     }
 

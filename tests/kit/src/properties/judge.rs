@@ -167,7 +167,9 @@ impl Judge<'_> {
     /// Carries answers out until nothing changes, now and at the next times for which the plugin asks.
     fn settle(world: &mut World<'_>, wanted: &[Property], judged: &mut Judged) {
         for _ in 0..MOMENTS {
-            let Some(next) = Self::settle_now(world, wanted, judged) else { return };
+            let Some(next) = Self::settle_now(world, wanted, judged) else {
+                return;
+            };
             world.set_now(next);
         }
         Self::settle_now(world, wanted, judged);
@@ -209,7 +211,8 @@ impl Judge<'_> {
         }
         if let Some(changed) = changes(&before, &world.state()) {
             let (last, time) = (ROUNDS, world.time());
-            let problem = format!("after {last} rounds at {time} the plugin still changes what it has made:\n{changed}");
+            let problem =
+                format!("after {last} rounds at {time} the plugin still changes what it has made:\n{changed}");
             judged.findings.push(Finding::new(Property::FixedPoint, problem));
         }
         None

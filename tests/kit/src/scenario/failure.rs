@@ -159,7 +159,9 @@ impl StepError {
 }
 
 fn finalizers(held: &[(String, Vec<String>)]) -> String {
-    let lines = held.iter().map(|(object, names)| format!("  {object}: {}\n", names.join(", ")));
+    let lines = held
+        .iter()
+        .map(|(object, names)| format!("  {object}: {}\n", names.join(", ")));
     lines.collect()
 }
 

@@ -34,7 +34,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::form::{Action, Apply, Create, Delete, Expect, ExpectWrites, HostAction, Patch, Remember, Wait, WorkloadStep};
+use super::form::{
+    Action, Apply, Create, Delete, Expect, ExpectWrites, HostAction, Patch, Remember, Wait, WorkloadStep,
+};
 use super::located::{Located, Node, Place};
 use super::mistake::{self, Mistake};
 use crate::host::SteeredPlugin;

@@ -248,7 +248,10 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         let mut held = Vec::new();
         for unmet in unmet {
             let found = self.objects.get(unmet.reference()).await;
-            let finalizers = found.ok().flatten().map(|mut object| object["metadata"]["finalizers"].take());
+            let finalizers = found
+                .ok()
+                .flatten()
+                .map(|mut object| object["metadata"]["finalizers"].take());
             let finalizers = finalizers.and_then(|names| serde_json::from_value::<Vec<String>>(names).ok());
             if let Some(names) = finalizers.filter(|names| !names.is_empty()) {
                 held.push((describe(unmet.reference()), names));

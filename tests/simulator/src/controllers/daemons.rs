@@ -30,7 +30,9 @@ pub(super) fn run(state: &mut State, changes: &[Change]) {
     let (sets, nodes) = (Storage::new("apps", "daemonsets"), Storage::new("", "nodes"));
     if changes.iter().any(|change| change.storage == nodes) {
         let all: Vec<Key> = state.store.list(&sets).map(|set| Key::of(set)).collect();
-        all.iter().for_each(|key| state.store.touch(&sets, key));
+        for key in all {
+            state.store.touch(&sets, &key);
+        }
     }
     for (key, set) in owned::concerned(state, changes, (&sets, "DaemonSet"), &pods::storage()) {
         let hash = pods::template_hash(&set["spec"]["template"]);
@@ -58,7 +60,9 @@ fn fits(spec: &Value, node: &Value) -> bool {
     let is_tolerated = |taint: &Value| {
         tolerations(spec).iter().any(|toleration| {
             let same = |name: &str| toleration[name].is_null() || toleration[name] == taint[name];
-            same("key") && same("effect") && (toleration["operator"] == "Exists" || toleration["value"] == taint["value"])
+            same("key")
+                && same("effect")
+                && (toleration["operator"] == "Exists" || toleration["value"] == taint["value"])
         })
     };
     let taints = node["spec"]["taints"].as_array().into_iter().flatten();
@@ -102,12 +106,21 @@ fn manage(state: &mut State, (sets, set): (&Storage, &Value), fitting: &[String]
     let all = i64::try_from(fitting.len()).unwrap_or(0);
     let most = share(&strategy["rollingUpdate"]["maxUnavailable"], all, true).max(1);
     let mut left = usize::try_from(most).unwrap_or(1);
-    let daemons: Vec<Arc<Value>> = found.into_values().flatten().filter(|pod| pods::is_active(pod)).collect();
-    let (bad, good): (Vec<_>, Vec<_>) =
-        daemons.into_iter().partition(|pod| !pods::is_available(state, (sets, set), pod));
+    let daemons: Vec<Arc<Value>> = found
+        .into_values()
+        .flatten()
+        .filter(|pod| pods::is_active(pod))
+        .collect();
+    let (bad, good): (Vec<_>, Vec<_>) = daemons
+        .into_iter()
+        .partition(|pod| !pods::is_available(state, (sets, set), pod));
     left = left.saturating_sub(fitting.len().saturating_sub(good.len()));
     let is_old = |pod: &&Arc<Value>| pod["metadata"]["labels"][REVISION] != hash;
-    let replaced: Vec<_> = bad.iter().filter(is_old).chain(good.iter().filter(is_old).take(left)).collect();
+    let replaced: Vec<_> = bad
+        .iter()
+        .filter(is_old)
+        .chain(good.iter().filter(is_old).take(left))
+        .collect();
     for pod in replaced {
         pods::remove(state, pod);
     }
@@ -130,7 +143,10 @@ fn write_status(state: &mut State, (sets, key): (&Storage, &Key), set: &Value, f
     let running = fitting.iter().filter_map(|node| found.get(node)?.first().cloned());
     let running: Vec<Arc<Value>> = running.collect();
     let (ready, available) = pods::readiness(state, (sets, set), &running);
-    let updated = running.iter().filter(|pod| pod["metadata"]["labels"][REVISION] == hash).count();
+    let updated = running
+        .iter()
+        .filter(|pod| pod["metadata"]["labels"][REVISION] == hash)
+        .count();
     let mut status = json!({
         "observedGeneration": set["metadata"]["generation"], "currentNumberScheduled": running.len(),
         "numberMisscheduled": found.keys().filter(|node| !fitting.contains(node)).count(),

@@ -17,6 +17,8 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH: &str = "pod-template-hash";
 /// The reason of a rollout that is done: later failures do not count for its progress.
 const ROLLED_OUT: &str = "NewReplicaSetAvailable";
+/// The reason of a rollout that has taken longer than it may.
+const LATE: &str = "ProgressDeadlineExceeded";
 
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     let deployments = Storage::new("apps", "deployments");
@@ -57,29 +59,30 @@ fn roll_out(state: &mut State, key: &Key, deployment: &Value) {
         Some(set) if revision(&set) < newest => {
             let next = (newest + 1).to_string();
             annotate(state, &Key::of(&set), &next);
-            state
-                .get("apps", "replicasets", &key.namespace, &Key::of(&set).name)
-                .map_or(set, Clone::clone)
+            let changed = state.get("apps", "replicasets", &key.namespace, &Key::of(&set).name);
+            Some(changed.map_or(set, Clone::clone))
         }
-        Some(set) => set,
-        None if deployment["spec"]["paused"] == true => return,
-        None => match make_set(state, deployment, &sets, newest + 1) {
-            Some(set) => Arc::new(set),
-            None => return,
-        },
+        Some(set) => Some(set),
+        None if is_paused(deployment) => None,
+        None => make_set(state, deployment, &sets, newest + 1).map(Arc::new),
     };
-    if !is_new {
-        scale_sets(state, deployment, &current, &sets);
+    if let Some(current) = &current {
+        if !is_new {
+            scale_sets(state, deployment, current, &sets);
+        }
+        let shown = revision(current).to_string();
+        if let Some(resource) = state.resource("apps", "deployments") {
+            // By way of the status, as the real controller does: there it does not count as a change of the object.
+            update::internally(state, &resource, key, ("status", MANAGER), |object| {
+                set_annotation(object, REVISION, &shown);
+            });
+        }
     }
-    let shown = revision(&current).to_string();
-    let Some(resource) = state.resource("apps", "deployments") else {
-        return;
-    };
-    // By way of the status, as the real controller does: there it does not count as a change of the object.
-    update::internally(state, &resource, key, ("status", MANAGER), |object| {
-        set_annotation(object, REVISION, &shown);
-    });
-    write_status(state, key, &Key::of(&current), is_new);
+    write_status(state, key, current.as_ref().map(|set| Key::of(set)).as_ref(), is_new);
+}
+
+fn is_paused(deployment: &Value) -> bool {
+    deployment["spec"]["paused"] == true
 }
 
 fn set_annotation(object: &mut Value, name: &str, value: &str) {
@@ -176,7 +179,7 @@ fn room(deployment: &Value, others: &[Arc<Value>], now: i64) -> i64 {
 
 /// One step of a rolling update: the current set grows as far as it may, or the others shrink as far as they may.
 fn scale_sets(state: &mut State, deployment: &Value, current: &Arc<Value>, sets: &[Arc<Value>]) {
-    if deployment["spec"]["paused"] == true && sets.len() > 1 {
+    if is_paused(deployment) && sets.len() > 1 {
         return;
     }
     let wanted = number(&deployment["spec"]["replicas"]);
@@ -202,7 +205,11 @@ fn scale_sets(state: &mut State, deployment: &Value, current: &Arc<Value>, sets:
     for other in &others {
         let ill = (replicas(other) - available(other)).clamp(0, unhealthy);
         unhealthy -= ill;
-        let well = if may_shrink { healthy.clamp(0, replicas(other) - ill) } else { 0 };
+        let well = if may_shrink {
+            healthy.clamp(0, replicas(other) - ill)
+        } else {
+            0
+        };
         healthy -= well;
         scale(state, deployment, other, replicas(other) - ill - well);
     }
@@ -224,16 +231,14 @@ fn scale(state: &mut State, deployment: &Value, set: &Value, replicas: i64) {
     });
 }
 
-fn write_status(state: &mut State, key: &Key, current: &Key, is_new: bool) {
+fn write_status(state: &mut State, key: &Key, current: Option<&Key>, is_new: bool) {
     let Some(deployment) = state.get("apps", "deployments", &key.namespace, &key.name).cloned() else {
         return;
     };
-    let Some(set) = state
-        .get("apps", "replicasets", &current.namespace, &current.name)
-        .cloned()
-    else {
-        return;
-    };
+    let updated = current.and_then(|current| {
+        let set = state.get("apps", "replicasets", &current.namespace, &current.name)?;
+        Some(number(&set["status"]["replicas"]))
+    });
     let sets = owned::children(state, &deployment, &replica_sets());
     let total = |name: &str| sets.iter().map(|set| number(&set["status"][name])).sum::<i64>();
     let mut status = json!({
@@ -241,7 +246,7 @@ fn write_status(state: &mut State, key: &Key, current: &Key, is_new: bool) {
     });
     for (name, count) in [
         ("replicas", total("replicas")),
-        ("updatedReplicas", number(&set["status"]["replicas"])),
+        ("updatedReplicas", updated.unwrap_or(0)),
         ("readyReplicas", total("readyReplicas")),
         ("availableReplicas", total("availableReplicas")),
         (
@@ -253,11 +258,14 @@ fn write_status(state: &mut State, key: &Key, current: &Key, is_new: bool) {
             status[name] = json!(count);
         }
     }
-    let name = current.name.as_str();
     let now = state.clock.timestamp();
-    let enough = total("availableReplicas") >= number(&deployment["spec"]["replicas"]) - maximal_unavailable(&deployment);
-    let (value, reason, message) = if enough {
-        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    let least = number(&deployment["spec"]["replicas"]) - maximal_unavailable(&deployment);
+    let available = if total("availableReplicas") >= least {
+        (
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.",
+        )
     } else {
         (
             "False",
@@ -265,24 +273,28 @@ fn write_status(state: &mut State, key: &Key, current: &Key, is_new: bool) {
             "Deployment does not have minimum availability.",
         )
     };
-    let available = condition(&deployment, "Available", (value, reason, message), &now, false);
-    let progressing = progress(state, &deployment, &status, is_new);
-    let progressing = progressing.map(|(value, reason, words, is_news)| {
-        let message = if reason == "NewReplicaSetCreated" {
-            format!("Created new replica set \"{name}\"")
-        } else {
-            format!("ReplicaSet \"{name}\" {words}")
+    let mut conditions = deployment["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    set_condition(&mut conditions, "Available", available, (&now, false));
+    if let Some((value, reason, is_news)) = progress(state, &deployment, &status, is_new) {
+        let name = current.map(|current| current.name.as_str()).unwrap_or_default();
+        let message = match reason {
+            "DeploymentPaused" => "Deployment is paused".to_owned(),
+            "DeploymentResumed" => "Deployment is resumed".to_owned(),
+            "NewReplicaSetCreated" => format!("Created new replica set \"{name}\""),
+            ROLLED_OUT => format!("ReplicaSet \"{name}\" has successfully progressed."),
+            "ReplicaSetUpdated" => format!("ReplicaSet \"{name}\" is progressing."),
+            _ => format!("ReplicaSet \"{name}\" has timed out progressing."),
         };
-        condition(&deployment, "Progressing", (value, reason, &message), &now, is_news)
-    });
-    let progressing = progressing.or_else(|| known(&deployment, "Progressing").cloned());
-    // What is new comes last, as the controller appends it.
-    let mut conditions: Vec<Value> = [Some(available), progressing].into_iter().flatten().collect();
-    let position = |condition: &Value| {
-        let listed = deployment["status"]["conditions"].as_array().into_iter().flatten();
-        listed.into_iter().position(|known| known["type"] == condition["type"])
-    };
-    conditions.sort_by_key(|condition| position(condition).unwrap_or(usize::MAX));
+        set_condition(
+            &mut conditions,
+            "Progressing",
+            (value, reason, &message),
+            (&now, is_news),
+        );
+    }
     status["conditions"] = json!(conditions);
     let Some(resource) = state.resource("apps", "deployments") else {
         return;
@@ -292,66 +304,74 @@ fn write_status(state: &mut State, key: &Key, current: &Key, is_new: bool) {
     });
 }
 
-fn known<'object>(deployment: &'object Value, kind: &str) -> Option<&'object Value> {
-    let listed = deployment["status"]["conditions"].as_array()?;
-    listed.iter().find(|known| known["type"] == kind)
-}
-
-/// Status, reason and words of the condition `Progressing` where it changes, and whether there is news of the same progress.
+/// Status and reason of the condition `Progressing` where it changes, and whether there is news of the same progress.
 fn progress(
     state: &mut State,
     deployment: &Value,
     status: &Value,
     is_new: bool,
-) -> Option<(&'static str, &'static str, &'static str, bool)> {
-    let before = known(deployment, "Progressing");
+) -> Option<(&'static str, &'static str, bool)> {
+    let conditions = deployment["status"]["conditions"].as_array();
+    let before = conditions.and_then(|all| all.iter().find(|known| known["type"] == "Progressing"));
+    let reason = before.and_then(|known| known["reason"].as_str()).unwrap_or_default();
     let seconds = deployment["spec"]["progressDeadlineSeconds"].as_i64()?;
+    if is_paused(deployment) {
+        return (reason != LATE).then_some(("Unknown", "DeploymentPaused", false));
+    }
+    if reason == "DeploymentPaused" {
+        return Some(("Unknown", "DeploymentResumed", false));
+    }
     if is_new {
-        return Some(("True", "NewReplicaSetCreated", "", true));
+        return Some(("True", "NewReplicaSetCreated", true));
     }
     let count = |name: &str| number(&status[name]);
     let wanted = number(&deployment["spec"]["replicas"]);
-    if count("replicas") == count("updatedReplicas") && before.is_some_and(|it| it["reason"] == ROLLED_OUT) {
+    if count("replicas") == count("updatedReplicas") && reason == ROLLED_OUT {
         return None;
     }
     if ["replicas", "updatedReplicas", "availableReplicas"]
         .iter()
         .all(|name| count(name) == wanted)
     {
-        return Some(("True", ROLLED_OUT, "has successfully progressed.", false));
+        return Some(("True", ROLLED_OUT, false));
     }
     let earlier = |name: &str| number(&deployment["status"][name]);
     let old = |status: &dyn Fn(&str) -> i64| status("replicas") - status("updatedReplicas");
     let grows = |name: &str| count(name) > earlier(name);
-    if ["updatedReplicas", "readyReplicas", "availableReplicas"].iter().any(|name| grows(name))
+    if ["updatedReplicas", "readyReplicas", "availableReplicas"]
+        .iter()
+        .any(|name| grows(name))
         || old(&count) < old(&earlier)
     {
-        return Some(("True", "ReplicaSetUpdated", "is progressing.", true));
+        return Some(("True", "ReplicaSetUpdated", true));
     }
-    let since = before.filter(|it| it["reason"] != ROLLED_OUT && it["status"] == "True")?;
-    let late = pods::moment(&since["lastUpdateTime"])? + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let since = before.filter(|_| reason != ROLLED_OUT && reason != LATE)?;
+    let (since, deadline) = (pods::moment(&since["lastUpdateTime"])?, u64::try_from(seconds).ok()?);
     let storage = Storage::new("apps", "deployments");
-    let is_late = pods::has_come(state, &storage, deployment, late);
-    is_late.then_some(("False", "ProgressDeadlineExceeded", "has timed out progressing.", false))
+    let is_late = pods::has_passed(state, (&storage, deployment), since, Duration::from_secs(deadline));
+    is_late.then_some(("False", LATE, false))
 }
 
-/// A condition, with the times of the one that the deployment has where they still hold.
-fn condition(
-    deployment: &Value,
+/// Sets a condition. One that changes, or of which there is news, comes last; its times are those of its last change.
+fn set_condition(
+    conditions: &mut Vec<Value>,
     kind: &str,
     (status, reason, message): (&str, &str, &str),
-    now: &str,
-    is_news: bool,
-) -> Value {
-    let known = known(deployment, kind);
-    let unchanged = |names: &[&str], values: &[&str]| {
-        known.filter(|known| names.iter().zip(values).all(|(name, value)| known[*name] == *value))
-    };
-    let transition = unchanged(&["status"], &[status]).map_or(json!(now), |known| known["lastTransitionTime"].clone());
-    let same = unchanged(&["status", "reason"], &[status, reason]).filter(|_| !is_news);
-    let updated = same.map_or(json!(now), |known| known["lastUpdateTime"].clone());
-    json!({
+    (now, is_news): (&str, bool),
+) {
+    let index = conditions.iter().position(|known| known["type"] == kind);
+    if let Some(known) = index.map(|index| &conditions[index])
+        && known["status"] == status
+        && known["reason"] == reason
+        && !is_news
+    {
+        return;
+    }
+    let known = index.map(|index| conditions.remove(index));
+    let transition = known.filter(|known| known["status"] == status);
+    let transition = transition.map_or(json!(now), |known| known["lastTransitionTime"].clone());
+    conditions.push(json!({
         "type": kind, "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": transition, "lastUpdateTime": updated,
-    })
+        "lastTransitionTime": transition, "lastUpdateTime": now,
+    }));
 }

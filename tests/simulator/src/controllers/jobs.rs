@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -29,32 +29,36 @@ fn storage() -> Storage {
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     for (key, job) in owned::concerned(state, changes, (&storage(), "Job"), &pods::storage()) {
         match finished(&job) {
-            Some(end) => expire(state, &key, &job, end.as_ref()),
+            Some(end) => expire(state, &key, &job, end),
             None => sync(state, &key, &job),
         }
     }
     release_orphans(state, changes);
 }
 
-/// When a job finished, if it has; the time is absent where its condition has none.
-fn finished(job: &Value) -> Option<Option<SystemTime>> {
-    let ended = |condition: &&Value| {
-        ["Complete", "Failed"].iter().any(|kind| condition["type"] == *kind) && condition["status"] == "True"
-    };
-    let condition = conditions(job).iter().find(ended).cloned()?;
-    Some(pods::moment(&condition["lastTransitionTime"]))
+/// The condition by which a job has finished.
+fn finished(job: &Value) -> Option<&Value> {
+    let mut listed = conditions(job).iter();
+    listed.find(|condition| {
+        let kinds = ["Complete", "Failed"];
+        kinds.iter().any(|kind| condition["type"] == *kind) && condition["status"] == "True"
+    })
 }
 
 fn conditions(job: &Value) -> &[Value] {
-    job["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default()
+    job["status"]["conditions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// Deletes a finished job when its time is up.
-fn expire(state: &mut State, key: &Key, job: &Value, end: Option<&SystemTime>) {
-    let (Some(seconds), Some(end)) = (job["spec"]["ttlSecondsAfterFinished"].as_u64(), end) else {
+fn expire(state: &mut State, key: &Key, job: &Value, end: &Value) {
+    let seconds = job["spec"]["ttlSecondsAfterFinished"].as_u64();
+    let (Some(seconds), Some(end)) = (seconds, pods::moment(&end["lastTransitionTime"])) else {
         return;
     };
-    if pods::has_come(state, &storage(), job, *end + Duration::from_secs(seconds))
+    if pods::has_passed(state, (&storage(), job), end, Duration::from_secs(seconds))
         && let Some(resource) = state.resource("batch", "jobs")
     {
         delete_internally(state, &resource, key, "Foreground");
@@ -63,7 +67,10 @@ fn expire(state: &mut State, key: &Key, job: &Value, end: Option<&SystemTime>) {
 
 /// Lets go of pods whose job is gone or going.
 fn release_orphans(state: &mut State, changes: &[Change]) {
-    for change in changes.iter().filter(|change| change.storage == pods::storage() && !change.deleted) {
+    for change in changes
+        .iter()
+        .filter(|change| change.storage == pods::storage() && !change.deleted)
+    {
         let pod = &change.after;
         let is_jobs = |owner: &&Value| owner["kind"] == "Job";
         let owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
@@ -109,7 +116,8 @@ fn sync(state: &mut State, key: &Key, job: &Value) {
         status["startTime"] = json!(now);
     }
     let own = owned::children(state, job, &pods::storage());
-    let (active, mut others): (Vec<Arc<Value>>, Vec<Arc<Value>>) = own.into_iter().partition(|pod| pods::is_active(pod));
+    let (active, mut others): (Vec<Arc<Value>>, Vec<Arc<Value>>) =
+        own.into_iter().partition(|pod| pods::is_active(pod));
     let is_indexed = spec["completionMode"] == "Indexed";
     let mut indexes = completed_indexes(&status);
     let (mut succeeded, mut failed) = (count(&status["succeeded"]), count(&status["failed"]));
@@ -144,10 +152,17 @@ fn sync(state: &mut State, key: &Key, job: &Value) {
         for _ in active.len()..left {
             make(state, job, is_indexed.then_some(&indexes));
         }
-        let enough = spec["completions"].as_u64().map_or(succeeded > 0, |_| succeeded >= count(&spec["completions"]));
+        let enough = spec["completions"]
+            .as_u64()
+            .map_or(succeeded > 0, |_| succeeded >= count(&spec["completions"]));
         if enough && left == 0 {
             let message = "Reached expected number of succeeded pods";
-            end = Some(("SuccessCriteriaMet", "Complete", "CompletionsReached".to_owned(), message.to_owned()));
+            end = Some((
+                "SuccessCriteriaMet",
+                "Complete",
+                "CompletionsReached".to_owned(),
+                message.to_owned(),
+            ));
         }
     }
     for pod in others.iter().filter(|pod| is_tracked(pod)) {
@@ -158,7 +173,10 @@ fn sync(state: &mut State, key: &Key, job: &Value) {
     }
     let own = owned::children(state, job, &pods::storage());
     let going = own.iter().filter(|pod| pods::is_going(pod)).count();
-    let ready = own.iter().filter(|pod| pods::is_active(pod) && pods::is_ready(pod)).count();
+    let ready = own
+        .iter()
+        .filter(|pod| pods::is_active(pod) && pods::is_ready(pod))
+        .count();
     for (name, number) in [("active", left), ("succeeded", succeeded), ("failed", failed)] {
         status[name] = json!(number);
         if number == 0
@@ -203,7 +221,8 @@ fn end_of(state: &mut State, job: &Value, status: &Value, active: &[Arc<Value>],
             return Some((first, last, text("reason"), text("message")));
         }
     }
-    let failure = |reason: &str, message: &str| Some(("FailureTarget", "Failed", reason.to_owned(), message.to_owned()));
+    let failure =
+        |reason: &str, message: &str| Some(("FailureTarget", "Failed", reason.to_owned(), message.to_owned()));
     let limit = count(&spec["backoffLimit"]);
     let restarts: i64 = active
         .iter()
@@ -214,8 +233,11 @@ fn end_of(state: &mut State, job: &Value, status: &Value, active: &[Arc<Value>],
     if failed > limit || restarts > 0 && restarts >= number(&spec["backoffLimit"]) {
         return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit");
     }
-    let (seconds, start) = (spec["activeDeadlineSeconds"].as_u64()?, pods::moment(&status["startTime"])?);
-    if spec["suspend"] != true && pods::has_come(state, &storage(), job, start + Duration::from_secs(seconds)) {
+    let (seconds, start) = (
+        spec["activeDeadlineSeconds"].as_u64()?,
+        pods::moment(&status["startTime"])?,
+    );
+    if spec["suspend"] != true && pods::has_passed(state, (&storage(), job), start, Duration::from_secs(seconds)) {
         return failure("DeadlineExceeded", "Job was active longer than specified deadline");
     }
     None
@@ -223,14 +245,19 @@ fn end_of(state: &mut State, job: &Value, status: &Value, active: &[Arc<Value>],
 
 /// Whether the pause after the last failure is over.
 fn may_retry(state: &mut State, job: &Value, pods: &[Arc<Value>], failed: usize) -> bool {
-    let ends = pods.iter().filter(|pod| pod["status"]["phase"] == "Failed").filter_map(|pod| {
-        let states = pod["status"]["containerStatuses"].as_array()?.iter();
-        states.filter_map(|its| pods::moment(&its["state"]["terminated"]["finishedAt"])).max()
-    });
+    let ends = pods
+        .iter()
+        .filter(|pod| pod["status"]["phase"] == "Failed")
+        .filter_map(|pod| {
+            let states = pod["status"]["containerStatuses"].as_array()?.iter();
+            states
+                .filter_map(|its| pods::moment(&its["state"]["terminated"]["finishedAt"]))
+                .max()
+        });
     let Some(last) = ends.max() else { return true };
     let doubled = u32::try_from(failed.saturating_sub(1)).unwrap_or(0).min(10);
     let pause = BACK_OFF.saturating_mul(1 << doubled).min(LONGEST_BACK_OFF);
-    pods::has_come(state, &storage(), job, last + pause)
+    pods::has_passed(state, (&storage(), job), last, pause)
 }
 
 /// Makes a pod, with the first index that is neither completed nor worked on where the job has indexes.
@@ -240,8 +267,15 @@ fn make(state: &mut State, job: &Value, completed: Option<&BTreeSet<usize>>) {
     if let Some(completed) = completed {
         let mut taken = completed.clone();
         let own = owned::children(state, job, &pods::storage());
-        taken.extend(own.iter().filter(|pod| pods::is_active(pod)).filter_map(|pod| index(pod)));
-        let free = (0..).find(|index| !taken.contains(index)).unwrap_or_default().to_string();
+        taken.extend(
+            own.iter()
+                .filter(|pod| pods::is_active(pod))
+                .filter_map(|pod| index(pod)),
+        );
+        let free = (0..=taken.len())
+            .find(|index| !taken.contains(index))
+            .unwrap_or_default()
+            .to_string();
         let name = job["metadata"]["name"].as_str().unwrap_or_default();
         pod["metadata"]["annotations"][INDEX] = json!(free);
         pod["metadata"]["labels"][INDEX] = json!(free);
@@ -274,7 +308,11 @@ fn intervals(indexes: &BTreeSet<usize>) -> String {
     }
     let parts = found.iter().map(|(first, last)| {
         let separator = if *last == first + 1 { "," } else { "-" };
-        if first == last { first.to_string() } else { format!("{first}{separator}{last}") }
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}{separator}{last}")
+        }
     });
     parts.collect::<Vec<_>>().join(",")
 }
@@ -302,7 +340,10 @@ fn suspend(status: &mut Value, is_suspended: bool, now: &str) {
 fn set_condition(status: &mut Value, kind: &str, (holds, reason, message): (bool, &str, &str), now: &str) {
     let value = if holds { "True" } else { "False" };
     let mut all = status["conditions"].as_array().cloned().unwrap_or_default();
-    if all.iter().any(|known| known["type"] == kind && known["status"] == value) {
+    if all
+        .iter()
+        .any(|known| known["type"] == kind && known["status"] == value)
+    {
         return;
     }
     all.retain(|known| known["type"] != kind);

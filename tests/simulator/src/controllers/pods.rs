@@ -126,15 +126,24 @@ pub(super) fn is_available(state: &mut State, owner: (&Storage, &Value), pod: &V
     let seconds = count(&owner["spec"]["minReadySeconds"]) as u64;
     match ready_since(pod) {
         Some(since) if seconds > 0 => {
-            let at = moment(since).map(|since| since + Duration::from_secs(seconds));
-            at.is_none_or(|at| has_come(state, storage, owner, at))
+            let since = moment(since);
+            since.is_none_or(|since| has_passed(state, (storage, owner), since, Duration::from_secs(seconds)))
         }
         since => since.is_some(),
     }
 }
 
-/// Whether it is that late; if not, the object is looked at again then.
-pub(super) fn has_come(state: &mut State, storage: &Storage, object: &Value, at: SystemTime) -> bool {
+/// Whether the time since then has passed; if not, the object is looked at again when it has.
+pub(super) fn has_passed(
+    state: &mut State,
+    (storage, object): (&Storage, &Value),
+    since: SystemTime,
+    time: Duration,
+) -> bool {
+    // What ends after the end of time never does.
+    let Some(at) = since.checked_add(time) else {
+        return false;
+    };
     if at <= state.clock.now() {
         return true;
     }

@@ -113,7 +113,10 @@ fn make(state: &mut State, set: &Value, ordinal: i64, revision: &str) {
         volumes.push(json!({
             "name": template["metadata"]["name"], "persistentVolumeClaim": {"claimName": claim.name},
         }));
-        if state.get("", "persistentvolumeclaims", &claim.namespace, &claim.name).is_none() {
+        if state
+            .get("", "persistentvolumeclaims", &claim.namespace, &claim.name)
+            .is_none()
+        {
             make_claim(state, set, &template, &claim);
         }
     }
@@ -127,7 +130,11 @@ fn make(state: &mut State, set: &Value, ordinal: i64, revision: &str) {
 fn claims(set: &Value, ordinal: i64) -> Vec<(Value, Key)> {
     let (metadata, templates) = (&set["metadata"], set["spec"]["volumeClaimTemplates"].as_array());
     let place = |template: &Value| {
-        let name = format!("{}-{}-{ordinal}", text(&template["metadata"]["name"]), text(&metadata["name"]));
+        let name = format!(
+            "{}-{}-{ordinal}",
+            text(&template["metadata"]["name"]),
+            text(&metadata["name"])
+        );
         (template.clone(), Key::new(text(&metadata["namespace"]), &name))
     };
     templates.into_iter().flatten().map(place).collect()
@@ -160,7 +167,10 @@ fn own_claims(state: &mut State, set: &Value, ordinal: i64, surplus: Option<&Val
     let ours = |reference: &Value| ["StatefulSet", "Pod"].iter().any(|kind| reference["kind"] == *kind);
     for (_, claim) in claims(set, ordinal) {
         update::internally(state, &resource, &claim, ("", MANAGER), |claim| {
-            let mut owners = claim["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            let mut owners = claim["metadata"]["ownerReferences"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             owners.retain(|reference| !ours(reference));
             owners.extend(owner.clone());
             if let Some(metadata) = claim["metadata"].as_object_mut() {

@@ -173,8 +173,9 @@ fn grace(resource: &Resource, object: &Value, wish: &Wish) -> i64 {
 }
 
 fn mark_deleted(state: &State, object: &mut Value, grace: i64) {
-    let at = state.clock.now() + Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-    object["metadata"]["deletionTimestamp"] = json!(rfc3339(at));
+    let now = state.clock.now();
+    let at = now.checked_add(Duration::from_secs(grace.unsigned_abs()));
+    object["metadata"]["deletionTimestamp"] = json!(rfc3339(at.unwrap_or(now)));
     object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
     if let Some(generation) = object["metadata"]["generation"].as_i64() {
         object["metadata"]["generation"] = json!(generation + 1);
