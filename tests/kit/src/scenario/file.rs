@@ -485,6 +485,28 @@ mod tests {
     }
 
     #[test]
+    fn workloads_are_ready_unless_the_file_says_never() {
+        let parse_whole = |text: &str| Scenario::parse(Path::new("a.yaml"), text);
+        let scenario = |line: &str| parse_whole(&format!("about: a\n{line}\nsteps: [{{note: a}}]"));
+        assert!(scenario("plugins: []").unwrap().needs_nodes());
+        assert!(!scenario("workloads: never").unwrap().needs_nodes());
+        let refused = scenario("workloads: soon").unwrap_err().to_string();
+        assert!(
+            refused.contains("unknown value `soon`") && refused.contains("`ready`, `never`"),
+            "{refused}"
+        );
+        let step = |kind: &str, fate: &str| {
+            let object = format!("{{apiVersion: apps/v1, kind: {kind}, name: a}}");
+            parse(&format!("  - workload: {{object: {object}, becomes: {fate}}}\n"))
+        };
+        assert!(step("Deployment", "failed").is_ok() && step("Job", "completed").is_ok());
+        let refused = step("Deployment", "completed").unwrap_err();
+        assert!(refused.contains("the pods of a Deployment restart always"), "{refused}");
+        let refused = step("Job", "complete").unwrap_err();
+        assert!(refused.contains("did you mean `completed`?"), "{refused}");
+    }
+
+    #[test]
     fn what_could_never_fail_is_refused() {
         assert!(
             parse("  - {note: a, forEach: {as: PORT, from: 2, to: 1}}\n")
