@@ -38,6 +38,8 @@ schemas of the CRDs, as far as the API server would store them. About one in 16 
 maxItems and maxProperties (up to 1,000), as far as they fit into one object, and one in eight has the longest name that is a DNS
 label (63) or a DNS subdomain (253); a rule in the CRD may refuse them. An object that breaks a property is made as small as possible.
 
+The clock begins at --now. Once nothing changes any more it moves on, three times, to when the plugin wants to run again.
+
 Kinds of which neither the plugin nor --cluster brings the CRD take anything; they are listed. Remarks, such as values
 that the API server refuses in objects of Kubernetes' own kinds, come before the verdicts. Equal ones are one line, with the number of cases
 and the first example; -o json has all of them.

@@ -128,6 +128,46 @@ steps:
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// In a golden case the plugin's clock stands where `case.yaml` says.
+#[test]
+fn a_golden_case_has_a_time() {
+    let project = Project::without_component();
+    fs::remove_dir_all(project.at("scenarios")).unwrap();
+    fs::remove_dir_all(project.at("tests/golden/smallest")).unwrap();
+    project.write(
+        "tests/golden/late/input.yaml",
+        "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {name: h}\nspec: {behaviour: differs-by-clock}\n",
+    );
+    let hostile = component("hostile");
+    let seen = || {
+        let (code, said) = project.test(&[hostile.to_str().unwrap(), "tests/golden", "--update"]);
+        assert_eq!(code, Some(0), "{said}");
+        project.read("tests/golden/late/expected.yaml")
+    };
+    has(&seen(), &["text: \"0\""]);
+    project.write("tests/golden/late/case.yaml", "now: 2026-01-01T00:35:00Z\n");
+    has(&seen(), &["1767227700000"]);
+    project.write("tests/golden/late/case.yaml", "now: 2026-01-01T00:35:00.999+01:00\n");
+    has(&seen(), &["1767224100000"]);
+    project.write("tests/golden/late/case.yaml", "");
+    has(&seen(), &["text: \"0\""]);
+    for (text, words) in [
+        ("now: noon", "case.yaml: now is \"noon\"; give a time since 1970"),
+        ("now: 5", "case.yaml: now is 5; give a time since 1970"),
+        ("now: 1969-12-31T23:59:59Z", "give a time since 1970"),
+        (
+            "time: 2026-01-01T00:00:00Z",
+            "case.yaml: a case can have `now` and nothing else",
+        ),
+        ("- now", "case.yaml: a case can have `now` and nothing else"),
+    ] {
+        project.write("tests/golden/late/case.yaml", text);
+        let (code, said) = project.test(&[hostile.to_str().unwrap(), "tests/golden"]);
+        assert_eq!(code, Some(1), "{said}");
+        has(&said, &[words]);
+    }
+}
+
 #[test]
 fn a_mistake_in_a_scenario_is_an_error_with_its_place_before_anything_runs() {
     let project = Project::without_component();

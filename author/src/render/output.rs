@@ -19,7 +19,7 @@ use pilothouse_core::contract::{Condition, Event, Lifecycle};
 use pilothouse_core::printable::printable;
 use pilothouse_host::output::counted;
 use pilothouse_testkit::diff::{hidden, is_secret, yaml as to_yaml};
-use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, LogLine, Reconciled, Run, read_in_words};
+use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, LogLine, Reconciled, Run};
 use serde_json::{Map, Value, json};
 
 use super::Rendered;
@@ -191,7 +191,7 @@ fn answered(run: &Run, with_titles: bool, text: &mut String) {
     if let Some(wait) = answer.requeue_after {
         let _ = writeln!(text, "requeue: after {:?}", Duration::from_millis(wait));
     }
-    list("reads", reads.iter().map(read_in_words), text);
+    list("reads", reads.in_words(), text);
     logged(log, text);
     let (kib, time) = (usage.memory_bytes / 1024, usage.time);
     let reads = counted(usage.reads, "read", "reads");
@@ -265,7 +265,7 @@ fn answer_document(run: &Run, show_secrets: bool) -> Value {
         "events": whole["events"],
         "requeueAfterMilliseconds": answer.requeue_after,
         "warnings": warnings,
-        "reads": reads.iter().map(read_in_words).collect::<Vec<_>>(),
+        "reads": reads.in_words().collect::<Vec<_>>(),
         "log": log_document(log),
         "usage": {
             "microseconds": u64::try_from(usage.time.as_micros()).unwrap_or(u64::MAX),
@@ -289,7 +289,7 @@ fn failure_document(failed: &Failed) -> Value {
     json!({
         "failure": {"reason": reason.to_string(), "blame": blame.to_string(), "message": message},
         "desired": [],
-        "reads": reads.iter().map(read_in_words).collect::<Vec<_>>(),
+        "reads": reads.in_words().collect::<Vec<_>>(),
         "log": log_document(log),
     })
 }
@@ -307,7 +307,6 @@ fn log_document(log: &[LogLine]) -> Value {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     use pilothouse_core::answer::KindFacts;
@@ -344,7 +343,7 @@ pub(super) mod tests {
         };
         let reconciled = Reconciled {
             answer,
-            reads: BTreeSet::new(),
+            reads: pilothouse_testkit::isolation::Reads::default(),
             log: Vec::new(),
             usage: pilothouse_testkit::isolation::Usage::default(),
         };

@@ -6,6 +6,7 @@
 //! | `input.yaml` | the object that is reconciled; with `metadata.deletionTimestamp` it is finalized |
 //! | `cluster.yaml` | the other objects that the plugin may read, as several documents; may be absent |
 //! | `config.yaml` | the plugin's configuration, or its Plugin resource, of which `spec.wasi` counts as well; may be absent |
+//! | `case.yaml` | `now`, the plugin's time, 1970-01-01T00:00:00Z unless given; may be absent |
 //! | `expected.yaml` | the answer: `objects`, `status`, `conditions` and `events`, or `failure`; `--update` writes it |
 
 use std::fmt::Write as _;
@@ -14,12 +15,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use jiff::Timestamp;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_core::{Failure, Kind};
 use pilothouse_testkit::diff::{diff_lines, hidden, hidden_apart};
 use pilothouse_testkit::documents::{self, Document};
-use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, Isolated, LogLine, Reconciled, Run, read_in_words};
+use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, Isolated, LogLine, Reconciled, Run};
 use serde_json::{Value, json};
 
 use super::{FinishedTest, TestFailure, TestKind, TestResult, shown};
@@ -30,10 +32,29 @@ use crate::plugin::{DEFAULT_NAMESPACE, Settings, WasiArguments, placed, tell_fin
 pub(super) const INPUT: &str = "input.yaml";
 const CLUSTER: &str = "cluster.yaml";
 const CONFIG: &str = "config.yaml";
+const CASE: &str = "case.yaml";
 const EXPECTED: &str = "expected.yaml";
 
 /// The lines with which a difference begins: which is which.
 pub(super) const DIFFERENCE: [&str; 2] = ["--- expected (expected.yaml)", "+++ found (the plugin's answer)"];
+
+/// The plugin's time in a case, in milliseconds since 1970.
+fn now(case: &Path) -> anyhow::Result<u64> {
+    let file = case.join(CASE);
+    let now = match optional(&file)? {
+        None | Some(Value::Null) => return Ok(0),
+        Some(Value::Object(members)) if members.keys().eq(["now"]) => members["now"].clone(),
+        Some(_) => bail!("{}: a case can have `now` and nothing else", shown(&file)),
+    };
+    let time: Option<Timestamp> = now.as_str().and_then(|now| now.parse().ok());
+    let milliseconds = time.and_then(|time| u64::try_from(time.as_millisecond()).ok());
+    milliseconds.ok_or_else(|| {
+        anyhow!(
+            "{}: now is {now}; give a time since 1970, such as 2026-01-01T12:30:00Z",
+            shown(&file)
+        )
+    })
+}
 
 /// The plugins that cases are run against.
 pub(super) struct Plugins(Vec<(PathBuf, Isolated)>);
@@ -126,7 +147,9 @@ pub(super) fn run(case: &Path, plugins: &Plugins, wasi: WasiArguments, update: b
             .configured(configuration)
             .with_context(|| shown(&case.join(CONFIG)))?;
     }
-    plugin = placed(plugin, &mut cluster, DEFAULT_NAMESPACE).with_documents(&cluster);
+    plugin = placed(plugin, &mut cluster, DEFAULT_NAMESPACE)
+        .with_documents(&cluster)
+        .at(now(case)?);
     plugin.place(&mut input, DEFAULT_NAMESPACE);
     let answered = answer(&plugin, &input);
     let expected_file = case.join(EXPECTED);
@@ -171,7 +194,7 @@ fn answer(plugin: &Isolated, input: &Value) -> Answered {
                 json!({"failure": {"reason": reason.as_str(), "blame": blame.to_string(), "message": message}});
             Answered {
                 answer,
-                reads: reads.iter().map(read_in_words).collect(),
+                reads: reads.in_words().collect(),
                 log,
             }
         }
@@ -190,7 +213,7 @@ fn call(plugin: &Isolated, input: &Value) -> Result<Answered, Box<Failed>> {
         Some(FinalizerAnswer::Pending) | None => reconciled.to_value(),
     };
     let Reconciled { reads, log, .. } = reconciled;
-    let reads = reads.iter().map(read_in_words).collect();
+    let reads = reads.in_words().collect();
     Ok(Answered { answer, reads, log })
 }
 

@@ -70,6 +70,31 @@ mod rendering {
     }
 
     #[test]
+    fn a_reading_of_the_clock_is_shown_with_the_time_of_the_next_look() {
+        let files = Files::new();
+        let configuration = files.file("config.yaml", "{objects: reads=things, touches: []}");
+        let moment = 1_767_227_700_000_u64;
+        let object = format!(
+            "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: a, namespace: shop, labels: {{reads: things}}, annotations: \
+             {{reader.test.dev/reads: '[{{\"reached\": {moment}}}]'}}}}}}"
+        );
+        let reader = component("reader");
+        let render = |now: &str| {
+            let arguments = ["render", &reader, "--config", &configuration, "-f", "-", "--now", now];
+            let ended = pilothouse(&arguments, &object);
+            assert_eq!(ended.code, 0, "{}", ended.said);
+            ended.printed
+        };
+        let text = render("2026-01-01T00:00:00Z");
+        assert!(
+            text.contains("# reads:\n#   the clock; looks again at 2026-01-01T00:35:00Z\n"),
+            "{text}"
+        );
+        let text = render("2026-01-01T00:35:00Z");
+        assert!(!text.contains("the clock"), "{text}");
+    }
+
+    #[test]
     fn standard_input_is_read_and_json_has_everything() {
         let ended = pilothouse(&["render", &component("app-service"), "-f", "-", "-o", "json"], APP);
         assert_eq!(ended.code, 0, "{}", ended.said);

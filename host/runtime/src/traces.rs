@@ -203,7 +203,11 @@ impl Links {
         });
         let follows = matches!(
             job.trigger.reason,
-            TriggerReason::Retry | TriggerReason::Timer | TriggerReason::WriteOvertaken | TriggerReason::Watchdog
+            TriggerReason::Retry
+                | TriggerReason::Timer
+                | TriggerReason::HotLoop
+                | TriggerReason::WriteOvertaken
+                | TriggerReason::Watchdog
         );
         let before = self.runs.get(primary_ref).filter(|_| follows).map(|to| SpanLink {
             to: *to,

@@ -41,6 +41,9 @@ const ORDERED: [&str; 1] = ["app-service/deleted-by-others"];
 /// desired, or a field that stands in the way.
 const KEPT: [&str; 2] = ["wisher/blocked", "wisher/around"];
 
+/// Stories that end with a primary that the plugin refuses, besides those with webhooks.
+const REFUSED: [&str; 1] = ["reverse-proxy/invalid"];
+
 /// Stories whose plugins do not look at all namespaces: what a tenant makes in its own, nobody answers.
 const UNREACHED: [&str; 1] = ["fleet/namespaces"];
 
@@ -121,8 +124,10 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let has_identity = text.contains("metadata.uid") || text.contains("uid: $");
     // Nothing tells of a child whose owner went while no host ran and whose reference was stripped.
     let is_alone = text.contains("host: stop");
-    let scenario = Scenario::parse(&scenario, &text)?;
+    let mut scenario = Scenario::parse(&scenario, &text)?;
     let keeps_identities = is_orphaning || has_identity || is_one_of(&KEPT, &scenario);
+    // Pods that become ready would be more events for the same faults, and nothing that the host makes.
+    scenario.workloads = pilothouse_testkit::workloads::Workloads::Never;
     let facts: Option<Facts> = match facts {
         None => None,
         Some(path) => Some(serde_json::from_slice(&std::fs::read(path)?)?),
@@ -141,8 +146,9 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
         .strikes
         .iter()
         .any(|strike| strike.fault == Fault::Impersonated);
-    // Nor is anything applied for a primary that the plugin's validation refuses.
-    if is_alone || is_impersonated || scenario.serves_webhooks() {
+    // Nor is anything applied for a primary that the plugin refuses.
+    let is_refused = scenario.serves_webhooks() || is_one_of(&REFUSED, &scenario);
+    if is_alone || is_impersonated || is_refused {
         schedule.strikes.retain(|strike| !strike.fault.strips_owners());
     }
     if scenario.serves_webhooks() {

@@ -137,7 +137,8 @@ async fn play(
     program: &std::path::Path,
 ) -> Result<(Snapshot, Vec<String>)> {
     let path = components::root().join("tests/scenarios").join(format!("{story}.yaml"));
-    let scenario = Scenario::read(&path)?;
+    let mut scenario = Scenario::read(&path)?;
+    scenario.workloads = pilothouse_testkit::workloads::Workloads::Never;
     let namespace = format!("faults-{}", story.replace('/', "-"));
     let client = cluster.client().await?;
     gone(&client, &namespace).await?;

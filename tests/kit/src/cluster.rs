@@ -175,6 +175,14 @@ impl Cluster {
         }
     }
 
+    /// The cluster's time.
+    pub fn now(&self) -> SystemTime {
+        match self {
+            Self::Simulated(simulated) => simulated.simulator.now(),
+            Self::Real(_) => SystemTime::now(),
+        }
+    }
+
     /// Now, for [`Self::requests_since`].
     pub fn mark(&self) -> Result<Mark, ClusterError> {
         match self {

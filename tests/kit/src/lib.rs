@@ -16,6 +16,7 @@ pub mod recording;
 pub mod requests;
 pub mod scenario;
 pub mod store;
+pub mod workloads;
 
 /// The code of the README is compiled and run.
 #[cfg(doctest)]

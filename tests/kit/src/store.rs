@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -37,6 +38,8 @@ pub struct Store {
     /// By group and version, what it serves.
     served: BTreeMap<String, Vec<ServedKind>>,
     namespaces: HashSet<String>,
+    /// Milliseconds since 1970; the time of a server that was there already is its own.
+    now: Arc<AtomicU64>,
 }
 
 /// What an API server answers a request that it does not carry out.
@@ -70,20 +73,31 @@ pub fn runtime() -> Arc<Runtime> {
 }
 
 impl Store {
-    /// A server with nothing in it but the first namespaces. Its clock stands still. It must not be asked from within a
+    /// A server with nothing in it but the first namespaces. Its clock stands still between [`Self::set_now`]. It must not be asked from within a
     /// task of another runtime.
     pub fn new(runtime: Arc<Runtime>, now_milliseconds: u64) -> Self {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now_milliseconds);
+        let now = Arc::new(AtomicU64::new(now_milliseconds));
+        let clock = now.clone();
         let simulator = Simulator::new(Options {
             // Nothing runs Pods: a Deployment may want two billion of them.
             controllers: Controllers {
                 workloads: Workloads::Ignored,
                 ..Controllers::default()
             },
-            clock: Clock::Custom(Arc::new(move || now)),
+            clock: Clock::Custom(Arc::new(move || {
+                SystemTime::UNIX_EPOCH + Duration::from_millis(clock.load(Ordering::Relaxed))
+            })),
             ..Options::default()
         });
-        Self::of(simulator, runtime)
+        Self {
+            now,
+            ..Self::of(simulator, runtime)
+        }
+    }
+
+    /// Sets the time of a server that was made with one.
+    pub fn set_now(&self, milliseconds: u64) {
+        self.now.store(milliseconds, Ordering::Relaxed);
     }
 
     /// A simulated server that is there already.
@@ -93,6 +107,7 @@ impl Store {
             runtime,
             served: BTreeMap::new(),
             namespaces: HashSet::from(["default".to_owned()]),
+            now: Arc::default(),
         }
     }
 

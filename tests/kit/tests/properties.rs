@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use pilothouse_testkit::documents::parse;
-use pilothouse_testkit::isolation::Isolated;
+use pilothouse_testkit::isolation::{Isolated, sandbox};
 use pilothouse_testkit::properties::{CheckError, Options, Property, Report, Violation, check};
 use serde_json::{Value, json};
 
@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 fn component(name: &'static str) -> PathBuf {
     static BUILT: OnceLock<Vec<xtask::plugins::Built>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let only = ["app-service", "hostile", "wisher"].map(str::to_owned).to_vec();
+        let only = ["app-service", "hostile", "reader", "wisher"]
+            .map(str::to_owned)
+            .to_vec();
         let options = xtask::plugins::PluginsOptions {
             only,
             ..xtask::plugins::PluginsOptions::default()
@@ -155,6 +157,42 @@ mod isolated {
         // The name is made small, too.
         let words = "the object is gone and leaves ConfigMap default/";
         assert!(violation.problem.starts_with(words), "{}", violation.problem);
+    }
+
+    #[test]
+    fn what_goes_wrong_only_when_a_time_has_come_is_found() {
+        let now = Options::default().now;
+        let (hour, day) = (3_600_000, 86_400_000);
+        let file = component("reader");
+        let configuration = json!({"objects": "reads=things", "touches": []});
+        let loaded = sandbox().unwrap().load(&file).unwrap();
+        let plugin = Isolated::of(file, loaded, Some(configuration)).unwrap();
+        let traps = |reads: Value, again: Option<u64>| {
+            let mut annotations = json!({"reader.test.dev/reads": reads.to_string()});
+            if let Some(again) = again {
+                annotations["reader.test.dev/again"] = json!(again.to_string());
+            }
+            let sample = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
+                "name": "looker", "namespace": "default", "labels": {"reads": "things"}, "annotations": annotations,
+            }});
+            let report = check(&plugin, &options(&sample, 1)).unwrap();
+            report
+                .violations
+                .iter()
+                .any(|broken| broken.property == Property::NoTrap)
+        };
+        assert!(!traps(json!([{"reached": now + hour}]), Some(day)), "it never traps");
+        assert!(
+            traps(json!([{"trapAfter": now + hour}]), None),
+            "a reading of the clock is another then"
+        );
+        let soon_and_later = json!([{"reached": now + 1}, {"trapAfter": now + day}]);
+        assert!(
+            traps(soon_and_later.clone(), Some(day)),
+            "the plugin asks for that time"
+        );
+        assert!(traps(soon_and_later, Some(1)), "and so does the clock");
+        assert!(traps(json!([{"trapAfter": u64::MAX}]), None), "however late");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use pilothouse_testkit::{
 };
 
 const STORY: &str = include_str!("stories/mirror.yaml");
+const WORKLOADS: &str = include_str!("stories/workloads.yaml");
+const CLAIMS: &str = include_str!("stories/claims.yaml");
+const NEVER: &str = include_str!("stories/never.yaml");
 
 /// What is said about a story; none when it holds.
 async fn tell(cluster: &Cluster, story: &str, fault: Fault) -> Option<String> {
@@ -60,6 +63,10 @@ on_both_clusters! {
     an_expected_refusal_must_come_with_the_expected_words,
     a_mistyped_field_in_a_manifest_is_an_error,
     an_expectation_must_hold_for_its_whole_time,
+    a_foreign_finalizer_that_is_left_is_named,
+    workloads_become_available_fail_and_complete,
+    a_stateful_set_has_claims_that_go_with_it,
+    nothing_becomes_ready_where_the_scenario_says_so,
 }
 
 fn story(steps: &str) -> String {
@@ -166,6 +173,27 @@ async fn an_expectation_must_hold_for_its_whole_time(cluster: &Cluster) {
         &["step 4", "this does not hold", "expected it to be absent"],
     )
     .await;
+}
+
+async fn a_foreign_finalizer_that_is_left_is_named(cluster: &Cluster) {
+    let held = "about: a test\nplugins: []\nsteps:\n  - apply:\n      objects:\n        - \
+                {apiVersion: v1, kind: ConfigMap, metadata: {name: a, finalizers: [else.dev/hold]}}\n";
+    let words = ["  ConfigMap a: else.dev/hold\n", "in a last step", "finalizers: null"];
+    assert_fails(cluster, held, Fault::None, &words).await;
+    let released = "  - patch: {object: {apiVersion: v1, kind: ConfigMap, name: a}, type: merge, body: {metadata: {finalizers: null}}}\n";
+    assert_eq!(tell(cluster, &format!("{held}{released}"), Fault::None).await, None);
+}
+
+async fn workloads_become_available_fail_and_complete(cluster: &Cluster) {
+    assert_eq!(tell(cluster, WORKLOADS, Fault::None).await, None);
+}
+
+async fn a_stateful_set_has_claims_that_go_with_it(cluster: &Cluster) {
+    assert_eq!(tell(cluster, CLAIMS, Fault::None).await, None);
+}
+
+async fn nothing_becomes_ready_where_the_scenario_says_so(cluster: &Cluster) {
+    assert_eq!(tell(cluster, NEVER, Fault::None).await, None);
 }
 
 #[test]

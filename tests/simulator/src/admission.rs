@@ -22,10 +22,26 @@ pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Op
         service_account(state, object)?;
         priority_and_tolerations(&mut object["spec"]);
     }
+    if call.resource.is_builtin("", "nodes") && old.is_none() {
+        taint(&mut object["spec"]);
+    }
     if let Some(rewrite) = &call.rewrite {
         rewrite.apply(object);
     }
     webhooks::mutate(state, call, object, old)
+}
+
+/// A new node takes no pods until somebody has found it ready.
+fn taint(spec: &mut Value) {
+    let mut taints = spec["taints"].as_array().cloned().unwrap_or_default();
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    if !taints
+        .iter()
+        .any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"])
+    {
+        taints.push(taint);
+    }
+    spec["taints"] = Value::Array(taints);
 }
 
 /// Pods run as a service account that is there, and mount its token.

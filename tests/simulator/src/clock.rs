@@ -41,12 +41,12 @@ impl Clock {
 
     /// RFC 3339 in whole seconds, as in `metadata.creationTimestamp`.
     pub(crate) fn timestamp(&self) -> String {
-        seconds(self.now())
+        rfc3339(self.now())
     }
 }
 
 /// RFC 3339 in whole seconds.
-pub(crate) fn seconds(time: SystemTime) -> String {
+pub fn rfc3339(time: SystemTime) -> String {
     let elapsed = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let whole = i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(whole).map_or_else(|_| "9999-12-31T23:59:59Z".to_owned(), |stamp| stamp.to_string())

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::faults::{Asked, Fault};
 use crate::journal::Author;
 use crate::log::Record;
-use crate::objects::{Answer, Call, create, delete, patch, read, scale, update};
+use crate::objects::{Answer, Call, bind, create, delete, patch, read, scale, update};
 use crate::openapi;
 use crate::request::{Form, Options as RequestOptions, Query};
 use crate::rights::ReviewKind;
@@ -338,6 +338,7 @@ impl Exchange {
 
     fn attempt(&self, verb: &str, call: &Call, fault: Option<&Fault>, consultation: &mut Consultation) -> Attempt {
         let mut state = self.inner.state.lock();
+        controllers::wake(&mut state);
         let (before, random) = (state.store.revision(), state.random.clone());
         state.consultation = Some(std::mem::take(consultation));
         state.store.journal.author = Author {
@@ -558,6 +559,7 @@ fn dispatch(state: &mut State, verb: &str, call: &Call, content_type: &str, body
         ("get", "" | "status") => read::get(state, call),
         ("list", "") => read::list(state, call),
         ("create", "") => create::create(state, call, body),
+        ("create", "binding") => bind::bind(state, call, body),
         ("update", "" | "status" | "finalize") => update::replace(state, call, body),
         ("patch", "" | "status") => patch::patch(state, call, content_type, body),
         ("delete", "") => delete::delete(state, call, body),

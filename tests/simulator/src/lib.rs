@@ -23,6 +23,7 @@ mod field_error;
 mod fields;
 mod journal;
 mod kinds;
+pub mod kubelet;
 mod log;
 mod objects;
 mod openapi;
@@ -50,7 +51,7 @@ mod watch;
 mod watching;
 mod webhooks;
 
-pub use clock::Clock;
+pub use clock::{Clock, rfc3339};
 pub use faults::{Asked, Fault, Faults, Rewrite, Rule, RuleId};
 pub use journal::{Author, Entry};
 pub use log::{Mark, Record, RequestLog};

@@ -13,18 +13,18 @@ pub struct Controllers {
     /// Empties and removes namespaces that are being deleted, and gives new ones their `default` service account and
     /// `kube-root-ca.crt`.
     pub namespace: bool,
-    /// What becomes of Deployments.
+    /// What becomes of Deployments, StatefulSets, DaemonSets and Jobs.
     pub workloads: Workloads,
 }
 
-/// What becomes of Deployments and ReplicaSets.
+/// What becomes of Deployments, StatefulSets, DaemonSets and Jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workloads {
     /// Nothing: no controller runs.
     Ignored,
-    /// ReplicaSets and pods are made and counted, but no pod becomes ready, as on a real control plane without nodes.
+    /// Their pods are made and counted, but none becomes ready by itself, as on a real control plane without nodes.
     NeverReady,
-    /// The same, and pods become ready at once.
+    /// The same, and pods become ready at once, or succeed if they do not restart always.
     Ready,
 }
 

@@ -97,6 +97,11 @@ impl Simulator {
         &self.inner.rights
     }
 
+    /// The cluster's time.
+    pub fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+
     /// The newest resource version.
     pub fn revision(&self) -> u64 {
         self.inner.revision()

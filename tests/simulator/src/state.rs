@@ -1,7 +1,8 @@
 //! Owns the whole of the simulated cluster that one lock guards: objects, kinds, randomness, time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub(crate) ownership: Ownership,
     /// Who has which cluster IP.
     pub(crate) addresses: Addresses,
+    /// Objects that the controllers look at again, and when.
+    pub(crate) timers: BTreeSet<(SystemTime, Storage, Key)>,
 }
 
 impl State {
@@ -50,6 +53,7 @@ impl State {
             consultation: None,
             ownership: Ownership::default(),
             addresses: Addresses::default(),
+            timers: BTreeSet::new(),
         };
         for name in FIRST_NAMESPACES {
             let namespace = json!({

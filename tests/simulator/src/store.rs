@@ -221,6 +221,19 @@ impl Store {
         &self.fresh
     }
 
+    /// Has the controllers look at an object that has not changed.
+    pub(crate) fn touch(&mut self, storage: &Storage, key: &Key) {
+        if let Some(object) = self.get(storage, key).cloned() {
+            self.fresh.push(Change {
+                revision: self.revision,
+                storage: storage.clone(),
+                before: Some(object.clone()),
+                after: object,
+                deleted: false,
+            });
+        }
+    }
+
     /// Changes since this was last asked, for the controllers.
     pub(crate) fn take_fresh(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.fresh)

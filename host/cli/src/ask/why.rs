@@ -292,6 +292,7 @@ pub fn trigger_in_words(trigger: &str) -> &str {
         "Resync" => "resync",
         "Retry" => "retry",
         "Timer" => "timer of the plugin",
+        "HotLoop" => "hot-loop limiter",
         "Watchdog" => "watchdog",
         other => other,
     }

@@ -156,7 +156,7 @@ impl Backlog {
                     at,
                     priority,
                     by_clock: false,
-                    cause: None,
+                    trigger: None,
                 };
                 self.delay(&name, due);
                 continue;
@@ -262,14 +262,18 @@ impl Backlog {
         self.tally.failing -= usize::from(was_failing);
         let calm = calm
             .filter(|_| *verdict != ReconcileResult::Gone)
-            .map(|at| (RequeueAt::at(at), Priority::Resync));
-        let by_clock = due.is_some_and(|(again, _)| again.by_clock);
-        if let Some((again, priority)) = [due, calm].into_iter().flatten().min_by_key(|(again, _)| again.at) {
+            .map(|at| (RequeueAt::at(at), Priority::Resync, TriggerReason::HotLoop));
+        let due = due.map(|(again, priority)| match priority {
+            Priority::Retry => (again, priority, TriggerReason::Retry),
+            _ => (again, priority, TriggerReason::Timer),
+        });
+        let by_clock = due.is_some_and(|(again, ..)| again.by_clock);
+        if let Some((again, priority, trigger)) = [due, calm].into_iter().flatten().min_by_key(|(again, ..)| again.at) {
             let due = Due {
                 at: again.at,
                 priority,
                 by_clock,
-                cause: Some(Cause::Ours),
+                trigger: Some(trigger),
             };
             self.delay(name, due);
         }
@@ -395,14 +399,8 @@ impl Backlog {
     }
 
     fn come_due(&mut self, name: &Name, due: &Due, now: Instant) -> bool {
-        match due.cause {
-            Some(cause) => {
-                let trigger = match due.priority {
-                    Priority::Retry => TriggerReason::Retry,
-                    _ => TriggerReason::Timer,
-                };
-                self.push(name, due.priority, cause, trigger.into(), now)
-            }
+        match due.trigger {
+            Some(trigger) => self.push(name, due.priority, Cause::Ours, trigger.into(), now),
             None => self.enqueue(name, due.priority, now),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::ready_queue::ReadyPlace;
-use super::{Cause, Priority, Trigger};
+use super::{Cause, Priority, Trigger, TriggerReason};
 
 /// One object.
 #[derive(Debug, Default)]
@@ -76,8 +76,8 @@ pub struct Due {
     pub priority: Priority,
     /// Whether the time was reckoned from the wall clock.
     pub by_clock: bool,
-    /// None: the object was asked for before, and only held back.
-    pub cause: Option<Cause>,
+    /// Why the object is queued then. None: it was asked for before, and only held back.
+    pub trigger: Option<TriggerReason>,
 }
 
 impl QueueItem {

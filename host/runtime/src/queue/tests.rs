@@ -1100,6 +1100,11 @@ mod hot_loops {
         tokio::time::sleep_until(calm).await;
         let job = queue.pop(Instant::now()).unwrap();
         assert_eq!(told(&job), (Some(contention.clone()), true));
+        assert_eq!(
+            job.trigger.reason,
+            TriggerReason::HotLoop,
+            "the plugin has asked for nothing"
+        );
         end(&mut queue, &job, DONE, Duration::ZERO);
         assert_eq!(queue.next_due(), None);
         assert!(backlog(&queue, A).is_empty());

@@ -31,13 +31,15 @@ pub enum TriggerReason {
     Retry,
     /// A time came that the plugin had asked for, or had compared with.
     Timer,
+    /// The hot-loop limiter has the object looked at again.
+    HotLoop,
     /// The host noticed that it had waited for nothing.
     Watchdog,
 }
 
 impl TriggerReason {
     /// Every reason.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::ObjectChanged,
         Self::ChildChanged,
         Self::DependencyChanged,
@@ -50,6 +52,7 @@ impl TriggerReason {
         Self::Resync,
         Self::Retry,
         Self::Timer,
+        Self::HotLoop,
         Self::Watchdog,
     ];
 
@@ -68,6 +71,7 @@ impl TriggerReason {
             Self::Resync => "Resync",
             Self::Retry => "Retry",
             Self::Timer => "Timer",
+            Self::HotLoop => "HotLoop",
             Self::Watchdog => "Watchdog",
         }
     }

@@ -58,6 +58,8 @@ enum Read {
     },
     /// Whether a moment has come, in milliseconds since the epoch.
     Reached(u64),
+    /// The same, and if it has come the call ends in a trap.
+    TrapAfter(u64),
 }
 
 /// A kind in the contract's words.
@@ -192,5 +194,9 @@ fn read(read: Read) -> Value {
             cluster::list(&kind, &options).into_iter().map(parsed).collect()
         }
         Read::Reached(moment) => Value::Bool(clock::reached(moment)),
+        Read::TrapAfter(moment) => {
+            assert!(!clock::reached(moment), "the moment has come");
+            Value::Bool(false)
+        }
     }
 }

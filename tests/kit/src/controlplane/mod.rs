@@ -2,7 +2,8 @@
 //! 127.0.0.1, started in seconds and gone with the test process. Leaves the programs' origin to `programs`, their
 //! processes to `pilothouse_programs::supervisor`, and what tests do with a cluster to the rest of the kit.
 //!
-//! Nothing schedules or runs Pods: a test that needs ready replicas writes the Pods' status itself.
+//! Nothing schedules or runs Pods here: a scenario has [`crate::workloads`] play that, and any other test that needs ready
+//! replicas writes the Pods' status itself.
 
 mod audit;
 mod credentials;
@@ -29,9 +30,13 @@ pub use self::programs::{Availability, Programs, ProgramsError, availability};
 use crate::requests::{Request, TEST_ACCOUNT};
 
 /// The controllers that run by default; nothing else is needed to make and collect the children of operators.
-pub const CONTROLLERS: [&str; 7] = [
+pub const CONTROLLERS: [&str; 11] = [
     "deployment-controller",
     "replicaset-controller",
+    "statefulset-controller",
+    "daemonset-controller",
+    "job-controller",
+    "ttl-after-finished-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "serviceaccount-controller",

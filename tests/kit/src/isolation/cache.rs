@@ -4,7 +4,9 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Write as _},
+    ops::Deref,
     sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use pilothouse_core::{
@@ -16,6 +18,7 @@ use pilothouse_core::{
     query::CheckedQuery,
     reason::Reason,
 };
+use pilothouse_simulator::rfc3339;
 use serde_json::{Value, value::RawValue};
 
 use super::shuffle::shuffled_text;
@@ -56,8 +59,47 @@ impl fmt::Display for LogLine {
     }
 }
 
+/// What a plugin has read, and therefore depends on: objects, and the clock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reads {
+    objects: BTreeSet<Read>,
+    /// When a reading of the clock will be another, in milliseconds since 1970: the host asks the plugin again then.
+    pub again: Option<u64>,
+}
+
+impl Reads {
+    /// One line for each read.
+    pub fn in_words(&self) -> impl Iterator<Item = String> {
+        let time = |again: u64| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_millis(again));
+        let clock = self
+            .again
+            .map(|again| format!("the clock; looks again at {}", time(again)));
+        self.objects.iter().map(read_in_words).chain(clock)
+    }
+
+    fn look_again(&mut self, at: u64) {
+        self.again = Some(self.again.map_or(at, |again| again.min(at)));
+    }
+
+    pub(super) fn extend(&mut self, other: Self) {
+        let Self { objects, again } = other;
+        self.objects.extend(objects);
+        if let Some(again) = again {
+            self.look_again(again);
+        }
+    }
+}
+
+impl Deref for Reads {
+    type Target = BTreeSet<Read>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.objects
+    }
+}
+
 /// A read in words: `get Deployment shop/web`, `list Secrets in shop, labels app=web`.
-pub fn read_in_words(read: &Read) -> String {
+fn read_in_words(read: &Read) -> String {
     let kind = &read.kind().kind;
     match read {
         Read::Get(_, name) => format!("get {kind} {name}"),
@@ -102,7 +144,7 @@ pub(super) struct Cache {
     pub(super) primary: Name,
     pub(super) now: u64,
     pub(super) shown: Shown,
-    pub(super) reads: BTreeSet<Read>,
+    pub(super) reads: Reads,
     pub(super) log: Vec<LogLine>,
 }
 
@@ -115,7 +157,7 @@ impl Imports for Cache {
         let text = visible
             .map(|object| project(&grant.projection, object, kind, self.shown))
             .transpose()?;
-        self.reads.insert(Read::Get(Arc::new(kind.clone()), name));
+        self.reads.objects.insert(Read::Get(Arc::new(kind.clone()), name));
         Ok(text)
     }
 
@@ -132,15 +174,23 @@ impl Imports for Cache {
             .take(limit)
             .map(|(_, object)| project(&grant.projection, object, kind, self.shown))
             .collect::<Result<_, _>>()?;
-        self.reads.insert(Read::List(Arc::new(kind.clone()), Arc::new(query)));
+        self.reads
+            .objects
+            .insert(Read::List(Arc::new(kind.clone()), Arc::new(query)));
         Ok(found)
     }
 
     fn now(&mut self, granularity: u64) -> u64 {
-        self.now - self.now % granularity.max(1)
+        let granularity = granularity.max(1);
+        let now = self.now - self.now % granularity;
+        self.reads.look_again(now.saturating_add(granularity));
+        now
     }
 
     fn reached(&mut self, moment: u64) -> bool {
+        if self.now < moment {
+            self.reads.look_again(moment);
+        }
         self.now >= moment
     }
 

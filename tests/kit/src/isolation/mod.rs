@@ -38,7 +38,6 @@ mod run;
 mod shuffle;
 
 use std::{
-    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -61,7 +60,7 @@ use thiserror::Error;
 use self::cache::{Cache, Objects};
 pub use self::{
     admission::Admission,
-    cache::{LogLine, Shown, read_in_words},
+    cache::{LogLine, Reads, Shown},
     result::{Answered, Failed, Finalized, NoSuchObject, Reconciled},
     run::{FinalizerAnswer, Run},
 };
@@ -356,7 +355,7 @@ impl Isolated {
                 primary: about.name.clone(),
                 now: self.now,
                 shown: self.shown,
-                reads: BTreeSet::new(),
+                reads: Reads::default(),
                 log: Vec::new(),
             };
             let call = call(cache);

@@ -1,17 +1,16 @@
 //! Owns what came of a call in isolation, in forms that tests can compare. Leaves making the call to `mod`.
 
-use std::{collections::BTreeSet, fmt};
+use std::fmt;
 
 use pilothouse_core::{
     Failure,
     answer::{CheckedAnswer, DesiredObject},
     contract::{Condition, EventType},
-    dependencies::Read,
 };
 use pilothouse_sandbox::Usage;
 use serde_json::{Map, Value, json};
 
-use super::LogLine;
+use super::{LogLine, Reads};
 use crate::{
     diff::diff,
     scenario::matching::{mismatches, overlay},
@@ -23,7 +22,7 @@ pub struct Reconciled {
     /// The answer as the host takes it: objects in canonical form and with their places filled in.
     pub answer: CheckedAnswer,
     /// What the plugin has read, and therefore depends on.
-    pub reads: BTreeSet<Read>,
+    pub reads: Reads,
     /// What it has logged.
     pub log: Vec<LogLine>,
     /// What the call has used.
@@ -45,7 +44,7 @@ pub struct Answered<A> {
     /// What the plugin says.
     pub answer: A,
     /// What the plugin has read.
-    pub reads: BTreeSet<Read>,
+    pub reads: Reads,
     /// What it has logged.
     pub log: Vec<LogLine>,
     /// What the call has used.
@@ -60,7 +59,7 @@ pub struct Failed {
     /// What the plugin has logged until then.
     pub log: Vec<LogLine>,
     /// What it has read until then.
-    pub reads: BTreeSet<Read>,
+    pub reads: Reads,
     /// Two calls with the same inputs gave different answers.
     pub is_impure: bool,
 }
@@ -113,7 +112,7 @@ impl Failed {
         Self {
             failure,
             log: Vec::new(),
-            reads: BTreeSet::new(),
+            reads: Reads::default(),
             is_impure: false,
         }
     }

@@ -1,13 +1,11 @@
 //! Owns what the host does about one object, in the host's order: defaults, validation, then the reconcile, or the finalizer
 //! of an object that is being deleted. Leaves the single calls to `mod` and `admission`.
 
-use std::collections::BTreeSet;
-
-use pilothouse_core::{answer::CheckedAnswer, contract::Finalization, dependencies::Read};
+use pilothouse_core::{answer::CheckedAnswer, contract::Finalization};
 use pilothouse_sandbox::Usage;
 use serde_json::Value;
 
-use super::{About, Admission, Answered, Failed, Isolated, LogLine, Reconciled};
+use super::{About, Admission, Answered, Failed, Isolated, LogLine, Reads, Reconciled};
 
 /// What came of an object.
 #[derive(Debug, Clone)]
@@ -34,7 +32,7 @@ pub enum FinalizerAnswer {
 /// What the calls so far have read, logged and used.
 #[derive(Default)]
 struct Spent {
-    reads: BTreeSet<Read>,
+    reads: Reads,
     log: Vec<LogLine>,
     usage: Usage,
 }

@@ -15,7 +15,7 @@ use super::world::{Applied, World};
 use crate::{
     diff::{diff, hidden},
     documents::Document,
-    isolation::{Failed, FinalizerAnswer, Isolated, Run, Shown},
+    isolation::{Failed, FinalizerAnswer, Isolated, Reconciled, Run, Shown},
 };
 
 /// After so many rounds nothing may change any more.
@@ -26,6 +26,9 @@ const FINAL_ROUNDS: usize = 10;
 
 /// How far the clock moves between two rounds of a finalizer that does not say when it wants to run again.
 const PAUSE: u64 = 60_000;
+
+/// How often the clock moves on to when the plugin wants to run again.
+const MOMENTS: usize = 3;
 
 /// The number of failures before, for the call that must not differ from the first one.
 const LATER_ATTEMPT: u32 = 5;
@@ -84,7 +87,7 @@ impl Judge<'_> {
         };
         judged.unknown.clone_from(world.unknown());
         self.look(&world, &primary, seed, wanted, &mut judged);
-        self.settle(&mut world, wanted, &mut judged);
+        Self::settle(&mut world, wanted, &mut judged);
         if let Some(primary) = world.primary() {
             // And again with all that the plugin has made.
             self.look(&world, &primary, seed, wanted, &mut judged);
@@ -98,7 +101,7 @@ impl Judge<'_> {
 
     /// Asks about the object as it is, in several ways that should make no difference.
     fn look(&self, world: &World<'_>, primary: &Value, seed: u64, wanted: &[Property], judged: &mut Judged) {
-        let plugin = world.plugin().at(self.now);
+        let plugin = world.plugin();
         let asked = |plugin: Isolated| plugin.run(primary);
         let first = asked(plugin.clone());
         judged.failure(&first);
@@ -149,7 +152,7 @@ impl Judge<'_> {
             });
             let read = || {
                 let (other, objects) = world.reordered(&schemas)?;
-                let problem = unordered_difference(&first, &other.at(self.now).run(primary))?;
+                let problem = unordered_difference(&first, &other.at(world.now()).run(primary))?;
                 let objects = objects.join(", ");
                 Some(format!(
                     "the answer depends on the order of a list of {objects}, {words}:\n{problem}"
@@ -161,13 +164,25 @@ impl Judge<'_> {
         }
     }
 
-    /// Carries answers out until nothing changes.
-    fn settle(&self, world: &mut World<'_>, wanted: &[Property], judged: &mut Judged) {
+    /// Carries answers out until nothing changes, now and at the next times for which the plugin asks.
+    fn settle(world: &mut World<'_>, wanted: &[Property], judged: &mut Judged) {
+        for _ in 0..MOMENTS {
+            let Some(next) = Self::settle_now(world, wanted, judged) else {
+                return;
+            };
+            world.set_now(next);
+        }
+        Self::settle_now(world, wanted, judged);
+    }
+
+    /// The same at this time; says when the plugin wants to run again. Of a time that it asks for and one at which a reading of the
+    /// clock will be another it is the later, so that a look at the second hand does not keep the clock from a schedule.
+    fn settle_now(world: &mut World<'_>, wanted: &[Property], judged: &mut Judged) -> Option<u64> {
         let mut before = world.state();
         let mut attempt = 0;
         for _ in 0..ROUNDS {
-            let Some(primary) = world.primary() else { return };
-            let run = world.plugin().at(self.now).after_failures(attempt).run(&primary);
+            let primary = world.primary()?;
+            let run = world.plugin().after_failures(attempt).run(&primary);
             judged.failure(&run);
             let Ok(run) = run else {
                 // What fails for the time being fails no more after some attempts, or does so forever.
@@ -180,23 +195,27 @@ impl Judge<'_> {
             judged.applied(applied);
             let after = world.state();
             if after == before {
-                return;
+                let Reconciled { answer, reads, .. } = &run.reconciled;
+                let wait = answer.requeue_after.map(|wait| world.now().saturating_add(wait));
+                return wait.max(reads.again).filter(|next| *next > world.now());
             }
             before = after;
         }
         if attempt > 0 || !wanted.contains(&Property::FixedPoint) {
-            return;
+            return None;
         }
-        let Some(primary) = world.primary() else { return };
-        if let Ok(run) = world.plugin().at(self.now).run(&primary) {
+        let primary = world.primary()?;
+        if let Ok(run) = world.plugin().run(&primary) {
             world.carry_out(&run.reconciled.answer);
             world.report(&run.reconciled.answer, &mut Applied::default());
         }
-        let (changed, last) = (changes(&before, &world.state()), ROUNDS);
-        if let Some(changed) = changed {
-            let problem = format!("after {last} rounds the plugin still changes what it has made:\n{changed}");
+        if let Some(changed) = changes(&before, &world.state()) {
+            let (last, time) = (ROUNDS, world.time());
+            let problem =
+                format!("after {last} rounds at {time} the plugin still changes what it has made:\n{changed}");
             judged.findings.push(Finding::new(Property::FixedPoint, problem));
         }
+        None
     }
 
     /// Deletes the object, and sees that the finalizer ends and nothing is left.
@@ -218,12 +237,11 @@ impl Judge<'_> {
             ));
             return;
         }
-        let mut now = self.now;
         let mut last = String::new();
         for round in 0..FINAL_ROUNDS {
             let Some(primary) = world.primary() else { return };
             let attempt = u32::try_from(round).unwrap_or(u32::MAX);
-            match world.plugin().at(now).after_failures(attempt).run(&primary) {
+            match world.plugin().after_failures(attempt).run(&primary) {
                 Ok(run) if run.finalizer == Some(FinalizerAnswer::Done) => {
                     world.carry_out(&run.reconciled.answer);
                     let released = world.release();
@@ -247,12 +265,12 @@ impl Judge<'_> {
                     } else {
                         format!("still wants {}", titles.join(", "))
                     };
-                    now += answer.requeue_after.unwrap_or(PAUSE);
+                    world.set_now(world.now().saturating_add(answer.requeue_after.unwrap_or(PAUSE)));
                 }
                 Err(failed) => {
                     last = format!("fails: {}", failed.failure.message);
                     judged.failure(&Err(failed));
-                    now += PAUSE;
+                    world.set_now(world.now().saturating_add(PAUSE));
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use pilothouse_core::{
     Kind, Name,
@@ -15,6 +16,7 @@ use pilothouse_core::{
     ownership::{KEEP_ANNOTATION, OWNER_LABEL, Owner},
     status::{PluginPart, StatusInput, desired_status},
 };
+use pilothouse_simulator::rfc3339;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
@@ -42,8 +44,8 @@ pub(super) struct World<'a> {
     plugin: &'a Isolated,
     store: Store,
     owner: Owner,
-    /// As RFC 3339, for conditions.
-    now: String,
+    /// The time, in milliseconds since 1970.
+    now: u64,
     /// Kinds that the plugin writes and of which nothing is known, so that the server takes whatever it is given.
     unknown: BTreeSet<Kind>,
 }
@@ -98,15 +100,11 @@ impl<'a> World<'a> {
         let stored = store.create(primary)?;
         let (kind, name) = identity(&stored).map_err(|message| Refusal { code: 422, message })?;
         let uid = stored["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let stamp = stored["metadata"]["creationTimestamp"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
         Ok(Self {
             plugin,
             store,
             owner: Owner { kind, name, uid },
-            now: stamp,
+            now,
             unknown,
         })
     }
@@ -123,9 +121,25 @@ impl<'a> World<'a> {
         self.store.get(&kind.clone(), &name.clone())
     }
 
+    /// The time, in milliseconds since 1970.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The same as RFC 3339.
+    pub(super) fn time(&self) -> String {
+        rfc3339(SystemTime::UNIX_EPOCH + Duration::from_millis(self.now))
+    }
+
+    /// Moves the clock of the cluster and the plugin.
+    pub(super) fn set_now(&mut self, now: u64) {
+        self.now = now;
+        self.store.set_now(now);
+    }
+
     /// The plugin on this cluster as it is now.
     pub(super) fn plugin(&self) -> Isolated {
-        let plugin = self.plugin.clone().emptied();
+        let plugin = self.plugin.clone().emptied().at(self.now);
         plugin
             .with_all(self.objects())
             .expect("what a server stores has a kind and a name")
@@ -252,7 +266,7 @@ impl<'a> World<'a> {
             host: &succeeded,
             live: primary.get("status"),
             generation: primary["metadata"]["generation"].as_i64(),
-            now: &self.now,
+            now: &self.time(),
             given: None,
         });
         if self.write_status(&kind, &status).is_ok() {

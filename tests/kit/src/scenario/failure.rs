@@ -42,6 +42,18 @@ pub enum StepError {
         /// What does not hold.
         unmet: Vec<Unmet>,
     },
+    /// What the scenario has made does not go at its end.
+    #[error(
+        "at the end of a scenario, what it has made is deleted; after {} s finalizers still hold:\n{}If a finalizer is not the \
+         plugin's, nobody takes it away: do so in a last step, as its owner would, with `patch: {{object: ..., type: merge, body: \
+         {{metadata: {{finalizers: null}}}}}}`", .after.as_secs(), finalizers(.held)
+    )]
+    Held {
+        /// How long was waited.
+        after: Duration,
+        /// The objects, each with its finalizers.
+        held: Vec<(String, Vec<String>)>,
+    },
     /// An expectation does not hold.
     #[error("this does not hold{}:\n{}", later(*.after), list(.unmet))]
     Unmet {
@@ -144,6 +156,13 @@ impl StepError {
             words: words(error),
         }
     }
+}
+
+fn finalizers(held: &[(String, Vec<String>)]) -> String {
+    let lines = held
+        .iter()
+        .map(|(object, names)| format!("  {object}: {}\n", names.join(", ")));
+    lines.collect()
 }
 
 fn list(unmet: &[Unmet]) -> String {

@@ -34,10 +34,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::form::{Action, Apply, Create, Delete, Expect, ExpectWrites, HostAction, Patch, Remember, Wait};
+use super::form::{
+    Action, Apply, Create, Delete, Expect, ExpectWrites, HostAction, Patch, Remember, Wait, WorkloadStep,
+};
 use super::located::{Located, Node, Place};
 use super::mistake::{self, Mistake};
 use crate::host::SteeredPlugin;
+use crate::workloads::Workloads;
 
 /// A story that both clusters must agree on.
 #[derive(Debug, Clone)]
@@ -56,6 +59,8 @@ pub struct Scenario {
     /// Whether the host runs what Plugin resources say, with `NAME.wasm` as the file of each built plugin. The scenario makes
     /// them itself.
     pub resources: bool,
+    /// Whether Pods become ready by themselves.
+    pub workloads: Workloads,
     /// What is done, in order.
     pub steps: Vec<Step>,
 }
@@ -162,6 +167,11 @@ impl Scenario {
         self.webhooks || self.steps.iter().any(|step| step.raw["host"] == "serveWebhooks")
     }
 
+    /// Whether somebody has to play the cluster's nodes.
+    pub(super) fn needs_nodes(&self) -> bool {
+        self.workloads == Workloads::Ready || self.steps.iter().any(|step| step.raw["workload"].is_object())
+    }
+
     /// Reads a text as if it were in that file.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ScenarioFileError> {
         let root: Located = serde_saphyr::from_str(text).map_err(|error| ScenarioFileError::Parse {
@@ -201,6 +211,7 @@ impl Scenario {
             plugins,
             webhooks,
             resources,
+            workloads,
             steps: _,
         } = document;
         Ok(Self {
@@ -210,6 +221,7 @@ impl Scenario {
             plugins: plugins.or_else(|| resources.then(Vec::new)),
             webhooks,
             resources,
+            workloads,
             steps,
         })
     }
@@ -328,6 +340,8 @@ struct Document {
     webhooks: bool,
     #[serde(default)]
     resources: bool,
+    #[serde(default)]
+    workloads: Workloads,
     steps: Vec<Value>,
 }
 
@@ -346,6 +360,7 @@ struct StepDocument {
     remember: Option<Remember>,
     host: Option<HostAction>,
     expect_writes: Option<ExpectWrites>,
+    workload: Option<WorkloadStep>,
     note: Option<String>,
 }
 
@@ -363,6 +378,7 @@ impl StepDocument {
             remember,
             host,
             expect_writes,
+            workload,
             note,
         } = self;
         let mut actions = [
@@ -375,12 +391,14 @@ impl StepDocument {
             remember.map(Action::Remember),
             host.map(Action::Host),
             expect_writes.map(Action::ExpectWrites),
+            workload.map(Action::Workload),
             note.map(Action::Note),
         ]
         .into_iter()
         .flatten();
         let action = actions.next().ok_or(
-            "it has no action: give one of apply, create, patch, delete, wait, expect, remember, host, expectWrites, note",
+            "it has no action: give one of apply, create, patch, delete, wait, expect, remember, host, expectWrites, workload, \
+             note",
         )?;
         if actions.next().is_some() {
             return Err("it has more than one action: make a step of each".to_owned());
@@ -419,7 +437,7 @@ mod tests {
         assert_eq!(
             error,
             "a/story.yaml:6:5: step 2: unknown member `aply`; did you mean `apply`? (allowed: `name`, `forEach`, `apply`, \
-             `create`, `patch`, `delete`, `wait`, `expect`, `remember`, `host`, `expectWrites`, `note`)"
+             `create`, `patch`, `delete`, `wait`, `expect`, `remember`, `host`, `expectWrites`, `workload`, `note`)"
         );
     }
 
@@ -464,6 +482,28 @@ mod tests {
             refused.contains("2:11: expected the plugin's name, or its `name`"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn workloads_are_ready_unless_the_file_says_never() {
+        let parse_whole = |text: &str| Scenario::parse(Path::new("a.yaml"), text);
+        let scenario = |line: &str| parse_whole(&format!("about: a\n{line}\nsteps: [{{note: a}}]"));
+        assert!(scenario("plugins: []").unwrap().needs_nodes());
+        assert!(!scenario("workloads: never").unwrap().needs_nodes());
+        let refused = scenario("workloads: soon").unwrap_err().to_string();
+        assert!(
+            refused.contains("unknown value `soon`") && refused.contains("`ready`, `never`"),
+            "{refused}"
+        );
+        let step = |kind: &str, fate: &str| {
+            let object = format!("{{apiVersion: apps/v1, kind: {kind}, name: a}}");
+            parse(&format!("  - workload: {{object: {object}, becomes: {fate}}}\n"))
+        };
+        assert!(step("Deployment", "failed").is_ok() && step("Job", "completed").is_ok());
+        let refused = step("Deployment", "completed").unwrap_err();
+        assert!(refused.contains("the pods of a Deployment restart always"), "{refused}");
+        let refused = step("Job", "complete").unwrap_err();
+        assert!(refused.contains("did you mean `completed`?"), "{refused}");
     }
 
     #[test]

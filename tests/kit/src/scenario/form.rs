@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{matching, path::Path};
 use crate::kstatus;
+use crate::workloads::Fate;
 
 /// The field manager of writes that name none.
 pub(super) const MANAGER: &str = "scenario";
@@ -33,6 +34,8 @@ pub enum Action {
     Host(HostAction),
     /// Counts what the host writes.
     ExpectWrites(ExpectWrites),
+    /// Decides what becomes of an object's pods.
+    Workload(WorkloadStep),
     /// Says something to the reader.
     Note(String),
 }
@@ -328,6 +331,16 @@ pub enum Trigger {
     Start,
 }
 
+/// `workload`: what becomes of the pods of one object from now on.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct WorkloadStep {
+    /// A pod, or an object that pods belong to: a Deployment, a Job, or what made it.
+    pub object: Reference,
+    /// What becomes of them.
+    pub becomes: Fate,
+}
+
 impl Action {
     pub(super) fn validate(&self) -> Result<(), String> {
         match self {
@@ -343,6 +356,14 @@ impl Action {
                 objects.iter().try_for_each(validate_manifest)
             }
             Self::Patch(Patch { answered, .. }) => answered.iter().try_for_each(matching::validate),
+            Self::Workload(WorkloadStep { object, becomes }) if *becomes == Fate::Completed => {
+                let restarts = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"].contains(&object.kind.as_str());
+                let reason = "the pods of a {} restart always, so it never completes; use `available` or `failed`";
+                if restarts {
+                    return Err(reason.replace("{}", &object.kind));
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -23,7 +23,7 @@ pub use self::{
     file::{Scenario, ScenarioFileError, Step},
     form::{
         Action, Apply, Check, ConditionCheck, Create, Delete, EventCheck, Expect, ExpectWrites, HostAction, Patch,
-        PatchKind, Place, Propagation, Reference, Remember, Trigger, Wait,
+        PatchKind, Place, Propagation, Reference, Remember, Trigger, Wait, WorkloadStep,
     },
     located::Place as FilePlace,
     manner::Manner,

@@ -1,4 +1,4 @@
-//! Owns when a host has settled, what it watches, and how much it writes: all from the cluster's log of requests, so
+//! When a host has settled, what it watches, and how much it writes: all from the cluster's log of requests, so
 //! that no host has to be believed. Leaves the log to `cluster`.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -13,6 +13,7 @@ use crate::{
     cluster::{Cluster, ClusterError, Mark},
     host::{HostError, SteeredHost, SteeredPlugin},
     requests::Request,
+    workloads::Nodes,
 };
 
 /// A host that has not asked for anything for so long has settled.
@@ -77,23 +78,28 @@ pub enum QuietError {
 pub(super) struct Running<'run, H> {
     pub(super) cluster: &'run Cluster,
     pub(super) host: &'run mut H,
+    pub(super) nodes: Option<&'run Nodes>,
     pub(super) plugins: &'run [SteeredPlugin],
     /// Before it was started.
     pub(super) since: Mark,
     pub(super) manner: &'run Manner,
 }
 
-/// Waits until the host has asked for nothing for a while.
+/// Waits until the host has asked for nothing for a while, and no pod is still to become ready.
 pub(super) async fn settle<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), QuietError> {
     let Running {
-        cluster, host, manner, ..
+        cluster,
+        host,
+        nodes,
+        manner,
+        ..
     } = running;
     let within = manner.within(SETTLE_WITHIN);
     let mark = cluster.mark()?;
     let (begun, mut last_change, mut count) = (Instant::now(), Instant::now(), 0);
     loop {
         let requests = host_requests(cluster, mark)?;
-        if requests.len() != count || host.is_idle() == Some(false) {
+        if requests.len() != count || host.is_idle() == Some(false) || nodes.is_some_and(Nodes::is_busy) {
             (count, last_change) = (requests.len(), Instant::now());
         }
         if last_change.elapsed() >= QUIET {

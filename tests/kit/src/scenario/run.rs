@@ -26,6 +26,7 @@ use super::{
 use crate::{
     cluster::{Cluster, Mark},
     host::{Pause, SteeredHost, SteeredPlugin},
+    workloads::Nodes,
 };
 
 /// For how long a write is tried again whose kind is not served yet: the host may still be installing it.
@@ -90,6 +91,8 @@ struct Story<'run, H> {
     /// The host's own.
     host_namespace: String,
     objects: Objects,
+    /// Who runs the pods; absent: nobody.
+    nodes: Option<Nodes>,
     variables: Variables,
     /// What it has applied or created.
     made: Vec<Reference>,
@@ -129,6 +132,12 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         for configuration in plugins.iter_mut().filter_map(|plugin| plugin.configuration.as_mut()) {
             *configuration = variables.substitute(configuration).map_err(StepError::Wording)?;
         }
+        let nodes = if scenario.needs_nodes() {
+            let started = Nodes::start(cluster, scenario.workloads).await;
+            Some(started.map_err(|words| StepError::Wording(format!("make a node for pods: {words}")))?)
+        } else {
+            None
+        };
         let mut story = Self {
             cluster,
             host,
@@ -136,6 +145,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             namespace,
             host_namespace,
             objects,
+            nodes,
             variables,
             made: Vec::new(),
             started: false,
@@ -207,6 +217,9 @@ impl<'run, H: SteeredHost> Story<'run, H> {
                 Reference::of(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
             let _ = self.objects.delete(&reference, Propagation::Background).await;
         }
+        if let Some(nodes) = self.nodes.take() {
+            nodes.stop().await;
+        }
         cleaned.and(stopped).and(silenced)
     }
 
@@ -219,10 +232,35 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         }
         if wait {
             let gone: Vec<_> = made.into_iter().map(Check::absent).collect();
-            self.wait(&gone, CLEAN_WITHIN).await?;
+            if let Err(cause) = self.wait(&gone, CLEAN_WITHIN).await {
+                return Err(self.held(cause).await);
+            }
             self.pause(Pause::Cleaned).await?;
         }
         Ok(())
+    }
+
+    /// Says by which finalizers what does not go is held, if that is why.
+    async fn held(&mut self, cause: StepError) -> StepError {
+        let StepError::TimeOut { after, unmet } = &cause else {
+            return cause;
+        };
+        let mut held = Vec::new();
+        for unmet in unmet {
+            let found = self.objects.get(unmet.reference()).await;
+            let finalizers = found
+                .ok()
+                .flatten()
+                .map(|mut object| object["metadata"]["finalizers"].take());
+            let finalizers = finalizers.and_then(|names| serde_json::from_value::<Vec<String>>(names).ok());
+            if let Some(names) = finalizers.filter(|names| !names.is_empty()) {
+                held.push((describe(unmet.reference()), names));
+            }
+        }
+        if held.is_empty() {
+            return cause;
+        }
+        StepError::Held { after: *after, held }
     }
 
     async fn pause(&mut self, pause: Pause) -> Result<(), StepError> {
@@ -270,6 +308,13 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             Action::Expect(expect) => self.expect(&expect.that, expect.during).await,
             Action::Remember(remember) => self.remember(&remember.object, &remember.path, &remember.name).await,
             Action::Host(action) => self.steer(action).await,
+            Action::Workload(step) => {
+                let namespace = step.object.namespace.clone().unwrap_or_else(|| self.namespace.clone());
+                if let Some(nodes) = &self.nodes {
+                    nodes.decide(&step.object, &namespace, step.becomes);
+                }
+                Ok(())
+            }
             Action::ExpectWrites(expect) => {
                 let namespace = self.namespace.clone();
                 self.started |= expect.after == Some(Trigger::Start);
@@ -393,6 +438,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         quiet::Running {
             cluster: self.cluster,
             host: self.host,
+            nodes: self.nodes.as_ref(),
             plugins: &self.plugins,
             since: self.since,
             manner: self.manner,

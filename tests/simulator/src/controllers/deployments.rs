@@ -1,22 +1,24 @@
-//! Owns the stand-in for the Deployment controller: one ReplicaSet for each pod template, and the status.
+//! The Deployment controller: one ReplicaSet for each pod template, rolling updates, and the status.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::pods::{self, number, share, template_hash};
 use super::{MANAGER, owned};
 use crate::apply::types::same;
-use crate::discovery::hash;
 use crate::kinds::Storage;
 use crate::objects::{create, update};
-use crate::options::Workloads;
 use crate::state::State;
 use crate::store::{Change, Key};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH: &str = "pod-template-hash";
-/// Letters of a template's hash.
-const HASH_LENGTH: usize = 10;
+/// The reason of a rollout that is done: later failures do not count for its progress.
+const ROLLED_OUT: &str = "NewReplicaSetAvailable";
+/// The reason of a rollout that has taken longer than it may.
+const LATE: &str = "ProgressDeadlineExceeded";
 
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     let deployments = Storage::new("apps", "deployments");
@@ -37,10 +39,6 @@ fn without_hash(template: &Value) -> Value {
     template
 }
 
-fn number(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
-}
-
 fn revision(set: &Value) -> i64 {
     set["metadata"]["annotations"][REVISION]
         .as_str()
@@ -56,30 +54,35 @@ fn roll_out(state: &mut State, key: &Key, deployment: &Value) {
         .find(|set| same(&without_hash(&set["spec"]["template"]), template))
         .cloned();
     let newest = sets.iter().map(|set| revision(set)).max().unwrap_or(0);
+    let is_new = current.is_none();
     let current = match current {
         Some(set) if revision(&set) < newest => {
             let next = (newest + 1).to_string();
             annotate(state, &Key::of(&set), &next);
-            state
-                .get("apps", "replicasets", &key.namespace, &Key::of(&set).name)
-                .map_or(set, Clone::clone)
+            let changed = state.get("apps", "replicasets", &key.namespace, &Key::of(&set).name);
+            Some(changed.map_or(set, Clone::clone))
         }
-        Some(set) => set,
-        None => match make_set(state, deployment, newest + 1) {
-            Some(set) => Arc::new(set),
-            None => return,
-        },
+        Some(set) => Some(set),
+        None if is_paused(deployment) => None,
+        None => make_set(state, deployment, &sets, newest + 1).map(Arc::new),
     };
-    scale_sets(state, deployment, &current, &sets);
-    let shown = revision(&current).to_string();
-    let Some(resource) = state.resource("apps", "deployments") else {
-        return;
-    };
-    // By way of the status, as the real controller does: there it does not count as a change of the object.
-    update::internally(state, &resource, key, ("status", MANAGER), |object| {
-        set_annotation(object, REVISION, &shown);
-    });
-    write_status(state, key, &Key::of(&current));
+    if let Some(current) = &current {
+        if !is_new {
+            scale_sets(state, deployment, current, &sets);
+        }
+        let shown = revision(current).to_string();
+        if let Some(resource) = state.resource("apps", "deployments") {
+            // By way of the status, as the real controller does: there it does not count as a change of the object.
+            update::internally(state, &resource, key, ("status", MANAGER), |object| {
+                set_annotation(object, REVISION, &shown);
+            });
+        }
+    }
+    write_status(state, key, current.as_ref().map(|set| Key::of(set)).as_ref(), is_new);
+}
+
+fn is_paused(deployment: &Value) -> bool {
+    deployment["spec"]["paused"] == true
 }
 
 fn set_annotation(object: &mut Value, name: &str, value: &str) {
@@ -98,17 +101,7 @@ fn annotate(state: &mut State, key: &Key, shown: &str) {
     });
 }
 
-/// As a real server's template hashes look.
-fn template_hash(template: &Value) -> String {
-    let letters = b"bcdfghjklmnpqrstvwxz2456789";
-    let text = hash(&[&template.to_string()]) + &hash(&["more", &template.to_string()]);
-    text.bytes()
-        .take(HASH_LENGTH)
-        .map(|byte| char::from(letters[usize::from(byte) % letters.len()]))
-        .collect()
-}
-
-fn make_set(state: &mut State, deployment: &Value, revision: i64) -> Option<Value> {
+fn make_set(state: &mut State, deployment: &Value, others: &[Arc<Value>], revision: i64) -> Option<Value> {
     let metadata = &deployment["metadata"];
     let name = metadata["name"].as_str()?;
     let hash = template_hash(&deployment["spec"]["template"]);
@@ -132,12 +125,9 @@ fn make_set(state: &mut State, deployment: &Value, revision: i64) -> Option<Valu
                 "deployment.kubernetes.io/desired-replicas": replicas.to_string(),
                 "deployment.kubernetes.io/max-replicas": (replicas + surge(deployment)).to_string(),
             },
-            "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": metadata["uid"],
-                "controller": true, "blockOwnerDeletion": true,
-            }],
+            "ownerReferences": [pods::controller(deployment)],
         },
-        "spec": {"replicas": replicas, "selector": selector, "template": template},
+        "spec": {"replicas": room(deployment, others, 0), "selector": selector, "template": template},
     });
     if let Some(seconds) = deployment["spec"].get("minReadySeconds") {
         set["spec"]["minReadySeconds"] = seconds.clone();
@@ -148,74 +138,164 @@ fn make_set(state: &mut State, deployment: &Value, revision: i64) -> Option<Valu
 
 /// Pods beyond the wanted number while an update rolls out.
 fn surge(deployment: &Value) -> i64 {
-    let replicas = number(&deployment["spec"]["replicas"]);
-    match &deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"] {
-        Value::Number(number) => number.as_i64().unwrap_or(0),
-        Value::String(text) => {
-            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-            (replicas * percent + 99) / 100
-        }
-        _ => 0,
+    let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
+    share(&rolling["maxSurge"], number(&deployment["spec"]["replicas"]), true)
+}
+
+/// Pods that may be missing while an update rolls out.
+fn maximal_unavailable(deployment: &Value) -> i64 {
+    let wanted = number(&deployment["spec"]["replicas"]);
+    let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
+    if !rolling.is_object() {
+        return 0;
+    }
+    match share(&rolling["maxUnavailable"], wanted, false) {
+        // One of the two is needed to get on.
+        0 if surge(deployment) == 0 => 1.min(wanted),
+        most => most.min(wanted),
     }
 }
 
-/// The current set has all replicas, the others none once their pods have been replaced.
-fn scale_sets(state: &mut State, deployment: &Value, current: &Value, sets: &[Arc<Value>]) {
-    if deployment["spec"]["paused"] == true {
+fn replicas(set: &Arc<Value>) -> i64 {
+    number(&set["spec"]["replicas"])
+}
+
+fn available(set: &Arc<Value>) -> i64 {
+    number(&set["status"]["availableReplicas"])
+}
+
+/// How many replicas the new set may have beside the others, if it has `now`.
+fn room(deployment: &Value, others: &[Arc<Value>], now: i64) -> i64 {
+    let wanted = number(&deployment["spec"]["replicas"]);
+    let taken: i64 = others.iter().map(replicas).sum();
+    if deployment["spec"]["strategy"]["type"] == "Recreate" {
+        let is_left = others
+            .iter()
+            .any(|set| replicas(set) > 0 || number(&set["status"]["replicas"]) > 0);
+        return if is_left { now } else { wanted };
+    }
+    (wanted + surge(deployment) - taken).min(wanted).max(now.min(wanted))
+}
+
+/// One step of a rolling update: the current set grows as far as it may, or the others shrink as far as they may.
+fn scale_sets(state: &mut State, deployment: &Value, current: &Arc<Value>, sets: &[Arc<Value>]) {
+    if is_paused(deployment) && sets.len() > 1 {
         return;
     }
+    let wanted = number(&deployment["spec"]["replicas"]);
+    let mut others = sets.to_vec();
+    others.retain(|set| set["metadata"]["uid"] != current["metadata"]["uid"]);
+    let new = room(deployment, &others, replicas(current));
+    scale(state, deployment, current, new);
+    if new != replicas(current) {
+        return;
+    }
+    if deployment["spec"]["strategy"]["type"] == "Recreate" {
+        for other in &others {
+            scale(state, deployment, other, 0);
+        }
+        return;
+    }
+    let least = wanted - maximal_unavailable(deployment);
+    let all: i64 = replicas(current) + others.iter().map(replicas).sum::<i64>();
+    // Those that are not available go first, as long as the new ones that are not do not make them too few.
+    let mut unhealthy = (all - least - (replicas(current) - available(current))).max(0);
+    let may_shrink = unhealthy > 0;
+    let mut healthy = available(current) + others.iter().map(available).sum::<i64>() - least;
+    for other in &others {
+        let ill = (replicas(other) - available(other)).clamp(0, unhealthy);
+        unhealthy -= ill;
+        let well = if may_shrink {
+            healthy.clamp(0, replicas(other) - ill)
+        } else {
+            0
+        };
+        healthy -= well;
+        scale(state, deployment, other, replicas(other) - ill - well);
+    }
+}
+
+fn scale(state: &mut State, deployment: &Value, set: &Value, replicas: i64) {
     let Some(resource) = state.resource("apps", "replicasets") else {
         return;
     };
     let wanted = number(&deployment["spec"]["replicas"]);
     let most = (wanted + surge(deployment)).to_string();
-    update::internally(state, &resource, &Key::of(current), ("", MANAGER), |object| {
-        object["spec"]["replicas"] = json!(wanted);
+    update::internally(state, &resource, &Key::of(set), ("", MANAGER), |object| {
+        object["spec"]["replicas"] = json!(replicas);
         set_annotation(object, "deployment.kubernetes.io/desired-replicas", &wanted.to_string());
         set_annotation(object, "deployment.kubernetes.io/max-replicas", &most);
+        if let Some(seconds) = deployment["spec"].get("minReadySeconds") {
+            object["spec"]["minReadySeconds"] = seconds.clone();
+        }
     });
-    if state.controllers.workloads != Workloads::Ready {
-        return;
-    }
-    for old in sets
-        .iter()
-        .filter(|set| set["metadata"]["uid"] != current["metadata"]["uid"])
-    {
-        update::internally(state, &resource, &Key::of(old), ("", MANAGER), |object| {
-            object["spec"]["replicas"] = json!(0);
-        });
-    }
 }
 
-fn write_status(state: &mut State, key: &Key, current: &Key) {
+fn write_status(state: &mut State, key: &Key, current: Option<&Key>, is_new: bool) {
     let Some(deployment) = state.get("apps", "deployments", &key.namespace, &key.name).cloned() else {
         return;
     };
-    let Some(set) = state
-        .get("apps", "replicasets", &current.namespace, &current.name)
-        .cloned()
-    else {
-        return;
-    };
+    let updated = current.and_then(|current| {
+        let set = state.get("apps", "replicasets", &current.namespace, &current.name)?;
+        Some(number(&set["status"]["replicas"]))
+    });
     let sets = owned::children(state, &deployment, &replica_sets());
     let total = |name: &str| sets.iter().map(|set| number(&set["status"][name])).sum::<i64>();
-    let wanted = number(&deployment["spec"]["replicas"]);
-    let (replicas, ready, available) = (total("replicas"), total("readyReplicas"), total("availableReplicas"));
-    let updated = number(&set["status"]["replicas"]);
-    let mut status = json!({"observedGeneration": deployment["metadata"]["generation"]});
+    let mut status = json!({
+        "observedGeneration": deployment["metadata"]["generation"], "terminatingReplicas": total("terminatingReplicas"),
+    });
     for (name, count) in [
-        ("replicas", replicas),
-        ("updatedReplicas", updated),
-        ("readyReplicas", ready),
-        ("availableReplicas", available),
-        ("unavailableReplicas", (replicas.max(wanted) - available).max(0)),
+        ("replicas", total("replicas")),
+        ("updatedReplicas", updated.unwrap_or(0)),
+        ("readyReplicas", total("readyReplicas")),
+        ("availableReplicas", total("availableReplicas")),
+        (
+            "unavailableReplicas",
+            (sets.iter().map(replicas).sum::<i64>() - total("availableReplicas")).max(0),
+        ),
     ] {
         if count != 0 {
             status[name] = json!(count);
         }
     }
     let now = state.clock.timestamp();
-    status["conditions"] = conditions(&deployment, &set, (wanted, updated, available), &now);
+    let least = number(&deployment["spec"]["replicas"]) - maximal_unavailable(&deployment);
+    let available = if total("availableReplicas") >= least {
+        (
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.",
+        )
+    } else {
+        (
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.",
+        )
+    };
+    let mut conditions = deployment["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    set_condition(&mut conditions, "Available", available, (&now, false));
+    if let Some((value, reason, is_news)) = progress(state, &deployment, &status, is_new) {
+        let name = current.map(|current| current.name.as_str()).unwrap_or_default();
+        let message = match reason {
+            "DeploymentPaused" => "Deployment is paused".to_owned(),
+            "DeploymentResumed" => "Deployment is resumed".to_owned(),
+            "NewReplicaSetCreated" => format!("Created new replica set \"{name}\""),
+            ROLLED_OUT => format!("ReplicaSet \"{name}\" has successfully progressed."),
+            "ReplicaSetUpdated" => format!("ReplicaSet \"{name}\" is progressing."),
+            _ => format!("ReplicaSet \"{name}\" has timed out progressing."),
+        };
+        set_condition(
+            &mut conditions,
+            "Progressing",
+            (value, reason, &message),
+            (&now, is_news),
+        );
+    }
+    status["conditions"] = json!(conditions);
     let Some(resource) = state.resource("apps", "deployments") else {
         return;
     };
@@ -224,59 +304,74 @@ fn write_status(state: &mut State, key: &Key, current: &Key) {
     });
 }
 
-fn conditions(deployment: &Value, set: &Value, (wanted, updated, available): (i64, i64, i64), now: &str) -> Value {
-    let name = set["metadata"]["name"].as_str().unwrap_or_default();
-    let enough = available >= wanted;
-    let complete = enough && updated == wanted;
-    let available = if enough {
-        (
-            "Available",
-            "True",
-            "MinimumReplicasAvailable",
-            "Deployment has minimum availability.".to_owned(),
-        )
-    } else {
-        (
-            "Available",
-            "False",
-            "MinimumReplicasUnavailable",
-            "Deployment does not have minimum availability.".to_owned(),
-        )
-    };
-    let progressing = if complete {
-        (
-            "Progressing",
-            "True",
-            "NewReplicaSetAvailable",
-            format!("ReplicaSet \"{name}\" has successfully progressed."),
-        )
-    } else {
-        (
-            "Progressing",
-            "True",
-            "ReplicaSetUpdated",
-            format!("ReplicaSet \"{name}\" is progressing."),
-        )
-    };
-    let conditions = [available, progressing]
-        .into_iter()
-        .map(|(kind, status, reason, message)| {
-            let known = deployment["status"]["conditions"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .find(|known| known["type"] == kind);
-            let unchanged = |names: &[&str], values: &[&str]| {
-                known.filter(|known| names.iter().zip(values).all(|(name, value)| known[*name] == *value))
-            };
-            let transition =
-                unchanged(&["status"], &[status]).map_or(json!(now), |known| known["lastTransitionTime"].clone());
-            let updated = unchanged(&["status", "reason", "message"], &[status, reason, &message])
-                .map_or(json!(now), |known| known["lastUpdateTime"].clone());
-            json!({
-                "type": kind, "status": status, "reason": reason, "message": message,
-                "lastTransitionTime": transition, "lastUpdateTime": updated,
-            })
-        });
-    conditions.collect()
+/// Status and reason of the condition `Progressing` where it changes, and whether there is news of the same progress.
+fn progress(
+    state: &mut State,
+    deployment: &Value,
+    status: &Value,
+    is_new: bool,
+) -> Option<(&'static str, &'static str, bool)> {
+    let conditions = deployment["status"]["conditions"].as_array();
+    let before = conditions.and_then(|all| all.iter().find(|known| known["type"] == "Progressing"));
+    let reason = before.and_then(|known| known["reason"].as_str()).unwrap_or_default();
+    let seconds = deployment["spec"]["progressDeadlineSeconds"].as_i64()?;
+    if is_paused(deployment) {
+        return (reason != LATE).then_some(("Unknown", "DeploymentPaused", false));
+    }
+    if reason == "DeploymentPaused" {
+        return Some(("Unknown", "DeploymentResumed", false));
+    }
+    if is_new {
+        return Some(("True", "NewReplicaSetCreated", true));
+    }
+    let count = |name: &str| number(&status[name]);
+    let wanted = number(&deployment["spec"]["replicas"]);
+    if count("replicas") == count("updatedReplicas") && reason == ROLLED_OUT {
+        return None;
+    }
+    if ["replicas", "updatedReplicas", "availableReplicas"]
+        .iter()
+        .all(|name| count(name) == wanted)
+    {
+        return Some(("True", ROLLED_OUT, false));
+    }
+    let earlier = |name: &str| number(&deployment["status"][name]);
+    let old = |status: &dyn Fn(&str) -> i64| status("replicas") - status("updatedReplicas");
+    let grows = |name: &str| count(name) > earlier(name);
+    if ["updatedReplicas", "readyReplicas", "availableReplicas"]
+        .iter()
+        .any(|name| grows(name))
+        || old(&count) < old(&earlier)
+    {
+        return Some(("True", "ReplicaSetUpdated", true));
+    }
+    let since = before.filter(|_| reason != ROLLED_OUT && reason != LATE)?;
+    let (since, deadline) = (pods::moment(&since["lastUpdateTime"])?, u64::try_from(seconds).ok()?);
+    let storage = Storage::new("apps", "deployments");
+    let is_late = pods::has_passed(state, (&storage, deployment), since, Duration::from_secs(deadline));
+    is_late.then_some(("False", LATE, false))
+}
+
+/// Sets a condition. One that changes, or of which there is news, comes last; its times are those of its last change.
+fn set_condition(
+    conditions: &mut Vec<Value>,
+    kind: &str,
+    (status, reason, message): (&str, &str, &str),
+    (now, is_news): (&str, bool),
+) {
+    let index = conditions.iter().position(|known| known["type"] == kind);
+    if let Some(known) = index.map(|index| &conditions[index])
+        && known["status"] == status
+        && known["reason"] == reason
+        && !is_news
+    {
+        return;
+    }
+    let known = index.map(|index| conditions.remove(index));
+    let transition = known.filter(|known| known["status"] == status);
+    let transition = transition.map_or(json!(now), |known| known["lastTransitionTime"].clone());
+    conditions.push(json!({
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": transition, "lastUpdateTime": now,
+    }));
 }

@@ -1,13 +1,17 @@
-//! Owns the stand-ins for the control plane's controllers. They run after every request, until nothing changes any more, so
-//! that what a client reads next does not depend on timing.
+//! The stand-ins for the control plane's controllers. They run after every request, until nothing changes any more, so
+//! that what a client reads next does not depend on timing. What they do at a later time, they do before the first request after it.
 
 pub(crate) mod claims;
 pub(crate) mod collect;
+mod daemons;
 mod definitions;
 mod deployments;
+mod jobs;
 mod namespaces;
 mod owned;
+mod pods;
 mod replicas;
+mod stateful;
 
 use crate::options::Workloads;
 use crate::state::State;
@@ -34,10 +38,30 @@ pub(crate) fn settle(state: &mut State) {
         if state.controllers.workloads != Workloads::Ignored {
             deployments::run(state, &changes);
             replicas::run(state, &changes);
+            stateful::run(state, &changes);
+            daemons::run(state, &changes);
+            jobs::run(state, &changes);
             claims::run(state, &changes);
         }
         if state.controllers.garbage_collector {
             collect::run(state, &changes);
         }
+    }
+}
+
+/// Does what is due by now.
+pub(crate) fn wake(state: &mut State) {
+    let now = state.clock.now();
+    let mut is_due = false;
+    while let Some((at, storage, key)) = state.timers.pop_first() {
+        if at > now {
+            state.timers.insert((at, storage, key));
+            break;
+        }
+        state.store.touch(&storage, &key);
+        is_due = true;
+    }
+    if is_due {
+        settle(state);
     }
 }

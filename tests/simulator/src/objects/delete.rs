@@ -1,13 +1,16 @@
 //! Owns deleting: preconditions, finalizers, propagation, and what is answered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{Answer, Call, body, read};
 use crate::admission;
+use crate::clock::rfc3339;
 use crate::failure::{Failure, FieldError};
 use crate::kinds::Resource;
+use crate::kubelet::has_finished;
 use crate::state::State;
 use crate::store::Key;
 
@@ -22,6 +25,8 @@ struct Wish {
     uid: Option<String>,
     resource_version: Option<String>,
     propagation: Option<String>,
+    /// Seconds that a pod on a node has to end.
+    grace: Option<i64>,
     dry_run: bool,
 }
 
@@ -49,6 +54,9 @@ impl Wish {
             uid: word(&options["preconditions"]["uid"]),
             resource_version: word(&options["preconditions"]["resourceVersion"]),
             propagation: propagation.or_else(|| orphan.map(str::to_owned)),
+            grace: options["gracePeriodSeconds"]
+                .as_i64()
+                .or_else(|| call.options.query.text("gracePeriodSeconds").parse().ok()),
             dry_run: call.options.dry_run || options["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
         })
     }
@@ -116,11 +124,16 @@ fn delete_one(
     check_preconditions(resource, key, stored, wish)?;
     let mut object = (**stored).clone();
     let already = object["metadata"]["deletionTimestamp"].is_string();
-    let changed = finalizers(state, resource, &mut object, wish.propagation.as_deref());
-    let pending = has_finalizers(resource, &object);
+    let mut changed = finalizers(state, resource, &mut object, wish.propagation.as_deref());
+    let grace = grace(resource, &object, wish);
+    if grace == 0 && waits_for_kubelet(&object) {
+        object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        changed = true;
+    }
+    let pending = has_finalizers(resource, &object) || grace > 0;
     if !pending {
         if resource.is_builtin("", "pods") && !already {
-            mark_deleted(state, &mut object);
+            mark_deleted(state, &mut object, 0);
         }
         if !wish.dry_run {
             finish(state, resource, key);
@@ -131,7 +144,7 @@ fn delete_one(
         return Ok((resource.show(&object).into_owned(), false));
     }
     if !already {
-        mark_deleted(state, &mut object);
+        mark_deleted(state, &mut object, grace);
     }
     if resource.is_builtin("", "namespaces") {
         object["status"]["phase"] = json!("Terminating");
@@ -149,9 +162,21 @@ fn delete_one(
     Ok((resource.show(&stored).into_owned(), false))
 }
 
-fn mark_deleted(state: &State, object: &mut Value) {
-    object["metadata"]["deletionTimestamp"] = json!(state.clock.timestamp());
-    object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+/// How many seconds the object stays for its kubelet, which deletes it with 0: a pod on a node, unless it has ended.
+fn grace(resource: &Resource, object: &Value, wish: &Wish) -> i64 {
+    let is_on_node = object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    if !resource.is_builtin("", "pods") || !is_on_node || has_finished(object) {
+        return 0;
+    }
+    let own = object["spec"]["terminationGracePeriodSeconds"].as_i64();
+    wish.grace.or(own).unwrap_or(0).max(0)
+}
+
+fn mark_deleted(state: &State, object: &mut Value, grace: i64) {
+    let now = state.clock.now();
+    let at = now.checked_add(Duration::from_secs(grace.unsigned_abs()));
+    object["metadata"]["deletionTimestamp"] = json!(rfc3339(at.unwrap_or(now)));
+    object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
     if let Some(generation) = object["metadata"]["generation"].as_i64() {
         object["metadata"]["generation"] = json!(generation + 1);
     }
@@ -231,7 +256,14 @@ fn has_finalizers(resource: &Resource, object: &Value) -> bool {
 
 /// Whether an object that is being deleted has nothing left that holds it.
 pub(crate) fn is_released(resource: &Resource, object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string() && !has_finalizers(resource, object)
+    object["metadata"]["deletionTimestamp"].is_string()
+        && !waits_for_kubelet(object)
+        && !has_finalizers(resource, object)
+}
+
+fn waits_for_kubelet(object: &Value) -> bool {
+    let granted = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    granted.is_some_and(|seconds| seconds > 0)
 }
 
 /// Removes the object from the store.

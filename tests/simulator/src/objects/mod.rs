@@ -1,5 +1,6 @@
 //! Owns the verbs on objects: what a request does to the store, and what is answered. Knows nothing of HTTP.
 
+pub(crate) mod bind;
 pub(crate) mod body;
 pub(crate) mod create;
 pub(crate) mod delete;
