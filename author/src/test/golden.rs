@@ -6,7 +6,7 @@
 //! | `input.yaml` | the object that is reconciled; with `metadata.deletionTimestamp` it is finalized |
 //! | `cluster.yaml` | the other objects that the plugin may read, as several documents; may be absent |
 //! | `config.yaml` | the plugin's configuration, or its Plugin resource, of which `spec.wasi` counts as well; may be absent |
-//! | `expected.yaml` | the answer: `objects`, `status`, `conditions` and `events`, or `failure`; `--update` writes it |
+//! | `expected.yaml` | the answer: `objects`, `status`, `conditions` and `events`, or `failure`, `finalized: true` or `reconciled: false`; `--update` writes it |
 
 use std::fmt::Write as _;
 use std::fs;
@@ -184,8 +184,10 @@ fn call(plugin: &Isolated, input: &Value) -> Result<Answered, Box<Failed>> {
         finalizer,
         defaulted: _,
         warnings: _,
+        unselected,
     } = plugin.run(input)?;
     let answer = match finalizer {
+        _ if unselected.is_some() => json!({"reconciled": false}),
         Some(FinalizerAnswer::Done) => json!({"finalized": true}),
         Some(FinalizerAnswer::Pending) | None => reconciled.to_value(),
     };

@@ -99,6 +99,9 @@ struct Owned {
     keep: bool,
     #[serde(default)]
     replace: bool,
+    /// Whether it is made anew where something else is desired than before.
+    #[serde(default)]
+    anew: bool,
     /// Whether it should still exist while a Promise holds.
     #[serde(default)]
     lasting: bool,
@@ -196,12 +199,14 @@ impl Owned {
             create_only,
             keep,
             replace: recreate,
+            anew: replace,
             lasting: _,
         } = owned;
         let lifecycle = Lifecycle {
             create_only,
             keep,
             recreate,
+            replace,
         };
         outcome.owned_with(object, lifecycle)
     }
@@ -246,7 +251,8 @@ impl Config {
         let touches = self
             .owned()
             .map(|kind| Touch::new(kind).owned().anywhere().in_namespaces(&self.places));
-        touches.fold(ControllerManifest::of::<Primary>(name), ControllerManifest::touches)
+        let controller = ControllerManifest::of::<Primary>(name).options(["replace"]);
+        touches.fold(controller, ControllerManifest::touches)
     }
 }
 
@@ -275,9 +281,10 @@ mod tests {
     fn what_is_asked_for_is_owned_as_it_is() {
         let spec = json!({"owns": [
             {"object": service("here"), "keep": true}, {"object": config_map("a"), "replace": true},
+            {"object": config_map("b"), "anew": true},
         ]});
         let desired = FakeCluster::new().reconcile::<Wisher>(promise(&spec)).unwrap().desired;
-        assert_eq!(desired.len(), 2);
+        assert_eq!(desired.len(), 3);
         assert_eq!(
             (&desired[0].object, &desired[1].object),
             (&service("here"), &config_map("a"))
@@ -285,6 +292,7 @@ mod tests {
         let none = Lifecycle::default();
         assert_eq!(desired[0].lifecycle, Lifecycle { keep: true, ..none });
         assert_eq!(desired[1].lifecycle, Lifecycle { recreate: true, ..none });
+        assert_eq!(desired[2].lifecycle, Lifecycle { replace: true, ..none });
     }
 
     #[test]

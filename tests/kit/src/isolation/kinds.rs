@@ -35,6 +35,14 @@ impl Isolated {
         controllers.any(|controller| controller.kind == *kind)
     }
 
+    /// What the controller's filter asks for, in words, where an object of its kind is not one that it reconciles.
+    pub fn unselected(&self, object: &Value) -> Option<String> {
+        let (kind, _) = identity(object).ok()?;
+        let mut controllers = self.manifest.manifest.controllers.iter();
+        let filter = &controllers.find(|controller| controller.kind == kind)?.filter;
+        (!filter.selects_value(object)).then(|| filter.to_string())
+    }
+
     /// The kinds that the plugin reconciles, for messages.
     pub fn kind_names(&self) -> String {
         let controllers = self.manifest.manifest.controllers.iter();

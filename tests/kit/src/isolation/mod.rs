@@ -41,6 +41,7 @@ use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use pilothouse_core::{
@@ -72,6 +73,9 @@ use crate::{
 
 /// Tests share machines, so a call gets the most time that can be given; every other limit is the default.
 const CALL_MILLISECONDS: u64 = 10_000;
+
+/// How often a call is made that takes longer than it may.
+const TRIES: u32 = 3;
 
 /// Why a plugin could not be run in isolation.
 #[derive(Debug, Error)]
@@ -122,6 +126,8 @@ pub struct Isolated {
     limits: Limits,
     shown: Shown,
     calls: Calls,
+    /// The longest time of a call, where it is looked at.
+    longest: Option<Duration>,
 }
 
 /// How often a call is made.
@@ -175,6 +181,7 @@ impl Isolated {
             limits,
             shown: Shown::Declared,
             calls: Calls::Twice,
+            longest: None,
         })
     }
 
@@ -252,6 +259,17 @@ impl Isolated {
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// Sets the limits of the host with time enough for a loaded machine, and has a call fail that takes longer than they allow
+    /// each time of [`TRIES`].
+    #[must_use]
+    pub fn timed(mut self, limits: &Limits) -> Self {
+        self.longest = Some(limits.call_time());
+        self.limited(Limits {
+            call_milliseconds: CALL_MILLISECONDS,
+            ..limits.clone()
+        })
     }
 
     /// What the plugin says of itself, checked.
@@ -376,7 +394,10 @@ impl Isolated {
                 })),
             }
         };
-        let first = once();
+        let first = match self.longest {
+            Some(longest) => within(longest, once(), once),
+            None => once(),
+        };
         if self.calls == Calls::Once {
             return first;
         }
@@ -432,6 +453,33 @@ impl Isolated {
             })),
         }
     }
+}
+
+/// A call, made again where it took too long: other processes may have been busy.
+fn within<A>(
+    longest: Duration,
+    first: Result<Answered<A>, Box<Failed>>,
+    again: impl Fn() -> Result<Answered<A>, Box<Failed>>,
+) -> Result<Answered<A>, Box<Failed>> {
+    let mut answered = first?;
+    for _ in 1..TRIES {
+        if answered.usage.time <= longest {
+            break;
+        }
+        answered.usage.time = answered.usage.time.min(again()?.usage.time);
+    }
+    let time = answered.usage.time;
+    if time <= longest {
+        return Ok(answered);
+    }
+    let failure = Failure::guest(
+        Reason::GuestLimit,
+        format!(
+            "the call took {time:.1?}, and the host ends it after {longest:?} (callMilliseconds); read and make less, or set \
+             spec.limits.callMilliseconds of the Plugin"
+        ),
+    );
+    Err(Box::new(answered.refused(failure)))
 }
 
 /// The object that a call is about.
