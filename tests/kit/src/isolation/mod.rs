@@ -537,3 +537,43 @@ fn identity(object: &Value) -> Result<(Kind, Name), IsolationError> {
         IsolationError::Object { problem, object }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn called(milliseconds: u64) -> Result<Answered<()>, Box<Failed>> {
+        Ok(Answered {
+            answer: (),
+            reads: BTreeSet::new(),
+            log: Vec::new(),
+            usage: Usage {
+                time: Duration::from_millis(milliseconds),
+                ..Usage::default()
+            },
+        })
+    }
+
+    #[test]
+    fn a_call_fails_that_takes_too_long_each_time() {
+        let longest = Duration::from_millis(100);
+        let calls = Cell::new(0);
+        let timed = |first: u64, others: [u64; 2]| {
+            calls.set(0);
+            let again = || {
+                calls.set(calls.get() + 1);
+                called(others[calls.get() - 1])
+            };
+            within(longest, called(first), again).map(|answered| answered.usage.time.as_millis())
+        };
+        assert_eq!((timed(99, [0, 0]).unwrap(), calls.get()), (99, 0));
+        assert_eq!((timed(900, [90, 0]).unwrap(), calls.get()), (90, 1));
+        assert_eq!((timed(900, [190, 100]).unwrap(), calls.get()), (100, 2));
+        let failed = timed(140, [120, 110]).unwrap_err();
+        assert_eq!(failed.failure.reason, Reason::GuestLimit);
+        let words = "the call took 110.0ms, and the host ends it after 100ms (callMilliseconds)";
+        assert!(failed.failure.message.starts_with(words), "{}", failed.failure.message);
+    }
+}
