@@ -89,7 +89,7 @@ impl Isolated {
             text("/spec/group") == Some(&kind.group) && text("/spec/names/kind") == Some(&kind.kind)
         };
         let mut objects = self.objects.iter();
-        let found = objects.find(|((its, _), object)| its.kind == "CustomResourceDefinition" && defines(object));
-        found.map(|(_, definition)| definition)
+        let found = objects.find(|((its, _), object)| its.kind == "CustomResourceDefinition" && defines(&object.value));
+        found.map(|(_, definition)| &definition.value)
     }
 }
