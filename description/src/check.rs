@@ -3,10 +3,14 @@
 use serde_json::Value;
 
 use crate::status::replaces_conditions;
+use crate::structural;
 use crate::{Controller, Crd, Description, Exports, Field, FieldStep, Finding, Kind, Severity, Touch, built_in};
 
 /// The most edits between a field and the one that was probably meant.
 const MOST_EDITS: usize = 2;
+
+/// The most fields that one message names.
+const MOST_NAMED: usize = 5;
 
 /// All findings, in the order of the description.
 pub(crate) fn findings(description: &Description<'_>) -> Vec<Finding> {
@@ -181,15 +185,36 @@ impl Findings {
             ));
         }
         let schema = &version["schema"]["openAPIV3Schema"];
-        for field in fields {
-            if let Some(problem) = missing(schema, field.steps) {
-                self.warn(
+        let unknown = fields
+            .iter()
+            .filter_map(|field| Some((field, missing(schema, field.steps)?)));
+        let unknown: Vec<_> = unknown.collect();
+        match unknown.as_slice() {
+            [] => {}
+            [(field, problem)] => self.warn(
                 "unknown-field",
                 format!(
                     "controller {controller} looks at {} of {}, which its CRD does not declare, so the plugin never sees it: \
                      {problem}; correct the path in the manifest, or declare the field in the schema of the CRD",
                     field.text, kind.kind
-                ));
+                ),
+            ),
+            [(_, first), ..] => {
+                let named: Vec<&str> = unknown.iter().take(MOST_NAMED).map(|(field, _)| &*field.text).collect();
+                let more = match unknown.len() - named.len() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                self.warn(
+                    "unknown-field",
+                    format!(
+                        "controller {controller} looks at {}{more} of {}, which its CRD does not declare, so the plugin never sees \
+                         them: {first}; if the CRD in crds/ is made from the types, it is older than they are: run `pilothouse build`; \
+                         else declare the fields",
+                        named.join(", "),
+                        kind.kind
+                    ),
+                );
             }
         }
     }
@@ -257,6 +282,23 @@ impl Findings {
         for version in crd.versions() {
             let schema = &version["schema"]["openAPIV3Schema"];
             let status = &schema["properties"]["status"];
+            let problems = structural::problems(schema);
+            if !problems.is_empty() {
+                let named: Vec<&str> = problems.iter().take(MOST_NAMED).map(String::as_str).collect();
+                let more = match problems.len() - named.len() {
+                    0 => String::new(),
+                    more => format!("; and {more} more"),
+                };
+                self.error(
+                    "not-structural",
+                    format!(
+                        "API servers refuse the CRD {}, because the schema of {} is not structural: {}{more}",
+                        crd.name,
+                        version["name"],
+                        named.join("; ")
+                    ),
+                );
+            }
             if is_primary && status["properties"]["conditions"]["type"] == "array" && replaces_conditions(status) {
                 self.warn(
                 "conditions-replaced",

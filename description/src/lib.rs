@@ -11,6 +11,7 @@ pub mod built_in;
 mod check;
 pub mod schema_pruning;
 pub mod status;
+pub mod structural;
 
 use std::borrow::Cow;
 use std::fmt;
