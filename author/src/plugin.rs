@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use jiff::Timestamp;
 use pilothouse_core::Limits;
@@ -232,11 +232,14 @@ impl StateArguments {
         }
         for document in &mut primaries {
             if store.served(&document.kind).is_some() {
-                let stored = store.stored_form(&document.object).with_context(|| {
+                document.object = store.stored_form(&document.object).map_err(|refusal| {
                     let Document { kind, name, place, .. } = &*document;
-                    format!("{place}: the API server would refuse {} {name}", kind.kind)
-                });
-                document.object = stored?;
+                    let hint = documents::quoting_hint(&refusal.message);
+                    anyhow!(
+                        "{place}: the API server would refuse {} {name}: {refusal}{hint}",
+                        kind.kind
+                    )
+                })?;
             }
         }
         ensure!(

@@ -169,10 +169,20 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, 
     trapped(&what, state)
 }
 
+/// How Rust's library ends what it says of threads, sockets, files and clocks where there are none.
+const UNSUPPORTED: &str = " on this platform";
+
+/// What a plugin does in place of that.
+const CURE: &str = ", which has no threads, sockets, files, environment and clock: it reads objects and the time through `Cluster`, and \
+                    answers with objects";
+
 /// A call that did not come to its end, with what the guest said before.
 fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
     let words = match (&state.last_error, state.wasi.last_words()) {
-        (Some(message), _) => format!("the plugin {what}; fix the plugin: the last error that it logged is {message}"),
+        (Some(message), _) => {
+            let cure = if message.contains(UNSUPPORTED) { CURE } else { "" };
+            format!("the plugin {what}; fix the plugin{cure}: the last error that it logged is {message}")
+        }
         (None, Some(message)) => {
             let message = shorten(&message, MAX_GUEST_WORDS);
             format!("the plugin {what}; fix the plugin: on standard error it wrote {message}")

@@ -41,7 +41,7 @@ pub use self::remarks::Remark;
 use self::remarks::Remarks;
 use self::source::{Source, sources};
 use crate::{
-    documents::{Document, identity},
+    documents::{Document, identity, quoting_hint},
     isolation::Isolated,
     store,
 };
@@ -314,7 +314,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
                 .map_err(|refused| CheckError::Sample {
                     place: document.place.to_string(),
                     object: format!("{} {}", document.kind.kind, document.name),
-                    problem: refused.0,
+                    problem: format!("{}{}", refused.0, quoting_hint(&refused.0)),
                 })?;
             Some((object.clone(), judged))
         } else {
