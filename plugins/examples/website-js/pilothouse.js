@@ -102,7 +102,7 @@ export function isControlledBy(object, owner) {
 /** @param {Plugin} plugin @param {Imports} imports */
 export function plugin(plugin, imports) {
   const cluster = clusterOf(imports);
-  if (globalThis.process?.versions?.node === undefined) {
+  if (/** @type {any} */ (globalThis).process?.versions?.node === undefined) {
     globalThis.console = consoleOf(cluster);
   }
   return {
