@@ -176,11 +176,15 @@ const UNSUPPORTED: &str = " on this platform";
 const CURE: &str = ", which has no threads, sockets, files, environment and clock: it reads objects and the time through `Cluster`, and \
                     answers with objects";
 
+fn cure(message: &str) -> &'static str {
+    if message.contains(UNSUPPORTED) { CURE } else { "" }
+}
+
 /// A call that did not come to its end, with what the guest said before.
 fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
     let words = match (&state.last_error, state.wasi.last_words()) {
         (Some(message), _) => {
-            let cure = if message.contains(UNSUPPORTED) { CURE } else { "" };
+            let cure = cure(message);
             format!("the plugin {what}; fix the plugin{cure}: the last error that it logged is {message}")
         }
         (None, Some(message)) => {
@@ -223,6 +227,21 @@ mod tests {
         assert_eq!(shorten("abcdefg", 6), "abc...");
         assert_eq!(shorten("äöüäöü", 8), "äö...");
         assert_eq!(shorten("äöü", 1), "...");
+    }
+
+    #[test]
+    fn a_trap_for_want_of_a_platform_names_what_takes_its_place() {
+        for message in [
+            "panicked at src/lib.rs:7:9:\ntime not implemented on this platform",
+            "panicked at library/std/src/thread/functions.rs:131:29:\nfailed to spawn thread: Error { kind: Unsupported, message: \
+             \"operation not supported on this platform\" }",
+        ] {
+            assert!(
+                cure(message).contains("it reads objects and the time through `Cluster`"),
+                "{message}"
+            );
+        }
+        assert_eq!(cure("panicked at src/lib.rs:7:9:\nindex out of bounds"), "");
     }
 
     #[test]

@@ -405,6 +405,27 @@ mod tests {
     }
 
     #[test]
+    fn an_invalid_selector_in_a_resource_is_told_with_the_whole_path() {
+        #[derive(Debug, Deserialize)]
+        #[allow(dead_code, reason = "only reading is tested")]
+        struct Spec {
+            rules: Vec<Rule>,
+        }
+        #[derive(Debug, Deserialize)]
+        #[allow(dead_code, reason = "only reading is tested")]
+        struct Rule {
+            selector: LabelSelector,
+            name: Option<String>,
+        }
+        let text = r#"{"rules":[{"selector":{"matchLabels":{"a":"b"}}},{"selector":{"matchExpressions":[{"key":"a","operator":"Is"}]},"name":"n"}]}"#;
+        let error = serde_json::from_str::<Spec>(text).unwrap_err();
+        let told = crate::locate::explain(text, &error);
+        let words =
+            "rules[1].selector: matchExpressions[0].operator: \"Is\" is none of In, NotIn, Exists, DoesNotExist";
+        assert_eq!(told, words);
+    }
+
+    #[test]
     fn an_invalid_selector_is_an_error_with_its_path() {
         let expression =
             |expression: Value| json!({"matchExpressions": [{"key": "a", "operator": "Exists"}, expression]});

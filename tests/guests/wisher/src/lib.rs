@@ -59,6 +59,8 @@ pub struct Config {
     crds: Option<Vec<String>>,
     /// The status that it gives each of its primaries.
     status: Option<Value>,
+    /// Whether it looks at the status of Promises.
+    remembers: bool,
 }
 
 /// Goes when it is deleted.
@@ -77,13 +79,17 @@ pub struct Promise {
     #[serde(default)]
     #[resource(whole)]
     spec: Spec,
+    /// What was said last, if the configuration says that it is looked at.
+    status: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Spec {
     owns: Vec<Owned>,
     holds: bool,
+    /// What the status has to say before the resource goes.
+    last_words: Option<String>,
     /// Whether every call for the resource traps.
     traps: bool,
 }
@@ -120,7 +126,10 @@ impl Plugin for Wisher {
         .controller_if(config.steers("Wish"), config.controller::<Wish>("wish"))
         .controller_if(
             config.steers("Promise"),
-            config.controller::<Promise>("promise").finalizer(FINALIZER),
+            config
+                .controller::<Promise>("promise")
+                .finalizer(FINALIZER)
+                .fields(config.remembers.then_some(".status")),
         )
         .configuration_schema(json!({
             "type": "object",
@@ -131,6 +140,7 @@ impl Plugin for Wisher {
                 "steers": {"type": "array", "items": {"enum": ["Wish", "Promise"]}},
                 "crds": {"type": "array", "items": {"type": "string"}},
                 "status": {"type": "object"},
+                "remembers": {"type": "boolean"},
             },
         }));
         config.crds().into_iter().fold(manifest, Manifest::crd)
@@ -172,6 +182,10 @@ impl Finalizer for Promises {
     fn finalize(request: Request<Promise, Config>, _: &Cluster) -> Result<Finalization, Failure> {
         let spec = request.object.spec;
         spec.trap_if_asked();
+        if let (false, Some(words)) = (spec.holds, &spec.last_words) {
+            let outcome = Outcome::new().status(json!({"words": words}));
+            return Ok(Finalization::done_after(outcome, request.object.status.as_ref()));
+        }
         if !spec.holds {
             return Ok(Finalization::Done);
         }
