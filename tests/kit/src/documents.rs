@@ -39,7 +39,12 @@ const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// What to say beside a refusal of a boolean where a text is meant; empty for any other refusal.
 pub fn quoting_hint(problem: &str) -> &'static str {
-    let is_boolean = ["must be of type string: \"boolean\"", "cannot unmarshal bool into"];
+    let is_boolean = [
+        "must be of type string: \"boolean\"",
+        "json: cannot unmarshal bool into Go",
+        "expected string, got &value.valueUnstructured{Value:true}",
+        "expected string, got &value.valueUnstructured{Value:false}",
+    ];
     if is_boolean.iter().any(|words| problem.contains(words)) {
         "; YAML reads y, yes, on, true and their opposites as booleans: quote the value"
     } else {
