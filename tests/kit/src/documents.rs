@@ -41,11 +41,14 @@ const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 pub fn quoting_hint(problem: &str) -> &'static str {
     let is_boolean = [
         "must be of type string: \"boolean\"",
-        "json: cannot unmarshal bool into Go",
         "expected string, got &value.valueUnstructured{Value:true}",
         "expected string, got &value.valueUnstructured{Value:false}",
     ];
-    if is_boolean.iter().any(|words| problem.contains(words)) {
+    let of_field = |(_, field): (&str, &str)| field.contains("of type string");
+    let is_decoded = problem
+        .split_once("cannot unmarshal bool into Go")
+        .is_some_and(of_field);
+    if is_decoded || is_boolean.iter().any(|words| problem.contains(words)) {
         "; YAML reads y, yes, on, true and their opposites as booleans: quote the value"
     } else {
         ""

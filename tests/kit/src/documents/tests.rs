@@ -201,6 +201,7 @@ fn a_boolean_in_place_of_a_text_is_to_be_quoted() {
     }
     for problem in [
         "spec.size in body must be of type integer: \"boolean\"",
+        "json: cannot unmarshal bool into Go struct field DeploymentSpec.spec.replicas of type int32",
         "spec.image in body must be of type string: \"integer\"",
         ".spec.image: expected string, got &value.valueUnstructured{Value:3}",
     ] {
