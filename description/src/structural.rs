@@ -151,7 +151,7 @@ impl Problems {
                 path,
                 "has additionalProperties: false; leave it out, since fields that are not declared are dropped",
             );
-        } else if others.is_some() && !object(members, "properties").next().is_none() {
+        } else if others.is_some() && object(members, "properties").next().is_some() {
             self.add(path, "has properties and additionalProperties; keep one of them");
         }
         if others.is_some() && path.is_empty() {

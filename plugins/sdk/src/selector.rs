@@ -60,9 +60,8 @@ enum Operator {
 pub struct LabelSelectorError(String);
 
 /// The form of the API.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
 struct ApiSelector {
     match_labels: BTreeMap<String, String>,
     match_expressions: Vec<ApiRequirement>,

@@ -261,8 +261,8 @@ impl Isolated {
         self
     }
 
-    /// Sets the limits of the host with time enough for a loaded machine, and has a call fail that takes longer than they allow
-    /// each time of [`TRIES`].
+    /// Sets the limits of the host with time enough for a loaded machine, and has a call fail that takes longer than they allow,
+    /// also when it is made again.
     #[must_use]
     pub fn timed(mut self, limits: &Limits) -> Self {
         self.longest = Some(limits.call_time());
