@@ -120,7 +120,7 @@ impl Problems {
                 format!("has the type {type_}, which is none of {}", TYPES.join(", ")),
             ),
             None if is_true(members, EMBEDDED) => {
-                self.add(path, format!("has {EMBEDDED}: true, which needs type: object"))
+                self.add(path, format!("has {EMBEDDED}: true, which needs type: object"));
             }
             None if !is_open || level == Level::Root && !is_true(members, PRESERVE) => {
                 self.add(path, format!("has no type; a value of any type is {PRESERVE}: true"));

@@ -543,7 +543,8 @@ impl PlanExecution<'_> {
             Ok(_) => self.try_successor(step, &live).await,
             Err(error) if error.is_without_dry_run() => Successor::Unknown(error),
             // The apply itself says what is wrong.
-            Err(_) => return Ok(()),
+            Err(error) if error.is_for_good() || error.is_about_another_object() => return Ok(()),
+            Err(error) => return Err(error.into_failure("try to apply", &step.desired.title())),
         };
         let problem = format!("{} is to be replaced", step.desired.title());
         Err(self
