@@ -34,7 +34,7 @@ mod lifecycle {
             .lines()
             .map(str::trim)
             .filter(|line| !line.starts_with("//") && !line.starts_with('"'));
-        let words = lines.flat_map(|line| line.split([' ', ':', '?', ',', '=']).next());
+        let words = lines.filter_map(|line| line.split([' ', ':', '?', ',', '=']).next());
         words
             .filter(|word| word.starts_with(|letter: char| letter.is_alphabetic()))
             .map(plain)

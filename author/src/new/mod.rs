@@ -394,10 +394,8 @@ fn decorating(name: &PackageName, language: &Language, kind: &NewKind, annotatio
     } else {
         ("web", "")
     };
-    let indented: String = yaml(decorated.trim_matches('"'))?
-        .lines()
-        .map(|line| format!("          {line}\n"))
-        .collect();
+    let object = yaml(decorated.trim_matches('"'))?;
+    let indented: Vec<String> = object.lines().map(|line| format!("          {line}")).collect();
     values.holds.remove("own");
     values.holds.insert("decorates");
     if namespaced.is_some() {
@@ -410,7 +408,7 @@ fn decorating(name: &PackageName, language: &Language, kind: &NewKind, annotatio
         ),
         ("annotation", annotation.to_owned()),
         ("sample", yaml("sample")?.trim_end().to_owned()),
-        ("scenario_object", indented.trim_end().to_owned()),
+        ("scenario_object", indented.join("\n")),
         ("decoration", format!("\"{}-decoration\"", decorated.trim_matches('"'))),
         ("decoration_place", place.to_owned()),
         ("decorated", decorated.to_owned()),

@@ -16,7 +16,10 @@ use crate::object::Kind;
 use crate::optional::{ExportedPlugin, Interfaces};
 
 /// The plugins that have been looked at, each with its configuration and the accepted findings: tests ask again and again.
-static SEEN: Mutex<Option<HashSet<(&'static str, String, BTreeSet<String>)>>> = Mutex::new(None);
+static SEEN: Mutex<Option<HashSet<CheckKey>>> = Mutex::new(None);
+
+/// The name of a plugin's type, its configuration, and the names of accepted findings.
+type CheckKey = (&'static str, String, BTreeSet<String>);
 
 /// Checks the description of a plugin under a configuration, once in a process.
 ///
