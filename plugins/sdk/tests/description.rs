@@ -151,7 +151,7 @@ fn a_crd_that_is_no_yaml_fails_the_test() {
 
 #[test]
 fn a_test_accepts_warnings_by_name() {
-    let accepting = FakeCluster::new().accepting(["status-fields"]);
+    let accepting = FakeCluster::new().accepting(["status-fields", "no-fields"]);
     assert!(accepting.reconcile::<Tight>(web()).is_ok());
 }
 
