@@ -419,9 +419,8 @@ mod tests {
         let text = r#"{"rules":[{"selector":{"matchLabels":{"a":"b"}}},{"selector":{"matchExpressions":[{"key":"a","operator":"Is"}]},"name":"n"}]}"#;
         let error = serde_json::from_str::<Spec>(text).unwrap_err();
         let told = crate::locate::explain(text, &error);
-        let words =
-            "rules[1].selector: matchExpressions[0].operator: \"Is\" is none of In, NotIn, Exists, DoesNotExist";
-        assert_eq!(told, words);
+        let words = "matchExpressions[0].operator: \"Is\" is none of In, NotIn, Exists, DoesNotExist";
+        assert!(told.starts_with("rules[1].selector") && told.ends_with(words), "{told}");
     }
 
     #[test]
