@@ -5,16 +5,17 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_core::printable::printable;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::output::Format;
 use pilothouse_testkit::diff::{hidden, yaml};
-use pilothouse_testkit::documents::{self, STANDARD_INPUT};
-use pilothouse_testkit::properties::{Options, Property, Remark, Report, Violation, check};
+use pilothouse_testkit::documents::STANDARD_INPUT;
+use pilothouse_testkit::properties::{AcceptedFinding, Options, Property, Remark, Report, Violation, check};
 use serde_json::{Value, json};
 
-use crate::plugin::{DEFAULT_NAMESPACE, DEFAULT_NOW, PluginArguments, StateArguments, place, placed};
+use crate::plugin::{DEFAULT_NAMESPACE, DEFAULT_NOW, PluginArguments, Sorted, StateArguments};
 use crate::verdict::NotAsExpected;
 
 /// Help that stands below the options.
@@ -23,6 +24,7 @@ Examples:
   pilothouse check app-service.wasm
   pilothouse check app-service.wasm -f sample.yaml --cases 2000
   pilothouse check app-service.wasm --seed 7 --case 42 --property fixed-point
+  pilothouse check app-service.wasm --accept accepted.yaml
 
 The properties:
   equal        equal inputs give equal answers, in fresh instances and whatever the number of failures before
@@ -34,15 +36,16 @@ The properties:
   deletion     a deleted object is let go by its finalizer, and leaves nothing; not tried without a finalizer
 
 Each case is an object on a simulated cluster of its own: first the samples of -f, then changes to them and objects made by the
-schemas of the CRDs, as far as the API server would store them. About one in 16 goes to the schema's maxLength (up to 256 KiB),
+schemas of the CRDs, as far as the API server would store them and the controller's filter selects them. About one in 16 goes to the schema's maxLength (up to 256 KiB),
 maxItems and maxProperties (up to 1,000), as far as they fit into one object, and one in eight has the longest name that is a DNS
 label (63) or a DNS subdomain (253); a rule in the CRD may refuse them. An object that breaks a property is made as small as possible.
 
 The clock begins at --now. Once nothing changes any more it moves on, three times, to when the plugin wants to run again.
 
 Kinds of which neither the plugin nor --cluster brings the CRD take anything; they are listed. Remarks, such as values
-that the API server refuses in objects of Kubernetes' own kinds, come before the verdicts. Equal ones are one line, with the number of cases
-and the first example; -o json has all of them.
+that the API server refuses in objects of Kubernetes' own kinds, come before the verdicts. What is wrong with a part that stands in the
+sample as it is, such as a pod template, is a remark, too. Equal ones are one line, with the number of cases and the first
+example; -o json has all of them.
 
 Exit code: 0, 1 on an error, 2 if the command line is wrong, 3 if a property is broken.";
 
@@ -57,7 +60,8 @@ pub struct CheckCommand {
     #[command(flatten)]
     plugin: PluginArguments,
 
-    /// Samples that the plugin reconciles: a YAML or JSON file, a folder, or - for standard input. May be repeated
+    /// Samples that the plugin reconciles: a YAML or JSON file, a folder, or - for standard input. May be repeated. What the
+    /// plugin does not reconcile becomes part of the cluster
     #[arg(long = "filename", short = 'f', value_name = "FILE|FOLDER|-")]
     files: Vec<PathBuf>,
 
@@ -85,6 +89,11 @@ pub struct CheckCommand {
     #[arg(long)]
     strict: bool,
 
+    /// Findings that are meant to be as they are: a YAML or JSON list, each with `property`, `contains` (a part of the finding's
+    /// text) and `reason`. They break nothing, and are counted
+    #[arg(long, value_name = "FILE")]
+    accept: Option<PathBuf>,
+
     /// Output format
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -93,14 +102,24 @@ pub struct CheckCommand {
 impl CheckCommand {
     /// Looks for objects that break a property.
     pub fn execute(self) -> anyhow::Result<()> {
-        let plugin = self.plugin.load()?;
-        let mut cluster = self.state.objects(&self.files)?;
-        let namespace = &self.state.namespace;
-        let plugin = placed(plugin, &mut cluster, namespace);
-        let mut samples = documents::read(&self.files)?;
-        for sample in &mut samples {
-            place(&plugin, sample, namespace);
+        let accepted = self.accepted()?;
+        let given = self.state.read(&self.files)?;
+        let Sorted {
+            plugin,
+            mut cluster,
+            primaries,
+        } = self.state.sort(self.plugin.load()?, &given)?;
+        let (samples, unselected): (Vec<_>, Vec<_>) = primaries
+            .into_iter()
+            .partition(|sample| plugin.unselected(&sample.object).is_none());
+        for sample in &unselected {
+            let filter = plugin.unselected(&sample.object).unwrap_or_default();
+            eprintln!(
+                "{}: {} {} is no sample but part of the cluster: the plugin reconciles only objects with {filter}",
+                sample.place, sample.kind.kind, sample.name
+            );
         }
+        cluster.extend(unselected);
         let options = Options {
             cases: self.cases,
             seed: self.seed,
@@ -114,6 +133,7 @@ impl CheckCommand {
             cluster,
             now: self.state.milliseconds()?,
             strict: self.strict,
+            accepted,
         };
         if std::io::stderr().is_terminal() && self.output == Format::Text {
             eprintln!("trying {} objects …", options.cases);
@@ -121,7 +141,7 @@ impl CheckCommand {
         let report = check(&plugin, &options)?;
         match self.output {
             Format::Text => print!("{}", self.text(&report, &options)),
-            Format::Json => println!("{:#}", self.document(&report)),
+            Format::Json => println!("{:#}", self.document(&report, &options)),
         }
         match report.violations.as_slice() {
             [] => Ok(()),
@@ -144,6 +164,7 @@ impl CheckCommand {
             untried,
             unchecked,
             without_source,
+            accepted,
         } = report;
         let mut text = String::new();
         if *refusals > 0 && !self.strict {
@@ -171,6 +192,24 @@ impl CheckCommand {
                 text,
                 "{kind} was not tried: the plugin brings no CRD for it, and no sample was given with -f"
             );
+        }
+        for (accepted, count) in options.accepted.iter().zip(accepted) {
+            let AcceptedFinding {
+                property,
+                contains,
+                reason,
+            } = accepted;
+            let _ = match count {
+                0 => writeln!(
+                    text,
+                    "accepted and not found: {property} with {contains:?}; if it is mended, take it out of the file"
+                ),
+                count => writeln!(
+                    text,
+                    "accepted {count} times: {property} with {contains:?}: {}",
+                    printable(reason)
+                ),
+            };
         }
         for violation in violations {
             let Violation {
@@ -246,11 +285,35 @@ impl CheckCommand {
         if self.strict {
             words.push("--strict".to_owned());
         }
+        if let Some(path) = &self.accept {
+            words.push(format!("--accept {}", quoted(path)));
+        }
         words.push(format!("--seed {} --case {case} --property {property}", self.seed));
         words.join(" ")
     }
 
-    fn document(&self, report: &Report) -> Value {
+    /// The findings that are meant to be as they are.
+    fn accepted(&self) -> anyhow::Result<Vec<AcceptedFinding>> {
+        let Some(file) = &self.accept else {
+            return Ok(Vec::new());
+        };
+        let named = || format!("--accept {}", file.display());
+        let text = std::fs::read_to_string(file).with_context(named)?;
+        let accepted: Vec<AcceptedFinding> = serde_saphyr::from_str(&text).with_context(|| {
+            format!(
+                "{} is no list of findings, each with property, contains and reason",
+                named()
+            )
+        })?;
+        for (index, finding) in accepted.iter().enumerate() {
+            if let Some(problem) = finding.problem() {
+                bail!("{}, finding {}: {problem}", named(), index + 1);
+            }
+        }
+        Ok(accepted)
+    }
+
+    fn document(&self, report: &Report, options: &Options) -> Value {
         let violation = |violation: &Violation| {
             let Violation {
                 property,
@@ -268,6 +331,14 @@ impl CheckCommand {
             let Remark { count, case, words } = remark;
             json!({"cases": count, "case": case, "message": words})
         };
+        let accepted = |(finding, count): (&AcceptedFinding, &u32)| {
+            let AcceptedFinding {
+                property,
+                contains,
+                reason,
+            } = finding;
+            json!({"property": property.as_str(), "contains": contains, "reason": reason, "count": count})
+        };
         json!({
             "judged": report.judged,
             "discarded": report.discarded,
@@ -278,6 +349,7 @@ impl CheckCommand {
             "remarks": report.refused.iter().map(remark).collect::<Vec<_>>(),
             "unchecked": report.unchecked,
             "withoutSource": report.without_source,
+            "accepted": options.accepted.iter().zip(&report.accepted).map(accepted).collect::<Vec<_>>(),
             "violations": report.violations.iter().map(violation).collect::<Vec<_>>(),
         })
     }
@@ -357,8 +429,19 @@ mod tests {
             format!("pilothouse check web.wasm --config c.yaml -f 'a b.yaml' --cluster d.yaml --wasi inert {end}")
         );
         assert_eq!(
-            again(&["-n", "shop", "--now", "2026-02-03T04:05:06Z", "--strict", "--seed", "7"]),
-            "pilothouse check web.wasm --namespace shop --now 2026-02-03T04:05:06Z --strict --seed 7 --case 42 --property valid"
+            again(&[
+                "-n",
+                "shop",
+                "--now",
+                "2026-02-03T04:05:06Z",
+                "--strict",
+                "--accept",
+                "a.yaml",
+                "--seed",
+                "7"
+            ]),
+            "pilothouse check web.wasm --namespace shop --now 2026-02-03T04:05:06Z --strict --accept a.yaml --seed 7 --case 42 \
+             --property valid"
         );
     }
 
@@ -388,7 +471,7 @@ mod tests {
             ..Report::default()
         };
         let (command, options) = (command(&[]), Options::default());
-        let (text, document) = (command.text(&report, &options), command.document(&report));
+        let (text, document) = (command.text(&report, &options), command.document(&report, &options));
         assert!(!text.contains("b3Bl") && text.contains("a: \"***\""), "{text}");
         assert!(text.contains("valid is broken: it is\\u{7}broken"), "{text}");
         assert!(!document.to_string().contains("b3Bl"), "{document}");
@@ -412,7 +495,8 @@ mod tests {
             !text.contains("ok     deletion") && text.contains("ok     no-trap"),
             "{text}"
         );
-        assert_eq!(command.document(&report)["untried"], json!(["deletion"]));
+        let document = command.document(&report, &Options::default());
+        assert_eq!(document["untried"], json!(["deletion"]));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use pilothouse_build::toolchain::target_directory;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::compiling;
 use pilothouse_sandbox::{PluginComponent, Sandbox};
@@ -24,6 +25,8 @@ const ENDING: &str = "wasm";
 #[derive(Clone, Debug)]
 pub struct ComponentFiles {
     files: BTreeMap<String, PathBuf>,
+    /// Components of other projects in the same folder, which a scenario may name.
+    others: BTreeMap<String, PathBuf>,
     wasi: Wasi,
 }
 
@@ -46,7 +49,23 @@ pub fn built_in(project: &Path) -> impl Iterator<Item = Vec<PathBuf>> {
     let folders = project
         .ancestors()
         .flat_map(|folder| BUILT.map(|built| folder.join(built)));
-    folders.map(|folder| in_folder(&folder))
+    let shared = target_directory().map(|folder| folder.join("plugins"));
+    let shared = shared.filter(|folder| own_plugin(project).is_some_and(|name| folder.join(name + ".wasm").is_file()));
+    shared.into_iter().chain(folders).map(|folder| in_folder(&folder))
+}
+
+/// The name of the crate that a folder is in; none where it is in none, or in a workspace alone.
+fn own_plugin(project: &Path) -> Option<String> {
+    let project = fs::canonicalize(project).ok()?;
+    let manifest = project
+        .ancestors()
+        .find_map(|folder| fs::read_to_string(folder.join("Cargo.toml")).ok())?;
+    let (_, package) = manifest.split_once("[package]")?;
+    let members = package.lines().take_while(|line| !line.starts_with('['));
+    let (_, name) = members
+        .filter_map(|line| line.split_once('='))
+        .find(|(member, _)| member.trim() == "name")?;
+    Some(name.trim().trim_matches(['"', '\'']).to_owned())
 }
 
 /// The component of a project in another language than Rust, which that language's tools build. None where cargo does.
@@ -92,7 +111,7 @@ impl ComponentFiles {
             project.join(BUILT[0]).display(),
             Language::of_project(project).map_or("pilothouse build", |it| it.build)
         );
-        let mut names = BTreeMap::new();
+        let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
         for file in files {
             let file = fs::canonicalize(&file).with_context(|| {
                 format!(
@@ -113,7 +132,12 @@ impl ComponentFiles {
                 );
             }
         }
-        Ok(Self { files: names, wasi })
+        // What is not named is the project's own, if that is there.
+        let own = own_plugin(project).filter(|name| given.is_empty() && names.contains_key(name));
+        let (files, others) = names
+            .into_iter()
+            .partition(|(name, _)| own.as_ref().is_none_or(|own| own == name));
+        Ok(Self { files, others, wasi })
     }
 
     /// What to say if a source of this project was written after one of them.
@@ -182,7 +206,8 @@ impl pilothouse_testhost::Components for ComponentLoader {
     }
 
     fn load(&self, name: &str) -> Result<PluginComponent, String> {
-        let file = self.files.files.get(name).ok_or_else(|| {
+        let ComponentFiles { files, others, .. } = &self.files;
+        let file = files.get(name).or_else(|| others.get(name)).ok_or_else(|| {
             format!(
                 "the scenario runs the plugin {name}, and the given components are {}; name the file {name}.wasm as well, or \
                  correct `plugins`",
@@ -214,6 +239,30 @@ mod tests {
         fs::write(built.join("other.wasm"), "").unwrap();
         let found = ComponentFiles::find(&[], project.path(), Wasi::None).unwrap();
         assert_eq!((found.only(), found.names().as_str()), (None, "other, web"));
+    }
+
+    #[test]
+    fn a_crate_has_its_own_component_alone_and_scenarios_may_name_others() {
+        let project = tempfile::tempdir().unwrap();
+        let built = project.path().join(BUILT[0]);
+        fs::create_dir_all(&built).unwrap();
+        for name in ["site", "other"] {
+            fs::write(built.join(name).with_extension("wasm"), "").unwrap();
+        }
+        let manifest = "[workspace]\n\n[package]\nname = \"site\"\n\n[[bin]]\nname = \"tool\"\n";
+        fs::write(project.path().join("Cargo.toml"), manifest).unwrap();
+        let scenarios = project.path().join("scenarios");
+        fs::create_dir(&scenarios).unwrap();
+        for folder in [project.path(), &scenarios] {
+            let found = ComponentFiles::find(&[], folder, Wasi::None).unwrap();
+            assert_eq!((found.only(), found.others.len()), (Some("site"), 1));
+        }
+        let both = [built.join("site.wasm"), built.join("other.wasm")];
+        let named = ComponentFiles::find(&both, project.path(), Wasi::None).unwrap();
+        assert_eq!(named.names(), "other, site");
+        fs::write(project.path().join("Cargo.toml"), "[workspace]\nmembers = []\n").unwrap();
+        let found = ComponentFiles::find(&[], project.path(), Wasi::None).unwrap();
+        assert_eq!(found.names(), "other, site");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use jiff::Timestamp;
+use pilothouse_core::Limits;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
 use pilothouse_host::{compiling, inspect};
@@ -30,7 +31,8 @@ pub struct PluginArguments {
     #[arg(value_name = "FILE.wasm")]
     pub component: PathBuf,
 
-    /// The plugin's configuration, YAML or JSON; or its Plugin resource, of which `spec.configuration` and `spec.wasi` are taken
+    /// The plugin's configuration, YAML or JSON; or its Plugin resource, of which `spec.configuration`, `spec.wasi` and, by `render`,
+    /// `spec.limits` are taken
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -59,6 +61,8 @@ pub struct Settings {
     pub configuration: Option<Value>,
     /// `spec.wasi` of the Plugin resource.
     pub wasi: Option<Wasi>,
+    /// `spec.limits` of the Plugin resource, else the host's defaults.
+    pub limits: Limits,
 }
 
 /// In which cluster, at what time.
@@ -83,6 +87,16 @@ pub struct Given {
     cluster: Vec<Document>,
     /// What the plugin is asked about.
     objects: Vec<Document>,
+}
+
+/// The objects that the command line names, sorted by what the plugin reconciles.
+pub(crate) struct Sorted {
+    /// The plugin. It knows which kinds have namespaces.
+    pub(crate) plugin: Isolated,
+    /// What is in the cluster.
+    pub(crate) cluster: Vec<Document>,
+    /// What the plugin reconciles.
+    pub(crate) primaries: Vec<Document>,
 }
 
 /// A plugin on the state of a cluster, with the objects that it is asked about.
@@ -131,13 +145,21 @@ impl Settings {
         if document["kind"] != "Plugin" || !api_version.starts_with(PLUGIN_GROUP) {
             return Ok(Self {
                 configuration: Some(document),
-                wasi: None,
+                ..Self::default()
             });
         }
         let spec = document["spec"].take();
         let is_given = |value: &&Value| !value.is_null();
         let wasi = spec.get("wasi").filter(is_given).cloned();
+        let limits = spec.get("limits").filter(is_given).cloned();
+        let limits: Option<Limits> = limits
+            .map(serde_json::from_value)
+            .transpose()
+            .context("spec.limits of the Plugin cannot be read")?;
+        let limits = limits.unwrap_or_default();
+        limits.check().context("spec.limits of the Plugin")?;
         Ok(Self {
+            limits,
             configuration: spec.get("configuration").filter(is_given).cloned(),
             wasi: wasi
                 .map(serde_json::from_value)
@@ -187,9 +209,11 @@ impl StateArguments {
     /// would be stored. Objects that the plugin does not reconcile become part of the cluster.
     pub fn prepare(&self, plugin: Isolated, given: &Given) -> anyhow::Result<Prepared> {
         let now = self.milliseconds()?;
-        let Given { cluster, objects } = given;
-        let mut cluster = cluster.clone();
-        let plugin = placed(plugin, &mut cluster, &self.namespace);
+        let Sorted {
+            plugin,
+            cluster,
+            mut primaries,
+        } = self.sort(plugin, given)?;
         let mut store = Store::new(runtime(), now);
         let definitions = cluster
             .iter()
@@ -206,29 +230,17 @@ impl StateArguments {
                 .install(definition)
                 .context("a CustomResourceDefinition cannot be installed")?;
         }
-        let mut primaries = Vec::new();
-        for mut document in objects.iter().cloned() {
-            place(&plugin, &mut document, &self.namespace);
-            if !plugin.reconciles(&document.kind) {
-                cluster.push(document);
-                continue;
-            }
+        for document in &mut primaries {
             if store.served(&document.kind).is_some() {
-                let stored = store.stored_form(&document.object).with_context(|| {
-                    let Document { kind, name, place, .. } = &document;
-                    format!("{place}: the API server would refuse {} {name}", kind.kind)
-                });
-                document.object = stored?;
+                document.object = store.stored_form(&document.object).map_err(|refusal| {
+                    let Document { kind, name, place, .. } = &*document;
+                    let hint = documents::quoting_hint(&refusal.message);
+                    anyhow!(
+                        "{place}: the API server would refuse {} {name}: {refusal}{hint}",
+                        kind.kind
+                    )
+                })?;
             }
-            primaries.push(document);
-        }
-        if let (true, Some(first)) = (primaries.is_empty(), cluster.last()) {
-            bail!(
-                "{}: the plugin does not reconcile {}, only {}; give what it only reads with --cluster",
-                first.place,
-                first.kind,
-                plugin.kind_names()
-            );
         }
         ensure!(
             !primaries.is_empty(),
@@ -237,6 +249,35 @@ impl StateArguments {
         );
         let plugin = plugin.at(now).with_documents(&cluster).with_documents(&primaries);
         Ok(Prepared { plugin, primaries })
+    }
+
+    /// Sorts the objects that are given into those that the plugin reconciles and others, which become part of the cluster. Where
+    /// objects are given and the plugin reconciles none of them, that is an error.
+    pub(crate) fn sort(&self, plugin: Isolated, given: &Given) -> anyhow::Result<Sorted> {
+        let Given { cluster, objects } = given;
+        let mut cluster = cluster.clone();
+        let (mut primaries, others): (Vec<_>, Vec<_>) = objects
+            .iter()
+            .cloned()
+            .partition(|document| plugin.reconciles(&document.kind));
+        if let (true, Some(first)) = (primaries.is_empty(), others.first()) {
+            bail!(
+                "{}: the plugin does not reconcile {}, only {}; give what it only reads with --cluster",
+                first.place,
+                first.kind,
+                plugin.kind_names()
+            );
+        }
+        cluster.extend(others);
+        let plugin = placed(plugin, &mut cluster, &self.namespace);
+        for document in &mut primaries {
+            place(&plugin, document, &self.namespace);
+        }
+        Ok(Sorted {
+            plugin,
+            cluster,
+            primaries,
+        })
     }
 }
 
@@ -294,6 +335,17 @@ mod tests {
             Settings::of(resource(json!({"wasi": null}))).unwrap(),
             Settings::default()
         );
+        let settings = Settings::of(resource(json!({"limits": {"callMilliseconds": 500}}))).unwrap();
+        assert_eq!(
+            (settings.limits.call_milliseconds, settings.limits.reads),
+            (500, 10_000)
+        );
+        for limits in [json!({"callMillis": 5}), json!({"callMilliseconds": 5})] {
+            let error = Settings::of(resource(json!({"limits": limits})))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("spec.limits of the Plugin"), "{error}");
+        }
         let error = Settings::of(resource(json!({"wasi": "All"}))).unwrap_err().to_string();
         assert!(error.contains("spec.wasi"), "{error}");
     }

@@ -3,6 +3,103 @@
 //! the finalizer.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+/// What the contract has of exceptions to the life of an object, and what the helpers of all languages have.
+mod lifecycle {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use pilothouse_core::manifest::OPTIONS;
+
+    fn file(path: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// What stands between two texts of a file.
+    fn part(path: &str, begin: &str, end: &str) -> String {
+        let text = file(path);
+        let (_, rest) = text
+            .split_once(begin)
+            .unwrap_or_else(|| panic!("{path} has no {begin:?}"));
+        rest.split_once(end)
+            .unwrap_or_else(|| panic!("{path} has no {end:?} after {begin:?}"))
+            .0
+            .to_owned()
+    }
+
+    /// The first word of each line that is no comment, in lower case and without what joins words.
+    fn names(text: &str) -> BTreeSet<String> {
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with("//") && !line.starts_with('"'));
+        let words = lines.filter_map(|line| line.split([' ', ':', '?', ',', '=']).next());
+        words
+            .filter(|word| word.starts_with(|letter: char| letter.is_alphabetic()))
+            .map(plain)
+            .collect()
+    }
+
+    fn plain(word: &str) -> String {
+        word.trim_start_matches("PH_").to_lowercase().replace(['-', '_'], "")
+    }
+
+    #[test]
+    fn every_language_has_each_exception_of_the_contract() {
+        let mut contract = names(&part("wit/plugin.wit", "flags lifecycle {", "}"));
+        assert_eq!(contract.len(), 3, "{contract:?}");
+        contract.extend(OPTIONS.map(plain));
+        let examples = "plugins/examples/website";
+        let javascript = part(&format!("{examples}-js/pilothouse.js"), "const LIFECYCLE = [", "]");
+        let of_javascript: BTreeSet<String> = javascript
+            .split(", ")
+            .map(|word| plain(word.trim_matches('"')))
+            .collect();
+        for (language, has) in [
+            ("JavaScript", of_javascript),
+            (
+                "TypeScript",
+                names(&part(
+                    &format!("{examples}-js/pilothouse.d.ts"),
+                    "export interface Lifecycle {",
+                    "}",
+                )),
+            ),
+            (
+                "Python",
+                names(&part(
+                    &format!("{examples}-python/pilothouse.py"),
+                    "class Lifecycle:\n",
+                    "@dataclass",
+                )),
+            ),
+            (
+                "Go",
+                names(&part(
+                    &format!("{examples}-go/pilothouse/pilothouse.go"),
+                    "type Lifecycle struct {",
+                    "}",
+                )),
+            ),
+            (
+                "C",
+                names(&part(
+                    &format!("{examples}-c/pilothouse.h"),
+                    "// Exceptions to the life of an owned object.\ntypedef enum {",
+                    "}",
+                )),
+            ),
+            (
+                "Rust",
+                names(&part("plugins/sdk/src/outcome.rs", "pub struct Lifecycle {", "}").replace("pub ", "")),
+            ),
+        ] {
+            assert_eq!(has, contract, "{language}");
+        }
+    }
+}
+
 mod external {
     use std::path::Path;
     use std::process::Command;

@@ -3,10 +3,14 @@
 use serde_json::Value;
 
 use crate::status::replaces_conditions;
+use crate::structural;
 use crate::{Controller, Crd, Description, Exports, Field, FieldStep, Finding, Kind, Severity, Touch, built_in};
 
 /// The most edits between a field and the one that was probably meant.
 const MOST_EDITS: usize = 2;
+
+/// The most fields that one message names.
+const MOST_NAMED: usize = 5;
 
 /// All findings, in the order of the description.
 pub(crate) fn findings(description: &Description<'_>) -> Vec<Finding> {
@@ -41,15 +45,16 @@ pub(crate) fn findings(description: &Description<'_>) -> Vec<Finding> {
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn error(&mut self, message: String) {
+    fn error(&mut self, name: &'static str, message: String) {
         self.0.push(Finding {
             severity: Severity::Error,
+            name,
             message,
         });
     }
 
-    fn warn(&mut self, message: String) {
-        self.0.push(Finding::warning(message));
+    fn warn(&mut self, name: &'static str, message: String) {
+        self.0.push(Finding::warning(name, message));
     }
 
     fn check_exports(&mut self, controllers: &[Controller<'_>], crds: &[Crd<'_>], exports: Exports) {
@@ -61,7 +66,9 @@ impl Findings {
         } = exports;
         for controller in controllers {
             if controller.has_finalizer && !finalizer {
-                self.error(format!(
+                self.error(
+                "finalizer-missing",
+                format!(
                     "controller {0} names a finalizer, but the component does not export the interface finalizer, so objects that \
                      are deleted would wait forever; export it, or leave the finalizer of controller {0} out of the manifest",
                     controller.name
@@ -77,7 +84,9 @@ impl Findings {
                 } else {
                     "exports neither defaulter nor validator"
                 };
-                self.warn(format!(
+                self.warn(
+                "admission-unused",
+                format!(
                     "controller {0} says when API servers ask it, but the component {reason}, so they never do; export one of \
                      them, or leave admission of controller {0} out of the manifest",
                     controller.name
@@ -98,7 +107,9 @@ impl Findings {
         ];
         for (interface, is_exported, is_denied) in declared {
             if is_exported && is_denied {
-                self.warn(format!(
+                self.warn(
+                "interface-unused",
+                format!(
                     "the component exports the interface {interface}, but every controller says {interface}: false, so it is \
                      never called; say {interface}: true in the controller that it is for, or do not export it"
                 ));
@@ -106,6 +117,7 @@ impl Findings {
         }
         if finalizer && controllers.iter().all(|controller| !controller.has_finalizer) {
             self.warn(
+                "finalizer-unused",
                 "the component exports the interface finalizer, but no controller names a finalizer, so it is never called; add \
                  finalizer: example.com/name to the controller in the manifest"
                     .to_owned(),
@@ -113,6 +125,7 @@ impl Findings {
         }
         if converter && !crds.iter().any(|crd| crd.versions().count() > 1) {
             self.warn(
+                "converter-unused",
                 "the component exports the interface converter, but brings no CRD with several versions, so it is never called; \
                  bring the CRD with its versions, or do not export converter"
                     .to_owned(),
@@ -122,8 +135,10 @@ impl Findings {
             .iter()
             .filter(|crd| !converter && crd.definition["spec"]["conversion"]["strategy"] == "Webhook")
         {
-            self.error(format!(
-                "the CRD {} has its versions converted by a webhook, but the component does not export the interface converter; \
+            self.error(
+                "converter-missing",
+                format!(
+                    "the CRD {} has its versions converted by a webhook, but the component does not export the interface converter; \
                  export it, or leave spec.conversion out of the CRD",
                 crd.name
             ));
@@ -132,8 +147,10 @@ impl Findings {
 
     fn check_asked(&mut self, controller: &Controller<'_>, interface: &str, declared: Option<bool>, is_exported: bool) {
         if declared == Some(true) && !is_exported {
-            self.error(format!(
-                "controller {0} has a {interface} as its manifest says, but the component does not export the interface \
+            self.error(
+                "interface-missing",
+                format!(
+                    "controller {0} has a {interface} as its manifest says, but the component does not export the interface \
                  {interface}, so it is never called; export it, or leave {interface} of controller {0} out of the manifest",
                 controller.name
             ));
@@ -147,8 +164,10 @@ impl Findings {
         };
         let Some(version) = crd.versions().find(|version| version["name"] == kind.version) else {
             let names: Vec<&str> = crd.versions().filter_map(|version| version["name"].as_str()).collect();
-            self.error(format!(
-                "controller {controller} {does} {kind}, but the CRD {} has only {}; use one of these in the manifest, or add {} \
+            self.error(
+                "unknown-version",
+                format!(
+                    "controller {controller} {does} {kind}, but the CRD {} has only {}; use one of these in the manifest, or add {} \
                  to the CRD",
                 crd.name,
                 names.join(", "),
@@ -157,20 +176,45 @@ impl Findings {
             return;
         };
         if version["served"] != true {
-            self.error(format!(
-                "controller {controller} {does} {kind}, but the CRD {} does not serve {1}; set served: true for {1}, or use \
+            self.error(
+                "version-not-served",
+                format!(
+                    "controller {controller} {does} {kind}, but the CRD {} does not serve {1}; set served: true for {1}, or use \
                  another version in the manifest",
                 crd.name, kind.version
             ));
         }
         let schema = &version["schema"]["openAPIV3Schema"];
-        for field in fields {
-            if let Some(problem) = missing(schema, field.steps) {
-                self.warn(format!(
+        let unknown = fields
+            .iter()
+            .filter_map(|field| Some((field, missing(schema, field.steps)?)));
+        let unknown: Vec<_> = unknown.collect();
+        match unknown.as_slice() {
+            [] => {}
+            [(field, problem)] => self.warn(
+                "unknown-field",
+                format!(
                     "controller {controller} looks at {} of {}, which its CRD does not declare, so the plugin never sees it: \
                      {problem}; correct the path in the manifest, or declare the field in the schema of the CRD",
                     field.text, kind.kind
-                ));
+                ),
+            ),
+            [(_, first), ..] => {
+                let named: Vec<&str> = unknown.iter().take(MOST_NAMED).map(|(field, _)| &*field.text).collect();
+                let more = match unknown.len() - named.len() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                self.warn(
+                    "unknown-field",
+                    format!(
+                        "controller {controller} looks at {}{more} of {}, which its CRD does not declare, so the plugin never sees \
+                         them: {first}; if the CRD in crds/ is made from the types, it is older than they are: run `pilothouse build`; \
+                         else declare the fields",
+                        named.join(", "),
+                        kind.kind
+                    ),
+                );
             }
         }
     }
@@ -188,8 +232,10 @@ impl Findings {
             has_members || schema["x-kubernetes-preserve-unknown-fields"] == true
         });
         if has_spec && fields.iter().all(is_metadata) {
-            self.warn(format!(
-                "controller {controller} lists no fields of {kind} but its metadata, so the object has no spec when it is \
+            self.warn(
+                "no-fields",
+                format!(
+                    "controller {controller} lists no fields of {kind} but its metadata, so the object has no spec when it is \
                  reconciled; list the fields that the plugin looks at in the manifest, as in fields: [\".spec\"]"
             ));
         }
@@ -209,8 +255,10 @@ impl Findings {
         };
         if !is_anywhere && is_cluster_scoped {
             let does = if *is_owned { "owns" } else { "touches" };
-            self.error(format!(
-                "controller {controller} {does} {kind} in the namespace of its primaries, but {} is cluster-scoped, so each call \
+            self.error(
+                "cluster-scoped",
+                format!(
+                    "controller {controller} {does} {kind} in the namespace of its primaries, but {} is cluster-scoped, so each call \
                  that does so is refused; give this entry of touches the scope \"Any\"",
                 kind.kind
             ));
@@ -222,8 +270,10 @@ impl Findings {
             crd.is_of(controller.kind) || controller.touches.iter().any(|touch| crd.is_of(touch.kind))
         });
         if !is_used {
-            self.warn(format!(
-                "the plugin brings the CRD {}, but no controller reconciles or touches {}; add a controller for it, or leave the \
+            self.warn(
+                "unused-crd",
+                format!(
+                    "the plugin brings the CRD {}, but no controller reconciles or touches {}; add a controller for it, or leave the \
                  CRD to the plugin that uses it",
                 crd.name, crd.kind
             ));
@@ -232,8 +282,27 @@ impl Findings {
         for version in crd.versions() {
             let schema = &version["schema"]["openAPIV3Schema"];
             let status = &schema["properties"]["status"];
+            let problems = structural::problems(schema);
+            if !problems.is_empty() {
+                let named: Vec<&str> = problems.iter().take(MOST_NAMED).map(String::as_str).collect();
+                let more = match problems.len() - named.len() {
+                    0 => String::new(),
+                    more => format!("; and {more} more"),
+                };
+                self.error(
+                    "not-structural",
+                    format!(
+                        "API servers refuse the CRD {}, because the schema of {} is not structural: {}{more}",
+                        crd.name,
+                        version["name"],
+                        named.join("; ")
+                    ),
+                );
+            }
             if is_primary && status["properties"]["conditions"]["type"] == "array" && replaces_conditions(status) {
-                self.warn(format!(
+                self.warn(
+                "conditions-replaced",
+                format!(
                     "{} of the CRD {} replaces the list .status.conditions as a whole, so that of two controllers that write a \
                      condition at the same time one has to repeat its write, and a condition that the plugin leaves out may stay; \
                      give the list x-kubernetes-list-type: map and x-kubernetes-list-map-keys: [type]",
@@ -254,8 +323,10 @@ impl Findings {
                 selectable.filter_map(|field| Some(("selectable field".to_owned(), field["jsonPath"].as_str()?)));
             for (what, path) in columns.chain(scale).chain(selectable) {
                 if let Some(problem) = plain_steps(path).and_then(|steps| missing(schema, &steps)) {
-                    self.warn(format!(
-                        "the {what} of the CRD {} shows {path}, which the schema of {} does not declare: {problem}; correct the \
+                    self.warn(
+                "unknown-path",
+                format!(
+                    "the {what} of the CRD {} shows {path}, which the schema of {} does not declare: {problem}; correct the \
                          path, or declare the field",
                         crd.name, version["name"]
                     ));

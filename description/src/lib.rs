@@ -11,6 +11,7 @@ pub mod built_in;
 mod check;
 pub mod schema_pruning;
 pub mod status;
+pub mod structural;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -144,6 +145,8 @@ impl fmt::Display for Severity {
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
+    /// Its name, by which a test of the plugin accepts it.
+    pub name: &'static str,
     /// What, why and what to do.
     pub message: String,
 }
@@ -155,7 +158,7 @@ pub fn check(description: &Description<'_>) -> Vec<Finding> {
         let crd = description.crds.iter().find(|crd| crd.is_of(controller.kind));
         findings.extend(
             crd.and_then(|crd| status::gaps(crd, controller.kind.version))
-                .map(Finding::warning),
+                .map(|(name, message)| Finding::warning(name, message)),
         );
     }
     findings.extend(check_parts(description));
@@ -171,9 +174,10 @@ pub fn check_parts(description: &Description<'_>) -> Vec<Finding> {
 }
 
 impl Finding {
-    fn warning(message: String) -> Self {
+    fn warning(name: &'static str, message: String) -> Self {
         Self {
             severity: Severity::Warning,
+            name,
             message,
         }
     }

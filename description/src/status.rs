@@ -38,12 +38,13 @@ pub fn status_schema(root: &Value) -> Value {
     }
 }
 
-/// What the definition of a kind does not take of the status that the host writes, for people; none if it takes all.
-pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<String> {
+/// What the definition of a kind does not take of the status that the host writes: the name of the finding, and its words; none if it
+/// takes all.
+pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<(&'static str, String)> {
     let versions = crd.definition["spec"]["versions"].as_array().into_iter().flatten();
     let version = versions.into_iter().find(|it| it["name"] == version)?;
     if version["subresources"]["status"].is_null() {
-        return Some(without_subresource(crd.kind));
+        return Some(("no-status-subresource", without_subresource(crd.kind)));
     }
     let schema = status_schema(&version["schema"]["openAPIV3Schema"]);
     let conditions = [(RECONCILED, SUCCESS), (RECONCILING, "Waiting"), (STALLED, "Invalid")].map(|(name, reason)| {
@@ -54,7 +55,7 @@ pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<String> {
     });
     let mut sample = json!({"observedGeneration": 1, "conditions": conditions});
     let omitted = schema_pruning::prune_to_schema(&schema, &mut sample, STATUS);
-    (!omitted.is_empty()).then(|| left_out(crd.kind, &omitted))
+    (!omitted.is_empty()).then(|| ("status-fields", left_out(crd.kind, &omitted)))
 }
 
 /// Whether a write of the status replaces the list of conditions as a whole, by the schema of the status. A list that the schema

@@ -72,6 +72,8 @@ impl Compilation<'_> {
             .args(["--config", &rustflags(package)])
             .args(toolchain.arguments())
             .args(*arguments)
+            .arg("--")
+            .args(remapped(own_folders(package)))
             .status()
             .context("running cargo")?;
         ensure!(
@@ -98,18 +100,33 @@ fn profile_folder(profile: &str) -> &str {
 }
 
 /// The flags of the linker, and the names that stand in panic messages for the folders of this machine, so that everybody's
-/// build has the same bytes.
+/// build has the same bytes. The project's own folder is not among them, unless it has other crates: cargo compiles dependencies anew
+/// where the flags differ, and projects may share a target directory.
 fn rustflags(package: &Package) -> String {
-    let remapped = folders(package);
-    let remapped = remapped
-        .iter()
-        .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
-    let flags: Vec<_> = LINK_ARGUMENTS.into_iter().map(str::to_owned).chain(remapped).collect();
+    let mut folders = folders(package);
+    if package.has_members {
+        folders.extend(own_folders(package));
+    }
+    let flags: Vec<_> = LINK_ARGUMENTS
+        .into_iter()
+        .map(str::to_owned)
+        .chain(remapped(folders))
+        .collect();
     // A TOML array of basic strings, for which JSON's syntax does.
     format!("target.{TARGET}.rustflags={}", serde_json::json!(flags))
 }
 
-/// The folders, and what is written for each. Of those that fit rustc takes the last one.
+fn remapped(folders: Vec<(PathBuf, String)>) -> impl Iterator<Item = String> {
+    let folders = folders.into_iter();
+    folders.map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
+}
+
+/// The folder of the project, which only its own crates are compiled with.
+fn own_folders(package: &Package) -> Vec<(PathBuf, String)> {
+    vec![(package.workspace.clone(), "plugin".to_owned())]
+}
+
+/// The folders that projects have in common, and what is written for each. Of those that fit rustc takes the last one.
 fn folders(package: &Package) -> Vec<(PathBuf, String)> {
     let mut folders: Vec<_> = toolchain::home()
         .map(|home| (home, "home".to_owned()))
@@ -122,7 +139,6 @@ fn folders(package: &Package) -> Vec<(PathBuf, String)> {
         folders.extend(kept.into_iter().map(|path| (path, "crates".to_owned())));
     }
     folders.extend(package.neighbours.iter().cloned());
-    folders.push((package.workspace.clone(), "plugin".to_owned()));
     folders
 }
 
@@ -130,9 +146,8 @@ fn folders(package: &Package) -> Vec<(PathBuf, String)> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_projects_own_folder_wins_over_all_that_it_is_in() {
-        let package = Package {
+    fn package(has_members: bool) -> Package {
+        Package {
             name: "website".to_owned(),
             version: "0.1.0".to_owned(),
             folder: "/home/ada/website".into(),
@@ -140,14 +155,25 @@ mod tests {
             workspace: "/home/ada/website".into(),
             target_directory: "/home/ada/website/target".into(),
             neighbours: vec![("/sdk".into(), "pilothouse-plugin".to_owned())],
-        };
-        let folders = folders(&package);
-        assert_eq!(
-            folders[folders.len() - 2..],
-            [
-                (PathBuf::from("/sdk"), "pilothouse-plugin".to_owned()),
-                (PathBuf::from("/home/ada/website"), "plugin".to_owned()),
-            ]
+            has_members,
+        }
+    }
+
+    #[test]
+    fn the_flags_of_dependencies_do_not_name_the_project() {
+        let flags = rustflags(&package(false));
+        assert!(flags.contains("--remap-path-prefix=/sdk=pilothouse-plugin"), "{flags}");
+        assert!(!flags.contains("/home/ada"), "{flags}");
+        let own: Vec<String> = remapped(own_folders(&package(false))).collect();
+        assert_eq!(own, ["--remap-path-prefix=/home/ada/website=plugin"]);
+    }
+
+    #[test]
+    fn the_folder_of_a_workspace_wins_over_all_that_it_is_in() {
+        let flags = rustflags(&package(true));
+        assert!(
+            flags.ends_with("\"--remap-path-prefix=/home/ada/website=plugin\"]"),
+            "{flags}"
         );
     }
 }

@@ -1,6 +1,7 @@
 //! Owns what cargo says of a plugin's crate: its name, its library, the folders that its build touches. Leaves building it to
 //! `compile`.
 
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,17 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
+use crate::TARGET;
 use crate::toolchain::Toolchain;
+
+/// The crate by which others call JavaScript. A component that is linked with it imports what no host has.
+const JAVASCRIPT: &str = "wasm-bindgen";
+
+/// It, and crates that are nothing but a way to it.
+const OF_JAVASCRIPT: [&str; 4] = [JAVASCRIPT, "js-sys", "web-sys", "wasm-bindgen-futures"];
+
+/// Crates whose default features bring it, with features that do not.
+const WITHOUT_JAVASCRIPT: [(&str, &str); 1] = [("chrono", "\"alloc\", \"serde\"")];
 
 /// The library that makes a crate a plugin.
 const CDYLIB: &str = "cdylib";
@@ -35,6 +46,8 @@ pub struct Package {
     /// The folders of crates outside of the workspace that it is built with, such as a checkout of the SDK, with the name of
     /// each.
     pub neighbours: Vec<(PathBuf, String)>,
+    /// Whether it is built with other crates of its workspace.
+    pub has_members: bool,
 }
 
 impl Package {
@@ -66,6 +79,7 @@ impl Package {
                 plugins.join(", ")
             );
         };
+        metadata.check_dependencies(found)?;
         metadata.package(found)
     }
 
@@ -85,10 +99,37 @@ struct Metadata {
     packages: Vec<MetadataPackage>,
     workspace_root: PathBuf,
     target_directory: PathBuf,
+    /// None where dependencies were not asked for.
+    resolve: Option<Resolve>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Dependency>,
+    features: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dependency {
+    pkg: String,
+    dep_kinds: Vec<DependencyKind>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DependencyKind {
+    /// `dev` or `build`; none for what is linked.
+    kind: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 struct MetadataPackage {
+    id: String,
     name: String,
     version: String,
     manifest_path: PathBuf,
@@ -106,7 +147,7 @@ impl Metadata {
     fn of(toolchain: Toolchain, folder: &Path, arguments: &[OsString]) -> Result<Self> {
         let mut command = toolchain.cargo(folder);
         command
-            .args(["metadata", "--format-version", "1"])
+            .args(["metadata", "--format-version", "1", "--filter-platform", TARGET])
             .args(arguments)
             .stderr(Stdio::inherit());
         let output = command.output().context("running cargo metadata")?;
@@ -124,6 +165,12 @@ impl Metadata {
         };
         let is_outside = |it: &&MetadataPackage| it.source.is_none() && !it.folder().starts_with(&self.workspace_root);
         let neighbours = self.packages.iter().filter(is_outside);
+        let linked = self.linked(&found.id);
+        let is_member = |it: &&MetadataPackage| it.source.is_none() && it.folder().starts_with(&self.workspace_root);
+        let members = self.packages.iter().filter(is_member);
+        let has_members = members
+            .filter(|it| it.id != found.id)
+            .any(|it| linked.contains_key(it.id.as_str()));
         Ok(Package {
             name: found.name.clone(),
             version: found.version.clone(),
@@ -134,7 +181,85 @@ impl Metadata {
             neighbours: neighbours
                 .map(|it| (it.folder().to_path_buf(), it.name.clone()))
                 .collect(),
+            has_members,
         })
+    }
+
+    /// What is linked with a package, each with the package that asks for it on one of the shortest ways.
+    fn linked<'a>(&'a self, root: &'a str) -> HashMap<&'a str, &'a str> {
+        let nodes = self.resolve.iter().flat_map(|resolve| &resolve.nodes);
+        let nodes: HashMap<&str, &Node> = nodes.map(|node| (node.id.as_str(), node)).collect();
+        let (mut asked_by, mut queue) = (HashMap::new(), VecDeque::from([root]));
+        while let Some(id) = queue.pop_front() {
+            for dependency in nodes.get(id).iter().flat_map(|node| &node.deps) {
+                let is_linked = dependency.dep_kinds.iter().any(|it| it.kind.is_none());
+                if is_linked && dependency.pkg != root && !asked_by.contains_key(dependency.pkg.as_str()) {
+                    asked_by.insert(dependency.pkg.as_str(), id);
+                    queue.push_back(&dependency.pkg);
+                }
+            }
+        }
+        asked_by
+    }
+
+    /// Refuses a dependency that calls JavaScript, which would be noticed only when all is compiled.
+    fn check_dependencies(&self, root: &MetadataPackage) -> Result<()> {
+        let linked = self.linked(&root.id);
+        let Some(javascript) = self
+            .packages
+            .iter()
+            .find(|it| it.name == JAVASCRIPT && linked.contains_key(it.id.as_str()))
+        else {
+            return Ok(());
+        };
+        let mut path = vec![javascript.id.as_str()];
+        while let Some(asking) = path.last().and_then(|id| linked.get(id)) {
+            path.push(asking);
+        }
+        path.reverse();
+        let path: Vec<&MetadataPackage> = path
+            .iter()
+            .filter_map(|id| self.packages.iter().find(|it| it.id == **id))
+            .collect();
+        let is_own = |it: &&&MetadataPackage| OF_JAVASCRIPT.contains(&it.name.as_str());
+        let brings = path.iter().rev().find(|it| !is_own(it)).copied().unwrap_or(root);
+        let names: Vec<String> = path.iter().map(|it| format!("{} {}", it.name, it.version)).collect();
+        bail!(
+            "{} cannot become a plugin: it is linked with {JAVASCRIPT}, which calls JavaScript, and a plugin has none ({}). {}; `cargo \
+             tree --target {TARGET} --edges normal,features --invert {JAVASCRIPT}` shows who asks for it",
+            root.name,
+            names.join(" -> "),
+            self.cure(root, brings)
+        );
+    }
+
+    /// What keeps a package from bringing what calls JavaScript.
+    fn cure(&self, root: &MetadataPackage, brings: &MetadataPackage) -> String {
+        let MetadataPackage { name, version, .. } = brings;
+        if brings.id == root.id {
+            return format!("Remove the dependencies {} from Cargo.toml", OF_JAVASCRIPT.join(", "));
+        }
+        let known = |(package, features): &&(&str, &str)| *package == name && !features.is_empty();
+        if let Some((_, features)) = WITHOUT_JAVASCRIPT.iter().find(known) {
+            return format!(
+                "In Cargo.toml write {name} = {{ version = \"{version}\", default-features = false, features = [{features}] }}; the time \
+                 comes from `Cluster::now`"
+            );
+        }
+        let nodes = self.resolve.iter().flat_map(|resolve| &resolve.nodes);
+        let enabled = nodes
+            .filter(|node| node.id == brings.id)
+            .flat_map(|node| &node.features);
+        let suspects: Vec<&str> = enabled
+            .map(String::as_str)
+            .filter(|feature| ["js", "wasm", "web"].iter().any(|word| feature.contains(word)))
+            .collect();
+        let which = if suspects.is_empty() {
+            "the feature of it that does so".to_owned()
+        } else {
+            format!("its feature {}", suspects.join(", "))
+        };
+        format!("{name} brings it: switch off {which}, for example with default-features = false, or do without {name}")
     }
 }
 

@@ -31,7 +31,7 @@ const DISTURBING: [&str; 8] = [
 ];
 
 /// The beginnings of the names of cargo's variables that stay.
-const HARMLESS: [&str; 8] = [
+const HARMLESS: [&str; 9] = [
     "CARGO_HOME",
     "CARGO_HTTP_",
     "CARGO_NET_",
@@ -40,7 +40,11 @@ const HARMLESS: [&str; 8] = [
     "CARGO_SOURCE_",
     "CARGO_TERM_",
     "CARGO_BUILD_JOBS",
+    TARGET_DIRECTORY,
 ];
+
+/// The variable that names cargo's target directory, which several projects may share.
+const TARGET_DIRECTORY: &str = "CARGO_TARGET_DIR";
 
 /// What is said where there is no compiler at all.
 const NO_RUST: &str = "Rust is not installed: neither cargo nor rustc is on the PATH; install it with `curl --proto '=https' --tlsv1.2 \
@@ -115,6 +119,13 @@ impl Toolchain {
             Self::Debian => &["-Zbuild-std=std,panic_abort"],
         }
     }
+}
+
+/// The target directory that the environment names.
+pub fn target_directory() -> Option<PathBuf> {
+    env::var_os(TARGET_DIRECTORY)
+        .filter(|folder| !folder.is_empty())
+        .map(PathBuf::from)
 }
 
 /// Where cargo keeps registries and checkouts.

@@ -214,7 +214,12 @@ impl Session {
             "metadata": {"name": self.plugin, "labels": {LABEL: self.plugin}},
             "spec": {"source": {"file": file}},
         });
-        let Settings { configuration, wasi } = &self.settings;
+        let Settings {
+            configuration,
+            wasi,
+            limits,
+        } = &self.settings;
+        plugin["spec"]["limits"] = json!(limits);
         if let Some(configuration) = configuration {
             plugin["spec"]["configuration"] = configuration.clone();
         }

@@ -15,6 +15,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
+use pilothouse_core::Kind;
+use pilothouse_core::rights::built_in;
 
 pub use self::names::{NameError, NewKind, PackageName};
 pub(crate) use self::template::Language;
@@ -37,6 +39,7 @@ Examples:
   pilothouse new website --kind example.com/v1/Website --sdk ../pilothouse
   pilothouse new website --kind example.com/v1/Website --sdk https://git.example.com/pilothouse
   pilothouse new website --kind example.com/v1/Website --lang python --admission --scope Cluster
+  pilothouse new sidecars --decorates apps/v1/StatefulSet --annotation example.com/sidecar
 In the folder of a project:
   pilothouse new kind example.com/v1/Gallery
   pilothouse new admission Gallery
@@ -82,8 +85,22 @@ pub struct NewCommand {
     name: Option<PackageName>,
 
     /// The kind that the operator is for, for example example.com/v1/Website
-    #[arg(long, value_name = "GROUP/VERSION/KIND", required = true)]
+    #[arg(long, value_name = "GROUP/VERSION/KIND", required_unless_present = "decorates")]
     kind: Option<NewKind>,
+
+    /// In place of a kind of your own: a kind of others whose objects get more, for example apps/v1/StatefulSet or v1/Service
+    #[arg(
+        long,
+        value_name = "GROUP/VERSION/KIND",
+        value_parser = names::decorated,
+        requires = "annotation",
+        conflicts_with_all = ["kind", "scope", "plural", "finalizer", "admission"]
+    )]
+    decorates: Option<NewKind>,
+
+    /// The annotation of the objects that are decorated, whatever its value
+    #[arg(long, value_name = "NAME", value_parser = names::annotation, requires = "decorates")]
+    annotation: Option<String>,
 
     #[command(flatten)]
     options: KindOptions,
@@ -161,6 +178,8 @@ impl NewCommand {
             add,
             name,
             kind,
+            decorates,
+            annotation,
             options,
             lang,
             sdk,
@@ -169,9 +188,19 @@ impl NewCommand {
             Some(AddCommand::Kind(AddKind { kind, options })) => add::kind(Path::new("."), &kind, &options),
             Some(AddCommand::Admission(AddAdmission { kind })) => add::admission(Path::new("."), &kind),
             None => {
-                let (name, kind) = name.zip(kind).context("NAME and --kind are needed")?;
+                let name = name.context("NAME is needed")?;
                 let sdk = sdk.map_or(Ok(Sdk::Published), |sdk| Sdk::of(&sdk))?;
-                create(&name, &kind, &options, lang, &sdk)
+                if let Some((kind, annotation)) = decorates.zip(annotation) {
+                    let values = decorating(&name, lang, &kind, &annotation)?;
+                    return create(&name, lang.decorator, false, lang, &sdk, values);
+                }
+                let kind = kind.context("--kind is needed")?;
+                let mut files = [lang.project, lang.kind].concat();
+                if options.admission {
+                    files.extend(lang.admission);
+                }
+                let values = values(name.as_str(), lang, &kind, &options);
+                create(&name, &files, options.admission, lang, &sdk, values)
             }
         }
     }
@@ -239,10 +268,11 @@ impl Sdk {
 
 fn create(
     name: &PackageName,
-    kind: &NewKind,
-    options: &KindOptions,
+    files: &[TemplateFile],
+    with_admission: bool,
     language: &Language,
     sdk: &Sdk,
+    mut values: Values,
 ) -> anyhow::Result<()> {
     let folder = Path::new(name.as_str());
     let is_empty = fs::read_dir(folder).map_or(!folder.exists(), |mut entries| entries.next().is_none());
@@ -256,14 +286,9 @@ fn create(
         "--sdk is for projects in Rust; a project in {} has a helper of its own",
         language.name
     );
-    let mut values = values(name.as_str(), language, kind, options);
     sdk.put_into(&mut values);
-    let mut files = [language.project, language.kind].concat();
-    if options.admission {
-        files.extend(language.admission);
-    }
-    let paths = write(folder, &files, &values)?;
-    let lines = add::lines(language, options.admission, &values);
+    let paths = write(folder, files, &values)?;
+    let lines = add::lines(language, with_admission, &values);
     let left = add::put_all(folder, &lines)?.left;
     ensure!(
         left.is_empty(),
@@ -297,6 +322,7 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
     } = options;
     let is_of_cluster = *scope == Scope::Cluster;
     let conditions = [
+        ("own", true),
         ("cluster", is_of_cluster),
         ("finalizer", *finalizer),
         ("admission", *admission),
@@ -331,6 +357,64 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
         texts: texts.into(),
         holds,
     }
+}
+
+/// What the templates of a project are given that decorates a kind of others.
+fn decorating(name: &PackageName, language: &Language, kind: &NewKind, annotation: &str) -> anyhow::Result<Values> {
+    ensure!(
+        !language.decorator.is_empty(),
+        "--decorates is for projects in Rust; in a project in {}, give the controller of the kind a filter as docs/decorate.md shows",
+        language.name
+    );
+    let served = built_in::served(&Kind::new(&*kind.group, &*kind.version, &*kind.kind));
+    let namespaced = served.map(|served| served.facts.namespaced);
+    let is_of_cluster = namespaced == Some(false);
+    let options = KindOptions {
+        scope: if is_of_cluster {
+            Scope::Cluster
+        } else {
+            Scope::Namespaced
+        },
+        plural: None,
+        finalizer: false,
+        admission: false,
+    };
+    let mut values = values(name.as_str(), language, kind, &options);
+    let api_version = if kind.group.is_empty() {
+        kind.version.clone()
+    } else {
+        format!("{}/{}", kind.group, kind.version)
+    };
+    let yaml = |name: &str| {
+        let object = samples::decorated(&api_version, &kind.kind, name, annotation);
+        serde_saphyr::to_string(&object).context("writing the sample")
+    };
+    let (decorated, place) = if is_of_cluster {
+        ("\"web-$NAMESPACE\"", ", namespace: default")
+    } else {
+        ("web", "")
+    };
+    let object = yaml(decorated.trim_matches('"'))?;
+    let indented: Vec<String> = object.lines().map(|line| format!("          {line}")).collect();
+    values.holds.remove("own");
+    values.holds.insert("decorates");
+    if namespaced.is_some() {
+        values.holds.insert("built-in");
+    }
+    values.texts.extend([
+        (
+            "description",
+            format!("A ConfigMap for each {} with the annotation {annotation}.", kind.kind),
+        ),
+        ("annotation", annotation.to_owned()),
+        ("sample", yaml("sample")?.trim_end().to_owned()),
+        ("scenario_object", indented.join("\n")),
+        ("decoration", format!("\"{}-decoration\"", decorated.trim_matches('"'))),
+        ("decoration_place", place.to_owned()),
+        ("decorated", decorated.to_owned()),
+        ("api_version", api_version),
+    ]);
+    Ok(values)
 }
 
 /// Writes files that must not be there yet. Nothing is written if one of them is, or if two of them are the same file.

@@ -37,11 +37,29 @@ pub enum NameError {
     #[error("{0:?} is no kind; write GROUP/VERSION/KIND, for example example.com/v1/Website")]
     Parts(String),
     /// A group without a domain.
-    #[error("{0:?} is no API group of your own: it is a DNS name with a dot in lower case, for example {1}")]
+    #[error(
+        "{0:?} is no API group of your own: it is a DNS name with a dot in lower case, for example {1}; for objects of others give \
+         --decorates in place of --kind"
+    )]
     Group(String, String),
     /// A group of Kubernetes' own.
-    #[error("{0:?} is an API group of Kubernetes itself; take a domain of yours, for example example.com")]
+    #[error(
+        "{0:?} is an API group of Kubernetes itself; take a domain of yours, for example example.com, or give --decorates in place of \
+         --kind"
+    )]
     ProtectedGroup(String),
+    /// Not a kind of others.
+    #[error(
+        "{0:?} is no kind of others; write GROUP/VERSION/KIND, for example apps/v1/StatefulSet, or VERSION/KIND for the core group, as \
+         in v1/Service"
+    )]
+    Decorated(String),
+    /// Not an annotation.
+    #[error(
+        "{0:?} is no name of an annotation; it has letters, digits, -, _ and ., and may have a domain in front, as in \
+         example.com/decorate"
+    )]
+    Annotation(String),
     /// Not a version.
     #[error("{0:?} is no API version; it is v1, v1beta1, v2alpha3 and so on")]
     Version(String),
@@ -289,16 +307,7 @@ impl FromStr for NewKind {
 }
 
 fn check_group(group: &str) -> Result<(), NameError> {
-    let is_label = |label: &str| {
-        !label.is_empty()
-            && label.len() <= MAX_LABEL
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label
-                .chars()
-                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-')
-    };
-    if !group.contains('.') || !group.split('.').all(is_label) || group.len() > 200 {
+    if !group.contains('.') || !group.split('.').all(is_dns_label) || group.len() > 200 {
         let lower: String = group.to_lowercase();
         let label: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
         let proposal = if group.contains('.') || label.is_empty() {
@@ -420,6 +429,53 @@ impl NewKind {
     }
 }
 
+/// A kind of others, which may be one of Kubernetes itself.
+pub fn decorated(text: &str) -> Result<NewKind, NameError> {
+    let (group, version, kind) = match text.split('/').collect::<Vec<_>>()[..] {
+        [group, version, kind] if !group.is_empty() => (group, version, kind),
+        [version, kind] => ("", version, kind),
+        _ => return Err(NameError::Decorated(text.to_owned())),
+    };
+    let is_group = group.is_empty() || group.split('.').all(is_dns_label);
+    if !is_group || !is_version(version) {
+        return Err(NameError::Decorated(text.to_owned()));
+    }
+    check_kind(kind)?;
+    Ok(NewKind {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+    })
+}
+
+/// The name of an annotation.
+pub fn annotation(text: &str) -> Result<String, NameError> {
+    let (prefix, name) = text
+        .rsplit_once('/')
+        .map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let ends = [name.chars().next(), name.chars().last()];
+    let is_name = name.len() <= MAX_LABEL
+        && name.chars().all(is_plain)
+        && ends
+            .iter()
+            .all(|end| end.is_some_and(|letter| letter.is_ascii_alphanumeric()));
+    if is_name && prefix.is_none_or(|prefix| prefix.len() <= 253 && prefix.split('.').all(is_dns_label)) {
+        Ok(text.to_owned())
+    } else {
+        Err(NameError::Annotation(text.to_owned()))
+    }
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let is_inner = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    !label.is_empty()
+        && label.len() <= MAX_LABEL
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label.chars().all(is_inner)
+}
+
 /// Checks a plural that somebody has given.
 pub fn plural(text: &str) -> Result<String, NameError> {
     let is_plural = text.starts_with(|first: char| first.is_ascii_lowercase())
@@ -462,6 +518,44 @@ mod tests {
 
     fn kind(text: &str) -> NewKind {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn kinds_of_others_and_annotations_are_checked() {
+        for (text, group, kind) in [
+            ("apps/v1/StatefulSet", "apps", "StatefulSet"),
+            ("v1/Service", "", "Service"),
+            (
+                "gateway.networking.k8s.io/v1beta1/HTTPRoute",
+                "gateway.networking.k8s.io",
+                "HTTPRoute",
+            ),
+        ] {
+            let found = decorated(text).unwrap();
+            assert_eq!((found.group.as_str(), found.kind.as_str()), (group, kind));
+        }
+        for text in [
+            "StatefulSet",
+            "/v1/Service",
+            "Apps/v1/StatefulSet",
+            "apps/1/StatefulSet",
+            "a/b/v1/C",
+            "",
+        ] {
+            assert!(matches!(decorated(text), Err(NameError::Decorated(_))), "{text}");
+        }
+        assert!(matches!(decorated("apps/v1/statefulset"), Err(NameError::Kind { .. })));
+        for name in ["x", "example.com/decorate", "a.b-c_D"] {
+            assert_eq!(annotation(name).unwrap(), name);
+        }
+        for name in ["", "/x", "x/", "a b", "-x", "Example.com/x", "a/b/c", "x:y"] {
+            assert!(annotation(name).is_err(), "{name}");
+        }
+        let refused = "apps/v1/StatefulSet".parse::<NewKind>().unwrap_err().to_string();
+        assert!(
+            refused.contains("for objects of others give --decorates in place of --kind"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Where samples are looked for in a project: first this file, then those of these folders, in the order of their names.
 const SAMPLE: &str = "sample.yaml";
@@ -20,7 +20,49 @@ const MAX_LINE: usize = 80;
 
 /// What a new kind's template has in its spec.
 pub fn of_template() -> Value {
-    serde_json::json!({"image": "nginx:1.29"})
+    json!({"image": "nginx:1.29"})
+}
+
+/// An object of a kind of others with an annotation, and with a spec where Kubernetes asks for one.
+pub fn decorated(api_version: &str, kind: &str, name: &str, annotation: &str) -> Value {
+    let labels = json!({"app": "web"});
+    let pod = json!({"containers": [{"name": "web", "image": "nginx:1.29"}]});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod});
+    let workload = json!({"selector": {"matchLabels": labels}, "template": template});
+    let spec = match (api_version, kind) {
+        ("apps/v1", "Deployment" | "DaemonSet" | "ReplicaSet") => workload,
+        ("apps/v1", "StatefulSet") => {
+            let mut spec = workload;
+            spec["serviceName"] = json!("web");
+            spec
+        }
+        ("v1", "Pod") => pod,
+        ("v1", "Service") => json!({"selector": labels, "ports": [{"port": 80}]}),
+        ("v1", "PersistentVolumeClaim") => {
+            json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})
+        }
+        ("batch/v1", "Job") => {
+            let mut pod = pod;
+            pod["restartPolicy"] = json!("Never");
+            json!({"template": {"spec": pod}})
+        }
+        ("batch/v1", "CronJob") => {
+            let mut pod = pod;
+            pod["restartPolicy"] = json!("Never");
+            json!({"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": {"spec": pod}}}})
+        }
+        ("networking.k8s.io/v1", "Ingress") => {
+            json!({"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}})
+        }
+        _ => Value::Null,
+    };
+    let mut object = json!({
+        "apiVersion": api_version, "kind": kind, "metadata": {"name": name, "annotations": {annotation: "blue"}},
+    });
+    if !spec.is_null() {
+        object["spec"] = spec;
+    }
+    object
 }
 
 /// The spec of the first object of a kind among the samples of a project.

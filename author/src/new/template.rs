@@ -82,6 +82,8 @@ pub struct Language {
     pub project: &'static [TemplateFile],
     /// The files of a kind.
     pub kind: &'static [TemplateFile],
+    /// The files of a new project that decorates a kind of others; empty where the language has no template for it.
+    pub decorator: &'static [TemplateFile],
     /// The lines that name a kind.
     pub kind_lines: &'static [Lines],
     /// The files of a kind's defaulter and validator.
@@ -162,6 +164,7 @@ const RUST: Language = Language {
         file!("sample.yaml", "rust/sample.yaml.in"),
         file!("README.md", "rust/README.md.in"),
         file!("rustfmt.toml", "rust/rustfmt.toml.in"),
+        file!("clippy.toml", "rust/clippy.toml.in"),
         file!(".gitignore", "rust/gitignore.in"),
         file!(".github/workflows/ci.yaml", "rust/ci.yaml.in"),
     ],
@@ -170,11 +173,23 @@ const RUST: Language = Language {
         file!("crds/{{plural}}.{{group}}.yaml", "rust/crd.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
+    decorator: &[
+        file!("Cargo.toml", "rust/Cargo.toml.in"),
+        file!("src/lib.rs", "rust/lib.rs.in"),
+        file!("src/{{module}}.rs", "rust/decorator.rs.in"),
+        file!("sample.yaml", "rust/decorator_sample.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/decorator_scenario.yaml.in", if "built-in"),
+        file!("README.md", "rust/decorator_README.md.in"),
+        file!("rustfmt.toml", "rust/rustfmt.toml.in"),
+        file!("clippy.toml", "rust/clippy.toml.in"),
+        file!(".gitignore", "rust/gitignore.in"),
+        file!(".github/workflows/ci.yaml", "rust/ci.yaml.in"),
+    ],
     kind_lines: &[
         Lines::new("src/lib.rs", "modules", "pub mod {{module}};"),
         Lines::new("src/lib.rs", "controllers", "{{module}}::{{type}}Controller,"),
         Lines::new("src/lib.rs", "manifest", ".controller({{module}}::manifest())"),
-        Lines::new("src/lib.rs", "manifest", ".crd({{module}}::CRD)"),
+        Lines::new("src/lib.rs", "manifest", ".crd({{module}}::CRD)").only_if("own"),
         Lines::new("src/lib.rs", "finalizers", "{{module}}::{{type}}Controller,")
             .or(
                 "interfaces",
@@ -232,6 +247,7 @@ const JAVASCRIPT: Language = Language {
         file!("crds/{{plural}}.{{group}}.yaml", "crd.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
+    decorator: &[],
     kind_lines: &[
         Lines::new(
             "operator.js",
@@ -293,6 +309,7 @@ const PYTHON: Language = Language {
         file!("crds/{{plural}}.{{group}}.yaml", "crd.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
+    decorator: &[],
     kind_lines: &[
         Lines::new("plugin.py", "imports", "from kinds import {{module}}"),
         Lines::new("plugin.py", "controllers", "{{module}}.CONTROLLER,"),
@@ -379,6 +396,7 @@ const GO: Language = Language {
         file!("crds/{{plural}}.{{group}}.yaml", "crd.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
+    decorator: &[],
     kind_lines: &[
         Lines::new("main.go", "imports", "\"{{go_module}}/kinds/{{package}}\""),
         Lines::new(
@@ -497,6 +515,7 @@ const C: Language = Language {
         file!("crds/{{plural}}.{{group}}.yaml", "crd.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
+    decorator: &[],
     kind_lines: &[
         Lines::new(
             "operator.h",

@@ -35,7 +35,9 @@ Examples:
   pilothouse render app-service.wasm --diff cluster --context staging
 
 A simulated API server checks each object of -f against its CRD and fills in defaults. Then the plugin is asked as by the host:
-its defaulter, its validator, and the reconcile; for an object that is being deleted, its finalizer.
+its defaulter, its validator, and the reconcile; for an object that is being deleted, its finalizer. It is not asked about an object
+that the controller's filter does not select. A call that takes longer than callMilliseconds (the Plugin's that is given with
+--config, else the host's default) fails.
 
 YAML output can be given to kubectl: what is no object of the cluster stands in comments. Values of Secrets are hidden, and such
 a Secret is a comment too, unless --show-secrets is given.
@@ -115,7 +117,9 @@ impl RenderCommand {
 
     /// The plugin on the state of the cluster, and what it makes of the objects.
     fn rendered(&self, component: &Path, given: &Given) -> anyhow::Result<(Isolated, Vec<Rendered>)> {
-        let mut prepared = self.state.prepare(self.plugin.load_other(component)?, given)?;
+        let limits = Settings::of_option(self.plugin.config.as_deref())?.limits;
+        let plugin = self.plugin.load_other(component)?.timed(&limits);
+        let mut prepared = self.state.prepare(plugin, given)?;
         if self.finalize {
             let controllers = prepared.plugin.manifest().manifest.controllers.clone();
             for primary in &mut prepared.primaries {

@@ -4,8 +4,9 @@
 //!
 //! - `kind`, `apiVersion`, `namespace` (absent without one), `name`
 //! - `failure`: null, or `reason`, `blame`, `message`
+//! - `reconciledOnlyWith`: null, or what the controller's filter asks for, where it does not select the object
 //! - `finalizer`: null, or `Done` or `Pending` for an object that is being deleted
-//! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`), `object`
+//! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`, `replace`), `object`
 //! - `status`, `conditions`, `events`, `requeueAfterMilliseconds`, `warnings` of the validator
 //! - `reads`: a list of texts; `log`: a list of `level`, `message`, `fields`
 //! - `usage`: `microseconds`, `memoryBytes`, `reads`, `readBytes`
@@ -94,12 +95,14 @@ fn in_words(ownership: &str, lifecycle: Lifecycle) -> String {
         create_only,
         keep,
         recreate,
+        replace,
     } = lifecycle;
     let mut words = vec![ownership.to_lowercase()];
     for (is_so, text) in [
         (create_only, "created once and never changed"),
         (keep, "kept when no longer desired"),
         (recreate, "made again where a changed field is immutable"),
+        (replace, "made again where something else is desired"),
     ] {
         if is_so {
             words.push(text.to_owned());
@@ -149,7 +152,16 @@ fn answered(run: &Run, with_titles: bool, text: &mut String) {
         finalizer,
         defaulted: _,
         warnings,
+        unselected,
     } = run;
+    if let Some(filter) = unselected {
+        let _ = writeln!(
+            text,
+            "not reconciled: the plugin reconciles only objects with {}",
+            printable(filter)
+        );
+        return;
+    }
     let Reconciled {
         answer,
         reads,
@@ -234,6 +246,7 @@ fn answer_document(run: &Run, show_secrets: bool) -> Value {
         finalizer,
         defaulted: _,
         warnings,
+        unselected,
     } = run;
     let Reconciled {
         answer,
@@ -246,11 +259,12 @@ fn answer_document(run: &Run, show_secrets: bool) -> Value {
             create_only,
             keep,
             recreate,
+            replace,
         } = desired.lifecycle;
         let body = Value::Object(desired.body.clone());
         json!({
             "ownership": ownership,
-            "lifecycle": {"createOnly": create_only, "keep": keep, "recreate": recreate},
+            "lifecycle": {"createOnly": create_only, "keep": keep, "recreate": recreate, "replace": replace},
             "object": if show_secrets { body } else { hidden(&body) },
         })
     };
@@ -258,6 +272,7 @@ fn answer_document(run: &Run, show_secrets: bool) -> Value {
     let whole = reconciled.to_value();
     json!({
         "failure": null,
+        "reconciledOnlyWith": unselected,
         "finalizer": finalizer.map(|finalizer| format!("{finalizer:?}")),
         "desired": desired,
         "status": whole["status"],
@@ -355,6 +370,7 @@ pub(super) mod tests {
                 finalizer: None,
                 defaulted: None,
                 warnings: Vec::new(),
+                unselected: None,
             }),
         }
     }

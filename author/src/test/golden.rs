@@ -7,7 +7,7 @@
 //! | `cluster.yaml` | the other objects that the plugin may read, as several documents; may be absent |
 //! | `config.yaml` | the plugin's configuration, or its Plugin resource, of which `spec.wasi` counts as well; may be absent |
 //! | `case.yaml` | `now`, the plugin's time, 1970-01-01T00:00:00Z unless given; may be absent |
-//! | `expected.yaml` | the answer: `objects`, `status`, `conditions` and `events`, or `failure`; `--update` writes it |
+//! | `expected.yaml` | the answer: `objects`, `status`, `conditions` and `events`, or `failure`, `finalized: true` or `reconciled: false`; `--update` writes it |
 
 use std::fmt::Write as _;
 use std::fs;
@@ -207,8 +207,10 @@ fn call(plugin: &Isolated, input: &Value) -> Result<Answered, Box<Failed>> {
         finalizer,
         defaulted: _,
         warnings: _,
+        unselected,
     } = plugin.run(input)?;
     let answer = match finalizer {
+        _ if unselected.is_some() => json!({"reconciled": false}),
         Some(FinalizerAnswer::Done) => json!({"finalized": true}),
         Some(FinalizerAnswer::Pending) | None => reconciled.to_value(),
     };

@@ -97,6 +97,86 @@ fn a_crate_that_is_no_plugin_is_told_what_makes_it_one() {
 }
 
 #[test]
+fn what_calls_javascript_is_found_before_anything_is_compiled() {
+    let folder = tempfile::tempdir().unwrap();
+    let package = |name: &str, version: &str, rest: &str| {
+        format!("[package]\nname = \"{name}\"\nversion = \"{version}\"\nedition = \"2024\"\n{rest}")
+    };
+    let site = |dependencies: &str| {
+        let rest = format!("[workspace]\n[lib]\ncrate-type = [\"cdylib\"]\n{dependencies}");
+        write(
+            folder.path(),
+            &[
+                ("site/Cargo.toml", &package("site", "0.1.0", &rest)),
+                ("site/src/lib.rs", "not Rust"),
+            ],
+        );
+        call(
+            &folder.path().join("site"),
+            &["build", "--no-generate", "--", "--offline"],
+        )
+        .failed(1)
+    };
+    let with_js = "[features]\ndefault = [\"wasmbind\"]\nwasmbind = [\"dep:js-sys\"]\n[dependencies]\n\
+                   js-sys = { path = \"../js-sys\", optional = true }\n";
+    write(
+        folder.path(),
+        &[
+            ("wasm-bindgen/Cargo.toml", &package("wasm-bindgen", "0.2.0", "")),
+            ("wasm-bindgen/src/lib.rs", ""),
+            (
+                "js-sys/Cargo.toml",
+                &package(
+                    "js-sys",
+                    "0.3.0",
+                    "[dependencies]\nwasm-bindgen = { path = \"../wasm-bindgen\" }\n",
+                ),
+            ),
+            ("js-sys/src/lib.rs", ""),
+            ("chrono/Cargo.toml", &package("chrono", "0.4.41", with_js)),
+            ("chrono/src/lib.rs", ""),
+            ("dates/Cargo.toml", &package("dates", "1.0.0", with_js)),
+            ("dates/src/lib.rs", ""),
+        ],
+    );
+    let chrono = site("[dependencies]\nchrono = { path = \"../chrono\" }\n");
+    for words in [
+        "site cannot become a plugin: it is linked with wasm-bindgen, which calls JavaScript",
+        "(site 0.1.0 -> chrono 0.4.41 -> js-sys 0.3.0 -> wasm-bindgen 0.2.0)",
+        "write chrono = { version = \"0.4.41\", default-features = false, features = [\"alloc\", \"serde\"] }",
+        "cargo tree --target wasm32-unknown-unknown --edges normal,features --invert wasm-bindgen",
+    ] {
+        assert!(chrono.contains(words), "{words}: {chrono}");
+    }
+    let dates = site("[dependencies]\ndates = { path = \"../dates\" }\n");
+    assert!(
+        dates.contains("dates brings it: switch off its feature wasmbind"),
+        "{dates}"
+    );
+    let direct = site("[dependencies]\nwasm-bindgen = { path = \"../wasm-bindgen\" }\n");
+    assert!(
+        direct.contains("Remove the dependencies wasm-bindgen, js-sys"),
+        "{direct}"
+    );
+    for found in [&chrono, &dates, &direct] {
+        assert!(!found.contains("could not compile"), "{found}");
+    }
+    // What only tests and builds use, and what is for another target, is not linked with the plugin.
+    for harmless in [
+        "[dependencies]\nchrono = { path = \"../chrono\", default-features = false }\n",
+        "[dev-dependencies]\nchrono = { path = \"../chrono\" }\n",
+        "[build-dependencies]\nchrono = { path = \"../chrono\" }\n",
+        "[target.'cfg(unix)'.dependencies]\nchrono = { path = \"../chrono\" }\n",
+    ] {
+        let error = site(harmless);
+        assert!(
+            error.contains("cannot be compiled") && !error.contains("JavaScript"),
+            "{harmless}: {error}"
+        );
+    }
+}
+
+#[test]
 fn a_missing_compiler_is_named_with_the_command_that_installs_it() {
     let folder = tempfile::tempdir().unwrap();
     let programs = folder.path().join("programs");

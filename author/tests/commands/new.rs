@@ -90,6 +90,75 @@ fn a_project_is_complete_whatever_is_asked_for() {
 }
 
 #[test]
+fn a_project_that_decorates_has_no_kind_of_its_own() {
+    for (kind, is_of_cluster, has_scenario) in [
+        ("apps/v1/StatefulSet", false, true),
+        ("v1/Namespace", true, true),
+        ("networking.k8s.io/v1/Ingress", false, true),
+        ("batch/v1/CronJob", false, true),
+        ("monitoring.coreos.com/v1/Prometheus", false, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = [
+            "new",
+            "site",
+            "--decorates",
+            kind,
+            "--annotation",
+            "example.com/decorate",
+        ];
+        call(folder.path(), &arguments).ok();
+        let project = folder.path().join("site");
+        let files = files(&project);
+        for (path, text) in &files {
+            assert!(
+                !text.contains("{{") && !text.contains("\n%"),
+                "{}: {text}",
+                path.display()
+            );
+        }
+        let text = |name: &str| fs::read_to_string(project.join(name)).unwrap();
+        let module = files
+            .iter()
+            .find(|(_, text)| text.contains("pub const ANNOTATION: &str = \"example.com/decorate\""));
+        let (_, module) = module.unwrap();
+        assert_eq!(
+            module.contains(".owns_with::<ConfigMap>(|touch| touch.anywhere())"),
+            is_of_cluster,
+            "{module}"
+        );
+        assert!(
+            !project.join("crds").exists() && !text("src/lib.rs").contains("CRD"),
+            "{kind}"
+        );
+        assert!(!text("Cargo.toml").contains("schemars"), "{kind}");
+        assert_eq!(project.join("scenarios").exists(), has_scenario, "{kind}");
+        let sample: serde_json::Value = serde_saphyr::from_str(&text("sample.yaml")).unwrap();
+        assert_eq!(sample["metadata"]["annotations"]["example.com/decorate"], "blue");
+    }
+    let refused = |arguments: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let error = call(folder.path(), &[&["new", "site"], arguments].concat());
+        assert!(!folder.path().join("site").exists());
+        error
+    };
+    let decorates = ["--decorates", "apps/v1/StatefulSet"];
+    assert!(refused(&decorates).failed(2).contains("--annotation"));
+    assert!(refused(&["--annotation", "x"]).failed(2).contains("--decorates"));
+    let with = |more: &[&str]| refused(&[&decorates[..], &["--annotation", "x"], more].concat());
+    assert!(with(&["--finalizer"]).failed(2).contains("cannot be used with"));
+    assert!(
+        with(&["--kind", "example.com/v1/Site"])
+            .failed(2)
+            .contains("cannot be used with")
+    );
+    let python = with(&["--lang", "python"]).failed(1);
+    assert!(python.contains("--decorates is for projects in Rust"), "{python}");
+    let annotation = refused(&["--decorates", "v1/Service", "--annotation", "a b"]).failed(2);
+    assert!(annotation.contains("is no name of an annotation"), "{annotation}");
+}
+
+#[test]
 fn the_sdk_is_the_published_one_unless_a_checkout_is_named() {
     let (_folder, project) = made(&[]);
     let manifest = fs::read_to_string(project.join("Cargo.toml")).unwrap();

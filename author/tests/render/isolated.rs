@@ -146,6 +146,61 @@ mod rendering {
     }
 
     #[test]
+    fn an_object_that_the_filter_does_not_select_is_not_asked_about() {
+        let files = Files::new();
+        let service = |annotations: &str| {
+            files.file(
+                "s.yaml",
+                &format!("apiVersion: v1\nkind: Service\nmetadata: {{name: s, annotations: {{{annotations}}}}}\nspec: {{ports: [{{port: 80}}]}}\n"),
+            )
+        };
+        let plugin = component("service-ingress");
+        let other = service("ingress/https: ''");
+        let text = printed(&["render", &plugin, "-f", &other]);
+        assert!(documents(&text).is_empty(), "{text}");
+        let words = "# not reconciled: the plugin reconciles only objects with the annotation ingress/http\n";
+        assert!(text.ends_with(words), "{text}");
+        let whole: Value = serde_json::from_str(&printed(&["render", &plugin, "-f", &other, "-o", "json"])).unwrap();
+        assert_eq!(whole["objects"][0]["reconciledOnlyWith"], "the annotation ingress/http");
+        let selected = service("ingress/http: ''");
+        let whole: Value = serde_json::from_str(&printed(&["render", &plugin, "-f", &selected, "-o", "json"])).unwrap();
+        assert_eq!(whole["objects"][0]["reconciledOnlyWith"], Value::Null);
+        assert_eq!(whole["objects"][0]["desired"][0]["object"]["kind"], "Ingress");
+    }
+
+    #[test]
+    fn the_limits_are_those_of_the_plugin_that_is_given() {
+        let files = Files::new();
+        let app = files.file("app.yaml", APP);
+        let plugin = |limits: &str| {
+            let spec = format!(
+                "apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nmetadata: {{name: a}}\nspec: {{limits: {limits}}}\n"
+            );
+            files.file("plugin.yaml", &spec)
+        };
+        let render = |config: &str| {
+            pilothouse(
+                &["render", &component("app-service"), "-f", &app, "--config", config],
+                "",
+            )
+        };
+        let ended = render(&plugin("{reads: 0}"));
+        assert_eq!(ended.code, 3, "{}", ended.said);
+        assert!(
+            ended.printed.contains("# failure: GuestLimit, the guest's fault: "),
+            "{}",
+            ended.printed
+        );
+        assert_eq!(render(&plugin("{reads: 1, callMilliseconds: 10000}")).code, 0);
+        let ended = render(&plugin("{callMilliseconds: 1}"));
+        assert!(
+            ended.code == 1 && ended.said.contains("limit callMilliseconds is 1; it must be between"),
+            "{}",
+            ended.said
+        );
+    }
+
+    #[test]
     fn a_failure_is_shown_with_the_log_and_ends_with_3() {
         let ended = pilothouse(
             &["render", &component("hostile"), "-f", "-", "-o", "text"],
@@ -520,6 +575,130 @@ mod checking {
             "{text}"
         );
         assert!(text.trim_end().ends_with("per second"), "{text}");
+    }
+
+    #[test]
+    fn what_the_plugin_does_not_reconcile_is_part_of_the_cluster() {
+        let files = Files::new();
+        let service = |name: &str, annotations: &str| {
+            format!(
+                "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, annotations: {{{annotations}}}}}\nspec: {{ports: [{{port: 80}}]}}\n"
+            )
+        };
+        let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n";
+        let given = files.file(
+            "all.yaml",
+            &(service("s", "ingress/http: ''") + &service("t", "") + map),
+        );
+        let (plugin, cases) = (component("service-ingress"), ["--cases", "20", "-o", "json"]);
+        let ended = pilothouse(&[&["check", &plugin, "-f", &given][..], &cases].concat(), "");
+        assert_eq!(ended.code, 0, "{}{}", ended.said, ended.printed);
+        let words = "Service default/t is no sample but part of the cluster: the plugin reconciles only objects with the annotation \
+                     ingress/http\n";
+        assert!(ended.said.ends_with(words), "{}", ended.said);
+        let only_others = files.file("map.yaml", map);
+        let said = refused(&["check", &plugin, "-f", &only_others]);
+        assert!(
+            said.contains("the plugin does not reconcile v1 ConfigMap, only v1 Service"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn findings_that_are_accepted_break_nothing_and_are_counted() {
+        let files = Files::new();
+        let sample = files.file("sample.yaml", &hostile("differs-by-read"));
+        let plugin = component("hostile");
+        let check = |accepted: &str| {
+            let accepted = files.file("accepted.yaml", accepted);
+            pilothouse(
+                &["check", &plugin, "-f", &sample, "--cases", "1", "--accept", &accepted],
+                "",
+            )
+        };
+        let finding = |property: &str, contains: &str| {
+            format!("- property: {property}\n  contains: {contains:?}\n  reason: it counts what it reads\n")
+        };
+        let ended = check(&finding("fixed-point", "still changes what it has made"));
+        assert_eq!(ended.code, 0, "{}{}", ended.said, ended.printed);
+        let words = "accepted 1 times: fixed-point with \"still changes what it has made\": it counts what it reads\n";
+        assert!(
+            ended.printed.contains(words) && ended.printed.contains("ok     fixed-point"),
+            "{}",
+            ended.printed
+        );
+        for other in [
+            finding("fixed-point", "something else"),
+            finding("order", "still changes what it has made"),
+        ] {
+            let ended = check(&other);
+            assert_eq!(ended.code, 3, "{}", ended.printed);
+            assert!(ended.printed.contains("accepted and not found: "), "{}", ended.printed);
+            assert!(ended.printed.contains("--accept "), "{}", ended.printed);
+        }
+        for (accepted, words) in [
+            (
+                "- property: fixed-point\n",
+                "is no list of findings, each with property, contains and reason",
+            ),
+            (
+                "- {property: fixed, contains: a, reason: b}\n",
+                "is no list of findings",
+            ),
+            (
+                "- {property: order, contains: ' ', reason: b}\n",
+                "finding 1: contains is empty",
+            ),
+            (
+                "- {property: order, contains: a, reason: ''}\n",
+                "finding 1: reason is empty",
+            ),
+        ] {
+            let ended = check(accepted);
+            assert!(
+                ended.code == 1 && ended.said.contains(words),
+                "{accepted}: {}",
+                ended.said
+            );
+        }
+    }
+
+    #[test]
+    fn findings_below_a_part_that_is_taken_over_are_remarks() {
+        let files = Files::new();
+        let wish = {
+            let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: a, image: 'a:1', ports: [{containerPort: 99999999999}]}]}}";
+            format!(
+                "apiVersion: wishes.test.dev/v1\nkind: Wish\nmetadata: {{name: it}}\nspec: {{owns: [{{object: {pod}}}]}}\n"
+            )
+        };
+        let sample = files.file("wish.yaml", &wish);
+        let config = files.file("config.yaml", "{owns: [Pod], steers: [Wish]}");
+        let check = |more: &[&str]| {
+            let fixed = [
+                "check",
+                &component("wisher"),
+                "-f",
+                &sample,
+                "--config",
+                &config,
+                "--property",
+                "valid",
+                "-o",
+                "json",
+            ];
+            pilothouse(&[&fixed[..], more].concat(), "")
+        };
+        // Case 0 is the sample, of which the server has to take everything; the others are changes to it.
+        let judged = |case: &str| {
+            let ended = check(&["--case", case]);
+            (ended.code, serde_json::from_str::<Value>(&ended.printed).unwrap())
+        };
+        let refused = (1..30).map(|case| judged(&case.to_string()));
+        let found = refused.filter(|(_, report)| report["remarks"].to_string().contains("99999999999"));
+        let codes: Vec<i32> = found.map(|(code, _)| code).collect();
+        assert!(!codes.is_empty() && codes.iter().all(|code| *code == 0), "{codes:?}");
+        assert_eq!(judged("0").0, 3);
     }
 
     #[test]

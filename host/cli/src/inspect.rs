@@ -167,7 +167,12 @@ pub fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Find
 
 /// Tells on standard error what does not fit together.
 pub fn tell(findings: &[Finding]) {
-    for Finding { severity, message } in findings {
+    for Finding {
+        severity,
+        name: _,
+        message,
+    } in findings
+    {
         eprintln!("{severity}: {}", printable(message));
     }
 }
@@ -327,7 +332,12 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
     for controller in controllers {
         controller_text(controller, &Asked::of(plugin, checked, controller), &mut text);
     }
-    for Finding { severity, message } in findings(plugin, checked) {
+    for Finding {
+        severity,
+        name: _,
+        message,
+    } in findings(plugin, checked)
+    {
         let _ = writeln!(text, "\n{severity}: {}", printable(&message));
     }
     text
@@ -345,6 +355,7 @@ fn controller_text(controller: &Controller, asked: &Asked, text: &mut String) {
         admission: _,
         failure_reason,
         touches,
+        options,
     } = controller;
     let _ = writeln!(
         text,
@@ -381,6 +392,9 @@ fn controller_text(controller: &Controller, asked: &Asked, text: &mut String) {
         if *is_open {
             text.push_str("               (the manifest does not say whether they are for this kind)\n");
         }
+    }
+    if !options.is_empty() {
+        let _ = writeln!(text, "  may ask for  {}", options.join(", "));
     }
     if let Some(reason) = failure_reason {
         let _ = writeln!(text, "  fails with   reason {reason}");

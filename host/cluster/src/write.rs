@@ -187,18 +187,28 @@ impl FieldManagerClient {
         target: ApplyPrecondition<'_>,
     ) -> Result<ApplyResponse, RequestError> {
         let path = served.object_path(name);
+        let force = matches!(target, ApplyPrecondition::Uid(_));
         let precondition = match target {
             ApplyPrecondition::AsInBody => return self.apply_at(served, name, path, body, false).await,
             ApplyPrecondition::Absent => ("resourceVersion", NO_VERSION),
             ApplyPrecondition::Uid(uid) => ("uid", uid),
         };
-        let mut body = body.clone();
-        let metadata = body.entry("metadata").or_insert_with(|| json!({}));
-        if let Value::Object(metadata) = metadata {
-            metadata.insert(precondition.0.to_owned(), json!(precondition.1));
-        }
-        let force = matches!(target, ApplyPrecondition::Uid(_));
-        self.apply_at(served, name, path, &body, force).await
+        self.apply_at(served, name, path, &with_precondition(body, precondition), force)
+            .await
+    }
+
+    /// Asks, by a dry run, what would be stored after applying an object to the one of this uid.
+    pub async fn try_apply(
+        &self,
+        served: &ServedKind,
+        name: &Name,
+        body: &Map<String, Value>,
+        uid: &str,
+    ) -> Result<Value, RequestError> {
+        let body = with_precondition(body, ("uid", uid));
+        let path = served.object_path(name);
+        let (_, text) = self.apply_patch(name, &path, &body, "&force=true&dryRun=All").await?;
+        serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))
     }
 
     /// Applies the status of an object; the body carries its uid, so that a successor of the same name is not touched, and,
@@ -478,20 +488,30 @@ impl FieldManagerClient {
         body: &Map<String, Value>,
         force: bool,
     ) -> Result<ApplyResponse, RequestError> {
-        let manager = self.manager.replace('/', "%2F");
         let force = if force { "&force=true" } else { "" };
-        let text = serde_json::to_vec(body).expect("a JSON value is always text");
-        let request = Request::builder()
-            .method(Method::PATCH)
-            .uri(format!("{}?fieldManager={manager}{force}", encode(&path)))
-            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
-            .body(Body::from(text))
-            .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        let (status, text) = self.send(name, request).await?;
+        let (status, text) = self.apply_patch(name, &path, body, force).await?;
         Ok(ApplyResponse {
             created: status == StatusCode::CREATED,
             object: read(&text, &served.kind)?,
         })
+    }
+
+    async fn apply_patch(
+        &self,
+        name: &Name,
+        path: &str,
+        body: &Map<String, Value>,
+        options: &str,
+    ) -> Result<(StatusCode, String), RequestError> {
+        let manager = self.manager.replace('/', "%2F");
+        let text = serde_json::to_vec(body).expect("a JSON value is always text");
+        let request = Request::builder()
+            .method(Method::PATCH)
+            .uri(format!("{}?fieldManager={manager}{options}", encode(path)))
+            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+            .body(Body::from(text))
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        self.send(name, request).await
     }
 }
 
@@ -507,6 +527,15 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
 /// Names come from plugins: what a path cannot hold is escaped, and the server then refuses it in its own words.
 fn encode(path: &str) -> String {
     utf8_percent_encode(path, PATH).to_string()
+}
+
+/// A body with a member of its metadata that has to be as in the live object.
+fn with_precondition(body: &Map<String, Value>, (member, value): (&str, &str)) -> Map<String, Value> {
+    let mut body = body.clone();
+    if let Value::Object(metadata) = body.entry("metadata").or_insert_with(|| json!({})) {
+        metadata.insert(member.to_owned(), json!(value));
+    }
+    body
 }
 
 fn identity(kind: &Kind, name: &Name) -> Value {

@@ -12,8 +12,8 @@ pub const PACKAGE: &str = "pilothouse:plugin";
 /// The versions of the contract that this host runs.
 pub const VERSIONS: &[&str] = &["0.1.0"];
 
-/// The first member of a JSON object, by name: of `options` and `extensions`, the one that makes this host refuse them,
-/// since version 0.1 has none.
+/// The first member of a JSON object, by name: of `extensions`, the one that makes this host refuse them, since version 0.1 has
+/// none.
 pub fn first_member(object: &str) -> Result<Option<String>, serde_json::Error> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(object)?;
     Ok(members.into_keys().next())
@@ -98,6 +98,10 @@ pub enum Ownership {
 
 /// Exceptions to the life of an owned object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each exception holds or not, whatever the others do"
+)]
 pub struct Lifecycle {
     /// Made when absent, then never changed.
     pub create_only: bool,
@@ -105,6 +109,9 @@ pub struct Lifecycle {
     pub keep: bool,
     /// Deleted and made again where a changed field is immutable.
     pub recreate: bool,
+    /// Deleted and made again where something else is desired than before. A member of `options`, which the check of the answer
+    /// reads: what a guest gives as flags does not have it.
+    pub replace: bool,
 }
 
 /// One object that should exist, as the guest gives it.

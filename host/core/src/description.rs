@@ -40,6 +40,7 @@ fn controller(controller: &Controller) -> Described<'_> {
         admission,
         failure_reason: _,
         touches,
+        options: _,
     } = controller;
     Described {
         name,

@@ -81,6 +81,7 @@ pub struct Grants {
     primary: Kind,
     primary_projection: Projection,
     kinds: HashMap<Kind, Grant>,
+    options: Vec<String>,
     confinement: Arc<Confinement>,
 }
 
@@ -110,8 +111,14 @@ impl Grants {
             primary: controller.kind.clone(),
             primary_projection: Projection::new(&controller.fields),
             kinds,
+            options: controller.options.clone(),
             confinement: confinement.clone(),
         }
+    }
+
+    /// Whether desired objects may have an option.
+    pub fn lists_option(&self, option: &str) -> bool {
+        self.options.iter().any(|it| it == option)
     }
 
     /// The namespaces that the Plugin is confined to.

@@ -118,6 +118,7 @@ pub fn former_controller(primary: &Kind) -> Controller {
         admission: None,
         failure_reason: None,
         touches: Vec::new(),
+        options: Vec::new(),
     }
 }
 

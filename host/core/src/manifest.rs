@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::answer::{MAX_OPTION, shorten};
 use crate::key::Kind;
 use crate::path::FieldPath;
 use crate::reason::{MAX_REASON_BYTES, REASON_PATTERN, is_reason};
@@ -98,6 +99,21 @@ pub struct Controller {
     #[serde(default)]
     #[schemars(length(max = MAX_TOUCHED_KINDS))]
     pub touches: Vec<Touch>,
+    /// The members of `options` that its desired objects may have. A host that does not know one of them refuses the plugin
+    /// when it loads it.
+    #[serde(default)]
+    #[schemars(schema_with = "options_schema")]
+    pub options: Vec<String>,
+}
+
+/// The members of a desired object's `options` that this host knows.
+pub const OPTIONS: [&str; 1] = [REPLACE];
+
+/// The option of an owned object that is deleted and made anew where something else is desired than before.
+pub const REPLACE: &str = "replace";
+
+fn options_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "array", "default": [], "items": {"type": "string", "enum": OPTIONS}})
 }
 
 /// Which objects of the primary kind are reconciled; what is given must all hold.
@@ -233,6 +249,46 @@ impl BroughtCrd {
     pub fn has_several_versions(&self) -> bool {
         let versions = self.definition["spec"]["versions"].as_array();
         versions.is_some_and(|versions| versions.len() > 1)
+    }
+}
+
+impl Filter {
+    /// Whether an object is one that the controller reconciles, given whether it has an annotation and the labels of a selector.
+    pub fn selects(
+        &self,
+        has_annotation: impl FnOnce(&str) -> bool,
+        has_labels: impl FnOnce(&Selector) -> bool,
+    ) -> bool {
+        let Self {
+            annotation,
+            label_selector,
+        } = self;
+        annotation.as_deref().is_none_or(has_annotation) && label_selector.as_ref().is_none_or(has_labels)
+    }
+
+    /// The same for an object that is at hand as JSON.
+    pub fn selects_value(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        self.selects(
+            |name| metadata["annotations"].get(name).is_some(),
+            |labels| labels.matches(|key| metadata["labels"].get(key).and_then(Value::as_str)),
+        )
+    }
+}
+
+/// In words, as in `the annotation a.b/c and labels that match app=web`.
+impl std::fmt::Display for Filter {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            annotation,
+            label_selector,
+        } = self;
+        let annotation = annotation.iter().map(|name| format!("the annotation {name}"));
+        let labels = label_selector
+            .iter()
+            .map(|labels| format!("labels that match {labels}"));
+        let parts: Vec<String> = annotation.chain(labels).collect();
+        formatter.write_str(&parts.join(" and "))
     }
 }
 
@@ -404,6 +460,19 @@ fn check_controller(member: &str, controller: &Controller) -> Result<(), Manifes
     if let Some(admission) = &controller.admission {
         check_admission(&format!("{member}.admission"), admission)?;
     }
+    for (index, option) in controller.options.iter().enumerate() {
+        if !OPTIONS.contains(&option.as_str()) {
+            let known = OPTIONS.join(", ");
+            return Err(ManifestError::member(
+                format!("{member}.options[{index}]"),
+                format!(
+                    "this host does not know the option {:?} of desired objects, only {known}; run a host that knows it, or a \
+                     version of the plugin without it",
+                    shorten(option.clone(), MAX_OPTION)
+                ),
+            ));
+        }
+    }
     if controller.touches.len() > MAX_TOUCHED_KINDS {
         return Err(ManifestError::member(
             format!("{member}.touches"),
@@ -545,6 +614,45 @@ mod tests {
         let mut manifest = manifest();
         change(&mut manifest);
         parse(&manifest.to_string()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_option_that_this_host_does_not_know_is_refused_by_name() {
+        let with = |options: Value| {
+            let mut manifest = manifest();
+            manifest["controllers"][0]["options"] = options;
+            parse(&manifest.to_string())
+                .map(drop)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(with(json!([])), Ok(()));
+        assert_eq!(with(json!(["replace"])), Ok(()));
+        let refused = with(json!(["replace", "defer"])).unwrap_err();
+        let words = "manifest member controllers[0].options[1]: this host does not know the option \"defer\" of desired objects, only \
+                     replace; run a host that knows it";
+        assert!(refused.starts_with(words), "{refused}");
+    }
+
+    #[test]
+    fn a_filter_selects_by_annotation_and_labels_and_says_so() {
+        let filter = |filter: Value| serde_json::from_value::<Filter>(filter).unwrap();
+        let object = json!({"metadata": {"annotations": {"on": ""}, "labels": {"app": "web"}}});
+        for (given, selects) in [
+            (json!({}), true),
+            (json!({"annotation": "on"}), true),
+            (json!({"annotation": "off"}), false),
+            (json!({"labelSelector": "app=web"}), true),
+            (json!({"annotation": "on", "labelSelector": "app=db"}), false),
+            (json!({"annotation": "off", "labelSelector": "app"}), false),
+        ] {
+            assert_eq!(filter(given.clone()).selects_value(&object), selects, "{given}");
+        }
+        let both = filter(json!({"annotation": "a.b/c", "labelSelector": "app=web,!old"}));
+        assert_eq!(
+            both.to_string(),
+            "the annotation a.b/c and labels that match app=web,!old"
+        );
+        assert!(!both.selects_value(&json!({"metadata": {}})));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::canonical::DESIRED_ANNOTATION;
 use crate::key::Kind;
+use crate::ownership::{KEEP_ANNOTATION, OWNER_LABEL};
 
 /// The fate of the dependents of an object that is deleted to be made anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,45 @@ pub fn without_held(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Map
     body
 }
 
+/// Members of the metadata that change with each write, or say whose an object is.
+const NOT_CONTENT: [&str; 5] = [
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+];
+
+/// Whether two states of an object have the same content: all but the status, and but what changes with each write or says whose it
+/// is.
+pub fn has_same_content(one: &Value, other: &Value) -> bool {
+    content(one) == content(other)
+}
+
+fn content(object: &Value) -> Value {
+    let mut content = object.clone();
+    if let Some(members) = content.as_object_mut() {
+        members.remove("status");
+    }
+    if let Some(metadata) = content["metadata"].as_object_mut() {
+        metadata.retain(|name, _| !NOT_CONTENT.contains(&name.as_str()));
+        for (map, name) in [
+            ("annotations", DESIRED_ANNOTATION),
+            ("annotations", KEEP_ANNOTATION),
+            ("labels", OWNER_LABEL),
+        ] {
+            let Some(Value::Object(members)) = metadata.get_mut(map) else {
+                continue;
+            };
+            members.remove(name);
+            if members.is_empty() {
+                metadata.remove(map);
+            }
+        }
+    }
+    content
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -98,6 +139,37 @@ mod tests {
         assert_eq!(decide("batch", "Job", "a"), Dependents::GoFirst);
         assert_eq!(decide("", "Service", "a"), Dependents::GoAfter);
         assert_eq!(decide("x.dev", "StatefulSet", "a"), Dependents::GoAfter);
+    }
+
+    #[test]
+    fn content_is_all_but_the_status_and_whose_an_object_is() {
+        let object = |change: &dyn Fn(&mut Value)| {
+            let mut object = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "p", "labels": {"a": "b"}, "annotations": {DESIRED_ANNOTATION: "1"}, "resourceVersion": "7"},
+                "spec": {"containers": [{"name": "a", "image": "a:1"}]},
+            });
+            change(&mut object);
+            object
+        };
+        let before = object(&|_| {});
+        let same: [&dyn Fn(&mut Value); 4] = [
+            &|it| it["status"] = json!({"phase": "Running"}),
+            &|it| it["metadata"]["resourceVersion"] = json!("8"),
+            &|it| it["metadata"]["annotations"] = json!({DESIRED_ANNOTATION: "2"}),
+            &|it| it["metadata"]["ownerReferences"] = json!([{"uid": "u2"}]),
+        ];
+        for change in same {
+            assert!(has_same_content(&before, &object(change)), "{}", object(change));
+        }
+        let other: [&dyn Fn(&mut Value); 3] = [
+            &|it| it["spec"]["containers"][0]["image"] = json!("a:2"),
+            &|it| it["metadata"]["labels"]["a"] = json!("c"),
+            &|it| it["metadata"]["annotations"]["x"] = json!("y"),
+        ];
+        for change in other {
+            assert!(!has_same_content(&before, &object(change)), "{}", object(change));
+        }
     }
 
     #[test]

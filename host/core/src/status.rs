@@ -139,7 +139,7 @@ fn condition_value(condition: &Condition, before: Option<&Value>, generation: Op
 
 /// What the definition of a kind does not take of the status that the host writes, for people; none if it takes all.
 pub fn gaps(crd: &BroughtCrd, version: &str) -> Option<String> {
-    pilothouse_description::status::gaps(&crd.described(), version)
+    pilothouse_description::status::gaps(&crd.described(), version).map(|(_, message)| message)
 }
 
 /// Whether a write of our status replaces the list of conditions as a whole: what its schema says, where that is known, else

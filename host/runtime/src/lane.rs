@@ -407,15 +407,10 @@ impl Lane {
 
     /// Whether an object of the primary kind is reconciled.
     pub fn reconciles(&self, object: &CachedObject) -> bool {
-        let Filter {
-            annotation,
-            label_selector,
-        } = &self.filter;
-        !self.is_former
-            && self.selects(&object.name)
-            && annotation
-                .as_ref()
-                .is_none_or(|annotation| object.has_annotation(annotation))
-            && label_selector.as_ref().is_none_or(|labels| object.has_labels(labels))
+        let (has_annotation, has_labels) = (
+            |name: &str| object.has_annotation(name),
+            |labels: &_| object.has_labels(labels),
+        );
+        !self.is_former && self.selects(&object.name) && self.filter.selects(has_annotation, has_labels)
     }
 }

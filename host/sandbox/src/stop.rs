@@ -169,10 +169,24 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, 
     trapped(&what, state)
 }
 
+/// How Rust's library ends what it says of threads, sockets, files and clocks where there are none.
+const UNSUPPORTED: &str = " on this platform";
+
+/// What a plugin does in place of that.
+const CURE: &str = ", which has no threads, sockets, files, environment and clock: it reads objects and the time through `Cluster`, and \
+                    answers with objects";
+
+fn cure(message: &str) -> &'static str {
+    if message.contains(UNSUPPORTED) { CURE } else { "" }
+}
+
 /// A call that did not come to its end, with what the guest said before.
 fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
     let words = match (&state.last_error, state.wasi.last_words()) {
-        (Some(message), _) => format!("the plugin {what}; fix the plugin: the last error that it logged is {message}"),
+        (Some(message), _) => {
+            let cure = cure(message);
+            format!("the plugin {what}; fix the plugin{cure}: the last error that it logged is {message}")
+        }
         (None, Some(message)) => {
             let message = shorten(&message, MAX_GUEST_WORDS);
             format!("the plugin {what}; fix the plugin: on standard error it wrote {message}")
@@ -213,6 +227,21 @@ mod tests {
         assert_eq!(shorten("abcdefg", 6), "abc...");
         assert_eq!(shorten("äöüäöü", 8), "äö...");
         assert_eq!(shorten("äöü", 1), "...");
+    }
+
+    #[test]
+    fn a_trap_for_want_of_a_platform_names_what_takes_its_place() {
+        for message in [
+            "panicked at src/lib.rs:7:9:\ntime not implemented on this platform",
+            "panicked at library/std/src/thread/functions.rs:131:29:\nfailed to spawn thread: Error { kind: Unsupported, message: \
+             \"operation not supported on this platform\" }",
+        ] {
+            assert!(
+                cure(message).contains("it reads objects and the time through `Cluster`"),
+                "{message}"
+            );
+        }
+        assert_eq!(cure("panicked at src/lib.rs:7:9:\nindex out of bounds"), "");
     }
 
     #[test]

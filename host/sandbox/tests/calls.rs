@@ -112,6 +112,7 @@ fn every_part_of_an_answer_arrives() {
                 create_only: true,
                 keep: false,
                 recreate: true,
+                replace: false,
             },
             options: "{}".to_owned(),
         }],

@@ -121,7 +121,9 @@ static outcome outcome_of(const ph_outcome *given) {
     desired *items = ph_allocate(given->owned_count * sizeof *items);
     for (size_t index = 0; index < given->owned_count; index++) {
         items[index].object = string_of(given->owned[index]);
-        items[index].options = string_of("{}");
+        // The flags of the contract are the first three.
+        items[index].lifecycle = given->lifecycles[index] & (PH_CREATE_ONLY | PH_KEEP | PH_RECREATE);
+        items[index].options = string_of(given->lifecycles[index] & PH_REPLACE ? "{\"replace\":true}" : "{}");
     }
     outcome.desired = (list){items, given->owned_count};
     if (given->status != NULL) {

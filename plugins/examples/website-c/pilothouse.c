@@ -12,7 +12,12 @@ void *ph_allocate(size_t size) {
 }
 
 void ph_own(ph_outcome *outcome, const char *object) {
+    ph_own_with(outcome, object, 0);
+}
+
+void ph_own_with(ph_outcome *outcome, const char *object, unsigned lifecycle) {
     ph_assert(outcome->owned_count < PH_MOST, "too many objects");
+    outcome->lifecycles[outcome->owned_count] = lifecycle;
     outcome->owned[outcome->owned_count++] = object;
 }
 
@@ -447,9 +452,10 @@ const char *ph_manifest(const ph_plugin *plugin) {
         const char *kind = ph_format("{'group': %s, 'version': %s, 'kind': %s}", it->group, it->version, it->kind);
         const char *finalizer = it->finalizer != NULL ? ph_format("%s", it->finalizer) : "null";
         controllers = listed(controllers, ph_format("{'name': %s, 'kind': %j, 'fields': %j, 'touches': %j,"
-                                                    " 'finalizer': %j, 'defaulter': %j, 'validator': %j}",
+                                                    " 'finalizer': %j, 'defaulter': %j, 'validator': %j, 'options': %j}",
                                                     it->name, kind, ph_format(it->fields), ph_format(it->touches), finalizer,
-                                                    truth(it->apply_defaults != NULL), truth(it->validate != NULL)));
+                                                    truth(it->apply_defaults != NULL), truth(it->validate != NULL),
+                                                    ph_format(it->options != NULL ? it->options : "[]")));
     }
     return ph_format("{'name': %s, 'version': %s, 'description': %s, 'crds': [%j], 'controllers': [%j]}", plugin->name,
                      plugin->version, plugin->description, crds != NULL ? crds : "", controllers != NULL ? controllers : "");

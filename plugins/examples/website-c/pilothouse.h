@@ -49,6 +49,8 @@ typedef struct {
     // JSON texts of objects that belong to the primary.
     const char *owned[PH_MOST];
     size_t owned_count;
+    // The exceptions to the life of each, as ph_own_with takes them.
+    unsigned lifecycles[PH_MOST];
     // The JSON text of the status; NULL for none.
     const char *status;
     // Milliseconds after which the object is reconciled again in any case; 0 for never.
@@ -67,7 +69,21 @@ typedef enum {
     PH_PENDING,
 } ph_result;
 
+// Exceptions to the life of an owned object.
+typedef enum {
+    // Created when absent, then never changed.
+    PH_CREATE_ONLY = 1,
+    // Left in place when it is no longer desired, and when the primary goes.
+    PH_KEEP = 2,
+    // Deleted and created again where a changed field is immutable.
+    PH_RECREATE = 4,
+    // Deleted and created again whenever something else is desired than before; the controller lists it in its options.
+    PH_REPLACE = 8,
+} ph_lifecycle;
+
 void ph_own(ph_outcome *outcome, const char *object);
+// The same with exceptions: ph_own_with(outcome, object, PH_KEEP | PH_RECREATE).
+void ph_own_with(ph_outcome *outcome, const char *object, unsigned lifecycle);
 
 // Why an object is reviewed. The host does not ask about deletions today.
 typedef enum { PH_CREATE, PH_UPDATE, PH_DELETE, PH_RECONCILE } ph_phase;
@@ -130,6 +146,8 @@ typedef struct {
     const char *(*apply_defaults)(const ph_review *review, ph_verdict *verdict);
     // What refuses an object or is warned of. NULL for none.
     void (*validate)(const ph_review *review, ph_verdict *verdict);
+    // The options that desired objects may have: JSON, such as "['replace']". NULL for none.
+    const char *options;
 } ph_controller;
 
 typedef struct {

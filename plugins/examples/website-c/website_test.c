@@ -115,6 +115,20 @@ static void the_manifest_is_json(void) {
     assert(strstr(manifest, "\"crds\": [\"apiVersion") != NULL && strstr(manifest, "\"validator\": false") != NULL);
 }
 
+static void exceptions_to_the_life_of_an_object_are_kept(void) {
+    ph_outcome outcome = {0};
+    ph_own(&outcome, "{}");
+    ph_own_with(&outcome, "{}", PH_KEEP | PH_REPLACE);
+    assert(outcome.owned_count == 2 && outcome.lifecycles[0] == 0 && outcome.lifecycles[1] == (PH_KEEP | PH_REPLACE));
+    ph_controller controller = *ph_operator.controllers[0];
+    controller.options = "['replace']";
+    const ph_controller *const controllers[] = {&controller};
+    ph_plugin plugin = ph_operator;
+    plugin.controllers = controllers;
+    assert(strstr(ph_manifest(&plugin), "\"options\": [\"replace\"]") != NULL);
+    assert(strstr(ph_manifest(&ph_operator), "\"options\": []") != NULL);
+}
+
 int main(void) {
     without_a_host_there_is_no_ingress();
     with_a_host_there_is_an_ingress();
@@ -124,5 +138,6 @@ int main(void) {
     a_member_is_set_where_its_path_says();
     an_object_belongs_to_its_controller();
     the_manifest_is_json();
-    puts("8 tests passed");
+    exceptions_to_the_life_of_an_object_are_kept();
+    puts("9 tests passed");
 }

@@ -119,10 +119,31 @@ export interface Event {
   message: string;
 }
 
+/** Exceptions to the life of an owned object. */
+export interface Lifecycle {
+  /** Created when absent, then never changed. */
+  createOnly?: boolean;
+  /** Left in place when it is no longer desired, and when the primary goes. */
+  keep?: boolean;
+  /** Deleted and created again where a changed field is immutable. */
+  recreate?: boolean;
+  /** Deleted and created again whenever something else is desired than before; the controller lists it in `options`. */
+  replace?: boolean;
+}
+
+/** An owned object with exceptions to its life; `withLifecycle` makes it. */
+export class OwnedObject {
+  readonly object: KubernetesObject;
+  readonly lifecycle: Lifecycle;
+}
+
+/** An owned object with exceptions to its life. */
+export function withLifecycle(object: KubernetesObject, lifecycle: Lifecycle): OwnedObject;
+
 /** What should exist. What was desired before and is not here any more is deleted. */
 export interface Outcome {
   /** Objects that belong to the primary; null and undefined are left out, for children that are optional. */
-  owned?: (KubernetesObject | null | undefined)[];
+  owned?: (KubernetesObject | OwnedObject | null | undefined)[];
   /** Fields in objects of others. */
   contributed?: KubernetesObject[];
   status?: object;
@@ -191,6 +212,8 @@ export interface Controller<Object extends KubernetesObject = any> {
   admission?: Admission;
   /** The reason that the condition Reconciled has while it is False, for users who know such a reason. */
   failureReason?: string;
+  /** The options that desired objects may have, as in ["replace"]. A host that does not know one of them refuses the plugin. */
+  options?: "replace"[];
 }
 
 /** The manifest, with the functions of the controllers.
@@ -235,6 +258,9 @@ export class FieldError extends Error {
 
 /** Whether an object that was read belongs to this primary. */
 export function isControlledBy(object: KubernetesObject | null, owner: KubernetesObject): boolean;
+
+/** A console whose lines go to the host's log. `plugin` makes it the component's own. */
+export function consoleOf(cluster: Cluster): any;
 
 /** The interfaces that a component can export; plugin.js exports those that it has. */
 export function plugin(

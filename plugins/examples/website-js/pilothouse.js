@@ -1,6 +1,6 @@
 // A small helper: from the contract's records to objects and back. It needs nothing but JavaScript, so that tests can load it.
 
-/** @import { Cluster, Controller, FieldErrorKind, Imports, Kind, KubernetesObject, Outcome, Plugin, RawRequest, RawReview, Review } from "./pilothouse.js" */
+/** @import { Cluster, Controller, FieldErrorKind, Imports, Kind, KubernetesObject, Lifecycle, Outcome, Plugin, RawRequest, RawReview, Review } from "./pilothouse.js" */
 
 export class Failure extends Error {
   /** @param {"transient" | "permanent"} kind @param {string} message */
@@ -73,6 +73,26 @@ export const Condition = {
   notReady: (reason, message) => isFalse("Ready", reason, message),
 };
 
+/** The exceptions to the life of an owned object. */
+const LIFECYCLE = ["createOnly", "keep", "recreate", "replace"];
+
+export class OwnedObject {
+  /** @param {KubernetesObject} object @param {Lifecycle} lifecycle */
+  constructor(object, lifecycle) {
+    this.object = object;
+    this.lifecycle = lifecycle;
+  }
+}
+
+/** @param {KubernetesObject} object @param {Lifecycle} lifecycle */
+export function withLifecycle(object, lifecycle) {
+  const unknown = Object.keys(lifecycle).find((name) => !LIFECYCLE.includes(name));
+  if (unknown !== undefined) {
+    throw new Error(`${JSON.stringify(unknown)} is none of ${LIFECYCLE.join(", ")}`);
+  }
+  return new OwnedObject(object, lifecycle);
+}
+
 /** @param {KubernetesObject | null} object @param {KubernetesObject} owner */
 export function isControlledBy(object, owner) {
   const references = object?.metadata.ownerReferences ?? [];
@@ -82,6 +102,9 @@ export function isControlledBy(object, owner) {
 /** @param {Plugin} plugin @param {Imports} imports */
 export function plugin(plugin, imports) {
   const cluster = clusterOf(imports);
+  if (/** @type {any} */ (globalThis).process?.versions?.node === undefined) {
+    globalThis.console = consoleOf(cluster);
+  }
   return {
     manifest: {
       /** @param {string | null} _configuration */
@@ -192,6 +215,32 @@ function clusterOf({ cluster, clock, log }) {
   };
 }
 
+/** A console whose lines go to the host's log: a component has no standard output. @param {Cluster} cluster @returns {any} */
+export function consoleOf(cluster) {
+  const textOf = (/** @type {unknown} */ it) => {
+    if (typeof it === "string") {
+      return it;
+    }
+    if (it instanceof Error) {
+      return `${it.name}: ${it.message}`;
+    }
+    try {
+      return JSON.stringify(it) ?? String(it);
+    } catch {
+      return String(it);
+    }
+  };
+  const at = (/** @type {"trace" | "debug" | "info" | "warn" | "error"} */ level) => (/** @type {unknown[]} */ ...parts) =>
+    cluster.log(level, parts.map(textOf).join(" "));
+  const [trace, debug, info, warn, error] = [at("trace"), at("debug"), at("info"), at("warn"), at("error")];
+  const assert = (/** @type {unknown} */ holds, /** @type {unknown[]} */ ...parts) =>
+    holds ? undefined : error("assertion failed:", ...parts);
+  const nothing = () => {};
+  const others = { dir: info, dirxml: info, table: info, group: info, groupCollapsed: info, groupEnd: nothing, clear: nothing };
+  const timers = { time: nothing, timeLog: nothing, timeEnd: nothing, count: nothing, countReset: nothing };
+  return { log: info, trace, debug, info, warn, error, assert, ...others, ...timers };
+}
+
 /** The contract's word for one of Kubernetes. The component would trap without a reason if it returned another one.
  * @param {string} place @param {unknown} word @param {string[]} words */
 function wordOf(place, word, words) {
@@ -203,13 +252,16 @@ function wordOf(place, word, words) {
 
 /** @param {Outcome} outcome */
 function outcomeOf({ owned = [], contributed = [], status, conditions = [], events = [], requeueAfter }) {
-  const desired = (/** @type {string} */ ownership) => (/** @type {KubernetesObject} */ object) => ({
-    object: JSON.stringify(object),
-    ownership,
-    lifecycle: { createOnly: false, keep: false, recreate: false },
-    options: "{}",
-  });
+  const desired = (/** @type {string} */ ownership) => (/** @type {any} */ given) => {
+    const { object, lifecycle } = given instanceof OwnedObject ? given : { object: given, lifecycle: {} };
+    const { createOnly = false, keep = false, recreate = false, replace = false } = /** @type {Lifecycle} */ (lifecycle);
+    const options = JSON.stringify(replace ? { replace } : {});
+    return { object: JSON.stringify(object), ownership, lifecycle: { createOnly, keep, recreate }, options };
+  };
   const present = owned.filter((object) => object !== null && object !== undefined);
+  if (contributed.some((given) => given instanceof OwnedObject)) {
+    throw new Error("a contributed object has a lifecycle, which only owned objects have");
+  }
   return {
     desired: [...present.map(desired("owned")), ...contributed.map(desired("contributed"))],
     status: status === undefined ? null : JSON.stringify(status),

@@ -6,11 +6,13 @@ docs/contract.md of Pilothouse.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import io
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
@@ -121,11 +123,33 @@ class Done:
     """A finalizer's answer: the object may go."""
 
 
+@dataclass(frozen=True)
+class Lifecycle:
+    """Exceptions to the life of an owned object."""
+
+    create_only: bool = False
+    """Created when absent, then never changed."""
+    keep: bool = False
+    """Left in place when it is no longer desired, and when the primary goes."""
+    recreate: bool = False
+    """Deleted and created again where a changed field is immutable."""
+    replace: bool = False
+    """Deleted and created again whenever something else is desired than before; the controller lists it in `options`."""
+
+
+@dataclass(frozen=True)
+class OwnedObject:
+    """An owned object with exceptions to its life."""
+
+    object: Object
+    lifecycle: Lifecycle
+
+
 @dataclass
 class Outcome:
     """What should exist. What was desired before and is not here any more is deleted."""
 
-    owned: list[Object | None] = field(default_factory=list)
+    owned: list[Object | OwnedObject | None] = field(default_factory=list)
     contributed: list[Object] = field(default_factory=list)
     status: Object | None = None
     conditions: list[Condition] = field(default_factory=list)
@@ -206,6 +230,8 @@ class Controller:
     """The object with defaults filled in. The same again must change nothing."""
     validate: Callable[[Review, Cluster], list[str]] | None = None
     """Warnings. It raises what refuses the object."""
+    options: list[str] = field(default_factory=list)
+    """The options that desired objects may have, as in ["replace"]. A host that does not know one of them refuses the plugin."""
 
     def read(self, object: Object) -> Any:
         """The spec as an instance of its dataclass, and so are the dataclasses in it. A field that is missing and has no default
@@ -246,6 +272,7 @@ class Plugin:
                 "finalizer": it.finalizer,
                 "defaulter": it.apply_defaults is not None,
                 "validator": it.validate is not None,
+                "options": it.options,
             }
             for it in self.controllers
         ]
@@ -362,7 +389,8 @@ def admission_exports(
                 user_info=None if user is None else UserInfo(user.username, user.groups),
                 dry_run=review.dry_run,
             )
-            return call(controller, own)
+            with _printing(host):
+                return call(controller, own)
         except Exception as error:
             errors = _field_errors(error)
             if errors is None:
@@ -403,7 +431,8 @@ def _answered(
         object = json.loads(request.object)
         controller = plugin.controller_of(object)
         own = Request(object, controller.read(object), json.loads(request.configuration), request.attempt)
-        return call(controller, own)
+        with _printing(host):
+            return call(controller, own)
     except Transient as failure:
         raise Err(types.Failure_Transient(str(failure))) from None
     except Permanent as failure:
@@ -447,6 +476,38 @@ def _traceback(error: BaseException) -> str:
     return "\n".join(lines)
 
 
+class _Printed(io.TextIOBase):
+    """A file whose lines go to the host's log: a component has no standard output."""
+
+    def __init__(self, host: _Host, level: str) -> None:
+        self._host, self._level, self._rest = host, level, ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._host.log(self._level, line)
+        return len(text)
+
+    def end(self) -> None:
+        if self._rest:
+            self.write("\n")
+
+
+@contextlib.contextmanager
+def _printing(host: _Host) -> Iterator[None]:
+    """Has what is printed in a call go to the host's log; standard error as warnings."""
+    out, err = _Printed(host, "INFO"), _Printed(host, "WARN")
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            yield
+        finally:
+            out.end()
+            err.end()
+
+
 class _Host:
     """The host's interfaces as a `Cluster`."""
 
@@ -476,6 +537,9 @@ class _Host:
         return self.types.GroupVersionKind(kind.group, kind.version, kind.kind)
 
 
+# The flags of the contract, in the order of wit/plugin.wit.
+_CREATE_ONLY, _KEEP, _RECREATE = 1, 2, 4
+
 _STATUSES = ("True", "False", "Unknown")
 _EVENTS = ("Normal", "Warning")
 
@@ -488,8 +552,15 @@ def _word(of: str, word: str, words: tuple[str, ...]) -> str:
 
 
 def _outcome(outcome: Outcome, types: Any) -> Any:
-    def desired(object: Object, ownership: Any) -> Any:
-        return types.Desired(json.dumps(object), ownership, types.Lifecycle(0), "{}")
+    def desired(given: Object | OwnedObject, ownership: Any) -> Any:
+        it = given if isinstance(given, OwnedObject) else OwnedObject(given, Lifecycle())
+        exceptions = it.lifecycle
+        flags = exceptions.create_only * _CREATE_ONLY | exceptions.keep * _KEEP | exceptions.recreate * _RECREATE
+        options = {"replace": True} if exceptions.replace else {}
+        return types.Desired(json.dumps(it.object), ownership, types.Lifecycle(flags), json.dumps(options))
+
+    if any(isinstance(it, OwnedObject) for it in outcome.contributed):
+        raise TypeError("a contributed object has a lifecycle, which only owned objects have")
 
     owned = [desired(it, types.Ownership.OWNED) for it in outcome.owned if it is not None]
     contributed = [desired(it, types.Ownership.CONTRIBUTED) for it in outcome.contributed]

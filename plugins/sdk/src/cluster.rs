@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::dispatch;
 use crate::locate;
-use crate::object::{Kind, Resource};
+use crate::object::{Kind, ObjectMeta, Resource};
 use crate::outcome::Failure;
 use crate::raw::types;
 use crate::time::Moment;
@@ -42,6 +42,9 @@ use crate::time::Moment;
 pub struct Cluster {
     source: Source,
 }
+
+/// The label with the owner's uid, on objects that no owner reference holds.
+pub(crate) const OWNER_LABEL: &str = "pilothouse.dev/owner";
 
 /// Who answers.
 #[derive(Debug)]
@@ -101,6 +104,51 @@ impl Cluster {
     /// As [`list`](Self::list), without a type.
     pub fn list_json(&self, kind: &Kind, options: ListOptions) -> Result<Vec<Value>, Failure> {
         self.raw_list(kind, options).iter().map(|json| read(json)).collect()
+    }
+
+    /// What the resource with this metadata owns of a kind in its own namespace; for one of cluster scope, in every namespace. In the
+    /// order of namespace and name. The host finds it by an index.
+    ///
+    /// The manifest declares the kind with [`owns`](crate::ControllerManifest::owns) and
+    /// [`reads`](crate::ControllerManifest::reads).
+    pub fn children<T: Resource + DeserializeOwned>(&self, owner: &ObjectMeta) -> Result<Vec<T>, Failure> {
+        self.owned(owner, owner.namespace.as_deref())
+    }
+
+    /// As [`children`](Self::children), in every namespace that the manifest declares.
+    pub fn children_anywhere<T: Resource + DeserializeOwned>(&self, owner: &ObjectMeta) -> Result<Vec<T>, Failure> {
+        self.owned(owner, None)
+    }
+
+    /// What an owner reference ties to the owner, and what the host's label does: what is kept, or in another namespace.
+    fn owned<T: Resource + DeserializeOwned>(
+        &self,
+        owner: &ObjectMeta,
+        namespace: Option<&str>,
+    ) -> Result<Vec<T>, Failure> {
+        #[derive(serde::Deserialize)]
+        struct Named {
+            metadata: ObjectMeta,
+        }
+        let ObjectMeta { uid, .. } = owner;
+        let place = |options: ListOptions| match namespace {
+            Some(namespace) => options.namespace(namespace),
+            None => options,
+        };
+        let referring = place(ListOptions::new().field(".metadata.ownerReferences[].uid", uid));
+        let labelled = place(ListOptions::new().labels(format!("{OWNER_LABEL}={uid}")));
+        let mut found = self.raw_list(&T::KIND, referring);
+        let by_label = self.raw_list(&T::KIND, labelled);
+        if !by_label.is_empty() {
+            found.extend(by_label);
+            let place = |json: &String| {
+                let named = serde_json::from_str(json).ok();
+                named.map(|Named { metadata }| (metadata.namespace, metadata.name))
+            };
+            found.sort_by_cached_key(place);
+            found.dedup();
+        }
+        found.iter().map(|json| read(json)).collect()
     }
 
     /// The time, rounded down to a multiple of the granularity (at least one second). The resource is reconciled again
@@ -176,7 +224,8 @@ impl ListOptions {
         self
     }
 
-    /// Only objects that this label selector matches, for example `app=web,tier in (a,b)`.
+    /// Only objects that this label selector matches, for example `app=web,tier in (a,b)`. A
+    /// [`LabelSelector`](crate::LabelSelector) is given as its text.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.labels = Some(selector.into());
         self

@@ -4,7 +4,7 @@
 //! # The modules of this crate
 //!
 //! What an author writes is in `plugin`, `optional` and `object`; what is answered in `outcome`; what is looked at before
-//! it is stored in `admission`; what may be asked in `cluster` and `time`; what the plugin is in `manifest`,
+//! it is stored in `admission`; what may be asked in `cluster`, `selector` and `time`; what the plugin is in `manifest`,
 //! `admission_manifest` and, as far as it follows from types, in `declare` and `fields`. `k8s` has the builders of objects,
 //! `crd` the definitions of a plugin's own kinds. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
 //! `bindings` and `allocator` are the component's side, and [`testing`] stands in for the host in native tests.
@@ -45,6 +45,7 @@ mod object;
 mod optional;
 mod outcome;
 mod plugin;
+mod selector;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 mod time;
@@ -65,6 +66,7 @@ pub use crate::{
     },
     outcome::{Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome},
     plugin::{Controller, Controllers, NoConfig, Plugin, Request},
+    selector::{LabelSelector, LabelSelectorError},
     time::Moment,
 };
 

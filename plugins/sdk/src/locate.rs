@@ -14,6 +14,9 @@ pub(crate) fn explain(json: &str, error: &serde_json::Error) -> String {
     }
 }
 
+/// What to say of a boolean where a text is meant: who writes YAML has seldom meant one.
+const QUOTE: &str = "; quote it: YAML reads y, yes, on, true and their opposites as booleans";
+
 /// The path of the field that is meant, empty for the whole document, and what is wrong with it.
 pub(crate) fn find(json: &str, error: &serde_json::Error) -> (String, String) {
     let text = error.to_string();
@@ -22,6 +25,11 @@ pub(crate) fn find(json: &str, error: &serde_json::Error) -> (String, String) {
     }
     let suffix = format!(" at line {} column {}", error.line(), error.column());
     let cause = text.strip_suffix(&suffix).unwrap_or(&text);
+    let hint = if cause.starts_with("invalid type: boolean") && cause.ends_with("expected a string") {
+        QUOTE
+    } else {
+        ""
+    };
     if error.is_syntax() || error.is_eof() {
         return (String::new(), format!("not JSON: {text}"));
     }
@@ -34,7 +42,7 @@ pub(crate) fn find(json: &str, error: &serde_json::Error) -> (String, String) {
             offset
         },
     );
-    (path, cause.to_owned())
+    (path, [cause, hint].concat())
 }
 
 /// Serde's own errors come with the place where they were found. One that a type's author made is placed by whoever reads
@@ -183,6 +191,15 @@ mod tests {
             json,
             &serde_json::from_str::<Sample>(json).expect_err("the document is wrong"),
         )
+    }
+
+    #[test]
+    fn a_boolean_where_a_text_is_meant_is_to_be_quoted() {
+        let quoted = error_of(r#"{"ports":[{"port":1,"name":true}]}"#);
+        let words = "ports[0].name: invalid type: boolean `true`, expected a string; quote it: YAML reads y, yes, on";
+        assert!(quoted.starts_with(words), "{quoted}");
+        let number = error_of(r#"{"size":true}"#);
+        assert_eq!(number, "size: invalid type: boolean `true`, expected u16");
     }
 
     #[test]

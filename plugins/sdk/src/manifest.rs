@@ -134,6 +134,8 @@ pub struct ControllerManifest {
     #[serde(rename = "failureReason", skip_serializing_if = "Option::is_none")]
     failure_reason: Option<String>,
     pub(crate) touches: Vec<Touch>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    options: Vec<String>,
 }
 
 impl ControllerManifest {
@@ -150,12 +152,14 @@ impl ControllerManifest {
             admission: None,
             failure_reason: None,
             touches: Vec::new(),
+            options: Vec::new(),
         }
     }
 
     /// As [`new`](Self::new), for the kind of a type and the fields that the type reads.
     ///
-    /// The status is not among them, even if the type has a member for it: a plugin does not read what it writes.
+    /// The status is not among them, even if the type has a member for it: a plugin seldom reads what it writes. One that remembers
+    /// something there adds the field: `.fields([".status.lastRun"])`.
     pub fn of<T: Resource>(name: impl Into<String>) -> Self {
         let mut fields = T::fields();
         fields.retain(|path| !declare::is_of_status(path));
@@ -199,6 +203,13 @@ impl ControllerManifest {
     /// Without a fixed reason the condition has the host's reason, one of those in docs/conditions.md.
     pub fn failure_reason(mut self, reason: impl Into<String>) -> Self {
         self.failure_reason = Some(reason.into());
+        self
+    }
+
+    /// The options that objects of the outcome may have, beside the flags of the contract: `replace` for
+    /// [`Lifecycle::replace`](crate::Lifecycle::replace). A host that does not know one of them refuses the plugin when it loads it.
+    pub fn options(mut self, options: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.extend(options.into_iter().map(Into::into));
         self
     }
 

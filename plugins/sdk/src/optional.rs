@@ -67,6 +67,33 @@ pub enum Finalization {
     Pending(Outcome),
 }
 
+impl Finalization {
+    /// Lets the resource go once its status says the last words: [`Done`](Self::Done) has none. Pending with the outcome until `status`,
+    /// which is the status that the resource was read with, has what the outcome says of status and conditions.
+    ///
+    /// The type behind `finalizer:` reads the status as a [`Value`], and the manifest shows it: `.fields([".status"])`.
+    ///
+    /// ```
+    /// use pilothouse_plugin::{Condition, Finalization, Outcome, json};
+    ///
+    /// let last = || Outcome::new().condition(Condition::not_ready("Released", "the address is free again"));
+    /// let before = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Held", "message": ""}]});
+    /// assert!(matches!(Finalization::done_after(last(), Some(&before)), Finalization::Pending(_)));
+    /// let shown = json!({"observedGeneration": 2, "conditions": [
+    ///     {"type": "Ready", "status": "False", "reason": "Released", "message": "the address is free again"},
+    ///     {"type": "Reconciled", "status": "True", "reason": "Success", "message": ""},
+    /// ]});
+    /// assert!(matches!(Finalization::done_after(last(), Some(&shown)), Finalization::Done));
+    /// ```
+    pub fn done_after(outcome: Outcome, status: Option<&Value>) -> Self {
+        if outcome.is_said(status) {
+            Self::Done
+        } else {
+            Self::Pending(outcome.at_least_once_more())
+        }
+    }
+}
+
 /// Fills in what users have left out, for one kind: at admission, and before each reconcile and finalize. What it refuses of an
 /// object that is being deleted is finalized as it is.
 pub trait Defaulter {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::raw::types;
 
@@ -99,13 +100,44 @@ impl Outcome {
         self
     }
 
+    /// Whether a status has what this says of status and conditions.
+    pub(crate) fn is_said(&self, status: Option<&Value>) -> bool {
+        let none = Value::Null;
+        let status = status.unwrap_or(&none);
+        // What cannot be read as JSON is reported in place of the outcome.
+        let said: Map<String, Value> = match &self.status {
+            Some(json) => serde_json::from_str(json).unwrap_or_default(),
+            None => Map::new(),
+        };
+        let has_members = said
+            .iter()
+            .filter(|(name, value)| !value.is_null() && *name != "observedGeneration")
+            .all(|(name, value)| status.get(name) == Some(value));
+        let live = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_live = |condition: &Condition| {
+            live.iter().any(|live| {
+                live["type"] == *condition.type_
+                    && live["status"] == condition.status.as_str()
+                    && live["reason"] == *condition.reason
+                    && live["message"] == *condition.message
+            })
+        };
+        self.broken.is_none() && has_members && self.conditions.iter().all(is_live)
+    }
+
+    /// The same, with another run even if nothing changes.
+    pub(crate) fn at_least_once_more(mut self) -> Self {
+        self.requeue_after.get_or_insert(Duration::from_secs(1));
+        self
+    }
+
     fn desire(mut self, object: impl Serialize, ownership: types::Ownership, lifecycle: Lifecycle) -> Self {
         if let Some(object) = self.json(&object, |outcome| format!("desired object {}", outcome.desired.len())) {
             self.desired.push(types::Desired {
                 object,
                 ownership,
                 lifecycle: lifecycle.lower(),
-                options: "{}".to_owned(),
+                options: if lifecycle.replace { REPLACE } else { "{}" }.to_owned(),
             });
         }
         #[cfg(target_family = "wasm")]
@@ -162,6 +194,10 @@ impl Outcome {
 
 /// Exceptions to the life of an owned object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each exception holds or not, whatever the others do"
+)]
 pub struct Lifecycle {
     /// Created when absent, then never changed.
     pub create_only: bool,
@@ -169,7 +205,14 @@ pub struct Lifecycle {
     pub keep: bool,
     /// Deleted and created again where a changed field is immutable.
     pub recreate: bool,
+    /// Deleted and created again whenever something else is desired than before, such as another image of a Pod. The host tries
+    /// first whether the server would create the successor. The manifest lists it:
+    /// [`ControllerManifest::options`](crate::ControllerManifest::options).
+    pub replace: bool,
 }
+
+/// The options of an object that is replaced.
+const REPLACE: &str = r#"{"replace":true}"#;
 
 impl Lifecycle {
     fn lower(self) -> types::Lifecycle {
@@ -177,6 +220,7 @@ impl Lifecycle {
             create_only,
             keep,
             recreate,
+            replace: _,
         } = self;
         [
             (create_only, types::Lifecycle::CREATE_ONLY),
@@ -198,6 +242,16 @@ pub enum ConditionStatus {
     False,
     /// It is not known whether it holds.
     Unknown,
+}
+
+impl ConditionStatus {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
 }
 
 /// The type of the condition that says whether a resource can be used.
@@ -363,7 +417,46 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn the_last_words_are_said_once_the_status_has_each_of_them() {
+        let outcome = || {
+            let condition = Condition::is_false("Ready", "Gone", "it is free");
+            Outcome::new()
+                .status(json!({"phase": "Released", "ports": [80], "none": null}))
+                .condition(condition)
+        };
+        let shown = json!({
+            "phase": "Released", "ports": [80], "observedGeneration": 3,
+            "conditions": [{"type": "Ready", "status": "False", "reason": "Gone", "message": "it is free", "lastTransitionTime": "t"}],
+        });
+        assert!(outcome().is_said(Some(&shown)));
+        assert!(Outcome::new().is_said(None));
+        assert!(!outcome().is_said(None) && !outcome().is_said(Some(&json!({}))));
+        for (pointer, other) in [
+            ("/phase", json!("Bound")),
+            ("/ports", json!([80, 81])),
+            ("/conditions/0/status", json!("True")),
+            ("/conditions/0/reason", json!("Other")),
+            ("/conditions/0/message", json!("it is not")),
+            ("/conditions/0/type", json!("Available")),
+        ] {
+            let mut changed = shown.clone();
+            *changed.pointer_mut(pointer).unwrap() = other;
+            assert!(!outcome().is_said(Some(&changed)), "{pointer}");
+        }
+        let waiting = Outcome::new()
+            .requeue_after(Duration::from_secs(30))
+            .at_least_once_more();
+        assert_eq!(waiting.requeue_after, Some(Duration::from_secs(30)));
+        assert_eq!(
+            Outcome::new().at_least_once_more().requeue_after,
+            Some(Duration::from_secs(1))
+        );
+    }
 
     #[test]
     fn a_wait_of_less_than_a_millisecond_is_one_that_the_contract_has() {

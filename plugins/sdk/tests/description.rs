@@ -150,6 +150,42 @@ fn a_crd_that_is_no_yaml_fails_the_test() {
 }
 
 #[test]
+fn a_test_accepts_warnings_by_name() {
+    let accepting = FakeCluster::new().accepting(["status-fields", "no-fields"]);
+    assert!(accepting.reconcile::<Tight>(web()).is_ok());
+}
+
+#[test]
+#[should_panic(expected = "warning (status-fields): the CRD of Web does not take")]
+fn a_warning_says_the_name_by_which_it_is_accepted() {
+    let _ = FakeCluster::new().reconcile::<Tight>(web());
+}
+
+#[test]
+#[should_panic(expected = "warning (unknown-field): controller web looks at .spec.sise")]
+fn other_warnings_than_those_that_are_accepted_fail_the_test() {
+    let _ = FakeCluster::new()
+        .accepting(["status-fields"])
+        .reconcile::<Misspelt>(web());
+}
+
+#[test]
+#[should_panic(expected = "names \"status-fields\", and the plugin's description has no such warning")]
+fn accepting_a_warning_that_is_not_there_fails_the_test() {
+    let _ = FakeCluster::new()
+        .accepting(["status-fields"])
+        .reconcile::<Fitting>(web());
+}
+
+#[test]
+#[should_panic(expected = "error (finalizer-missing): controller web names a finalizer")]
+fn an_error_cannot_be_accepted() {
+    let _ = FakeCluster::new()
+        .accepting(["finalizer-missing"])
+        .reconcile::<Unexported>(web());
+}
+
+#[test]
 fn a_test_can_leave_the_check_out() {
     assert!(FakeCluster::new().unchecked().reconcile::<Tight>(web()).is_ok());
 }

@@ -15,8 +15,12 @@ mod pages_with_code {
     struct Conversion;
     #[doc = include_str!("../../../docs/debugging.md")]
     struct Debugging;
+    #[doc = include_str!("../../../docs/decorate.md")]
+    struct Decorate;
     #[doc = include_str!("../../../docs/finalizers.md")]
     struct Finalizers;
+    #[doc = include_str!("../../../docs/free-form.md")]
+    struct FreeForm;
     #[doc = include_str!("../../../docs/from-kube-rs.md")]
     struct FromKubeRs;
     #[doc = include_str!("../../../docs/from-kubebuilder.md")]

@@ -124,6 +124,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_document_ends_with_one_line_feed_whatever_comes_last() {
+        for last in [
+            json!({}),
+            json!([]),
+            json!(""),
+            json!(null),
+            json!("a"),
+            json!("a\nb"),
+            json!("a\n"),
+            json!("a\n\n"),
+            json!("\n"),
+            json!("a\n "),
+            json!(["a\nb"]),
+            json!([{"b": {}}]),
+            json!([[]]),
+            json!({"b": []}),
+            json!({"b": "x ".repeat(200)}),
+            json!("x ".repeat(200) + "\n"),
+            json!("x\ty: 'z'\n# no comment"),
+        ] {
+            let object = json!({"apiVersion": "v1", "z": last});
+            let text = yaml(&object);
+            assert!(text.ends_with('\n'), "{text:?}");
+            let read: Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(read, object, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_the_same_is_folded() {
         let object = |last: u32| {
             let data: Map<String, Value> = (10..40)

@@ -37,6 +37,24 @@ const MAX_OBJECTS: usize = 10_000;
 /// What the files of a folder end in that are read.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
+/// What to say beside a refusal of a boolean where a text is meant; empty for any other refusal.
+pub fn quoting_hint(problem: &str) -> &'static str {
+    let is_boolean = [
+        "must be of type string: \"boolean\"",
+        "expected string, got &value.valueUnstructured{Value:true}",
+        "expected string, got &value.valueUnstructured{Value:false}",
+    ];
+    let of_field = |(_, field): (&str, &str)| field.contains("of type string");
+    let is_decoded = problem
+        .split_once("cannot unmarshal bool into Go")
+        .is_some_and(of_field);
+    if is_decoded || is_boolean.iter().any(|words| problem.contains(words)) {
+        "; YAML reads y, yes, on, true and their opposites as booleans: quote the value"
+    } else {
+        ""
+    }
+}
+
 /// One object and where it was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {

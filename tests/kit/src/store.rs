@@ -199,11 +199,26 @@ impl Store {
 
     /// Applies an object or, with a subresource, a part of it, as a field manager. Fields of others are taken.
     pub fn apply(&mut self, object: &Value, manager: &str, subresource: Option<&str>) -> Result<Value, Refusal> {
+        self.apply_with(object, manager, subresource, "")
+    }
+
+    /// What applying an object would store. Nothing is stored.
+    pub fn try_apply(&mut self, object: &Value, manager: &str) -> Result<Value, Refusal> {
+        self.apply_with(object, manager, None, "&dryRun=All")
+    }
+
+    fn apply_with(
+        &mut self,
+        object: &Value,
+        manager: &str,
+        subresource: Option<&str>,
+        options: &str,
+    ) -> Result<Value, Refusal> {
         let (served, name) = self.place(object)?;
         self.make_namespace(&name)?;
         let subresource = subresource.map(|it| format!("/{it}")).unwrap_or_default();
         let path = format!(
-            "{}{subresource}?fieldManager={manager}&force=true&fieldValidation=Strict",
+            "{}{subresource}?fieldManager={manager}&force=true&fieldValidation=Strict{options}",
             served.object_path(&name)
         );
         self.ask("PATCH", &path, "application/apply-patch+yaml", object)

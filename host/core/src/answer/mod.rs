@@ -32,6 +32,9 @@ const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
 /// The shortest time after which it runs again: a plugin that asks for less gets this.
 const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
 
+/// Bytes of an option's name in a message.
+pub(crate) const MAX_OPTION: usize = 128;
+
 /// The object that an answer is about.
 #[derive(Clone, Debug)]
 pub struct PrimaryName<'a> {

@@ -2,18 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::{DesiredObject, KindFacts, PrimaryName, invalid, shorten};
+use super::{DesiredObject, KindFacts, MAX_OPTION, PrimaryName, invalid, shorten};
 use crate::canonical::canonical;
-use crate::contract::{Desired, Ownership, first_member};
+use crate::contract::{Desired, Lifecycle, Ownership};
 use crate::failure::Failure;
 use crate::grants::{Grant, Grants};
 use crate::key::{Kind, Name};
-use crate::manifest::{Access, Touch, is_label};
+use crate::manifest::{Access, REPLACE, Touch, is_label};
 use crate::reason::Reason;
 use crate::served::ServedKind;
-
-/// Bytes of an option's name in a message.
-const MAX_OPTION: usize = 128;
 
 /// Makes an object of what is desired, in canonical form.
 pub(super) fn check_object(
@@ -84,7 +81,7 @@ pub(super) fn check_object(
     {
         return Err(undeclared(&kind, &name.name, &problem));
     }
-    check_options(position, &wanted.options, &kind, &name, grants)?;
+    let replace = check_options(position, wanted, &kind, &name, grants)?;
     if wanted.ownership == Ownership::Owned && kind.same_kind(primary.kind) && name == *primary.name {
         return Err(invalid(format!(
             "{} {name} is desired by itself; an object cannot own itself",
@@ -113,7 +110,10 @@ pub(super) fn check_object(
         served,
         name,
         body,
-        lifecycle: wanted.lifecycle,
+        lifecycle: Lifecycle {
+            replace,
+            ..wanted.lifecycle
+        },
     })
 }
 
@@ -155,27 +155,58 @@ fn outside(
     ))
 }
 
-/// Holds the options of a desired object against those that this host knows, which are none so far.
-fn check_options(position: usize, options: &str, kind: &Kind, name: &Name, grants: &Grants) -> Result<(), Failure> {
-    let about = || {
-        format!(
-            "controller {}: desired object {position}, {} {name},",
-            grants.controller(),
+/// Holds the options of a desired object against those that this host knows and the manifest lists. Says whether the object is to
+/// be replaced.
+fn check_options(
+    position: usize,
+    wanted: &Desired,
+    kind: &Kind,
+    name: &Name,
+    grants: &Grants,
+) -> Result<bool, Failure> {
+    let refused = |problem: String| {
+        let controller = grants.controller();
+        Err(invalid(format!(
+            "controller {controller}: desired object {position}, {} {name}, {problem}",
             kind.kind
-        )
+        )))
     };
-    match first_member(options) {
-        Ok(None) => Ok(()),
-        Ok(Some(member)) => Err(invalid(format!(
-            "{} has the option {:?}, which this host does not know; update the host, or remove the option",
-            about(),
-            shorten(member, MAX_OPTION)
-        ))),
-        Err(error) => Err(invalid(format!(
-            "{} has options that are not a JSON object: {error}",
-            about()
-        ))),
+    let options: Map<String, Value> = match serde_json::from_str(&wanted.options) {
+        Ok(options) => options,
+        Err(error) => return refused(format!("has options that are not a JSON object: {error}")),
+    };
+    let mut replace = false;
+    for (option, value) in options {
+        if option != REPLACE {
+            return refused(format!(
+                "has the option {:?}, which this host does not know; update the host, or remove the option",
+                shorten(option, MAX_OPTION)
+            ));
+        }
+        if !grants.lists_option(&option) {
+            return refused(format!(
+                "has the option {option:?}, which the manifest does not list; add it to options of the controller"
+            ));
+        }
+        replace = match value {
+            Value::Bool(replace) => replace,
+            other => {
+                let other = shorten(other.to_string(), MAX_OPTION);
+                return refused(format!("has the option {option:?} with {other}; it is true or false"));
+            }
+        };
     }
+    if replace && wanted.ownership == Ownership::Contributed {
+        return refused(format!(
+            "is contributed and has the option {REPLACE:?}, which only owned objects have"
+        ));
+    }
+    if replace && wanted.lifecycle.create_only {
+        return refused(format!(
+            "has the option {REPLACE:?} and the lifecycle create-only, which says that it is never changed; leave one of the two out"
+        ));
+    }
+    Ok(replace)
 }
 
 fn undeclared(kind: &Kind, name: &str, problem: &str) -> Failure {

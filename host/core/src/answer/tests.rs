@@ -6,11 +6,12 @@ use serde_json::json;
 
 use super::*;
 use crate::contract::{ConditionStatus, Desired, EventType};
+use crate::manifest::REPLACE;
 
 fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
     let grants = Grants::new(
         &serde_json::from_value(json!({
-            "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
+            "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"}, "options": [REPLACE],
             "touches": [
                 {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"], "scope": "Any"},
                 {"kind": {"group": "x.dev", "version": "v1", "kind": "X"}, "access": ["owned"]},
@@ -171,6 +172,59 @@ fn an_unknown_option_is_refused_by_its_name() {
     for broken in ["", "[]", "{"] {
         assert!(with(broken).unwrap_err().contains("options that are not a JSON object"));
     }
+}
+
+#[test]
+fn the_option_replace_is_read_and_refused_where_it_means_nothing() {
+    let with = |options: &str, change: &dyn Fn(&mut Desired)| {
+        let mut outcome = desiring(&[CONFIG_MAP]);
+        options.clone_into(&mut outcome.desired[0].options);
+        change(&mut outcome.desired[0]);
+        check_outcome(outcome).map(|mut answer| answer.owned.remove(0).lifecycle)
+    };
+    let replace = |options: &str| with(options, &|_| {}).unwrap().replace;
+    assert!(replace(r#"{"replace":true}"#) && !replace(r#"{"replace":false}"#) && !replace("{}"));
+    for (options, words) in [
+        (r#"{"replace":"yes"}"#, "with \"yes\"; it is true or false"),
+        (r#"{"replace":null}"#, "with null; it is true or false"),
+        (
+            r#"{"replace":true,"Replace":true}"#,
+            "has the option \"Replace\", which this host does not know",
+        ),
+    ] {
+        let message = with(options, &|_| {}).unwrap_err().message;
+        assert!(message.contains(words), "{message}");
+    }
+    let once = with(r#"{"replace":true}"#, &|desired| desired.lifecycle.create_only = true);
+    assert!(
+        once.unwrap_err()
+            .message
+            .contains("never changed; leave one of the two out")
+    );
+    let mut theirs = contributing(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
+    r#"{"replace":true}"#.clone_into(&mut theirs.desired[0].options);
+    let message = check_outcome(theirs).unwrap_err().message;
+    assert!(message.contains("which only owned objects have"), "{message}");
+}
+
+#[test]
+fn an_option_that_the_manifest_does_not_list_is_refused() {
+    let controller = json!({
+        "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
+        "touches": [{"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"]}],
+    });
+    let grants = Grants::new(&serde_json::from_value(controller).unwrap());
+    let mut outcome = desiring(&[CONFIG_MAP]);
+    r#"{"replace":true}"#.clone_into(&mut outcome.desired[0].options);
+    let (kind, name) = (Kind::new("x.dev", "v1", "X"), Name::new(Some("home"), "x"));
+    let primary = PrimaryName {
+        kind: &kind,
+        name: &name,
+    };
+    let served = |kind: &Kind| crate::rights::built_in::served(kind);
+    let failure = check(outcome, &primary, &grants, &Limits::default(), served).unwrap_err();
+    let words = "controller c: desired object 0, ConfigMap home/a, has the option \"replace\", which the manifest does not list";
+    assert!(failure.message.starts_with(words), "{}", failure.message);
 }
 
 #[test]

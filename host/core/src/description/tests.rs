@@ -54,13 +54,44 @@ fn only(mut findings: Vec<String>) -> String {
 }
 
 #[test]
+fn a_crd_that_is_older_than_the_types_is_one_finding() {
+    let mut controller = controller();
+    let fields: Vec<String> = (0..13).map(|number| format!(".spec.new{number}")).collect();
+    controller["fields"] = json!(fields);
+    let found = only(findings(&controller, &crd(), Exports::default()));
+    let words = "warning: controller web looks at .spec.new0, .spec.new1, .spec.new2, .spec.new3, .spec.new4 and 8 more of Web, which \
+                 its CRD does not declare";
+    assert!(found.starts_with(words), "{found}");
+    assert!(
+        found.contains("it is older than they are: run `pilothouse build`"),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_crd_that_no_api_server_takes_is_an_error() {
+    let mut crd = crd();
+    let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    spec["properties"]["items"] = json!({"type": "array", "items": true});
+    let found = only(findings(&controller(), &crd, Exports::default()));
+    let words = "error: API servers refuse the CRD webs.x.dev, because the schema of \"v1\" is not structural: .spec.items[] has true in \
+                 place of a schema";
+    assert!(found.starts_with(words), "{found}");
+}
+
+#[test]
 fn a_plain_list_of_conditions_is_advised_against() {
     let with_type = |list_type: Value| {
         let mut crd = crd();
         let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         schema["properties"]["status"] = json!({"type": "object", "properties": {"observedGeneration": {"type": "integer"}, "conditions": {
-            "type": "array", "x-kubernetes-list-type": list_type, "x-kubernetes-list-map-keys": ["type"],
-            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}});
+            "type": "array", "x-kubernetes-list-type": list_type,
+            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "required": ["type"],
+                "properties": {"type": {"type": "string"}}}}}});
+        let conditions = &mut schema["properties"]["status"]["properties"]["conditions"];
+        if conditions["x-kubernetes-list-type"] == "map" {
+            conditions["x-kubernetes-list-map-keys"] = json!(["type"]);
+        }
         findings(&controller(), &crd, Exports::default())
     };
     for plain in [Value::Null, json!("atomic")] {

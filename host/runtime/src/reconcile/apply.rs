@@ -382,6 +382,11 @@ impl PlanExecution<'_> {
         if *difference == Difference::Values && self.is_another_form(step).await? {
             return Ok(StepResult::Done);
         }
+        // What an earlier operator made, or somebody else has changed, is not made anew.
+        let is_ours = matches!(step.action, Action::Apply(Difference::Desired)) && held && live.digest.is_some();
+        if step.desired.lifecycle.replace && is_ours {
+            self.replace_if_other(step).await?;
+        }
         let takers = self.takers(step, difference).await;
         let object = match self.apply_past_others(step, live).await? {
             Ok(object) => object,
@@ -515,36 +520,83 @@ impl PlanExecution<'_> {
     /// about a field that cannot be changed in place: the object is deleted if the plugin asks for that.
     async fn cannot_be_changed(&mut self, step: &PlannedObject, refused: RequestError) -> Failure {
         let title = step.desired.title();
-        let Some(known) = &step.live else {
-            return unknown_object(step);
+        let live = match self.live_whole(step).await {
+            Ok(live) => live,
+            Err(failure) => return failure,
         };
-        let writer = &self.lane.writer;
-        let live = writer.live_whole(&step.desired.served, &step.desired.name).await;
-        let Some(live) = live.ok().flatten().filter(|live| live["metadata"]["uid"] == *known.uid) else {
-            return changed_meanwhile(&title);
-        };
-        let recreate = step.desired.lifecycle.recreate;
+        let problem = format!("cannot apply {title}: the API server refuses it: {refused}");
+        let recreate = step.desired.lifecycle.recreate || step.desired.lifecycle.replace;
         match self.try_successor(step, &live).await {
-            Successor::Accepted if recreate => self.replace(step, &live, &refused).await,
+            Successor::Refused(error) => self.refused(step, "apply", error),
+            successor if recreate => self.renew(step, &live, successor, &problem, "a field is immutable").await,
             Successor::Accepted => self.refused_for_good(
                 step,
                 format!(
-                    "cannot apply {title}: the API server refuses it: {refused}; the field cannot be changed in place: delete \
-                     {title}, which is then made anew, or take the change back; a plugin can ask for lifecycle recreate"
+                    "{problem}; the field cannot be changed in place: delete {title}, which is then made anew, or take the change \
+                     back; a plugin can ask for lifecycle recreate"
                 ),
             ),
-            Successor::Refused(error) => self.refused(step, "apply", error),
-            Successor::Unknown(error) if recreate && error.is_without_dry_run() => self.refused_for_good(
-                step,
-                format!(
-                    "cannot apply {title}: the API server refuses it: {refused}; it is not recreated, because a webhook keeps \
-                     the host from trying first whether its successor is accepted: {error}; delete {title}, which is then made \
-                     anew, or let the webhook support dry runs (sideEffects: None)"
-                ),
-            ),
-            Successor::Unknown(error) if recreate => error.into_failure("try the successor of", &title),
             Successor::Unknown(_) => self.refused(step, "apply", refused),
         }
+    }
+
+    /// Deletes an object that is to be made anew where something else is desired than before, unless applying would leave its
+    /// content as it is, or is refused.
+    async fn replace_if_other(&mut self, step: &PlannedObject) -> Result<(), Failure> {
+        let live = self.live_whole(step).await?;
+        let (served, name) = (&step.desired.served, &step.desired.name);
+        let (writer, uid) = (&self.lane.writer, live["metadata"]["uid"].as_str().unwrap_or_default());
+        let tried = self
+            .requests
+            .with_retries(|| writer.try_apply(served, name, &step.body, uid));
+        let successor = match tried.await {
+            Ok(stored) if recreate::has_same_content(&live, &stored) => return Ok(()),
+            Ok(_) => self.try_successor(step, &live).await,
+            Err(error) if error.is_without_dry_run() => Successor::Unknown(error),
+            // The apply itself says what is wrong.
+            Err(error) if error.is_for_good() || error.is_about_another_object() => return Ok(()),
+            Err(error) => return Err(error.into_failure("try to apply", &step.desired.title())),
+        };
+        let problem = format!("{} is to be replaced", step.desired.title());
+        Err(self
+            .renew(step, &live, successor, &problem, "something else is desired")
+            .await)
+    }
+
+    /// Deletes an object whose successor the server accepts.
+    async fn renew(
+        &mut self,
+        step: &PlannedObject,
+        live: &Value,
+        successor: Successor,
+        problem: &str,
+        cause: &str,
+    ) -> Failure {
+        let title = step.desired.title();
+        match successor {
+            Successor::Accepted => self.delete_predecessor(step, live, cause).await,
+            Successor::Refused(error) => self.refused(step, "apply", error),
+            Successor::Unknown(error) if error.is_without_dry_run() => self.refused_for_good(
+                step,
+                format!(
+                    "{problem}; it is not recreated, because a webhook keeps the host from trying first whether its successor is \
+                     accepted: {error}; delete {title}, which is then made anew, or let the webhook support dry runs (sideEffects: \
+                     None)"
+                ),
+            ),
+            Successor::Unknown(error) => error.into_failure("try the successor of", &title),
+        }
+    }
+
+    /// The object of a step as it is now, whole.
+    async fn live_whole(&self, step: &PlannedObject) -> Result<Value, Failure> {
+        let Some(known) = &step.live else {
+            return Err(unknown_object(step));
+        };
+        let writer = &self.lane.writer;
+        let live = writer.live_whole(&step.desired.served, &step.desired.name).await;
+        let live = live.ok().flatten().filter(|live| live["metadata"]["uid"] == *known.uid);
+        live.ok_or_else(|| changed_meanwhile(&step.desired.title()))
     }
 
     fn refused_for_good(&self, step: &PlannedObject, message: String) -> Failure {
@@ -553,8 +605,8 @@ impl PlanExecution<'_> {
         failure
     }
 
-    /// Deletes an object of which a field cannot be changed; it is made anew once it has been seen to be gone.
-    async fn replace(&mut self, step: &PlannedObject, live: &Value, refused: &RequestError) -> Failure {
+    /// Deletes an object; it is made anew once it has been seen to be gone.
+    async fn delete_predecessor(&mut self, step: &PlannedObject, live: &Value, cause: &str) -> Failure {
         let (served, title) = (&step.desired.served, step.desired.title());
         self.depend_on_obstacle(step);
         let propagation = match recreate::dependents(step.desired.kind(), live, &step.body) {
@@ -570,11 +622,11 @@ impl PlanExecution<'_> {
             Ok(_) => {
                 self.wrote(step, WrittenBody::Gone);
                 tracing::info!(
-                    lane = self.lane.title(), owner = %self.primary_ref.name, object = title, cause = %refused, ?propagation,
-                    "deleted the object to recreate it, because a field is immutable"
+                    lane = self.lane.title(), owner = %self.primary_ref.name, object = title, cause, ?propagation,
+                    "deleted the object to recreate it"
                 );
                 waiting(format!(
-                    "{title} is deleted, because a field is immutable; the host recreates it once it is gone"
+                    "{title} is deleted, because {cause}; the host recreates it once it is gone"
                 ))
             }
             Err(error) => error.into_failure("delete", &title),

@@ -90,11 +90,10 @@ func writeFailure(answer record, failure *Failure) {
 
 // writeOutcome writes an outcome, of 72 bytes.
 func writeOutcome(answer record, outcome Outcome) {
-	objects := append([]Object{}, outcome.Owned...)
 	var desired []record
-	for index, object := range append(objects, outcome.Contributed...) {
+	desire := func(object Object, ownership byte, lifecycle Lifecycle) {
 		if object == nil {
-			continue
+			return
 		}
 		text, err := json.Marshal(object)
 		if err != nil {
@@ -102,11 +101,19 @@ func writeOutcome(answer record, outcome Outcome) {
 		}
 		item := newRecord(20)
 		item.string(0, string(text))
-		if index >= len(outcome.Owned) {
-			item.byte(8, 1)
-		}
-		item.string(12, "{}")
+		item.byte(8, ownership)
+		item.byte(9, lifecycle.Flags())
+		item.string(12, lifecycle.JSON())
 		desired = append(desired, item)
+	}
+	for _, object := range outcome.Owned {
+		desire(object, 0, Lifecycle{})
+	}
+	for _, owned := range outcome.OwnedWith {
+		desire(owned.Object, 0, owned.Lifecycle)
+	}
+	for _, object := range outcome.Contributed {
+		desire(object, 1, Lifecycle{})
 	}
 	answer.list(0, desired)
 	if outcome.Status != nil {

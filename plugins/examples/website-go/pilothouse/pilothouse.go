@@ -62,6 +62,9 @@ type Controller struct {
 	ApplyDefaults func(Review[Object], Cluster) (Object, error) `json:"-"`
 	// Validate returns warnings, or the FieldErrors that refuse the object; it is what TypedValidate makes.
 	Validate func(RawReview, Cluster) ([]string, error) `json:"-"`
+	// Options are those that desired objects may have, such as "replace". A host that does not know one of them refuses the
+	// plugin.
+	Options []string `json:"options,omitempty"`
 }
 
 // MarshalJSON writes the controller's part of the manifest, which also says which of the functions there are.
@@ -192,6 +195,8 @@ const (
 type Outcome struct {
 	// Owned objects belong to the primary; nil is left out, for children that are optional.
 	Owned []Object
+	// OwnedWith are owned objects with exceptions to their lives.
+	OwnedWith []OwnedObject
 	// Contributed objects have fields for objects of others.
 	Contributed []Object
 	// Status becomes the primary's status.
@@ -200,6 +205,43 @@ type Outcome struct {
 	Events     []Event
 	// RequeueAfter is in milliseconds; 0 means never.
 	RequeueAfter uint64
+}
+
+// OwnedObject is an owned object with exceptions to its life.
+type OwnedObject struct {
+	Object    Object
+	Lifecycle Lifecycle
+}
+
+// Lifecycle has exceptions to the life of an owned object.
+type Lifecycle struct {
+	// CreateOnly: created when absent, then never changed.
+	CreateOnly bool
+	// Keep: left in place when it is no longer desired, and when the primary goes.
+	Keep bool
+	// Recreate: deleted and created again where a changed field is immutable.
+	Recreate bool
+	// Replace: deleted and created again whenever something else is desired than before. The controller lists it in Options.
+	Replace bool
+}
+
+// Flags are the flags of the contract, in the order of wit/plugin.wit.
+func (l Lifecycle) Flags() byte {
+	var flags byte
+	for index, holds := range []bool{l.CreateOnly, l.Keep, l.Recreate} {
+		if holds {
+			flags |= 1 << index
+		}
+	}
+	return flags
+}
+
+// JSON has the options of the contract.
+func (l Lifecycle) JSON() string {
+	if l.Replace {
+		return `{"replace":true}`
+	}
+	return "{}"
 }
 
 // Condition is a metav1.Condition; Status is "True", "False" or "Unknown".

@@ -1,9 +1,10 @@
 ;; Answers what Go's runtime imports of WASI's preview 1, without any access: no arguments, no environment, no files, a clock and
-;; random numbers that are the same in every call. What is written to standard error goes to the host's log, line by line: that is
-;; where Go's runtime says why it gives up. What is written elsewhere is dropped.
+;; random numbers that are the same in every call. What is written to standard output and standard error goes to the host's log, line
+;; by line; the latter is where Go's runtime says why it gives up. What is written elsewhere is dropped.
 ;;
 ;; The state is in the first page of Go's memory, which Go leaves alone: at 8 the clock in nanoseconds, at 16 the random numbers, at
-;; 24 the length of the line that is being written, at 28 the level of the next line where it is no error, at 64 the line.
+;; 24 the length of the line that is being written, at 28 the level of the next line of standard error where it is no error, at 32
+;; the file that is written to, at 64 the line.
 (module
   (import "pilothouse:plugin/log@0.1.0" "log"
     (func $log (param $level i32) (param $message i32) (param $length i32) (param $fields i32) (param $count i32)))
@@ -14,6 +15,11 @@
   (func $end_line
     (local $start i32)
     (if (i32.eqz (i32.load (i32.const 24))) (then (return)))
+    (if (i32.eq (i32.load (i32.const 32)) (i32.const 1))
+      (then
+        (call $log (i32.const 2) (i32.const 64) (i32.load (i32.const 24)) (i32.const 0) (i32.const 0))
+        (i32.store (i32.const 24) (i32.const 0))
+        (return)))
     (call $log
       (select (i32.load (i32.const 28)) (i32.const 4) (i32.load (i32.const 28)))
       (i32.const 64) (i32.load (i32.const 24)) (i32.const 0) (i32.const 0))
@@ -23,7 +29,7 @@
       (then (i32.store (i32.const 28) (i32.const 3))))
     (i32.store (i32.const 24) (i32.const 0)))
 
-  ;; A byte of standard error. A message has to be UTF-8, which what Go writes need not be: of other bytes than ASCII's there is a
+  ;; A byte of standard output or standard error. A message has to be UTF-8, which what Go writes need not be: of other bytes than ASCII's there is a
   ;; question mark.
   (func $write_byte (param $byte i32)
     (if (i32.eq (local.get $byte) (i32.const 10)) (then (call $end_line) (return)))
@@ -63,18 +69,22 @@
         (br $bytes)))
     (i32.const 0))
 
-  ;; Everything is written; the sum of the parts' lengths says so. The file 2 is standard error.
+  ;; Everything is written; the sum of the parts' lengths says so. The file 1 is standard output, and 2 standard error.
   (func (export "fd_write") (param $file i32) (param $parts i32) (param $count i32) (param $written i32) (result i32)
     (local $sum i32)
     (local $at i32)
     (local $end i32)
+    (if (i32.ne (local.get $file) (i32.load (i32.const 32)))
+      (then
+        (call $end_line)
+        (i32.store (i32.const 32) (local.get $file))))
     (block $done
       (loop $more
         (br_if $done (i32.eqz (local.get $count)))
         (local.set $at (i32.load (local.get $parts)))
         (local.set $end (i32.add (local.get $at) (i32.load offset=4 (local.get $parts))))
         (block $copied
-          (br_if $copied (i32.ne (local.get $file) (i32.const 2)))
+          (br_if $copied (i32.gt_u (local.get $file) (i32.const 2)))
           (loop $bytes
             (br_if $copied (i32.ge_u (local.get $at) (local.get $end)))
             (call $write_byte (i32.load8_u (local.get $at)))

@@ -252,3 +252,21 @@ func TestAnObjectBelongsToItsController(t *testing.T) {
 		}
 	}
 }
+
+func TestEachExceptionToTheLifeOfAnObjectReachesTheHost(t *testing.T) {
+	for _, it := range []struct {
+		lifecycle pilothouse.Lifecycle
+		flags     byte
+		options   string
+	}{
+		{pilothouse.Lifecycle{}, 0, "{}"},
+		{pilothouse.Lifecycle{CreateOnly: true}, 1, "{}"},
+		{pilothouse.Lifecycle{Keep: true}, 2, "{}"},
+		{pilothouse.Lifecycle{Recreate: true}, 4, "{}"},
+		{pilothouse.Lifecycle{Keep: true, Replace: true}, 2, `{"replace":true}`},
+	} {
+		if it.lifecycle.Flags() != it.flags || it.lifecycle.JSON() != it.options {
+			t.Error(it, it.lifecycle.Flags(), it.lifecycle.JSON())
+		}
+	}
+}

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Condition, Failure, FieldError, isControlledBy, plugin } from "../pilothouse.js";
+import { Condition, Failure, FieldError, consoleOf, isControlledBy, plugin, withLifecycle } from "../pilothouse.js";
 import { reconcile, website } from "../website.js";
 
 /** A cluster that has these objects. */
@@ -177,4 +177,42 @@ test("an object belongs to the controller that its owner references name", () =>
   assert.equal(isControlledBy(owned({ controller: false }), owner), false);
   assert.equal(isControlledBy(owned({ uid: "u-2" }), owner), false);
   assert.equal(isControlledBy(null, owner), false);
+});
+
+test("each exception to the life of an object reaches the host", () => {
+  const object = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "a" } };
+  const desiredOf = (outcome) => exported(() => outcome).reconciler.reconcile(request).desired;
+  const none = { createOnly: false, keep: false, recreate: false };
+  for (const [lifecycle, flags, options] of [
+    [{}, none, "{}"],
+    [{ createOnly: true }, { ...none, createOnly: true }, "{}"],
+    [{ keep: true }, { ...none, keep: true }, "{}"],
+    [{ recreate: true }, { ...none, recreate: true }, "{}"],
+    [{ replace: true, keep: true }, { ...none, keep: true }, '{"replace":true}'],
+  ]) {
+    const [desired] = desiredOf({ owned: [null, withLifecycle(object, lifecycle)] });
+    assert.deepEqual([desired.lifecycle, desired.options], [flags, options]);
+    assert.deepEqual(JSON.parse(desired.object), object);
+  }
+  assert.throws(() => withLifecycle(object, { replaced: true }), /"replaced" is none of createOnly, keep, recreate, replace/);
+  const contributed = exported(() => ({ contributed: [withLifecycle(object, { keep: true })] }));
+  assert.throws(() => contributed.reconciler.reconcile(request), /only owned objects have/);
+});
+
+test("what is written to the console goes to the log", () => {
+  const lines = [];
+  const console = consoleOf({ log: (level, message) => lines.push([level, message]) });
+  console.log("a", { b: [1] }, undefined);
+  console.warn(new RangeError("too far"));
+  console.assert(true, "not this");
+  console.assert(false, "this");
+  const round = {};
+  round.round = round;
+  console.debug(round);
+  assert.deepEqual(lines, [
+    ["info", 'a {"b":[1]} undefined'],
+    ["warn", "RangeError: too far"],
+    ["error", "assertion failed: this"],
+    ["debug", "[object Object]"],
+  ]);
 });

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import unittest
 from dataclasses import dataclass, field, replace
 from enum import Enum, Flag
@@ -13,7 +14,9 @@ from pilothouse import (
     Event,
     FieldError,
     Kind,
+    Lifecycle,
     Outcome,
+    OwnedObject,
     Permanent,
     Request,
     Transient,
@@ -130,6 +133,8 @@ class WebsiteTest(unittest.TestCase):
 
 
 class Level(Enum):
+    INFO = 2
+    WARN = 3
     ERROR = 4
 
 
@@ -149,7 +154,7 @@ def host(lines):
         Failure_Transient=lambda message: ("transient", message),
         Failure_Permanent=lambda message: ("permanent", message),
         Desired=lambda *members: members,
-        Lifecycle=Flag("Lifecycle", ["KEEP"]),
+        Lifecycle=Flag("Lifecycle", ["CREATE_ONLY", "KEEP", "RECREATE"]),
         Ownership=Ownership,
         Condition=lambda type, status, reason, message: SimpleNamespace(type=type, status=status),
         ConditionStatus={"TRUE": "true", "FALSE": "false", "UNKNOWN": "unknown"},
@@ -235,6 +240,42 @@ class HelperTest(unittest.TestCase):
         [(level, message, logged)] = lines
         self.assertEqual((level, message), (Level.ERROR, "ValueError: no such thing"))
         self.assertIn("test_website.py", dict(logged)["traceback"])
+
+
+    def test_each_exception_to_the_life_of_an_object_reaches_the_host(self):
+        def desired(**outcome):
+            _, reconciler = exported(lambda request, cluster: Outcome(**outcome), [])
+            raw = SimpleNamespace(object=json.dumps(request().object), configuration="{}", attempt=0)
+            return [(json.loads(it[0]), it[2].value, it[3]) for it in reconciler().reconcile(raw).desired]
+
+        for lifecycle, flags, options in [
+            (Lifecycle(), 0, "{}"),
+            (Lifecycle(create_only=True), 1, "{}"),
+            (Lifecycle(keep=True), 2, "{}"),
+            (Lifecycle(recreate=True), 4, "{}"),
+            (Lifecycle(keep=True, replace=True), 2, '{"replace": true}'),
+        ]:
+            owned = desired(owned=[None, OwnedObject({"of": "blog"}, lifecycle), {"plain": 1}])
+            self.assertEqual(owned, [({"of": "blog"}, flags, options), ({"plain": 1}, 0, "{}")])
+        with self.assertRaisesRegex(TypeError, "only owned objects have"):
+            desired(contributed=[OwnedObject({}, Lifecycle(keep=True))])
+        manifest = plugin_with(options=["replace"]).manifest()
+        self.assertEqual(json.loads(manifest)["controllers"][0]["options"], ["replace"])
+
+    def test_what_is_printed_goes_to_the_log(self):
+        def printing(request, cluster):
+            print("a", {"b": 1})
+            print("two\nlines", end="")
+            print("careful", file=sys.stderr)
+            return Outcome()
+
+        lines, out = [], sys.stdout
+        _, reconciler = exported(printing, lines)
+        reconciler().reconcile(SimpleNamespace(object=json.dumps(request().object), configuration="{}", attempt=0))
+        info, warn = Level.INFO, Level.WARN
+        expected = [(info, "a {'b': 1}", []), (info, "two", []), (warn, "careful", []), (info, "lines", [])]
+        self.assertEqual(lines, expected)
+        self.assertIs(sys.stdout, out)
 
 
 class FinalizerTest(unittest.TestCase):

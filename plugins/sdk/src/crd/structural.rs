@@ -8,13 +8,17 @@ use serde_json::{Map, Value, json};
 /// Makes a schema and all schemas below it structural.
 pub(super) fn make_structural(schema: &mut Value) {
     let Some(members) = schema.as_object_mut() else { return };
-    for name in ["items", "additionalProperties", "not"] {
-        if let Some(inner) = members.get_mut(name) {
-            make_structural(inner);
-        }
+    if let Some(inner) = members.get_mut("not") {
+        make_structural(inner);
+    }
+    if let Some(items) = members.get_mut("items") {
+        make_structural_value(items);
+    }
+    if let Some(others) = members.get_mut("additionalProperties").filter(|it| it.is_object()) {
+        make_structural_value(others);
     }
     if let Some(Value::Object(properties)) = members.get_mut("properties") {
-        properties.values_mut().for_each(make_structural);
+        properties.values_mut().for_each(make_structural_value);
     }
     for name in ["allOf", "anyOf", "oneOf"] {
         if let Some(Value::Array(variants)) = members.get_mut(name) {
@@ -45,6 +49,23 @@ pub(super) fn make_structural(schema: &mut Value) {
     gather_properties(members, "anyOf", false);
     close(members);
     allow_null_for_either(members);
+}
+
+/// The same for a schema that says what a value is. One of any value, as of `serde_json::Value`, says nothing, or is `true`.
+fn make_structural_value(schema: &mut Value) {
+    const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+    if *schema == Value::Bool(true) {
+        *schema = json!({});
+    }
+    make_structural(schema);
+    let says = |name: &String| !["description", "default", "nullable"].contains(&name.as_str());
+    if let Some(members) = schema.as_object_mut()
+        && !members.keys().any(says)
+    {
+        // Any value may be null.
+        members.remove("nullable");
+        members.insert(PRESERVE.to_owned(), true.into());
+    }
 }
 
 /// `Option` of an enum comes as a choice between the enum and `null`.
@@ -192,6 +213,35 @@ mod tests {
         File(String),
         /// From the net.
         Url { host: String },
+    }
+
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Free {
+        /// Anything.
+        any: Value,
+        maybe: Option<Value>,
+        list: Vec<Value>,
+        map: std::collections::BTreeMap<String, Value>,
+        lists: std::collections::BTreeMap<String, Vec<Value>>,
+        object: serde_json::Map<String, Value>,
+    }
+
+    #[test]
+    fn members_of_any_value_are_structural() {
+        let schema: Value = schema_of::<Free>();
+        let any = json!({"x-kubernetes-preserve-unknown-fields": true});
+        assert_eq!(schema["properties"]["list"], json!({"type": "array", "items": any}));
+        assert_eq!(schema["properties"]["maybe"], any);
+        assert_eq!(
+            schema["properties"]["any"],
+            json!({"description": "Anything.", "x-kubernetes-preserve-unknown-fields": true})
+        );
+        assert_eq!(
+            pilothouse_description::structural::problems(&schema),
+            [""; 0],
+            "{schema:#}"
+        );
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Answer {
                          object,
                          ownership,
                          lifecycle,
-                         options: _,
+                         options,
                      }| DesiredObject {
                         object: json(object),
                         ownership: match ownership {
@@ -107,6 +107,7 @@ impl Answer {
                             create_only: has(lifecycle, types::Lifecycle::CREATE_ONLY),
                             keep: has(lifecycle, types::Lifecycle::KEEP),
                             recreate: has(lifecycle, types::Lifecycle::RECREATE),
+                            replace: json(options)["replace"] == true,
                         },
                     },
                 )

@@ -2,11 +2,11 @@
 //! have to agree. What they say is pilothouse-description's.
 
 use std::any::type_name;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pilothouse_description::{self as description, Crd, Description, Exports, Field};
+use pilothouse_description::{self as description, Crd, Description, Exports, Field, Finding, Severity};
 use serde_json::Value;
 
 use super::fields::FieldPath;
@@ -15,16 +15,19 @@ use crate::manifest::{Access, ControllerManifest, Manifest, Touch};
 use crate::object::Kind;
 use crate::optional::{ExportedPlugin, Interfaces};
 
-/// The plugins that have been looked at, each with its configuration: tests ask again and again.
-static SEEN: Mutex<Option<HashSet<(&'static str, String)>>> = Mutex::new(None);
+/// The plugins that have been looked at, each with its configuration and the accepted findings: tests ask again and again.
+static SEEN: Mutex<Option<HashSet<CheckKey>>> = Mutex::new(None);
+
+/// The name of a plugin's type, its configuration, and the names of accepted findings.
+type CheckKey = (&'static str, String, BTreeSet<String>);
 
 /// Checks the description of a plugin under a configuration, once in a process.
 ///
 /// # Panics
 ///
-/// With the findings, if there are any.
-pub(super) fn check<P: ExportedPlugin>(configuration: &str) {
-    let key = (type_name::<P>(), configuration.to_owned());
+/// With the findings that are not accepted by name, if there are any, and with names that no finding has.
+pub(super) fn check<P: ExportedPlugin>(configuration: &str, accepted: &BTreeSet<String>) {
+    let key = (type_name::<P>(), configuration.to_owned(), accepted.clone());
     let is_seen = |seen: &Option<HashSet<_>>| seen.as_ref().is_some_and(|seen| seen.contains(&key));
     if is_seen(&SEEN.lock().unwrap_or_else(PoisonError::into_inner)) {
         return;
@@ -34,16 +37,33 @@ pub(super) fn check<P: ExportedPlugin>(configuration: &str) {
         return;
     };
     let found = findings(&manifest, P::interfaces());
+    let is_accepted = |finding: &Finding| finding.severity == Severity::Warning && accepted.contains(finding.name);
+    let mut text = String::new();
+    for finding in found.iter().filter(|finding| !is_accepted(finding)) {
+        let Finding {
+            severity,
+            name,
+            message,
+        } = finding;
+        let _ = write!(text, "\n{severity} ({name}): {message}");
+    }
     assert!(
-        found.is_empty(),
-        "the plugin's description does not agree with itself:{found}\n`FakeCluster::unchecked` leaves this check out"
+        text.is_empty(),
+        "the plugin's description does not agree with itself:{text}\n`FakeCluster::accepting` accepts warnings by the names in \
+         parentheses, `FakeCluster::unchecked` leaves this check out"
     );
+    for name in accepted {
+        assert!(
+            found.iter().any(|finding| is_accepted(finding) && finding.name == name),
+            "`FakeCluster::accepting` names {name:?}, and the plugin's description has no such warning; take the name out"
+        );
+    }
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     seen.get_or_insert_default().insert(key);
 }
 
-/// What does not agree, a line each; empty if all does.
-fn findings(manifest: &Manifest, interfaces: Interfaces) -> String {
+/// What does not agree.
+fn findings(manifest: &Manifest, interfaces: Interfaces) -> Vec<Finding> {
     let definitions: Vec<Arc<Value>> = manifest.crds.iter().enumerate().map(definition).collect();
     let is_switched_off = |crd: &Crd<'_>| {
         let mut kinds = manifest.switched_off.iter();
@@ -72,11 +92,7 @@ fn findings(manifest: &Manifest, interfaces: Interfaces) -> String {
             converter: converter.is_some(),
         },
     };
-    let mut text = String::new();
-    for finding in description::check(&description) {
-        let _ = write!(text, "\n{}: {}", finding.severity, finding.message);
-    }
-    text
+    description::check(&description)
 }
 
 /// A CRD, parsed once in a process: reading its YAML takes longer than all checks.

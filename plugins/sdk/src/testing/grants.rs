@@ -4,14 +4,17 @@ use serde_json::Value;
 
 use super::answer::{DesiredObject, Ownership};
 use super::fields::{self, FieldPath};
-use super::{kind_key, selector, shown};
+use super::{kind_key, labels, shown};
 use crate::raw::types;
+use crate::selector::LabelSelector;
 
 /// What the controller of one kind may see and touch.
 #[derive(Debug)]
 pub(super) struct Grants {
     /// The finalizer's name.
     pub(super) finalizer: Option<String>,
+    /// The options that objects may have.
+    options: Vec<String>,
     /// The namespace of the object that is reconciled.
     home: Option<String>,
     fields: Vec<FieldPath>,
@@ -24,7 +27,7 @@ pub(super) struct Touch {
     kind: Value,
     access: Vec<String>,
     fields: Vec<FieldPath>,
-    labels: Option<String>,
+    labels: Option<LabelSelector>,
     is_anywhere: bool,
     namespaces: Vec<String>,
     names: Vec<String>,
@@ -45,12 +48,33 @@ impl Grants {
                 kind: touch["kind"].clone(),
                 access: texts(&touch["access"]),
                 fields: paths(&touch["fields"]),
-                labels: touch["labelSelector"].as_str().map(str::to_owned),
+                labels: selector(&touch["labelSelector"]),
                 is_anywhere: touch["scope"] == "Any",
                 namespaces: texts(&touch["namespaces"]),
                 names: texts(&touch["names"]),
             });
+        let filter = &controller["filter"];
+        let annotation = filter["annotation"].as_str();
+        let is_annotated = annotation.is_none_or(|name| object["metadata"]["annotations"].get(name).is_some());
+        let wanted = selector(&filter["labelSelector"]);
+        let is_labelled = wanted
+            .as_ref()
+            .is_none_or(|selector| selector.matches_with(labels(object)));
+        assert!(
+            is_annotated && is_labelled,
+            "the host would not ask about this object: the manifest's filter asks for {}, and it is {object}",
+            match (annotation, wanted) {
+                (Some(name), None) => format!("the annotation {name}"),
+                (None, Some(selector)) => format!("labels that match {selector}"),
+                (name, selector) => format!(
+                    "the annotation {} and labels that match {}",
+                    name.unwrap_or_default(),
+                    selector.unwrap_or_default()
+                ),
+            }
+        );
         Some(Self {
+            options: texts(&controller["options"]),
             finalizer: controller["finalizer"].as_str().map(str::to_owned),
             home: object["metadata"]["namespace"].as_str().map(str::to_owned),
             fields: paths(&controller["fields"]),
@@ -105,11 +129,15 @@ impl Grants {
             "the answer has {object}, and the manifest declares only the names {:?}: add it to .named(..)",
             declared.names
         );
+        assert!(
+            !desired.lifecycle.replace || self.options.iter().any(|option| option == "replace"),
+            "the answer has {object} with the option replace, which the manifest does not list: add .options([\"replace\"])"
+        );
         // Somebody else's object has the labels that it has.
-        if let (Ownership::Owned, Some(labels)) = (&desired.ownership, declared.labels.as_deref()) {
+        if let (Ownership::Owned, Some(selector)) = (&desired.ownership, &declared.labels) {
             assert!(
-                selector::matches(labels, object),
-                "the answer has {object}, whose labels do not match {labels}, which the manifest declares: give it these labels"
+                selector.matches_with(labels(object)),
+                "the answer has {object}, whose labels do not match {selector}, which the manifest declares: give it these labels"
             );
         }
     }
@@ -141,8 +169,8 @@ impl Touch {
             && listed(&self.names, &metadata["name"])
             && self
                 .labels
-                .as_deref()
-                .is_none_or(|labels| selector::matches(labels, object));
+                .as_ref()
+                .is_none_or(|selector| selector.matches_with(labels(object)));
         visible.then(|| fields::visible(object, &self.fields))
     }
 
@@ -177,6 +205,11 @@ fn is_of(object: &Value, kind: &Value) -> bool {
     };
     let (group, version, name) = kind_key(api_version, name);
     kind["group"] == group && kind["version"] == version && kind["kind"] == name
+}
+
+fn selector(text: &Value) -> Option<LabelSelector> {
+    let parse = |text: &str| text.parse().unwrap_or_else(|error| panic!("in the manifest: {error}"));
+    text.as_str().map(parse)
 }
 
 fn texts(list: &Value) -> Vec<String> {

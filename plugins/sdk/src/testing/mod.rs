@@ -45,14 +45,13 @@ mod description;
 mod fields;
 mod grants;
 mod optional;
-mod selector;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use self::answer::{Answer, DesiredObject, Ownership};
 use self::fields::FieldPath;
@@ -63,6 +62,7 @@ use crate::dispatch;
 use crate::optional::ExportedPlugin;
 use crate::outcome::Failure;
 use crate::raw::types;
+use crate::selector::LabelSelector;
 use crate::time::Moment;
 
 /// What the clock says unless a test sets it: 2025-01-01T00:00:00Z.
@@ -88,6 +88,8 @@ struct State {
     configuration: Value,
     /// Whether the description of a plugin is checked before it is called.
     is_checked: bool,
+    /// The names of findings of that check that are meant to be as they are.
+    accepted: BTreeSet<String>,
     reads: Vec<Read>,
     /// What the manifest allows; everything while no plugin is called.
     grants: Option<Rc<Grants>>,
@@ -100,6 +102,7 @@ impl Default for State {
             now: START,
             configuration: Value::Null,
             is_checked: true,
+            accepted: BTreeSet::new(),
             reads: Vec::new(),
             grants: None,
         }
@@ -218,11 +221,45 @@ impl FakeCluster {
         self
     }
 
-    /// Leaves out the check of what the plugin says of itself, for a plugin of which something is meant to be amiss.
+    /// Leaves out the check of what the plugin says of itself, for a plugin of which something is meant to be amiss. Where that is a
+    /// warning, [`accepting`](Self::accepting) leaves out less.
     #[must_use]
     pub fn unchecked(self) -> Self {
         self.state.borrow_mut().is_checked = false;
         self
+    }
+
+    /// Accepts warnings of that check by their names, for a CRD that others publish. Everything else of it still counts, and a name
+    /// without a warning fails the test.
+    ///
+    /// ```
+    /// # use pilothouse_plugin::testing::FakeCluster;
+    /// let cluster = FakeCluster::new().accepting(["status-fields"]);
+    /// # drop(cluster);
+    /// ```
+    #[must_use]
+    pub fn accepting(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.state
+            .borrow_mut()
+            .accepted
+            .extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds an object that another one owns, with the owner reference that the host gives its children.
+    ///
+    /// # Panics
+    ///
+    /// As [`with`](Self::with), and when the owner has no uid.
+    #[must_use]
+    pub fn with_child(self, owner: &Value, mut child: Value) -> Self {
+        let uid = &owner["metadata"]["uid"];
+        assert!(uid.is_string(), "the owner has no metadata.uid: {owner}");
+        child["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"], "uid": uid,
+            "controller": true,
+        }]);
+        self.with(child)
     }
 
     /// What was read so far, in order.
@@ -273,7 +310,7 @@ impl FakeCluster {
         let (_, _, name) = key_of(object);
         let configuration = self.state.borrow().configuration.clone();
         if self.state.borrow().is_checked {
-            description::check::<P>(&configuration.to_string());
+            description::check::<P>(&configuration.to_string(), &self.state.borrow().accepted);
         }
         let manifest =
             describe::<P>(Some(&configuration)).unwrap_or_else(|error| panic!("the plugin refuses: {error}"));
@@ -360,11 +397,14 @@ impl FakeCluster {
                 (FieldPath::parse(path).unwrap_or_else(|error| panic!("{error}")), value)
             })
             .collect();
+        // The host would refuse the call.
+        let selector: LabelSelector = match label_selector.as_deref().unwrap_or_default().parse() {
+            Ok(selector) => selector,
+            Err(error) => panic!("{error}"),
+        };
         let matches = |object: &Value| {
             conditions.iter().all(|(path, value)| path.has_value(object, value))
-                && label_selector
-                    .as_deref()
-                    .is_none_or(|labels| selector::matches(labels, object))
+                && selector.matches_with(labels(object))
         };
         state
             .objects
@@ -380,6 +420,11 @@ impl FakeCluster {
             .map(|object| object.to_string())
             .collect()
     }
+}
+
+/// The labels of an object, by name.
+fn labels<'a>(object: &'a Value) -> impl Fn(&str) -> Option<&'a str> {
+    move |name| object["metadata"]["labels"].get(name).and_then(Value::as_str)
 }
 
 /// The key of an object given by a test.

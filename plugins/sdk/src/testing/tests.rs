@@ -29,6 +29,15 @@ struct SampleSpec {
     hidden: Option<bool>,
 }
 
+#[derive(serde::Deserialize)]
+struct Child {
+    metadata: ObjectMeta,
+}
+
+impl Resource for Child {
+    const KIND: Kind = CONFIG_MAP;
+}
+
 const LEASE: Kind = Kind::new("coordination.k8s.io", "v1", "Lease");
 
 impl Resource for SampleObject {
@@ -50,7 +59,9 @@ impl Plugin for Sample {
                         .named(["one", "two"]),
                 )
                 .touches(Touch::new(NODE).read([".spec"]).with_labels("zone=here").anywhere())
-                .touches(Touch::new(LEASE).owned().contributed().with_labels("zone=here")),
+                .touches(Touch::new(LEASE).owned().contributed().with_labels("zone=here"))
+                .with_labels("!frozen")
+                .options(["replace"]),
         )
     }
 }
@@ -95,6 +106,18 @@ impl Controller for Sample {
                     ..Lifecycle::default()
                 },
             ),
+            "replace" => Outcome::new().owned_with(
+                object("ConfigMap"),
+                Lifecycle {
+                    replace: true,
+                    ..Lifecycle::default()
+                },
+            ),
+            "children" => {
+                let children: Vec<Child> = cluster.children(&metadata)?;
+                let names: Vec<String> = children.into_iter().map(|child| child.metadata.name).collect();
+                Outcome::new().status(json!({"names": names}))
+            }
             "contribute" => Outcome::new().contributed(object("ConfigMap")),
             "say" => Outcome::new()
                 .status(json!(null))
@@ -104,6 +127,48 @@ impl Controller for Sample {
             other => return Err(Failure::permanent(format!("{other} is nothing to do"))),
         })
     }
+}
+
+#[test]
+fn children_are_what_refers_to_the_owner_or_has_its_label() {
+    let mut owner = sample("children");
+    owner["metadata"]["uid"] = json!("u1");
+    let child =
+        |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "a"}});
+    let mut labelled = child("two");
+    labelled["metadata"]["labels"] = json!({"pilothouse.dev/owner": "u1"});
+    let mut other = owner.clone();
+    other["metadata"]["uid"] = json!("u2");
+    let cluster = FakeCluster::new()
+        .with_child(&owner, child("one"))
+        .with_child(&other, child("others"))
+        .with(labelled);
+    // The manifest declares these two names.
+    let answer = cluster.reconcile::<Sample>(owner).unwrap();
+    assert_eq!(answer.status, Some(json!({"names": ["one", "two"]})));
+    assert_eq!(
+        cluster.reads().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "list v1 ConfigMap in a with .metadata.ownerReferences[].uid=u1",
+            "list v1 ConfigMap in a labelled pilothouse.dev/owner=u1",
+        ]
+    );
+}
+
+#[test]
+#[should_panic(expected = "the manifest's filter asks for labels that match !frozen")]
+fn asking_about_an_object_outside_the_filter_fails_the_test() {
+    let mut frozen = sample("say");
+    frozen["metadata"]["labels"] = json!({"frozen": ""});
+    let _ = cluster().reconcile::<Sample>(frozen);
+}
+
+#[test]
+fn replacing_is_an_option_that_the_manifest_lists() {
+    let answer = cluster().reconcile::<Sample>(sample("replace")).unwrap();
+    assert!(answer.desired[0].lifecycle.replace);
+    let manifest = describe::<Sample>(None).unwrap();
+    assert_eq!(manifest["controllers"][0]["options"], json!(["replace"]));
 }
 
 fn lease(zone: &str) -> Value {
@@ -287,36 +352,4 @@ fn a_controller_called_directly_sees_everything_at_a_set_time() {
         "get v1 ConfigMap a/one",
     ];
     assert_eq!(reads, expected);
-}
-
-#[test]
-fn label_selectors_mean_what_they_mean_to_kubernetes() {
-    let object = json!({"metadata": {"labels": {"app": "web", "tier": "a"}}});
-    for selector in [
-        "",
-        "app=web",
-        "app==web,tier in (a, b)",
-        "app,!old",
-        "old!=x",
-        "tier notin (b),app != shop",
-        "old notin (x)",
-    ] {
-        assert!(super::selector::matches(selector, &object), "{selector}");
-    }
-    for selector in [
-        "app=shop",
-        "!app",
-        "old",
-        "app in (a,b)",
-        "app=web,tier!=a",
-        "old in (x)",
-    ] {
-        assert!(!super::selector::matches(selector, &object), "{selector}");
-    }
-}
-
-#[test]
-#[should_panic(expected = "is no label selector")]
-fn what_is_no_label_selector_fails_the_test() {
-    super::selector::matches("app in (web", &json!({}));
 }

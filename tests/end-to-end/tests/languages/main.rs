@@ -24,6 +24,12 @@ mod external {
                     support::play($folder, "website.wasm", Wasi::None, "website.yaml").await;
                 }
 
+                #[test]
+                fn what_it_prints_goes_to_the_log() {
+                    let lines = support::log_of_throwing($folder);
+                    assert!(lines.iter().any(|line| line.starts_with("Info: printed")), "{lines:?}");
+                }
+
                 #[tokio::test(start_paused = true)]
                 async fn what_it_throws_reaches_the_condition() {
                     support::play($folder, "throwing.wasm", Wasi::None, "throwing.yaml").await;

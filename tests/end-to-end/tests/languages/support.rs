@@ -9,7 +9,9 @@ use pilothouse_runtime::HostOptions;
 use pilothouse_sandbox::{ComponentError, LoadError, PluginComponent, Sandbox};
 use pilothouse_testhost::{Components, RuntimeHost, Tail, unhurried};
 use pilothouse_testkit::cluster::Cluster;
+use pilothouse_testkit::isolation::Isolated;
 use pilothouse_testkit::scenario::{self, Scenario};
+use serde_json::json;
 
 /// The component of an example, whatever a scenario calls it.
 struct Example(PluginComponent);
@@ -55,6 +57,18 @@ fn load(folder: &str, file: &str, wasi: Wasi) -> Result<PluginComponent, LoadErr
         path.display()
     );
     components::sandbox().granting(wasi).load(&path)
+}
+
+/// What the component of an example logs that prints, and then throws.
+pub fn log_of_throwing(folder: &str) -> Vec<String> {
+    let component = examples().join(folder).join("build").join("throwing.wasm");
+    let plugin = Isolated::load(&component).unwrap_or_else(|error| panic!("{error}"));
+    let website = json!({
+        "apiVersion": "example.com/v1", "kind": "Website", "metadata": {"name": "blog", "namespace": "default"},
+        "spec": {"image": "nginx:1.27", "replicas": 1, "port": 80},
+    });
+    let failed = plugin.once().run(&website).expect_err("it throws");
+    failed.log.iter().map(ToString::to_string).collect()
 }
 
 /// Plays a scenario with a component of an example.

@@ -59,6 +59,8 @@ pub struct Config {
     crds: Option<Vec<String>>,
     /// The status that it gives each of its primaries.
     status: Option<Value>,
+    /// Whether it looks at the status of Promises.
+    remembers: bool,
 }
 
 /// Goes when it is deleted.
@@ -77,13 +79,17 @@ pub struct Promise {
     #[serde(default)]
     #[resource(whole)]
     spec: Spec,
+    /// What was said last, if the configuration says that it is looked at.
+    status: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Spec {
     owns: Vec<Owned>,
     holds: bool,
+    /// What the status has to say before the resource goes.
+    last_words: Option<String>,
     /// Whether every call for the resource traps.
     traps: bool,
 }
@@ -99,6 +105,9 @@ struct Owned {
     keep: bool,
     #[serde(default)]
     replace: bool,
+    /// Whether it is made anew where something else is desired than before.
+    #[serde(default)]
+    anew: bool,
     /// Whether it should still exist while a Promise holds.
     #[serde(default)]
     lasting: bool,
@@ -117,7 +126,10 @@ impl Plugin for Wisher {
         .controller_if(config.steers("Wish"), config.controller::<Wish>("wish"))
         .controller_if(
             config.steers("Promise"),
-            config.controller::<Promise>("promise").finalizer(FINALIZER),
+            config
+                .controller::<Promise>("promise")
+                .finalizer(FINALIZER)
+                .fields(config.remembers.then_some(".status")),
         )
         .configuration_schema(json!({
             "type": "object",
@@ -128,6 +140,7 @@ impl Plugin for Wisher {
                 "steers": {"type": "array", "items": {"enum": ["Wish", "Promise"]}},
                 "crds": {"type": "array", "items": {"type": "string"}},
                 "status": {"type": "object"},
+                "remembers": {"type": "boolean"},
             },
         }));
         config.crds().into_iter().fold(manifest, Manifest::crd)
@@ -169,6 +182,10 @@ impl Finalizer for Promises {
     fn finalize(request: Request<Promise, Config>, _: &Cluster) -> Result<Finalization, Failure> {
         let spec = request.object.spec;
         spec.trap_if_asked();
+        if let (false, Some(words)) = (spec.holds, &spec.last_words) {
+            let outcome = Outcome::new().status(json!({"words": words}));
+            return Ok(Finalization::done_after(outcome, request.object.status.as_ref()));
+        }
         if !spec.holds {
             return Ok(Finalization::Done);
         }
@@ -196,12 +213,14 @@ impl Owned {
             create_only,
             keep,
             replace: recreate,
+            anew: replace,
             lasting: _,
         } = owned;
         let lifecycle = Lifecycle {
             create_only,
             keep,
             recreate,
+            replace,
         };
         outcome.owned_with(object, lifecycle)
     }
@@ -246,7 +265,8 @@ impl Config {
         let touches = self
             .owned()
             .map(|kind| Touch::new(kind).owned().anywhere().in_namespaces(&self.places));
-        touches.fold(ControllerManifest::of::<Primary>(name), ControllerManifest::touches)
+        let controller = ControllerManifest::of::<Primary>(name).options(["replace"]);
+        touches.fold(controller, ControllerManifest::touches)
     }
 }
 
@@ -275,9 +295,10 @@ mod tests {
     fn what_is_asked_for_is_owned_as_it_is() {
         let spec = json!({"owns": [
             {"object": service("here"), "keep": true}, {"object": config_map("a"), "replace": true},
+            {"object": config_map("b"), "anew": true},
         ]});
         let desired = FakeCluster::new().reconcile::<Wisher>(promise(&spec)).unwrap().desired;
-        assert_eq!(desired.len(), 2);
+        assert_eq!(desired.len(), 3);
         assert_eq!(
             (&desired[0].object, &desired[1].object),
             (&service("here"), &config_map("a"))
@@ -285,6 +306,7 @@ mod tests {
         let none = Lifecycle::default();
         assert_eq!(desired[0].lifecycle, Lifecycle { keep: true, ..none });
         assert_eq!(desired[1].lifecycle, Lifecycle { recreate: true, ..none });
+        assert_eq!(desired[2].lifecycle, Lifecycle { replace: true, ..none });
     }
 
     #[test]

@@ -188,3 +188,23 @@ fn a_bomb_of_aliases_is_refused() {
     }
     assert!(error(&text).starts_with("f.yaml, document 1, line "));
 }
+
+#[test]
+fn a_boolean_in_place_of_a_text_is_to_be_quoted() {
+    for problem in [
+        "Invalid value: \"boolean\": spec.image in body must be of type string: \"boolean\"",
+        "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string",
+        "failed to create typed patch object: .data.a: expected string, got &value.valueUnstructured{Value:false}",
+        "failed to create typed patch object: .spec.image: expected string, got &value.valueUnstructured{Value:true}",
+    ] {
+        assert!(quoting_hint(problem).contains("quote the value"), "{problem}");
+    }
+    for problem in [
+        "spec.size in body must be of type integer: \"boolean\"",
+        "json: cannot unmarshal bool into Go struct field DeploymentSpec.spec.replicas of type int32",
+        "spec.image in body must be of type string: \"integer\"",
+        ".spec.image: expected string, got &value.valueUnstructured{Value:3}",
+    ] {
+        assert_eq!(quoting_hint(problem), "", "{problem}");
+    }
+}

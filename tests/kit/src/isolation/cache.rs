@@ -24,7 +24,21 @@ use serde_json::{Value, value::RawValue};
 use super::shuffle::shuffled_text;
 
 /// The objects of a pretended cluster.
-pub(super) type Objects = BTreeMap<(Kind, Name), Value>;
+pub(super) type Objects = BTreeMap<(Kind, Name), StoredObject>;
+
+/// An object, and its text, so that a call does not pay for writing it: a host has the text.
+#[derive(Debug, Clone)]
+pub(super) struct StoredObject {
+    pub(super) value: Value,
+    text: Box<RawValue>,
+}
+
+impl StoredObject {
+    pub(super) fn new(value: Value) -> Self {
+        let text = RawValue::from_string(value.to_string()).expect("the text of a value is JSON");
+        Self { value, text }
+    }
+}
 
 /// How a plugin is shown objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -153,9 +167,9 @@ impl Imports for Cache {
         let grant = self.grants.check_get(&self.primary, kind, namespace, name)?;
         let name = Name::new(namespace, name);
         let object = self.objects.get(&(kind.clone(), name.clone()));
-        let visible = object.filter(|object| is_selected(grant, object));
+        let visible = object.filter(|object| is_selected(grant, &object.value));
         let text = visible
-            .map(|object| project(&grant.projection, object, kind, self.shown))
+            .map(|object| project_text(&grant.projection, &object.text, kind, self.shown))
             .transpose()?;
         self.reads.objects.insert(Read::Get(Arc::new(kind.clone()), name));
         Ok(text)
@@ -170,9 +184,9 @@ impl Imports for Cache {
         let found = self
             .objects
             .iter()
-            .filter(|((its, name), object)| its == kind && query.matches(name, object))
+            .filter(|((its, name), object)| its == kind && query.matches(name, &object.value))
             .take(limit)
-            .map(|(_, object)| project(&grant.projection, object, kind, self.shown))
+            .map(|(_, object)| project_text(&grant.projection, &object.text, kind, self.shown))
             .collect::<Result<_, _>>()?;
         self.reads
             .objects
@@ -205,14 +219,16 @@ impl Imports for Cache {
 
 /// What a controller sees of an object.
 pub(super) fn project(projection: &Projection, object: &Value, kind: &Kind, shown: Shown) -> Result<String, Failure> {
+    project_text(projection, &StoredObject::new(object.clone()).text, kind, shown)
+}
+
+fn project_text(projection: &Projection, raw: &RawValue, kind: &Kind, shown: Shown) -> Result<String, Failure> {
     let broken =
         |error: serde_json::Error| Failure::host(Reason::HostFault, format!("show {kind} to the plugin: {error}"));
     if shown == Shown::Whole {
-        let raw = RawValue::from_string(object.to_string()).map_err(broken)?;
-        return Projection::whole().project(&raw, kind).map_err(broken);
+        return Projection::whole().project(raw, kind).map_err(broken);
     }
-    let raw = RawValue::from_string(object.to_string()).map_err(broken)?;
-    let text = projection.project(&raw, kind).map_err(broken)?;
+    let text = projection.project(raw, kind).map_err(broken)?;
     match shown {
         Shown::Declared | Shown::Whole => Ok(text),
         Shown::Shuffled(seed) => Ok(shuffled_text(&serde_json::from_str(&text).map_err(broken)?, seed)),

@@ -35,6 +35,14 @@ impl Isolated {
         controllers.any(|controller| controller.kind == *kind)
     }
 
+    /// What the controller's filter asks for, in words, where an object of its kind is not one that it reconciles.
+    pub fn unselected(&self, object: &Value) -> Option<String> {
+        let (kind, _) = identity(object).ok()?;
+        let mut controllers = self.manifest.manifest.controllers.iter();
+        let filter = &controllers.find(|controller| controller.kind == kind)?.filter;
+        (!filter.selects_value(object)).then(|| filter.to_string())
+    }
+
     /// The kinds that the plugin reconciles, for messages.
     pub fn kind_names(&self) -> String {
         let controllers = self.manifest.manifest.controllers.iter();
@@ -81,7 +89,7 @@ impl Isolated {
             text("/spec/group") == Some(&kind.group) && text("/spec/names/kind") == Some(&kind.kind)
         };
         let mut objects = self.objects.iter();
-        let found = objects.find(|((its, _), object)| its.kind == "CustomResourceDefinition" && defines(object));
-        found.map(|(_, definition)| definition)
+        let found = objects.find(|((its, _), object)| its.kind == "CustomResourceDefinition" && defines(&object.value));
+        found.map(|(_, definition)| &definition.value)
     }
 }

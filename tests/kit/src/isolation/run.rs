@@ -18,6 +18,9 @@ pub struct Run {
     pub defaulted: Option<Value>,
     /// What the validator warned of.
     pub warnings: Vec<String>,
+    /// What the controller's filter asks for, where it does not select the object: then the plugin is not asked, and the answer is
+    /// empty.
+    pub unselected: Option<String>,
 }
 
 /// What a finalizer says.
@@ -77,9 +80,24 @@ impl Spent {
 impl Isolated {
     /// Does about an object what the host does: the defaulter and the validator are asked, as far as the plugin has them, and
     /// then the reconcile is made. An object that is being deleted (`metadata.deletionTimestamp`) is finalized instead,
-    /// without validation.
+    /// without validation. About an object that the controller's filter does not select nothing is asked.
     pub fn run(&self, primary: &Value) -> Result<Run, Box<Failed>> {
         let mut spent = Spent::default();
+        if let Some(filter) = self.unselected(primary) {
+            let Spent { reads, log, usage } = spent;
+            return Ok(Run {
+                reconciled: Reconciled {
+                    answer: CheckedAnswer::default(),
+                    reads,
+                    log,
+                    usage,
+                },
+                finalizer: None,
+                defaulted: None,
+                warnings: Vec::new(),
+                unselected: Some(filter),
+            });
+        }
         match self.run_spending(primary, &mut spent) {
             Ok((answer, finalizer, defaulted, warnings)) => {
                 let Spent { reads, log, usage } = spent;
@@ -93,6 +111,7 @@ impl Isolated {
                     finalizer,
                     defaulted,
                     warnings,
+                    unselected: None,
                 })
             }
             Err(mut failed) => {

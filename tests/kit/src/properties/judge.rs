@@ -85,6 +85,11 @@ impl Judge<'_> {
         let Some(primary) = world.primary() else {
             return Err(Unstorable("it is gone at once".to_owned()));
         };
+        if let Some(filter) = self.plugin.unselected(&primary) {
+            return Err(Unstorable(format!(
+                "the plugin is asked only about objects with {filter}"
+            )));
+        }
         judged.unknown.clone_from(world.unknown());
         self.look(&world, &primary, seed, wanted, &mut judged);
         Self::settle(&mut world, wanted, &mut judged);

@@ -15,11 +15,13 @@
 //! # }
 //! ```
 
+mod accepted;
 mod generate;
 mod judge;
 mod remarks;
 mod shrink;
 mod source;
+mod taken_over;
 mod world;
 
 use std::fmt;
@@ -28,16 +30,18 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use pilothouse_core::{Kind, Name};
+use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
+pub use self::accepted::AcceptedFinding;
 pub use self::generate::TEXTS;
 use self::judge::{Judge, Judged};
 pub use self::remarks::Remark;
 use self::remarks::Remarks;
 use self::source::{Source, sources};
 use crate::{
-    documents::{Document, identity},
+    documents::{Document, identity, quoting_hint},
     isolation::Isolated,
     store,
 };
@@ -49,7 +53,8 @@ const DRAWS: usize = 25;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What every plugin must have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Property {
     /// Equal inputs give equal answers, whatever the number of failures before.
     Equal,
@@ -147,6 +152,8 @@ pub struct Options {
     /// for generated objects, too. Otherwise it does so for samples only, and is remarked upon for others: a CRD may leave to the
     /// server what is valid there. An object of a kind with a CRD always breaks it.
     pub strict: bool,
+    /// Findings that are meant to be as they are.
+    pub accepted: Vec<AcceptedFinding>,
 }
 
 impl Default for Options {
@@ -160,6 +167,7 @@ impl Default for Options {
             cluster: Vec::new(),
             now: 1_767_225_600_000,
             strict: false,
+            accepted: Vec::new(),
         }
     }
 }
@@ -176,6 +184,18 @@ pub enum CheckError {
         object: String,
         /// The server's words.
         problem: String,
+    },
+    /// A sample that the plugin is never asked about.
+    #[error(
+        "{place}: the plugin does not reconcile {object}, only objects with {filter}; give it as the state of the cluster"
+    )]
+    Unselected {
+        /// Where it stands.
+        place: String,
+        /// Which object.
+        object: String,
+        /// The filter, in words.
+        filter: String,
     },
     /// Nobody reconciles a sample.
     #[error(
@@ -223,6 +243,8 @@ pub struct Report {
     pub unchecked: Vec<String>,
     /// Kinds for which no object could be made.
     pub without_source: Vec<String>,
+    /// How often each accepted finding was found, in the order of [`Options::accepted`].
+    pub accepted: Vec<u32>,
 }
 
 /// An object with which a plugin breaks a property.
@@ -268,6 +290,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
     }
     let mut report = Report {
         without_source,
+        accepted: vec![0; options.accepted.len()],
         ..Report::default()
     };
     let mut wanted = options.properties.clone();
@@ -291,7 +314,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
                 .map_err(|refused| CheckError::Sample {
                     place: document.place.to_string(),
                     object: format!("{} {}", document.kind.kind, document.name),
-                    problem: refused.0,
+                    problem: format!("{}{}", refused.0, quoting_hint(&refused.0)),
                 })?;
             Some((object.clone(), judged))
         } else {
@@ -314,11 +337,15 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
             if !wanted.contains(&finding.property) {
                 continue;
             }
+            if let Some(index) = options.accepted.iter().position(|it| it.accepts(&finding)) {
+                report.accepted[index] += 1;
+                continue;
+            }
             wanted.retain(|property| *property != finding.property);
             let started = Instant::now();
             report
                 .violations
-                .push(judge.smallest(&object, seed, finding, case, is_strict));
+                .push(judge.smallest(&object, seed, finding, case, is_strict, &options.accepted));
             shrinking += started.elapsed();
         }
     }
@@ -354,6 +381,13 @@ fn samples<'a>(plugin: &Isolated, options: &'a Options) -> Result<Vec<(&'a Docum
         }
         let mut object = document.object.clone();
         plugin.place(&mut object, "default");
+        if let Some(filter) = plugin.unselected(&object) {
+            return Err(CheckError::Unselected {
+                place: document.place.to_string(),
+                object: format!("{} {}", document.kind.kind, document.name),
+                filter,
+            });
+        }
         samples.push((document, object));
     }
     Ok(samples)
@@ -391,7 +425,15 @@ impl Judged {
 
 impl Judge<'_> {
     /// Makes an object smaller that breaks a property.
-    fn smallest(&self, object: &Value, seed: u64, finding: judge::Finding, case: u32, is_strict: bool) -> Violation {
+    fn smallest(
+        &self,
+        object: &Value,
+        seed: u64,
+        finding: judge::Finding,
+        case: u32,
+        is_strict: bool,
+        accepted: &[AcceptedFinding],
+    ) -> Violation {
         let judge::Finding { property, mut problem } = finding;
         let whose = identity(object).ok();
         let (object, shrunk) = shrink::shrink(object, |candidate| {
@@ -403,7 +445,8 @@ impl Judge<'_> {
                 return false;
             };
             judged.refusals_as_findings(is_strict && property == Property::Valid);
-            match judged.findings.into_iter().next() {
+            let is_accepted = |finding: &judge::Finding| accepted.iter().any(|it| it.accepts(finding));
+            match judged.findings.into_iter().find(|finding| !is_accepted(finding)) {
                 Some(found) => {
                     problem = found.problem;
                     true

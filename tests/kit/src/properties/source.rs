@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use pilothouse_core::{
     Kind,
-    manifest::{CheckedManifest, Controller},
+    manifest::{CheckedManifest, Controller, Filter},
     path::FieldStep,
 };
 use pilothouse_simulator::built_in_definitions;
@@ -26,8 +26,8 @@ pub(super) struct Source<'a> {
     is_namespaced: bool,
     /// Annotations and labels that the manifest names.
     marks: BTreeMap<&'static str, Vec<String>>,
-    /// The annotation that it asks for.
-    filter: Option<&'a str>,
+    /// What it asks for of primaries.
+    filter: &'a Filter,
 }
 
 impl Source<'_> {
@@ -111,7 +111,7 @@ impl Source<'_> {
                 set_mark(object, place, name, generate::value(&json!({"type": "string"}), random));
             }
         }
-        if let Some(filter) = self.filter
+        if let Some(filter) = self.filter.annotation.as_deref()
             && object["metadata"]["annotations"].get(filter).is_none()
         {
             set_mark(
@@ -120,6 +120,16 @@ impl Source<'_> {
                 filter,
                 generate::value(&json!({"type": "string"}), random),
             );
+        }
+        if let Some(labels) = self
+            .filter
+            .label_selector
+            .as_ref()
+            .filter(|_| !self.filter.selects_value(object))
+        {
+            for expression in labels.expressions() {
+                satisfy(object, &expression, random);
+            }
         }
     }
 }
@@ -144,6 +154,25 @@ fn name(random: &mut Rng) -> String {
 
 fn longest_label(letter: char) -> String {
     std::iter::repeat_n(letter, LONGEST_LABEL).collect()
+}
+
+/// Gives an object labels that one expression of a label selector asks for.
+fn satisfy(object: &mut Value, expression: &Value, random: &mut Rng) {
+    let key = expression["key"].as_str().unwrap_or_default();
+    let values = expression["values"].as_array().map(Vec::as_slice).unwrap_or_default();
+    match expression["operator"].as_str() {
+        Some("In") if !values.is_empty() => {
+            set_mark(object, "labels", key, values[random.usize(..values.len())].clone());
+        }
+        Some("Exists") => set_mark(object, "labels", key, json!("")),
+        // A label that is not there is none of the values.
+        Some("DoesNotExist" | "NotIn") => {
+            if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+                labels.remove(key);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn set_mark(object: &mut Value, place: &str, name: &str, value: Value) {
@@ -186,7 +215,7 @@ pub(super) fn sources<'a>(manifest: &'a CheckedManifest, samples: &'a [(&Documen
             samples: own,
             is_namespaced,
             marks,
-            filter: controller.filter.annotation.as_deref(),
+            filter: &controller.filter,
         }
     };
     manifest.manifest.controllers.iter().map(source).collect()
@@ -255,6 +284,33 @@ fn schema_of(manifest: &CheckedManifest, object: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drawn_objects_have_the_labels_that_the_filter_asks_for() {
+        for selector in [
+            "app",
+            "app=web",
+            "app in (web,db),!old",
+            "tier!=a,app",
+            "old notin (x),app==db",
+        ] {
+            let filter: Filter =
+                serde_json::from_value(json!({"annotation": "on", "labelSelector": selector})).unwrap();
+            let source = Source {
+                kind: &Kind::new("x.dev", "v1", "X"),
+                schema: None,
+                samples: Vec::new(),
+                is_namespaced: true,
+                marks: BTreeMap::from([("labels", vec!["old".to_owned(), "tier".to_owned()])]),
+                filter: &filter,
+            };
+            let mut random = Rng::with_seed(7);
+            for _ in 0..50 {
+                let object = source.object(&mut random);
+                assert!(filter.selects_value(&object), "{selector}: {object}");
+            }
+        }
+    }
 
     #[test]
     fn some_names_are_as_long_as_names_can_be() {

@@ -14,6 +14,7 @@ use pilothouse_core::{
     host_conditions::HostConditions,
     manifest::Access,
     ownership::{KEEP_ANNOTATION, OWNER_LABEL, Owner},
+    recreate,
     status::{PluginPart, StatusInput, desired_status},
 };
 use pilothouse_simulator::rfc3339;
@@ -24,6 +25,7 @@ use tokio::runtime::Runtime;
 use super::Property;
 use super::judge::{Finding, title};
 use super::source::{Schemas, is_built_in};
+use super::taken_over::without_taken_over;
 use crate::{
     documents::{Document, identity},
     isolation::Isolated,
@@ -233,17 +235,40 @@ impl<'a> World<'a> {
         let (body, _) = body(&mut desired.clone(), &self.owner);
         let body = Value::Object(body);
         let mut result = self.store.apply(&body, MANAGER, None);
-        if let (Err(_), Some(live), true) = (&result, &live, desired.lifecycle.recreate) {
-            let _ = self.store.delete(live);
-            result = self.store.apply(&body, MANAGER, None);
-        }
-        match result {
-            Ok(stored) => {
-                let problem = not_canonical(desired, &body, &stored);
-                let finding = problem.map(|problem| Finding::new(Property::Valid, problem));
-                applied.findings.extend(finding);
+        if let Some(live) = &live {
+            let is_replaced = match &result {
+                Ok(stored) => desired.lifecycle.replace && !recreate::has_same_content(live, stored),
+                Err(_) => desired.lifecycle.replace || desired.lifecycle.recreate,
+            };
+            if is_replaced {
+                let _ = self.store.delete(live);
+                result = self.store.apply(&body, MANAGER, None);
             }
-            Err(refusal) => applied.judge(&desired.title(), Some(refusal), self.has_crd(desired.kind())),
+        }
+        let problem = match result {
+            Ok(stored) => not_canonical(desired, &body, &stored),
+            Err(refusal) if refusal.is_structural() => Some(does_not_fit(&desired.title(), &refusal)),
+            Err(refusal) => return applied.judge(&desired.title(), Some(refusal), self.has_crd(desired.kind())),
+        };
+        match problem {
+            Some(problem) if self.is_taken_over(desired, &body) => applied.refused.push(problem),
+            Some(problem) => applied.findings.push(Finding::new(Property::Valid, problem)),
+            None => {}
+        }
+    }
+
+    /// Whether what is wrong with an object of one of Kubernetes' own kinds stands in the primary as it is, such as in a pod template:
+    /// without these parts the object fits its schema and is stored as it is applied.
+    fn is_taken_over(&mut self, desired: &DesiredObject, body: &Value) -> bool {
+        if !is_built_in(desired.kind()) {
+            return false;
+        }
+        let Some(rest) = self.primary().and_then(|primary| without_taken_over(body, &primary)) else {
+            return false;
+        };
+        match self.store.try_apply(&rest, MANAGER) {
+            Ok(stored) => not_canonical(desired, &rest, &stored).is_none(),
+            Err(refusal) => !refusal.is_structural(),
         }
     }
 
@@ -313,8 +338,8 @@ impl Applied {
     fn judge(&mut self, title: &str, refusal: Option<Refusal>, is_custom: bool) {
         match refusal {
             Some(refusal) if refusal.is_structural() => {
-                let problem = format!("{title} does not fit its schema: {refusal}");
-                self.findings.push(Finding::new(Property::Valid, problem));
+                self.findings
+                    .push(Finding::new(Property::Valid, does_not_fit(title, &refusal)));
             }
             // Its schema and rules say all that is valid.
             Some(refusal) if refusal.code == 422 && is_custom => {
@@ -325,6 +350,10 @@ impl Applied {
             None => {}
         }
     }
+}
+
+fn does_not_fit(title: &str, refusal: &Refusal) -> String {
+    format!("{title} does not fit its schema: {refusal}")
 }
 
 /// What is said of an object that the host would miss something in as soon as it has applied it.

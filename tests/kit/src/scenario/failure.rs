@@ -11,7 +11,7 @@ use super::{
     objects::words,
     quiet::QuietError,
 };
-use crate::{cluster::ClusterError, host::HostError};
+use crate::{cluster::ClusterError, documents::quoting_hint, host::HostError};
 
 /// Why a scenario failed: where, why, and what the host had to say.
 #[derive(Debug)]
@@ -153,7 +153,11 @@ impl StepError {
         Self::Refused {
             action,
             object: describe(reference),
-            words: words(error),
+            words: {
+                let words = words(error);
+                let hint = quoting_hint(&words);
+                words + hint
+            },
         }
     }
 }

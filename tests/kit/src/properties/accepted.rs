@@ -1,0 +1,33 @@
+//! Reads which findings are meant to be as they are, each with the reason.
+
+use serde::Deserialize;
+
+use super::Property;
+use super::judge::Finding;
+
+/// A finding that is meant to be as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptedFinding {
+    /// The property that it breaks.
+    pub property: Property,
+    /// A part of what is said of it, as `pilothouse check` prints it.
+    pub contains: String,
+    /// Why it is meant to be so.
+    pub reason: String,
+}
+
+impl AcceptedFinding {
+    /// Why this accepts nothing, or everything; none if it is as it should be.
+    pub fn problem(&self) -> Option<&'static str> {
+        if self.contains.trim().is_empty() {
+            return Some("contains is empty, which would accept every finding; give a part of the finding's text");
+        }
+        let has_reason = !self.reason.trim().is_empty();
+        (!has_reason).then_some("reason is empty; say why the finding is meant to be as it is")
+    }
+
+    pub(super) fn accepts(&self, finding: &Finding) -> bool {
+        self.property == finding.property && finding.problem.contains(&self.contains)
+    }
+}
