@@ -329,7 +329,9 @@ mod tests {
         let told = || panic!("a small answer does not wait");
         let got = timeout(SOON, room.for_answer(&plugin, &small, call().await, told)).await;
         assert!(got.is_ok());
-        waiting.iter().for_each(|it| it.abort());
+        for it in &waiting {
+            it.abort();
+        }
     }
 
     #[tokio::test]

@@ -128,33 +128,27 @@ mod simulated {
         let json_patch =
             |operations: Value| -> Patch<Value> { Patch::Json(serde_json::from_value(operations).unwrap()) };
         let container = "/spec/template/spec/containers/0";
-        let autoscaler = || Patch::Merge(json!({"spec": {"replicas": 5}}));
-        let recommender = || {
-            Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [
-            {"name": "web", "resources": {"limits": {"cpu": "50m"}, "requests": {"cpu": "50m"}}}]}}}}))
-        };
-        let mesh = || {
-            json_patch(json!([{"op": "replace", "path": format!("{container}/livenessProbe"),
-                "value": {"tcpSocket": {"port": 15020}}}]))
-        };
-        let injector = || {
-            let source = json!({"fieldRef": {"fieldPath": "metadata.name"}});
-            json_patch(json!([{"op": "replace", "path": format!("{container}/env/0"),
-                "value": {"name": "LEVEL", "valueFrom": source}}]))
-        };
-        let rivals: [(&str, &dyn Fn() -> Patch<Value>, &str); 4] = [
-            ("autoscaler", &autoscaler, "/spec/replicas"),
+        let autoscaler = Patch::Merge(json!({"spec": {"replicas": 5}}));
+        let recommender = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [
+            {"name": "web", "resources": {"limits": {"cpu": "50m"}, "requests": {"cpu": "50m"}}}]}}}}));
+        let mesh = json_patch(json!([{"op": "replace", "path": format!("{container}/livenessProbe"),
+            "value": {"tcpSocket": {"port": 15020}}}]));
+        let source = json!({"fieldRef": {"fieldPath": "metadata.name"}});
+        let injector = json_patch(json!([{"op": "replace", "path": format!("{container}/env/0"),
+            "value": {"name": "LEVEL", "valueFrom": source}}]));
+        let rivals = [
+            ("autoscaler", autoscaler, "/spec/replicas"),
             (
                 "recommender",
-                &recommender,
+                recommender,
                 "/spec/template/spec/containers/0/resources/requests/cpu",
             ),
             (
                 "mesh",
-                &mesh,
+                mesh,
                 "/spec/template/spec/containers/0/livenessProbe/httpGet/port",
             ),
-            ("injector", &injector, "/spec/template/spec/containers/0/env/0/value"),
+            ("injector", injector, "/spec/template/spec/containers/0/env/0/value"),
         ];
         for (name, patch, ours) in rivals {
             let stage = Stage::with(&["wisher"], unhurried()).await;
@@ -169,7 +163,7 @@ mod simulated {
             let mut told = None;
             for _ in 0..200 {
                 if value(&stage) == wanted {
-                    deployments.patch("web", &as_rival, &patch()).await.unwrap();
+                    deployments.patch("web", &as_rival, &patch).await.unwrap();
                 }
                 sleep(Duration::from_millis(250)).await;
                 let condition = stage.reconciled("Wish", "it").unwrap();
@@ -185,7 +179,7 @@ mod simulated {
             for _ in 0..10 {
                 stage.minute().await;
                 if value(&stage) == wanted {
-                    deployments.patch("web", &as_rival, &patch()).await.unwrap();
+                    deployments.patch("web", &as_rival, &patch).await.unwrap();
                 }
             }
             let writes = stage.host_writes_since(mark).len();

@@ -545,7 +545,7 @@ mod tests {
     fn called(milliseconds: u64) -> Answered<()> {
         Answered {
             answer: (),
-            reads: BTreeSet::new(),
+            reads: Reads::default(),
             log: Vec::new(),
             usage: Usage {
                 time: Duration::from_millis(milliseconds),
