@@ -417,6 +417,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one case after another")]
     fn each_rule_that_is_broken_is_told_with_its_field() {
         for (schema, words) in [
             (
