@@ -138,17 +138,17 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     if is_one_of(&ORDERED, &scenario) {
         schedule.strikes.retain(|strike| strike.fault.keeps_order());
     }
-    if keeps_values {
+    // Nothing is applied for a primary that the plugin refuses, so what was rewritten before stays.
+    let is_refused = scenario.serves_webhooks() || is_one_of(&REFUSED, &scenario);
+    if keeps_values || is_refused {
         schedule.strikes.retain(|strike| !strike.fault.changes_values());
     }
-    // Nor of one whose reference was stripped before somebody applied its fields in the host's name, without the reference.
+    // Nothing tells of one, either, whose reference was stripped before somebody applied its fields in the host's name, without the reference.
     let is_impersonated = schedule
         .strikes
         .iter()
         .any(|strike| strike.fault == Fault::Impersonated);
-    // Nor is anything applied for a primary that the plugin refuses.
-    let is_refused = scenario.serves_webhooks() || is_one_of(&REFUSED, &scenario);
-    if is_alone || is_impersonated || is_refused {
+    if is_alone || is_impersonated {
         schedule.strikes.retain(|strike| !strike.fault.strips_owners());
     }
     if scenario.serves_webhooks() {
