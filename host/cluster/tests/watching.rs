@@ -645,7 +645,7 @@ async fn page_size_adapts_to_the_size_of_objects() {
         bench
             .config_map("default", &format!("large-{index:02}"), &"x".repeat(60))
             .await;
-        let patch = json!({"data": {"large": "x".repeat(MIB)}});
+        let patch = json!({"data": {"large": "x".repeat(MIB - 64)}});
         bench.patch(&format!("large-{index:02}"), patch).await;
     }
     for index in 0..SMALL {

@@ -32,7 +32,7 @@ The log of a plugin has a limit over all calls, too: 1 MiB at once and 32 KiB a 
 
 What calls take together is bounded, too, and who finds no room waits. The memory, transfers and reads of all calls take 256 MiB: five
 calls with the default limits fit at once. The answers that are being carried out take 96 MiB of a plugin and 128 MiB of all, measured
-as what they take once they are parsed; an answer that does not fit alone fails as `GuestLimit`, with both numbers. Reviews and
+as what they take once they are parsed; an answer that does not fit alone fails as `GuestLimit`, with both numbers. Answers below 1 MiB wait behind no large ones. Reviews and
 conversions have 144 MiB of their own. A component that takes more than 100 s of processor time to compile is refused for an hour; the
 compiler gets at most 2 GiB of memory, and less than its container has left. [The security model](../security.md#what-each-input-may-take)
 has all bounds.
