@@ -8,9 +8,10 @@ use std::sync::Arc;
 use pilothouse_cluster::decoding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::ObjectChange;
+use pilothouse_core::Failure;
 use pilothouse_core::dependencies::{ChangedObject, Interest};
 use pilothouse_core::depth::Bounded;
-use pilothouse_core::host_conditions::RECONCILED;
+use pilothouse_core::host_conditions::{HostConditions, RECONCILED};
 use pilothouse_core::manifest::Access;
 use pilothouse_core::path::FieldPath;
 use pilothouse_core::query::{CheckedQuery, values_at};
@@ -171,6 +172,14 @@ pub fn reconciled_message(primary: &CachedObject) -> Option<String> {
     let mut conditions = status["conditions"].as_array()?.iter();
     let reconciled = conditions.find(|condition| condition["type"] == RECONCILED)?;
     Some(reconciled["message"].as_str()?.to_owned())
+}
+
+/// Reports whether a primary's status has this failure already, and no more.
+pub fn is_reported(lane: &Lane, primary: &CachedObject, failure: &Failure) -> bool {
+    let conditions = HostConditions::failed(failure, lane.failure_reason.as_deref());
+    let mut failed = conditions.iter().filter(|it| it.type_ == RECONCILED);
+    let reported = reconciled_message(primary);
+    failed.any(|failed| reported.as_ref() == Some(&failed.message))
 }
 
 impl ChangedObject<PrimaryRef> for ChangeVisibility {

@@ -188,6 +188,18 @@ fn first_twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names.into_iter().find(|name| !seen.insert(*name))
 }
 
+/// The most texts of several that a message names.
+const MAX_NAMED: usize = 5;
+
+/// The first of several texts, and how many more there are.
+pub fn first_of(texts: &[String]) -> String {
+    let named = texts[..texts.len().min(MAX_NAMED)].join(", ");
+    match texts.len().saturating_sub(MAX_NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 /// Cuts a text to so many bytes at the border of a character.
 pub fn shorten(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {

@@ -9,7 +9,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{LiveObject, Propagation};
-use pilothouse_core::answer::{CheckedAnswer, shorten};
+use pilothouse_core::answer::{CheckedAnswer, first_of, shorten};
 use pilothouse_core::contest::{self, FieldTaker};
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::fields::LeafSemantics;
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::collision::{Clearing, Successor};
 use super::diff::{Decider, Planned, PlannedObject, key};
 use super::requests::{Deleted, Requests, version};
-use super::{report, takeover};
+use super::takeover;
 use crate::context::HostContext;
 use crate::contribute::{Contributed, ResumeSlot, contribute};
 use crate::history::Revert;
@@ -34,6 +34,7 @@ use crate::primary::PrimaryRef;
 use crate::queue::{Cause, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::refusals::RefusedPart;
 use crate::unpersisted::UnpersistedApply;
+use crate::visibility;
 
 /// The most fields of a reverted change that are remembered, the longest of them in bytes, and the most managers.
 const NAMED_FIELDS: usize = 5;
@@ -138,7 +139,7 @@ pub async fn apply(
         if let Err(failure) = work.carry_out(step).await {
             let was_desired = || {
                 host.state.was_desired(primary_ref, key)
-                    || primary.is_some_and(|primary| report::is_reported(lane, primary, &failure))
+                    || primary.is_some_and(|primary| visibility::is_reported(lane, primary, &failure))
             };
             let is_new = !was_made && !was_desired();
             // The server has not said whether it takes the object.
@@ -180,7 +181,7 @@ pub async fn apply(
     }
     if let Some(failure) = work.applied.failure.as_mut().filter(|_| !staying.is_empty()) {
         // After a restart, this also tells an object that holds others up from one that was reported without them.
-        let staying = report::first(&staying);
+        let staying = first_of(&staying);
         failure.message = format!("{}; no longer desired, and kept until then: {staying}", failure.message);
     }
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);

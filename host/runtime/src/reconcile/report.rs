@@ -8,7 +8,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::answer::{CheckedAnswer, shorten};
+use pilothouse_core::answer::{CheckedAnswer, first_of, shorten};
 use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::emptied::Emptied;
@@ -35,9 +35,6 @@ const RECONCILE_FAILED: &str = "ReconcileFailed";
 
 /// The most bytes of an event's message, by the server's validation.
 const LONGEST_MESSAGE: usize = 1024;
-
-/// The most fields that a condition names.
-const NAMED_FIELDS: usize = 5;
 
 /// How a reconcile ended, and what was told of it.
 pub struct Reported {
@@ -91,14 +88,6 @@ fn failing_since(status: &Value) -> Option<&str> {
         .iter()
         .find(|it| it["type"] == RECONCILED && it["status"] == "False");
     failed?["lastTransitionTime"].as_str()
-}
-
-/// Reports whether a primary's status has this failure already, and no more.
-pub fn is_reported(lane: &Lane, primary: &CachedObject, failure: &Failure) -> bool {
-    let conditions = HostConditions::failed(failure, lane.failure_reason.as_deref());
-    let mut failed = conditions.iter().filter(|it| it.type_ == RECONCILED);
-    let reported = visibility::reconciled_message(primary);
-    failed.any(|failed| reported.as_ref() == Some(&failed.message))
 }
 
 /// Reports, and says how the reconcile ended.
@@ -490,24 +479,14 @@ fn host_conditions(lane: &Lane, failure: Option<&Failure>, deviations: &Deviatio
         None if unpersisted.is_empty() => HostConditions::succeeded("all is as desired"),
         None => HostConditions::succeeded(format!(
             "all is as desired, but the API server does not keep {}",
-            first(unpersisted)
+            first_of(unpersisted)
         )),
     }
 }
 
 fn rewritten_message(rewritten: &[String]) -> String {
-    let named = first(rewritten);
+    let named = first_of(rewritten);
     format!("all is applied, but something rewrites it, such as a mutating webhook or policy: {named}")
-}
-
-/// The first of several, and how many more there are.
-pub fn first(texts: &[String]) -> String {
-    let named = texts.iter().take(NAMED_FIELDS).map(String::as_str);
-    let named = named.collect::<Vec<_>>().join(", ");
-    match texts.len().saturating_sub(NAMED_FIELDS) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
 }
 
 /// A digest's beginning, which is enough to compare two statuses of one object.

@@ -167,7 +167,7 @@ fn satisfy(object: &mut Value, expression: &Value, random: &mut Rng) {
         Some("Exists") => set_mark(object, "labels", key, json!("")),
         // A label that is not there is none of the values.
         Some("DoesNotExist" | "NotIn") => {
-            if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+            if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
                 labels.remove(key);
             }
         }
