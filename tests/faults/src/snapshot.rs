@@ -240,7 +240,13 @@ fn strip_replicas(object: &mut Value) {
     }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
         status.retain(|name, _| !is_of_replicas(name));
-        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+        let mut conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+        if let Some(conditions) = &mut conditions {
+            // A Deployment whose pods never become ready times out after ten minutes, and its conditions stand in the order in
+            // which they came.
+            conditions.retain(|condition| condition["type"] != "Progressing");
+            conditions.sort_by_key(|condition| condition["type"].to_string());
+        }
         for condition in conditions.into_iter().flatten() {
             // The message is `ReplicaSet "NAME-HASH" is progressing.`, or another word for that.
             if let Some(rest) = condition["message"]
