@@ -200,7 +200,7 @@ mod isolated {
         let plugin = Isolated::load(component("hostile")).unwrap();
         let found = Options {
             properties: vec![Property::NoTrap],
-            ..options(&hostile("trap-at-limits"), 400)
+            ..options(&hostile("trap-at-limits"), 1200)
         };
         let report = check(&plugin, &found).unwrap();
         let violation = only(&report, Property::NoTrap);
