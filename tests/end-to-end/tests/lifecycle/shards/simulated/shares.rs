@@ -30,7 +30,8 @@ async fn each_replica_caches_what_it_works_at_and_the_status_counts_all() {
     }
     replicas.create_more().await;
     replicas.create_and_converge().await;
-    tokio::time::sleep(Duration::from_mins(5)).await;
+    // Longer than a Deployment waits for its pods, which never become ready.
+    tokio::time::sleep(Duration::from_mins(15)).await;
     let hosts = || std::iter::once(&replicas.fleet.stage.host).chain(replicas.others.values());
     for kind in ["AppService.v1.kosmos.io", "Deployment.v1.apps"] {
         let each: Vec<u64> = hosts().map(|host| cached(host)[kind]).collect();
