@@ -114,7 +114,10 @@ fn strip(value: &mut Value) {
             // A Deployment whose pods never become ready times out after ten minutes, and its conditions stand in the order in
             // which they came.
             items.retain(|item| item["type"] != "Progressing");
-            if items.iter().all(|item| item["type"].is_string() && item["status"].is_string()) {
+            if items
+                .iter()
+                .all(|item| item["type"].is_string() && item["status"].is_string())
+            {
                 items.sort_by_key(|condition| condition["type"].to_string());
             }
             items.iter_mut().for_each(strip);
