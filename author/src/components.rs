@@ -11,7 +11,7 @@ use pilothouse_core::wasi::Wasi;
 use pilothouse_host::compiling;
 use pilothouse_sandbox::{PluginComponent, Sandbox};
 
-use crate::new::Language;
+use crate::new::{Language, package_name};
 use crate::sources::Sources;
 use crate::test::shown;
 
@@ -60,12 +60,7 @@ fn own_plugin(project: &Path) -> Option<String> {
     let manifest = project
         .ancestors()
         .find_map(|folder| fs::read_to_string(folder.join("Cargo.toml")).ok())?;
-    let (_, package) = manifest.split_once("[package]")?;
-    let members = package.lines().take_while(|line| !line.starts_with('['));
-    let (_, name) = members
-        .filter_map(|line| line.split_once('='))
-        .find(|(member, _)| member.trim() == "name")?;
-    Some(name.trim().trim_matches(['"', '\'']).to_owned())
+    package_name(&manifest)
 }
 
 /// The component of a project in another language than Rust, which that language's tools build. None where cargo does.

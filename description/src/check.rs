@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use crate::status::replaces_conditions;
 use crate::structural;
-use crate::{Controller, Crd, Description, Exports, Field, FieldStep, Finding, Kind, Severity, Touch, built_in};
+use crate::{
+    Controller, Crd, Description, Exports, Field, FieldStep, Finding, Kind, Severity, Touch, built_in, first_of,
+};
 
 /// The most edits between a field and the one that was probably meant.
 const MOST_EDITS: usize = 2;
@@ -200,18 +202,13 @@ impl Findings {
                 ),
             ),
             [(_, first), ..] => {
-                let named: Vec<&str> = unknown.iter().take(MOST_NAMED).map(|(field, _)| &*field.text).collect();
-                let more = match unknown.len() - named.len() {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
+                let named = first_of(unknown.iter().map(|(field, _)| &*field.text), MOST_NAMED);
                 self.warn(
                     "unknown-field",
                     format!(
-                        "controller {controller} looks at {}{more} of {}, which its CRD does not declare, so the plugin never sees \
+                        "controller {controller} looks at {named} of {}, which its CRD does not declare, so the plugin never sees \
                          them: {first}; if the CRD in crds/ is made from the types, it is older than they are: run `pilothouse build`; \
                          else declare the fields",
-                        named.join(", "),
                         kind.kind
                     ),
                 );

@@ -13,10 +13,20 @@ pub mod schema_pruning;
 pub mod status;
 pub mod structural;
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 
 use serde_json::Value;
+
+/// The first texts of several, and how many more there are.
+pub fn first_of<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>, most: usize) -> String {
+    let more = texts.len().saturating_sub(most);
+    let named = texts.take(most).collect::<Vec<_>>().join(", ");
+    match more {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
 
 /// What a plugin says of itself, as far as it is checked here.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::{Crd, schema_pruning};
+use crate::{Crd, first_of, schema_pruning};
 
 /// Where the status stands in an object.
 pub const STATUS: &str = ".status";
@@ -82,14 +82,9 @@ pub fn without_subresource(kind: &str) -> String {
 
 /// What is said of fields that a kind's schema does not take.
 pub fn left_out(kind: &str, omitted: &BTreeSet<String>) -> String {
-    let paths: Vec<_> = omitted.iter().take(NAMED_PATHS).map(String::as_str).collect();
-    let more = match omitted.len().saturating_sub(NAMED_PATHS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let paths = first_of(omitted.iter().map(String::as_str), NAMED_PATHS);
     format!(
-        "the CRD of {kind} does not take {}{more} as the host writes it, so that is left out of the status; declare it in the \
-         schema of the CRD",
-        paths.join(", ")
+        "the CRD of {kind} does not take {paths} as the host writes it, so that is left out of the status; declare it in the \
+         schema of the CRD"
     )
 }

@@ -120,7 +120,7 @@ impl Project {
             shown.display()
         );
         let text = fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
-        let name = name_in(&text).with_context(|| {
+        let name = package_name(&text).with_context(|| {
             format!(
                 "{} names no package; run the command in the folder of a plugin",
                 manifest.display()
@@ -186,13 +186,13 @@ impl Project {
 }
 
 /// The name of the package in a Cargo.toml.
-fn name_in(manifest: &str) -> Option<String> {
+pub(crate) fn package_name(manifest: &str) -> Option<String> {
     let (_, package) = manifest.split_once("[package]")?;
     let lines = package.lines().map(str::trim).take_while(|line| !line.starts_with('['));
     let name = lines
         .filter_map(|line| line.split_once('='))
         .find(|(key, _)| key.trim() == "name");
-    name.map(|(_, value)| value.trim().trim_matches('"').to_owned())
+    name.map(|(_, value)| value.trim().trim_matches(['"', '\'']).to_owned())
 }
 
 /// The plugin's name in the file that says what it consists of: the first member `name` with a string, which is written
@@ -456,8 +456,8 @@ mod tests {
     fn the_name_of_the_package_is_read_and_not_that_of_another_table() {
         let manifest =
             "[lib]\nname = \"a\"\n[package]\nversion = \"1\"\nname = \"site\"\n[dependencies]\nname = \"b\"\n";
-        assert_eq!(name_in(manifest).as_deref(), Some("site"));
-        assert_eq!(name_in("[workspace]\n[package]\n[lib]\nname = \"a\"\n"), None);
+        assert_eq!(package_name(manifest).as_deref(), Some("site"));
+        assert_eq!(package_name("[workspace]\n[package]\n[lib]\nname = \"a\"\n"), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use pilothouse_core::Kind;
 use pilothouse_core::rights::built_in;
 
+pub(crate) use self::add::package_name;
 pub use self::names::{NameError, NewKind, PackageName};
 pub(crate) use self::template::Language;
 use self::template::{Formatter, TemplateFile, Values};

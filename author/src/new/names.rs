@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use pilothouse_core::manifest::{is_label, is_subdomain};
+
 /// The name of a package, which is the plugin's name too: cargo, Rust and Kubernetes accept it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageName(String);
@@ -307,7 +309,7 @@ impl FromStr for NewKind {
 }
 
 fn check_group(group: &str) -> Result<(), NameError> {
-    if !group.contains('.') || !group.split('.').all(is_dns_label) || group.len() > 200 {
+    if !group.contains('.') || !group.split('.').all(is_label) || group.len() > 200 {
         let lower: String = group.to_lowercase();
         let label: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
         let proposal = if group.contains('.') || label.is_empty() {
@@ -436,7 +438,7 @@ pub fn decorated(text: &str) -> Result<NewKind, NameError> {
         [version, kind] => ("", version, kind),
         _ => return Err(NameError::Decorated(text.to_owned())),
     };
-    let is_group = group.is_empty() || group.split('.').all(is_dns_label);
+    let is_group = group.is_empty() || group.split('.').all(is_label);
     if !is_group || !is_version(version) {
         return Err(NameError::Decorated(text.to_owned()));
     }
@@ -460,20 +462,11 @@ pub fn annotation(text: &str) -> Result<String, NameError> {
         && ends
             .iter()
             .all(|end| end.is_some_and(|letter| letter.is_ascii_alphanumeric()));
-    if is_name && prefix.is_none_or(|prefix| prefix.len() <= 253 && prefix.split('.').all(is_dns_label)) {
+    if is_name && prefix.is_none_or(is_subdomain) {
         Ok(text.to_owned())
     } else {
         Err(NameError::Annotation(text.to_owned()))
     }
-}
-
-fn is_dns_label(label: &str) -> bool {
-    let is_inner = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
-    !label.is_empty()
-        && label.len() <= MAX_LABEL
-        && !label.starts_with('-')
-        && !label.ends_with('-')
-        && label.chars().all(is_inner)
 }
 
 /// Checks a plural that somebody has given.

@@ -9,6 +9,17 @@ use tempfile::TempDir;
 
 use crate::program::{call, checkout, ended, program};
 
+/// Fails where something of a template is left in a file.
+fn are_filled(files: &[(PathBuf, String)]) {
+    for (path, text) in files {
+        assert!(
+            !text.contains("{{") && !text.contains("\n%"),
+            "{}: {text}",
+            path.display()
+        );
+    }
+}
+
 /// The files of a folder with their contents.
 fn files(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
@@ -110,13 +121,7 @@ fn a_project_that_decorates_has_no_kind_of_its_own() {
         call(folder.path(), &arguments).ok();
         let project = folder.path().join("site");
         let files = files(&project);
-        for (path, text) in &files {
-            assert!(
-                !text.contains("{{") && !text.contains("\n%"),
-                "{}: {text}",
-                path.display()
-            );
-        }
+        are_filled(&files);
         let text = |name: &str| fs::read_to_string(project.join(name)).unwrap();
         let module = files
             .iter()
@@ -331,13 +336,7 @@ fn a_project_in_another_language_has_what_is_asked_for_and_nothing_else() {
         for options in choices {
             let (_folder, project) = made(&[&["--lang", language][..], options].concat());
             let files = files(&project);
-            for (path, text) in &files {
-                assert!(
-                    !text.contains("{{") && !text.contains("\n%"),
-                    "{}: {text}",
-                    path.display()
-                );
-            }
+            are_filled(&files);
             let has = |name: &str| files.iter().any(|(path, _)| path.ends_with(name));
             for name in [
                 "README.md",

@@ -7,13 +7,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::answer::first_few;
 use crate::diff::Difference;
 use crate::failure::Failure;
 use crate::fields::{FieldSet, LeafSemantics, Trail};
 use crate::reason::Reason;
-
-/// The most fields that are named.
-const NAMED: usize = 5;
 
 /// The most fields that were taken of which the holders are looked for.
 const TRACED: usize = 100;
@@ -241,16 +239,7 @@ fn list(before: &str, fields: &[String], after: &str) -> String {
     if fields.is_empty() {
         return String::new();
     }
-    let named = fields
-        .iter()
-        .take(NAMED)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
-    match fields.len().saturating_sub(NAMED) {
-        0 => format!("{before}{named}{after}"),
-        more => format!("{before}{named} and {more} more{after}"),
-    }
+    format!("{before}{}{after}", first_few(fields.iter().map(String::as_str)))
 }
 
 #[cfg(test)]

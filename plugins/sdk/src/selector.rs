@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use crate::fields::Fields;
+use crate::names::is_label_value;
 
 /// The longest name and value of a label, and the longest prefix of a name.
 const MAX_NAME: usize = 63;
@@ -226,13 +227,6 @@ fn requirement(text: &str) -> Result<Requirement, LabelSelectorError> {
     Requirement::new(key, operator, values, "")
 }
 
-/// A part of a label's name, or its value: letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
-fn is_label_text(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let ends = [text.bytes().next(), text.bytes().last()];
-    text.bytes().all(is_inner) && ends.into_iter().flatten().all(|byte| byte.is_ascii_alphanumeric())
-}
-
 fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = key
         .rsplit_once('/')
@@ -244,7 +238,7 @@ fn check_key(key: &str) -> Result<(), String> {
         };
         prefix.len() <= MAX_PREFIX && prefix.split('.').all(is_part)
     };
-    let is_name = !name.is_empty() && name.len() <= MAX_NAME && is_label_text(name);
+    let is_name = !name.is_empty() && is_label_value(name);
     if is_name && prefix.is_none_or(is_subdomain) {
         return Ok(());
     }
@@ -254,7 +248,7 @@ fn check_key(key: &str) -> Result<(), String> {
 }
 
 fn check_value(value: &str) -> Result<(), String> {
-    if value.len() <= MAX_NAME && is_label_text(value) {
+    if is_label_value(value) {
         return Ok(());
     }
     Err(format!(

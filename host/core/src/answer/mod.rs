@@ -6,6 +6,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
@@ -188,17 +189,13 @@ fn first_twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names.into_iter().find(|name| !seen.insert(*name))
 }
 
+/// The first few texts of several, and how many more there are.
+pub fn first_few<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>) -> String {
+    pilothouse_description::first_of(texts, MAX_NAMED)
+}
+
 /// The most texts of several that a message names.
 const MAX_NAMED: usize = 5;
-
-/// The first of several texts, and how many more there are.
-pub fn first_of(texts: &[String]) -> String {
-    let named = texts[..texts.len().min(MAX_NAMED)].join(", ");
-    match texts.len().saturating_sub(MAX_NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
-}
 
 /// Cuts a text to so many bytes at the border of a character.
 pub fn shorten(mut text: String, bytes: usize) -> String {

@@ -1,7 +1,8 @@
 //! Owns what a look at a target begins with: everything known of it, captured from the cache and the claims in one moment,
 //! and whether anything can be contributed to it at all.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -173,11 +174,17 @@ impl TargetSnapshot {
     /// it, the oldest claim gets the field.
     pub fn holders<'a>(&'a self, stands: &'a Leaves) -> Standing<'a, PrimaryRef> {
         let may_be_claimed = |path: &Path, leaf: &Leaf| !self.all_known && self.released.get(path) != Some(leaf);
+        // Objects and claims may be large: each object is decoded once, and only where a field asks for it.
+        let reported: RefCell<HashMap<&PrimaryRef, Option<String>>> = RefCell::default();
         let may_have_held = |primary_ref: &PrimaryRef, path: &Path| {
+            let Some((primary_ref, before)) = self.before.get_key_value(primary_ref) else {
+                return true;
+            };
+            let mut reported = reported.borrow_mut();
+            let message = reported.entry(primary_ref);
+            let message = message.or_insert_with(|| visibility::reconciled_message(before));
             let lost = held_by_another(path, &self.title);
-            let before = self.before.get(primary_ref);
-            let reported = before.and_then(|before| visibility::reconciled_message(before));
-            reported.is_none_or(|reported| !reported.contains(&lost))
+            message.as_ref().is_none_or(|message| !message.contains(&lost))
         };
         contribution::holders(stands, &self.claims, may_be_claimed, may_have_held)
     }

@@ -9,7 +9,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{LiveObject, Propagation};
-use pilothouse_core::answer::{CheckedAnswer, first_of, shorten};
+use pilothouse_core::answer::{CheckedAnswer, first_few, shorten};
 use pilothouse_core::contest::{self, FieldTaker};
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::fields::LeafSemantics;
@@ -181,7 +181,7 @@ pub async fn apply(
     }
     if let Some(failure) = work.applied.failure.as_mut().filter(|_| !staying.is_empty()) {
         // After a restart, this also tells an object that holds others up from one that was reported without them.
-        let staying = first_of(&staying);
+        let staying = first_few(staying.iter().map(String::as_str));
         failure.message = format!("{}; no longer desired, and kept until then: {staying}", failure.message);
     }
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);

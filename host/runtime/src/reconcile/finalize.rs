@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::answer::first_few;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
@@ -17,9 +18,6 @@ use crate::context::HostContext;
 use crate::echo::AwaitedEcho;
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
-
-/// The most objects that a message names.
-const NAMED_OBJECTS: usize = 5;
 
 /// How often an object that changes under our hands is looked at anew.
 const LOOKS: u32 = 3;
@@ -264,19 +262,13 @@ fn wait_for_children(
         host.state
             .depend_on_obstacle(primary_ref, served, &child.name, Some(child));
     }
-    let named: Vec<_> = left
+    let named = left
         .iter()
-        .take(NAMED_OBJECTS)
-        .map(|(served, child)| format!("{} {}", served.kind.kind, child.name))
-        .collect();
-    let more = match left.len().saturating_sub(NAMED_OBJECTS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+        .map(|(served, child)| format!("{} {}", served.kind.kind, child.name));
     Err(waiting(format!(
-        "{} is released once what it owned is gone: {}{more}",
+        "{} is released once what it owned is gone: {}",
         title(lane, object),
-        named.join(", ")
+        first_few(named)
     )))
 }
 

@@ -8,7 +8,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::answer::{CheckedAnswer, first_of, shorten};
+use pilothouse_core::answer::{CheckedAnswer, first_few, shorten};
 use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::emptied::Emptied;
@@ -479,13 +479,13 @@ fn host_conditions(lane: &Lane, failure: Option<&Failure>, deviations: &Deviatio
         None if unpersisted.is_empty() => HostConditions::succeeded("all is as desired"),
         None => HostConditions::succeeded(format!(
             "all is as desired, but the API server does not keep {}",
-            first_of(unpersisted)
+            first_few(unpersisted.iter().map(String::as_str))
         )),
     }
 }
 
 fn rewritten_message(rewritten: &[String]) -> String {
-    let named = first_of(rewritten);
+    let named = first_few(rewritten.iter().map(String::as_str));
     format!("all is applied, but something rewrites it, such as a mutating webhook or policy: {named}")
 }
 

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::owned;
 use super::pods::{self, share};
-use super::{MANAGER, owned};
 use crate::kinds::Storage;
 use crate::kubelet::has_finished;
-use crate::objects::update;
 use crate::state::State;
 use crate::store::{Change, Key};
 
@@ -57,8 +56,9 @@ fn tolerations(spec: &Value) -> Vec<Value> {
 
 fn fits(spec: &Value, node: &Value) -> bool {
     let mut wanted = spec["nodeSelector"].as_object().into_iter().flatten();
+    let tolerations = tolerations(spec);
     let is_tolerated = |taint: &Value| {
-        tolerations(spec).iter().any(|toleration| {
+        tolerations.iter().any(|toleration| {
             let same = |name: &str| toleration[name].is_null() || toleration[name] == taint[name];
             same("key")
                 && same("effect")
@@ -147,24 +147,15 @@ fn write_status(state: &mut State, (sets, key): (&Storage, &Key), set: &Value, f
         .iter()
         .filter(|pod| pod["metadata"]["labels"][REVISION] == hash)
         .count();
-    let mut status = json!({
+    let status = json!({
         "observedGeneration": set["metadata"]["generation"], "currentNumberScheduled": running.len(),
         "numberMisscheduled": found.keys().filter(|node| !fitting.contains(node)).count(),
         "desiredNumberScheduled": fitting.len(), "numberReady": ready,
     });
-    for (name, number) in [
+    let counts = [
         ("updatedNumberScheduled", updated),
         ("numberAvailable", available),
         ("numberUnavailable", fitting.len() - available),
-    ] {
-        if number != 0 {
-            status[name] = json!(number);
-        }
-    }
-    let Some(resource) = state.resource("apps", "daemonsets") else {
-        return;
-    };
-    update::internally(state, &resource, key, ("status", MANAGER), |object| {
-        object["status"] = status;
-    });
+    ];
+    owned::write_status(state, ("apps", "daemonsets"), key, status, &counts);
 }

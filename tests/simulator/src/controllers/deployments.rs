@@ -296,12 +296,7 @@ fn write_status(state: &mut State, key: &Key, current: Option<&Key>, is_new: boo
         );
     }
     status["conditions"] = json!(conditions);
-    let Some(resource) = state.resource("apps", "deployments") else {
-        return;
-    };
-    update::internally(state, &resource, key, ("status", MANAGER), |object| {
-        object["status"] = status;
-    });
+    owned::write_status(state, ("apps", "deployments"), key, status, &[]);
 }
 
 /// Status and reason of the condition `Progressing` where it changes, and whether there is news of the same progress.

@@ -201,12 +201,7 @@ fn sync(state: &mut State, key: &Key, job: &Value) {
             }
         }
     }
-    let Some(resource) = state.resource("batch", "jobs") else {
-        return;
-    };
-    update::internally(state, &resource, key, ("status", MANAGER), |object| {
-        object["status"] = status;
-    });
+    owned::write_status(state, ("batch", "jobs"), key, status, &[]);
 }
 
 /// The conditions that announce and say the end of a job, with reason and message.

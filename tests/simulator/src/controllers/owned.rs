@@ -1,11 +1,13 @@
-//! Owns what every controller with children asks: which of its objects a change concerns, and which children are one's.
+//! Owns what every controller with children asks: which of its objects a change concerns, and which children are one's; and writes statuses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::MANAGER;
 use crate::kinds::Storage;
+use crate::objects::update;
 use crate::state::State;
 use crate::store::{Change, Key};
 
@@ -53,6 +55,25 @@ pub(super) fn children(state: &State, owner: &Value, storage: &Storage) -> Vec<A
         .filter(|child| owner_references(child).any(|reference| reference["uid"] == *uid))
         .cloned()
         .collect()
+}
+
+/// Writes the status of an object. Counts of zero are left out, as by the types of the API.
+pub(super) fn write_status(
+    state: &mut State,
+    (group, plural): (&str, &str),
+    key: &Key,
+    mut status: Value,
+    counts: &[(&str, usize)],
+) {
+    for (name, count) in counts.iter().filter(|(_, count)| *count != 0) {
+        status[*name] = json!(count);
+    }
+    let Some(resource) = state.resource(group, plural) else {
+        return;
+    };
+    update::internally(state, &resource, key, ("status", MANAGER), |object| {
+        object["status"] = status;
+    });
 }
 
 fn owner_references(object: &Value) -> impl Iterator<Item = &Value> {

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{MANAGER, owned, pods};
+use super::{owned, pods};
 use crate::kinds::Storage;
 use crate::kubelet::has_finished;
-use crate::objects::update;
 use crate::state::State;
 use crate::store::{Change, Key};
 
@@ -33,23 +32,14 @@ fn reconcile(state: &mut State, (storage, key): (&Storage, &Key), set: &Value) {
     let own = owned::children(state, set, &pods::storage());
     let (active, others): (Vec<_>, Vec<_>) = own.into_iter().partition(|pod| pods::is_active(pod));
     let (ready, available) = pods::readiness(state, (storage, set), &active);
-    let mut status = json!({
+    let status = json!({
         "replicas": active.len(), "observedGeneration": set["metadata"]["generation"],
         "terminatingReplicas": others.iter().filter(|pod| !has_finished(pod)).count(),
     });
-    for (name, number) in [
+    let counts = [
         ("fullyLabeledReplicas", active.len()),
         ("readyReplicas", ready),
         ("availableReplicas", available),
-    ] {
-        if number != 0 {
-            status[name] = json!(number);
-        }
-    }
-    let Some(resource) = state.resource("apps", "replicasets") else {
-        return;
-    };
-    update::internally(state, &resource, key, ("status", MANAGER), |object| {
-        object["status"] = status;
-    });
+    ];
+    owned::write_status(state, ("apps", "replicasets"), key, status, &counts);
 }

@@ -195,23 +195,14 @@ fn write_status(state: &mut State, key: &Key, set: &Value, revision: &str) {
     let rolls = set["spec"]["updateStrategy"]["type"] == "RollingUpdate";
     let is_done = rolls && updated == all && ready == all && all == count(&set["spec"]["replicas"]);
     let current = if is_done { revision } else { before };
-    let mut status = json!({
+    let status = json!({
         "observedGeneration": set["metadata"]["generation"], "replicas": all, "availableReplicas": available,
         "currentRevision": current, "updateRevision": revision, "collisionCount": 0,
     });
-    for (name, number) in [
+    let counts = [
         ("readyReplicas", ready),
         ("currentReplicas", of(current)),
         ("updatedReplicas", updated),
-    ] {
-        if number != 0 {
-            status[name] = json!(number);
-        }
-    }
-    let Some(resource) = state.resource("apps", "statefulsets") else {
-        return;
-    };
-    update::internally(state, &resource, key, ("status", MANAGER), |object| {
-        object["status"] = status;
-    });
+    ];
+    owned::write_status(state, ("apps", "statefulsets"), key, status, &counts);
 }
