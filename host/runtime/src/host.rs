@@ -16,27 +16,29 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::admission;
-use crate::clock::{JUMP_LOOK, JumpWatch, sleep_until};
 use crate::context::HostContext;
-use crate::contribute;
-use crate::definitions;
-use crate::heartbeat::BEAT;
-use crate::idle::IdleTimer;
-use crate::lane::{Lane, StaticPlugin};
-use crate::leadership::{self, Leadership};
-use crate::namespaces;
+use crate::context::too_deep;
+use crate::election::leadership;
+use crate::election::leadership::Leadership;
+use crate::lanes::lane::{Lane, StaticPlugin};
 use crate::options::HostOptions;
-use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
+use crate::plugins::resource::resources;
+use crate::plugins::waiting_lanes;
+use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, static_plugins};
+use crate::process::clock::{JUMP_LOOK, JumpWatch, sleep_until};
+use crate::process::heartbeat::BEAT;
+use crate::process::idle::IdleTimer;
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
-use crate::readiness;
+use crate::reconcile::contribute;
 use crate::reconcile::reconcile;
-use crate::recording::Recordings;
+use crate::serve::readiness;
 use crate::sharding;
 use crate::state::{FailingPrimary, KindSize, LaneFigures};
-use crate::too_deep;
-use crate::traces::Traces;
-use crate::waiting_lanes;
-use crate::watchdog;
+use crate::telemetry::recording::Recordings;
+use crate::telemetry::traces::Traces;
+use crate::watches::definitions;
+use crate::watches::namespaces;
+use crate::watches::watchdog;
 
 /// Why a host did not start.
 #[derive(Debug, thiserror::Error)]

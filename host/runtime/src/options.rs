@@ -9,9 +9,9 @@ use pilothouse_core::selector::Selector;
 use pilothouse_metrics::Metrics;
 
 use crate::admission::WebhookOptions;
-use crate::blocking::Blocking;
-use crate::clock::WallClock;
-use crate::leadership::ElectionOptions;
+use crate::election::leadership::ElectionOptions;
+use crate::process::blocking::Blocking;
+use crate::process::clock::WallClock;
 
 /// In whose name the host writes for a plugin, and reads live objects for it. Watches are shared, and the host's own.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +27,8 @@ pub enum Identity {
         tokens: Option<AccountTokens>,
     },
 }
-use crate::heartbeat::Heartbeat;
-use crate::traces::TraceOptions;
+use crate::process::heartbeat::Heartbeat;
+use crate::telemetry::traces::TraceOptions;
 
 /// Which CRDs the host installs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -22,17 +22,17 @@ use pilothouse_metrics::Metrics;
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
-use crate::access::LaneAccess;
-use crate::blocking::Blocking;
-use crate::clock::WallClock;
 use crate::context::HostContext;
-use crate::informers::Informers;
-use crate::lane::{Lane, RunMode, calls_of_a_plugin};
-use crate::leadership::Leadership;
-use crate::primary::{LaneId, PrimaryRef};
+use crate::election::leadership::Leadership;
+use crate::lanes::access::LaneAccess;
+use crate::lanes::lane::{Lane, RunMode, calls_of_a_plugin};
+use crate::lanes::primary::{LaneId, PrimaryRef};
+use crate::lanes::served_kinds::ServedKinds;
+use crate::process::blocking::Blocking;
+use crate::process::clock::WallClock;
 use crate::queue::{Capacity, Job, JobResult, ReconcileResult};
-use crate::served_kinds::ServedKinds;
-use crate::traces::Traces;
+use crate::telemetry::traces::Traces;
+use crate::watches::informers::Informers;
 
 /// A client of a cluster that nobody asks.
 async fn client() -> Client {

@@ -16,12 +16,12 @@ use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use pilothouse_core::{Failure, Kind, Name, Retry};
 use pilothouse_sandbox::Usage;
 
-use crate::clock;
 use crate::context::HostContext;
-use crate::lane::{Lane, read_reach};
-use crate::reads::{MOST_FOUND, ReadFingerprint, show_found};
-use crate::recording::CallRecorder;
-use crate::traces::Trace;
+use crate::lanes::lane::{Lane, read_reach};
+use crate::process::clock;
+use crate::state::tables::reads::{MOST_FOUND, ReadFingerprint, show_found};
+use crate::telemetry::recording::CallRecorder;
+use crate::telemetry::traces::Trace;
 
 /// The finest granularity of `clock.now`, in milliseconds.
 const FINEST_GRANULARITY: u64 = 1000;
@@ -249,7 +249,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::primary::PrimaryRef;
+    use crate::lanes::primary::PrimaryRef;
     use crate::test_support::*;
 
     struct Scene {

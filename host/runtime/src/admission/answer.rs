@@ -27,8 +27,8 @@ use tokio::time::Instant;
 
 use super::reads::{RemoteReader, RemoteReads, RemoteReview, lacking};
 use crate::context::HostContext;
-use crate::health::without_object;
-use crate::lane::Lane;
+use crate::lanes::health::without_object;
+use crate::lanes::lane::Lane;
 use crate::plugins::PluginRegistry;
 use crate::view::View;
 

@@ -8,8 +8,8 @@ use pilothouse_core::admission::configuration::{Hook, WebhookContext, conversion
 use serde_json::{Value, json};
 
 use super::WebhookOptions;
-use crate::lane::{Lane, RunMode};
-use crate::lanes::Lanes;
+use crate::lanes::lane::{Lane, RunMode};
+use crate::lanes::snapshot::Lanes;
 
 /// What makes API servers ask one plugin.
 #[derive(Default)]

@@ -25,7 +25,7 @@ use super::secret;
 use super::{Maker, WebhookOptions};
 use crate::context::HostContext;
 use crate::plugins::PluginRegistry;
-use crate::plugins::state::ConditionState;
+use crate::plugins::resource::state::ConditionState;
 
 /// How often the lanes are compared with those for which everything was made; this makes no request.
 const GLANCE: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::context::HostContext;
-use crate::lane::{Lane, read_reach};
+use crate::lanes::lane::{Lane, read_reach};
 
 /// Reviews at once for which objects are listed live: each may hold some tens of megabytes.
 const LIVE: usize = 4;
@@ -198,7 +198,7 @@ mod tests {
     use pilothouse_webhook::certificates::{Certificates, Lifetimes};
 
     use super::*;
-    use crate::cached_namespaces::CachedPart;
+    use crate::lanes::cached_namespaces::CachedPart;
     use crate::test_support::*;
 
     fn put(host: &TestHost, access: &[&str]) -> Arc<Lane> {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::context::HostContext;
 use crate::plugins::PluginRegistry;
-use crate::plugins::state::ConditionState;
+use crate::plugins::resource::state::ConditionState;
 
 /// How often it is looked whether other plugins are wanted; this makes no request.
 const GLANCE: Duration = Duration::from_secs(5);

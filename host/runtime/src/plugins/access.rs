@@ -23,12 +23,12 @@ use pilothouse_core::rights::{AdmissionExports, ControllerNeeds, Rights, RightsE
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::desired::{ComponentSource, DesiredPlugin};
 use super::plugin::{LoadedComponent, PluginTask, RunningVersion};
-use super::prepare::DescribedPlugin;
-use super::state::{ConditionState, StartupProblem, StartupStep};
-use crate::access::{LaneAccess, ReviewedAccess};
-use crate::lane::{Lane, RunMode};
+use crate::lanes::access::{LaneAccess, ReviewedAccess};
+use crate::lanes::lane::{Lane, RunMode};
+use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin};
+use crate::plugins::resource::state::{ConditionState, StartupProblem, StartupStep};
+use crate::plugins::version::prepare::DescribedPlugin;
 
 /// How often the rights are reviewed while all are granted. A right that is revoked ends within five minutes: the rest is
 /// for the review itself.

@@ -20,13 +20,13 @@ use pilothouse_core::shards::Division;
 use pilothouse_core::{Key, Retry};
 use pilothouse_crds::plugin::DeletionPolicy;
 
-use super::desired::{DesiredPlugin, PluginRequest};
 use super::plugin::{PluginTask, RunningVersion};
-use super::prepare::DescribedPlugin;
-use super::staging::StagedLanes;
-use crate::claims::Contribution;
-use crate::lane::{Lane, RunMode};
+use crate::lanes::lane::{Lane, RunMode};
+use crate::plugins::resource::desired::{DesiredPlugin, PluginRequest};
+use crate::plugins::version::prepare::DescribedPlugin;
+use crate::plugins::version::staging::StagedLanes;
 use crate::reconcile::{is_shared, release_all, release_child};
+use crate::state::tables::claims::Contribution;
 
 /// The finalizer of Plugin resources.
 const FINALIZER: &str = "pilothouse.dev/plugin";

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::state::{KIND_TAKEN, StartupProblem};
+use crate::plugins::resource::state::{KIND_TAKEN, StartupProblem};
 
 /// The state of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -425,7 +425,7 @@ mod tests {
     use super::LifeEvent as Event;
     use super::LifeState as State;
     use super::*;
-    use crate::plugins::state::StartupStep;
+    use crate::plugins::resource::state::StartupStep;
 
     fn problem(reason: &'static str) -> StartupProblem {
         StartupProblem::new(StartupStep::Ready, reason, "it cannot be")

@@ -5,33 +5,18 @@
 //! machine of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `artifact`, `earlier_artifact`,
 //! `prepare`, `staging`, `running` and `finish`; `plugin` is what there is of one plugin; `exclusive_kinds` keeps two from having the same kind,
 //! `permissions` names missing rights of the host, `access` reviews those of the plugin's account, `inventory` and `inventory_write` know what earlier versions owned; `reporting`,
-//! `state` and `status_writer` make the status of the Plugin resource, together with [`crate::health`].
+//! `state` and `status_writer` make the status of the Plugin resource, together with [`crate::lanes::health`].
 
 mod access;
-mod artifact;
-mod artifact_memory;
-mod consent;
-mod crd_wait;
-mod desired;
-mod directory_reader;
-mod earlier_artifact;
-mod exclusive_kinds;
+pub mod fetch;
 mod finish;
-mod inventory;
-mod inventory_write;
 mod life_cycle;
-mod permissions;
 mod plugin;
-mod prepare;
-pub mod reporting;
-pub mod resources;
-mod running;
-mod source;
-mod staging;
-pub mod state;
+pub mod resource;
 pub mod static_plugins;
-mod status_writer;
 mod task;
+pub mod version;
+pub mod waiting_lanes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -43,16 +28,16 @@ use pilothouse_sandbox::Sandbox;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-pub use self::desired::check_plugin;
+pub use crate::plugins::resource::desired::check_plugin;
 
-use self::directory_reader::DirectoryReader;
-use self::exclusive_kinds::ExclusiveKinds;
-use self::state::{ConditionState, PluginState, StartupStep};
 use crate::artifacts::ArtifactStore;
 use crate::context::HostContext;
-use crate::informers::Informers;
-use crate::lane::Lane;
+use crate::lanes::lane::Lane;
 use crate::options::HostOptions;
+use crate::plugins::fetch::directory_reader::DirectoryReader;
+use crate::plugins::resource::state::{ConditionState, PluginState, StartupStep};
+use crate::plugins::version::exclusive_kinds::ExclusiveKinds;
+use crate::watches::informers::Informers;
 
 /// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
 const COMPILERS: usize = 1;

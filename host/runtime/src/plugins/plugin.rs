@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 use super::PluginContext;
 use super::access::LastReview;
-use super::artifact_memory::ArtifactMemory;
-use super::desired::PluginRequest;
-use super::inventory_write::InventoryWrite;
-use super::prepare::PluginIdentity;
-use super::source::ComponentFile;
-use super::state::PluginState;
 use crate::artifacts::{ArtifactRequest, FetchedArtifact};
-use crate::lane::Lane;
+use crate::lanes::lane::Lane;
+use crate::plugins::fetch::artifact_memory::ArtifactMemory;
+use crate::plugins::fetch::source::ComponentFile;
+use crate::plugins::resource::desired::PluginRequest;
+use crate::plugins::resource::inventory_write::InventoryWrite;
+use crate::plugins::resource::state::PluginState;
+use crate::plugins::version::prepare::PluginIdentity;
 
 /// One plugin.
 pub struct PluginTask {

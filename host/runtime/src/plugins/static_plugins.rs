@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::PluginContext;
-use super::desired::{ComponentSource, DesiredPlugin, PluginRequest, confined};
 use super::plugin::PluginTask;
-use super::prepare::{DescribeError, describe};
-use crate::health::{PluginHealth, without_object};
-use crate::lane::StaticPlugin;
+use crate::lanes::health::{PluginHealth, without_object};
+use crate::lanes::lane::StaticPlugin;
+use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin, PluginRequest, confined};
+use crate::plugins::version::prepare::{DescribeError, describe};
 
 /// Why a plugin of the command line cannot be used.
 #[derive(Debug, thiserror::Error)]

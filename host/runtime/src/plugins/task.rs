@@ -11,19 +11,19 @@ use pilothouse_core::backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::artifact::seed;
-use super::artifact_memory::ArtifactMemory;
-use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
-use super::directory_reader::ReadHung;
-use super::inventory_write::InventoryWrite;
 use super::life_cycle::{LifeAction, LifeEvent, LifeState, RefusedUntil, Transition};
 use super::plugin::{PluginResourceHandle, PluginTask, RunningVersion, SourceStamp};
-use super::prepare::PluginIdentity;
-use super::source::{ComponentFile, SourceChange};
-use super::staging::StagedVersion;
-use super::state::{ConditionState, PluginState, StartupProblem, StartupStep};
 use super::{Library, PluginContext};
-use crate::lane::{Lane, calls_of_a_plugin};
+use crate::lanes::lane::{Lane, calls_of_a_plugin};
+use crate::plugins::fetch::artifact::seed;
+use crate::plugins::fetch::artifact_memory::ArtifactMemory;
+use crate::plugins::fetch::directory_reader::ReadHung;
+use crate::plugins::fetch::source::{ComponentFile, SourceChange};
+use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin, PluginRequest};
+use crate::plugins::resource::inventory_write::InventoryWrite;
+use crate::plugins::resource::state::{ConditionState, PluginState, StartupProblem, StartupStep};
+use crate::plugins::version::prepare::PluginIdentity;
+use crate::plugins::version::staging::StagedVersion;
 
 /// The versions of a plugin, as its task holds them.
 #[derive(Default)]

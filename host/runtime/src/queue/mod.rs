@@ -33,7 +33,7 @@ pub use self::types::{
     Capacity, Cause, Depth, EndedRun, Job, JobResult, ObjectState, Priority, QueuedObject, ReconcileResult, RequeueAt,
 };
 pub use self::writes::{Writes, WrittenBody};
-use crate::primary::LaneId;
+use crate::lanes::primary::LaneId;
 
 /// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
 /// with little to do begins at once.

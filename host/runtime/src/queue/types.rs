@@ -8,7 +8,7 @@ use pilothouse_core::{Failure, Name};
 use tokio::time::Instant;
 
 use super::{HotLoop, Trigger, Writes};
-use crate::primary::LaneId;
+use crate::lanes::primary::LaneId;
 
 /// How urgent an object in the queue is; the first has precedence, and none waits behind the others for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,7 +15,7 @@ use pilothouse_core::reason::Reason;
 use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use serde_json::Value;
 
-use crate::lane::Lane;
+use crate::lanes::lane::Lane;
 use crate::view::View;
 
 /// What came of asking, with what the calls used.

@@ -22,19 +22,19 @@ use pilothouse_core::{Failure, Key, Retry};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::collision::{Clearing, Successor};
 use super::diff::{Decider, Planned, PlannedObject, key};
-use super::requests::{Deleted, Requests, version};
-use super::takeover;
 use crate::context::HostContext;
-use crate::contribute::{Contributed, ResumeSlot, contribute};
-use crate::history::Revert;
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
 use crate::queue::{Cause, RequeueAt, TriggerReason, Writes, WrittenBody};
-use crate::refusals::RefusedPart;
-use crate::unpersisted::UnpersistedApply;
-use crate::visibility;
+use crate::reconcile::contribute::{Contributed, ResumeSlot, contribute};
+use crate::reconcile::write::collision::{Clearing, Successor};
+use crate::reconcile::write::requests::{Deleted, Requests, version};
+use crate::reconcile::write::takeover;
+use crate::state::tables::history::Revert;
+use crate::state::tables::refusals::RefusedPart;
+use crate::state::tables::unpersisted::UnpersistedApply;
+use crate::state::tables::visibility;
 
 /// The most fields of a reverted change that are remembered, the longest of them in bytes, and the most managers.
 const NAMED_FIELDS: usize = 5;

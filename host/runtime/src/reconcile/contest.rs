@@ -10,7 +10,7 @@ use pilothouse_core::{Failure, Retry};
 
 use super::diff::{Planned, PlannedObject, key};
 use super::report;
-use crate::lane::Lane;
+use crate::lanes::lane::Lane;
 use crate::queue::{HotLoop, Job, WrittenBody};
 
 /// Why the object of a job does not come to rest; none when it does, or when that cannot be found out just now.

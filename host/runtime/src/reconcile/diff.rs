@@ -15,11 +15,11 @@ use pilothouse_core::{Key, Kind, Name};
 use serde_json::{Map, Value};
 
 use super::validate::Validated;
-use crate::competing_plugins::competing_plugin;
 use crate::context::HostContext;
-use crate::lane::Lane;
+use crate::context::competing_plugins::competing_plugin;
+use crate::lanes::lane::Lane;
+use crate::state::tables::unpersisted::UnpersistedApply;
 use crate::state::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
-use crate::unpersisted::UnpersistedApply;
 
 /// What has to be done, in this order.
 pub struct Planned {

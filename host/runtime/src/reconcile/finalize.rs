@@ -12,12 +12,12 @@ use pilothouse_core::{Failure, Retry};
 
 use super::apply::waiting;
 use super::diff::key;
-use super::requests::{Requests, Tries, version};
-use crate::competing_plugins::is_reconciled_by_another;
 use crate::context::HostContext;
-use crate::echo::AwaitedEcho;
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
+use crate::context::competing_plugins::is_reconciled_by_another;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::reconcile::write::requests::{Requests, Tries, version};
+use crate::state::tables::echo::AwaitedEcho;
 
 /// How often an object that changes under our hands is looked at anew.
 const LOOKS: u32 = 3;

@@ -11,7 +11,7 @@ use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Kind};
 
 use crate::context::HostContext;
-use crate::lane::{Lane, RunMode};
+use crate::lanes::lane::{Lane, RunMode};
 use crate::queue::Job;
 use crate::view::not_granted;
 

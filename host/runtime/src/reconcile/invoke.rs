@@ -15,11 +15,11 @@ use pilothouse_sandbox::CallResult;
 use super::admit::{Admitted, admit};
 use super::gather::Gathered;
 use crate::context::HostContext;
-use crate::contribute::Waiting;
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
-use crate::room::{AnswerRoom, CallRoom};
-use crate::traces::Trace;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::process::room::{AnswerRoom, CallRoom};
+use crate::reconcile::contribute::Waiting;
+use crate::telemetry::traces::Trace;
 use crate::view::View;
 
 /// What came of the call.

@@ -7,43 +7,37 @@
 
 mod admit;
 mod apply;
-mod collect;
-mod collision;
+pub mod cleanup;
 mod contest;
-mod create;
+pub mod contribute;
 mod diff;
-mod empty;
 pub mod finalize;
 mod gather;
 mod invoke;
-mod live_status;
-mod orphan;
 mod preview;
 mod report;
-mod requests;
-mod status_schema;
-mod takeover;
-mod terminating;
+pub mod status;
 mod validate;
+pub mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::competing_plugins::is_reconciled_by_another;
 use crate::context::HostContext;
-use crate::custody::is_orphaning;
-use crate::lane::{Lane, RunMode};
-use crate::primary::PrimaryRef;
+use crate::context::competing_plugins::is_reconciled_by_another;
+use crate::lanes::custody::is_orphaning;
+use crate::lanes::lane::{Lane, RunMode};
+use crate::lanes::primary::PrimaryRef;
 use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt, TriggerReason, Writes, WrittenBody};
-use crate::traces::Trace;
+use crate::telemetry::traces::Trace;
 use pilothouse_cluster::apart::weigh;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key, Name, Retry};
 
+pub use crate::reconcile::write::requests::{is_shared, release_child};
 pub use finalize::release_all;
 use report::StatusWrite;
-pub use requests::{is_shared, release_child};
 
 /// Reconciles one object once.
 pub async fn reconcile(host: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> JobResult {
@@ -66,7 +60,7 @@ async fn reconcile_traced(
 ) -> JobResult {
     let collected = match lane.mode {
         RunMode::Active | RunMode::Finishing => {
-            let collecting = Box::pin(collect::collect(host, lane, primary_ref));
+            let collecting = Box::pin(cleanup::collect::collect(host, lane, primary_ref));
             trace.within("collect", collecting).await
         }
         RunMode::Preview => Ok(()),
@@ -80,7 +74,14 @@ async fn reconcile_traced(
             JobResult::unchanged(ReconcileResult::Done { again: None })
         }
         gather::GatherResult::Selected(gathered)
-            if orphan::was_missed(host, lane, primary_ref, &gathered.object, &gathered.owner).await =>
+            if cleanup::orphan::was_missed(
+                host,
+                lane,
+                primary_ref,
+                &gathered.object,
+                &gathered.owner,
+            )
+            .await =>
         {
             let gather::Gathered { object, owner, .. } = gathered;
             orphaned(host, lane, primary_ref, gather::ExcludedPrimary { object, owner }).await
@@ -363,7 +364,7 @@ async fn orphaned(
     if lane.mode == RunMode::Preview {
         return without_writes(None);
     }
-    let let_go = orphan::let_go(host, lane, primary_ref, &object, &owner).await;
+    let let_go = cleanup::orphan::let_go(host, lane, primary_ref, &object, &owner).await;
     if let Err(failure) = &let_go {
         tracing::warn!(
             lane = lane.title(), object = %primary_ref.name, %failure,

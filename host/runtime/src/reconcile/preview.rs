@@ -13,11 +13,11 @@ use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 
 use super::diff::{Planned, PlannedObject, key};
-use super::requests::Requests;
 use crate::context::HostContext;
-use crate::contribute;
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::reconcile::contribute;
+use crate::reconcile::write::requests::Requests;
 
 /// Notes and logs what carrying out the plan would change.
 pub async fn preview(

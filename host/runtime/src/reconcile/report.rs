@@ -19,16 +19,16 @@ use pilothouse_core::{Failure, Key, Retry};
 use serde_json::{Map, Value};
 
 use super::apply::Applied;
-use super::empty::Emptying;
 use super::gather::Gathered;
-use super::live_status::{LiveStatus, without_times};
-use super::requests::{Requests, version};
-use super::status_schema;
 use crate::context::HostContext;
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
-use crate::refusals::RefusedPart;
-use crate::visibility;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::reconcile::status::live::{LiveStatus, without_times};
+use crate::reconcile::status::schema;
+use crate::reconcile::write::empty::Emptying;
+use crate::reconcile::write::requests::{Requests, version};
+use crate::state::tables::refusals::RefusedPart;
+use crate::state::tables::visibility;
 
 /// The reason of the Warning event that tells of a failed reconcile.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
@@ -146,7 +146,7 @@ pub async fn report(
     if let Err(refused) = &stated
         && refused.retry == Retry::Change
     {
-        status_schema::say(host, lane, gathered, &refused.message).await;
+        schema::say(host, lane, gathered, &refused.message).await;
     }
     let mut events = answer.as_ref().map(|answer| answer.events.clone()).unwrap_or_default();
     if failure.is_none() && !rewritten_values.is_empty() {
@@ -272,7 +272,7 @@ async fn state(
     }
     if !served.facts.has_status {
         let problem = status::without_subresource(&lane.grants.primary().kind);
-        status_schema::say(host, lane, gathered, &problem).await;
+        schema::say(host, lane, gathered, &problem).await;
         return Ok(Stated::new(StatusWrite::Nothing, None));
     }
     let key = Key::new(served.kind.clone(), gathered.object.name.clone());
@@ -285,7 +285,7 @@ async fn state(
     let mut is_asked = lane.asks_for_schema;
     let mut looks = 0;
     loop {
-        let schema = status_schema::known(host, lane, is_asked).await;
+        let schema = schema::known(host, lane, is_asked).await;
         let live = LiveStatus::new(lane, object.clone(), schema);
         // A call that failed says nothing about the plugin's part of the status: what was there stays.
         let kept = match extent {
@@ -306,7 +306,7 @@ async fn state(
             given: given.as_deref(),
         });
         let desired = match &live.schema {
-            Some(schema) => status_schema::fitted(host, lane, gathered, schema, whole, own).await,
+            Some(schema) => schema::fitted(host, lane, gathered, schema, whole, own).await,
             None => whole,
         };
         if live.is_as_desired(host, &key, &desired) {
@@ -369,9 +369,9 @@ async fn report_dropped(
     desired: &Map<String, Value>,
 ) {
     if stored.schema.is_none()
-        && let Some(schema) = status_schema::known(host, lane, true).await
+        && let Some(schema) = schema::known(host, lane, true).await
     {
-        status_schema::fitted(host, lane, gathered, &schema, desired.clone(), None).await;
+        schema::fitted(host, lane, gathered, &schema, desired.clone(), None).await;
     }
 }
 

@@ -12,10 +12,10 @@ use pilothouse_core::dependencies::Read;
 use super::gather::Gathered;
 use super::invoke::Invoked;
 use crate::context::HostContext;
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
 use crate::queue::{Cause, TriggerReason};
-use crate::reads::{ReadFingerprint, Recheck};
+use crate::state::tables::reads::{ReadFingerprint, Recheck};
 
 /// An answer that may be carried out.
 pub struct Validated {

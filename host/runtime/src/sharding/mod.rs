@@ -31,11 +31,11 @@ use tokio::time::Instant;
 
 use self::peers::{Peers, replica_lease, shard_lease};
 use self::plan_keeper::PlanKeeper;
-use crate::cached_namespaces::CachedPart;
-use crate::clock::sleep_until;
 use crate::context::{HostContext, ReplicaShare};
-use crate::leadership::ElectionOptions;
-use crate::lease_task::{LeaseTask, LoggedProblems};
+use crate::election::leadership::ElectionOptions;
+use crate::election::lease_task::{LeaseTask, LoggedProblems};
+use crate::lanes::cached_namespaces::CachedPart;
+use crate::process::clock::sleep_until;
 use crate::state::WorkCount;
 
 /// How much shorter the wait is while something is to come.

@@ -7,12 +7,12 @@ use pilothouse_core::Name;
 use tokio::time::Instant;
 
 use super::{SharedState, Tables};
-use crate::claims::{
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::state::tables::claims::{
     CapturedTarget, ClaimRequest, Contribution, EndedLook, GivenUp, PendingClaims, TargetId, WaitingClaims,
     contributed_to,
 };
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
 
 impl SharedState {
     /// Whether a primary has claims.

@@ -9,10 +9,10 @@ use pilothouse_core::crash::Census;
 use tokio::time::Instant;
 
 use super::SharedState;
-use crate::clock::WallClock;
-use crate::health::{FinishedCall, PluginPause};
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
+use crate::lanes::health::{FinishedCall, PluginPause};
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::process::clock::WallClock;
 use crate::queue::{Cause, Job, JobResult, Priority, TriggerReason};
 
 impl SharedState {

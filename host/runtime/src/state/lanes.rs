@@ -11,12 +11,12 @@ use pilothouse_core::{Key, Kind, Name};
 use tokio::time::Instant;
 
 use super::{SharedState, Tables};
-use crate::custody::{Custody, custody, is_orphaning, is_ours, is_unbound};
-use crate::lane::Lane;
-use crate::lanes::Lanes;
-use crate::orphans::Witness;
-use crate::primary::{LaneId, PrimaryRef};
+use crate::lanes::custody::{Custody, custody, is_orphaning, is_ours, is_unbound};
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::{LaneId, PrimaryRef};
+use crate::lanes::snapshot::Lanes;
 use crate::queue::{Depth, Priority, TriggerReason};
+use crate::state::tables::orphans::Witness;
 
 /// What is known of the kinds that a lane needs.
 pub trait KindsOfLane {

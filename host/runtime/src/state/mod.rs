@@ -15,20 +15,17 @@
 //! is, and `explain` answers people who ask why.
 
 mod claims;
-mod explain;
-mod figures;
 mod jobs;
 mod lanes;
-mod leftovers;
+pub mod lock;
 mod observe;
-mod orphaned;
 mod ownership;
+pub mod queries;
 mod reads;
 mod route;
-mod snapshot;
+pub mod tables;
 #[cfg(test)]
 mod tests;
-mod waits;
 mod writes;
 
 use std::collections::{HashMap, HashSet};
@@ -38,27 +35,27 @@ use pilothouse_core::dependencies::Dependencies;
 use pilothouse_core::preview::{MAX_PRIMARIES, Previews};
 use tokio::sync::Notify;
 
-use crate::claims::Contributions;
-use crate::competing_plugins::CompetingPluginWaits;
-use crate::earlier_desires::EarlierDesires;
-use crate::echo::OwnWrites;
-use crate::history::History;
-use crate::lanes::Lanes;
-use crate::namespace_waits::NamespaceWaits;
-use crate::orphans::Orphans;
-use crate::primary::{LaneId, PrimaryRef};
+use crate::context::competing_plugins::CompetingPluginWaits;
+use crate::lanes::primary::{LaneId, PrimaryRef};
+use crate::lanes::snapshot::Lanes;
 use crate::queue::{Capacity, WorkQueue};
-use crate::refusals::Refusals;
-use crate::state_lock::StateLock;
-use crate::unpersisted::UnpersistedApplies;
+use crate::state::lock::StateLock;
+use crate::state::tables::claims::Contributions;
+use crate::state::tables::earlier_desires::EarlierDesires;
+use crate::state::tables::echo::OwnWrites;
+use crate::state::tables::history::History;
+use crate::state::tables::namespace_waits::NamespaceWaits;
+use crate::state::tables::orphans::Orphans;
+use crate::state::tables::refusals::Refusals;
+use crate::state::tables::unpersisted::UnpersistedApplies;
 
-pub use explain::{Explanation, FailingPrimary};
-pub use figures::{KindSize, LaneFigures};
+pub use crate::state::queries::explain::{Explanation, FailingPrimary};
+pub use crate::state::queries::figures::{KindSize, LaneFigures};
+pub use crate::state::queries::orphaned::{LeftChild, LeftChildren};
+pub use crate::state::queries::snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
+pub use crate::state::queries::waits::PendingWait;
 pub use lanes::{KindsOfLane, LaneChange, LaneObstacle};
-pub use orphaned::{LeftChild, LeftChildren};
 pub use ownership::WorkCount;
-pub use snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
-pub use waits::PendingWait;
 
 /// The shared state.
 pub struct SharedState {

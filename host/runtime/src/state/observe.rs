@@ -10,8 +10,8 @@ use pilothouse_core::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
 
 use super::{SharedState, Tables};
-use crate::lane::Lane;
-use crate::visibility::ChangeVisibility;
+use crate::lanes::lane::Lane;
+use crate::state::tables::visibility::ChangeVisibility;
 
 /// An object that nests too deep for plugins, and the lanes that it may have to be kept from.
 pub type TooDeepObject = (Arc<CachedObject>, Vec<Arc<Lane>>);

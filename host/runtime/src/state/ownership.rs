@@ -8,10 +8,10 @@ use pilothouse_core::Name;
 use pilothouse_core::shards::{Divisions, HashRanges, OwnedOf, OwnedWork};
 
 use super::SharedState;
-use crate::claims::contributes;
-use crate::lane::Lane;
-use crate::primary::PrimaryRef;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
 use crate::queue::TriggerReason;
+use crate::state::tables::claims::contributes;
 
 impl SharedState {
     /// From here on this replica works at this. What is new to it is reconciled, as nobody knows what has happened to it

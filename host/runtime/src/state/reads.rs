@@ -14,10 +14,10 @@ use pilothouse_core::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
 
 use super::{SharedState, Tables};
-use crate::cache_need::CacheNeed;
-use crate::primary::PrimaryRef;
+use crate::lanes::cache_need::CacheNeed;
+use crate::lanes::primary::PrimaryRef;
 use crate::queue::{Priority, Trigger, TriggerReason};
-use crate::reads::{ReadFingerprint, Recheck};
+use crate::state::tables::reads::{ReadFingerprint, Recheck};
 
 impl SharedState {
     /// Whether all that is needed of a kind has been listed once, and is followed since.

@@ -11,17 +11,17 @@ use pilothouse_core::ownership::OwnerLink;
 use pilothouse_core::{Key, Name};
 
 use super::Tables;
-use crate::custody::{
+use crate::lanes::custody::{
     Custody, children_of, custody, is_labelled, is_orphaning, is_ours, is_primary_of, is_stripped, is_unbound,
 };
-use crate::echo::ChangeOrigin;
-use crate::lane::Lane;
-use crate::lanes::Lanes;
-use crate::orphans::Witness;
-use crate::primary::PrimaryRef;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::lanes::snapshot::Lanes;
 use crate::queue::{Cause, Priority, Trigger, TriggerReason};
-use crate::refusals::RefusedPart;
-use crate::visibility::ChangeVisibility;
+use crate::state::tables::echo::ChangeOrigin;
+use crate::state::tables::orphans::Witness;
+use crate::state::tables::refusals::RefusedPart;
+use crate::state::tables::visibility::ChangeVisibility;
 
 impl Tables {
     /// Enqueues every primary that a change concerns.

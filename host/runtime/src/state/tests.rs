@@ -10,10 +10,10 @@ use pilothouse_core::selector::Selector;
 use pilothouse_core::{Key, Kind};
 use serde_json::{Value, json};
 
-use crate::echo::AwaitedEcho;
-use crate::lane::Lane;
-use crate::orphans::Witness;
-use crate::reads::ReadFingerprint;
+use crate::lanes::lane::Lane;
+use crate::state::tables::echo::AwaitedEcho;
+use crate::state::tables::orphans::Witness;
+use crate::state::tables::reads::ReadFingerprint;
 use crate::test_support::*;
 
 /// A host with an open lane that owns and reads children, a primary `p` and a child `c` of it.

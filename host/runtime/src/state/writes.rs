@@ -9,12 +9,12 @@ use pilothouse_core::{Failure, Key, Kind, Name};
 use tokio::time::Instant;
 
 use super::{SharedState, Tables};
-use crate::echo::AwaitedEcho;
-use crate::orphans::Witness;
-use crate::primary::PrimaryRef;
+use crate::lanes::primary::PrimaryRef;
 use crate::queue::{Priority, Trigger, TriggerReason};
-use crate::refusals::RefusedPart;
-use crate::unpersisted::UnpersistedApply;
+use crate::state::tables::echo::AwaitedEcho;
+use crate::state::tables::orphans::Witness;
+use crate::state::tables::refusals::RefusedPart;
+use crate::state::tables::unpersisted::UnpersistedApply;
 
 impl SharedState {
     /// A write of an object begins.

@@ -1,0 +1,386 @@
+//! Owns the health of a plugin over all its lanes: its last failure, its crashes, its warnings and the rate limit of
+//! its log lines.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pilothouse_core::crash::{Advice, Census, CrashHistory};
+use pilothouse_core::reason::Reason;
+use pilothouse_core::{Failure, Kind, Name, Tenant};
+use pilothouse_crds::plugin::LastFailure;
+use pilothouse_sandbox::LogSink;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::lanes::primary::LaneId;
+use crate::process::clock::WallClock;
+use crate::process::log_limit::GuestLogLimiter;
+
+/// How long a count of the objects is good enough that says that the plugin need not be slowed.
+const CENSUS_HOLDS: Duration = Duration::from_secs(10);
+
+/// The health of one plugin. It outlives the lanes, so a new version does not begin with what the old one had to answer
+/// for, and a new try does.
+#[derive(Default)]
+pub struct PluginHealth {
+    books: Mutex<HealthState>,
+    /// How much its guests may still log.
+    pub log_limiter: GuestLogLimiter,
+    /// Told whenever something may have to be told of the plugin.
+    pub changed: Notify,
+    /// Told whenever the cluster forbids something: to who looks after the host's rights, and after those of the account.
+    pub forbidden: Notify,
+    pub account_forbidden: Notify,
+    stopped: Notify,
+}
+
+#[derive(Default)]
+struct HealthState {
+    history: CrashHistory<(LaneId, Name)>,
+    /// The objects as they were counted last, and when.
+    census: Option<(Instant, Census)>,
+    last_failure: Option<Arc<LastFailure>>,
+    /// How long nothing is called, and why.
+    stop: Option<(Duration, String)>,
+    /// What keeps the plugin from working in full, by what it is about.
+    warnings: BTreeMap<String, String>,
+    /// What of that was told by more than the status.
+    told: BTreeMap<String, String>,
+    /// What was left out of statuses, by what it is about.
+    omitted: BTreeMap<String, BTreeSet<String>>,
+    /// The types of the conditions that the plugin has given, by the kind of its primaries.
+    conditions: HashMap<Kind, Arc<BTreeSet<String>>>,
+    /// It was stopped: what is under way comes to its end, and says nothing new.
+    is_stopped: bool,
+}
+
+/// What is to be done with a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginPause {
+    /// How long nothing is called.
+    pub wait: Duration,
+    /// For whom.
+    pub tenants: HashSet<Tenant>,
+}
+
+/// A reconcile that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishedCall<'a> {
+    /// Its lane.
+    pub lane: LaneId,
+    /// The primary.
+    pub object: &'a Name,
+    /// Whether the primary is still there.
+    pub is_there: bool,
+    /// Whether the plugin was called.
+    pub was_called: bool,
+    /// Why it failed.
+    pub failure: Option<&'a Failure>,
+}
+
+/// The most fields of a kind's status that are remembered as left out, and the most types of its conditions; the plugin may make
+/// up any number of both.
+const MOST_OMITTED: usize = 32;
+const MOST_CONDITIONS: usize = 256;
+
+/// What a warning is about that says what in a plugin's description does not fit together.
+pub const ABOUT_DESCRIPTION: &str = "description";
+
+/// What a warning is about that says what of a kind's status is not written.
+pub fn about_status(primary: &Kind) -> String {
+    format!("status of {primary}")
+}
+
+/// The log of a plugin's calls that belong to no object: it describes itself, or converts.
+pub fn without_object(plugin: Arc<str>, health: Arc<PluginHealth>) -> LogSink {
+    Box::new(move |level, message, fields| health.log_limiter.log(&plugin, None, level, message, fields))
+}
+
+impl PluginHealth {
+    /// A reconcile has ended. Says what is to be done with the plugin, given how many objects it has to serve, which is
+    /// counted only if it matters, and without the lock of the books: who holds the state's lock takes that of the books.
+    pub fn ended(
+        &self,
+        call: &FinishedCall<'_>,
+        clock: &WallClock,
+        census: impl FnOnce() -> Census,
+    ) -> Option<PluginPause> {
+        let FinishedCall {
+            lane,
+            object,
+            is_there,
+            was_called,
+            failure,
+        } = *call;
+        let mut books = self.books.lock();
+        if failure.is_some_and(|failure| failure.reason == Reason::Forbidden) {
+            self.forbidden.notify_one();
+            self.account_forbidden.notify_one();
+        }
+        if let Some(failure) = failure {
+            books.last_failure = Some(Arc::new(LastFailure {
+                blame: failure.blame.to_string(),
+                object: Some(object.to_string()),
+                message: format!("{}: {}", failure.reason, failure.message),
+                time: clock.seconds(),
+            }));
+        }
+        let (tenant, who) = (Tenant::of(object), (lane, object.clone()));
+        let measure = match failure {
+            _ if !is_there => {
+                books.history.forget(&tenant, &who);
+                None
+            }
+            Some(failure) if failure.is_crash() => {
+                if books.has_to_count(&tenant, &who) {
+                    drop(books);
+                    let census = census();
+                    books = self.books.lock();
+                    books.judge(census, failure)
+                } else {
+                    None
+                }
+            }
+            _ if was_called => {
+                books.history.succeeded(&tenant, &who);
+                None
+            }
+            _ => None,
+        };
+        if books.stop.is_some() {
+            self.stopped.notify_one();
+        }
+        drop(books);
+        self.changed.notify_one();
+        measure
+    }
+
+    /// A primary is gone.
+    pub fn gone(&self, lane: LaneId, object: &Name) {
+        let (tenant, who) = (Tenant::of(object), (lane, object.clone()));
+        self.books.lock().history.forget(&tenant, &who);
+        // No reconcile ends that would say how many there are now.
+        self.changed.notify_one();
+    }
+
+    /// Waits until the plugin is to be stopped: for how long, and why.
+    pub async fn stop(&self) -> (Duration, String) {
+        loop {
+            let stopped = self.stopped.notified();
+            if let Some(stop) = self.books.lock().stop.take() {
+                return stop;
+            }
+            stopped.await;
+        }
+    }
+
+    /// Whether it was stopped and has not been tried again.
+    pub fn is_stopped(&self) -> bool {
+        self.books.lock().is_stopped
+    }
+
+    /// It is called again.
+    pub fn resume(&self) {
+        let mut books = self.books.lock();
+        books.stop = None;
+        books.is_stopped = false;
+    }
+
+    /// Another version, or another configuration: what was before is not its fault.
+    pub fn reset_crashes(&self) {
+        let mut books = self.books.lock();
+        books.history = CrashHistory::default();
+        books.census = None;
+    }
+
+    /// Something keeps the plugin from working in full: its status says so from now on, until that is cleared.
+    pub fn note(&self, about: &str, warning: &str) {
+        let before = self.books.lock().warnings.insert(about.to_owned(), warning.to_owned());
+        if before.as_deref() != Some(warning) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The same for something that is to be told besides. Says whether that has not been done yet.
+    pub fn warn(&self, about: &str, warning: &str) -> bool {
+        self.note(about, warning);
+        let before = self.books.lock().told.insert(about.to_owned(), warning.to_owned());
+        before.as_deref() != Some(warning)
+    }
+
+    /// Adds fields to what is left out of a kind's statuses. Returns all of them if any is new.
+    pub fn omit(&self, about: &str, fields: BTreeSet<String>) -> Option<BTreeSet<String>> {
+        if fields.is_empty() {
+            return None;
+        }
+        let mut books = self.books.lock();
+        let known = books.omitted.entry(about.to_owned()).or_default();
+        let before = known.len();
+        known.extend(fields);
+        while known.len() > MOST_OMITTED.max(before) {
+            known.pop_last();
+        }
+        (known.len() > before).then(|| known.clone())
+    }
+
+    /// Adds types to those of the conditions that the plugin has given of a kind, in whatever version, and returns all of them.
+    pub fn give_conditions<'a>(&self, kind: &Kind, types: impl Iterator<Item = &'a str>) -> Arc<BTreeSet<String>> {
+        let mut books = self.books.lock();
+        let given = books.conditions.entry(kind.clone()).or_default();
+        for name in types {
+            if given.len() < MOST_CONDITIONS && !given.contains(name) {
+                Arc::make_mut(given).insert(name.to_owned());
+            }
+        }
+        given.clone()
+    }
+
+    /// What keeps the plugin from working in full is over. Says whether there was anything.
+    pub fn clear(&self, about: &str) -> bool {
+        let mut books = self.books.lock();
+        books.told.remove(about);
+        books.omitted.remove(about);
+        let was_there = books.warnings.remove(about).is_some();
+        drop(books);
+        if was_there {
+            self.changed.notify_one();
+        }
+        was_there
+    }
+
+    /// Whether something about this keeps the plugin from working in full.
+    pub fn has_warning(&self, about: &str) -> bool {
+        self.books.lock().warnings.contains_key(about)
+    }
+
+    /// The warning about something.
+    pub fn warning(&self, about: &str) -> Option<String> {
+        self.books.lock().warnings.get(about).cloned()
+    }
+
+    /// What keeps the plugin from working in full.
+    pub fn warnings(&self) -> Vec<String> {
+        self.books.lock().warnings.values().cloned().collect()
+    }
+
+    /// The last failure since the host began.
+    pub fn last_failure(&self) -> Option<Arc<LastFailure>> {
+        self.books.lock().last_failure.clone()
+    }
+
+    /// How many crashes in a row the plugin is slowed for, if it is.
+    pub fn slowed_for(&self) -> Option<u32> {
+        let books = self.books.lock();
+        books.history.is_slowed().then(|| books.history.crashes())
+    }
+}
+
+impl HealthState {
+    /// Takes note of a crash. Says whether the objects have to be counted to know what to do about it.
+    fn has_to_count(&mut self, tenant: &Tenant, who: &(LaneId, Name)) -> bool {
+        let is_worth_a_look = self.history.crashed(tenant, who);
+        let counted = self.census.as_ref();
+        let counted = counted.filter(|(when, _)| when.elapsed() < CENSUS_HOLDS);
+        let is_well = counted.is_some_and(|(_, census)| !self.history.is_suspect(census));
+        is_worth_a_look && !is_well && !self.is_stopped
+    }
+
+    fn judge(&mut self, census: Census, failure: &Failure) -> Option<PluginPause> {
+        let (_, census) = self.census.insert((Instant::now(), census));
+        // Another reconcile may have ended while the objects were counted.
+        if self.is_stopped {
+            return None;
+        }
+        let tenants = self.history.failing(census);
+        let wait = match self.history.judge(census) {
+            Advice::Go => return None,
+            Advice::Pause(wait) => wait,
+            Advice::Stop(wait) => {
+                self.stop = Some((wait, failure.message.clone()));
+                self.is_stopped = true;
+                wait
+            }
+        };
+        Some(PluginPause { wait, tenants })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(index: usize) -> Name {
+        Name::new(Some(&format!("n{}", index % 3)), &format!("o{index}"))
+    }
+
+    fn ended(health: &PluginHealth, clock: &WallClock, index: usize, failure: Option<&Failure>) -> Option<PluginPause> {
+        let call = FinishedCall {
+            lane: LaneId(0),
+            object: &name(index),
+            is_there: true,
+            was_called: true,
+            failure,
+        };
+        health.ended(&call, clock, || {
+            (0..3).map(|index| (Tenant::of(&name(index)), 100)).collect()
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_crashes_stop_a_plugin_and_the_last_failure_is_kept() {
+        let (health, clock) = (PluginHealth::default(), WallClock::starting_at(1_767_323_045_000));
+        let trap = Failure::guest(Reason::GuestTrap, "the plugin trapped");
+        let other = Failure::user(Reason::Failure, "no such port");
+        for index in 0..100 {
+            assert_eq!(ended(&health, &clock, index, Some(&other)), None);
+        }
+        assert_eq!(health.last_failure().unwrap().blame, "user");
+        health.reset_crashes();
+        for index in 0..15 {
+            ended(&health, &clock, index, Some(&trap));
+        }
+        let (_, why) = health.stop().await;
+        assert_eq!(why, "the plugin trapped");
+        let last = health.last_failure().unwrap();
+        assert_eq!((&*last.blame, last.object.as_deref()), ("guest", Some("n2/o14")));
+        assert_eq!(last.time, "2026-01-02T03:04:05Z");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_version_begins_without_the_old_ones_crashes() {
+        let (health, clock) = (PluginHealth::default(), WallClock::System);
+        let trap = Failure::guest(Reason::GuestLimit, "limit callMilliseconds");
+        for index in 0..14 {
+            ended(&health, &clock, index, Some(&trap));
+        }
+        assert_eq!(health.slowed_for(), Some(14));
+        health.reset_crashes();
+        assert_eq!(health.slowed_for(), None);
+        assert_eq!(ended(&health, &clock, 1, Some(&trap)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_counted_seldom_while_one_tenant_crashes() {
+        let (health, clock) = (PluginHealth::default(), WallClock::System);
+        let trap = Failure::guest(Reason::GuestTrap, "the plugin trapped");
+        let mut counted = 0;
+        for _ in 0..1000 {
+            let call = FinishedCall {
+                lane: LaneId(0),
+                object: &name(0),
+                is_there: true,
+                was_called: true,
+                failure: Some(&trap),
+            };
+            let measure = health.ended(&call, &clock, || {
+                counted += 1;
+                assert!(health.books.try_lock().is_some(), "it is counted without this lock");
+                (0..3).map(|index| (Tenant::of(&name(index)), 100)).collect()
+            });
+            assert_eq!(measure, None);
+        }
+        assert_eq!(counted, 1);
+    }
+}

@@ -1,0 +1,373 @@
+//! Owns what a plugin's resource remembers of its versions: the kinds that they own and contribute to, and the finalizers
+//! that they set. It is written before anything is created, and shortened when nothing is left of what is no longer
+//! declared. A plugin of the command line has no resource, and remembers nothing.
+//!
+//! Two hosts may run two versions of the plugin at the same time. So the memory is what the resource says, written only if
+//! the resource has not changed since, and a version that runs sees to it that what it makes stays remembered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::host_resources::{HostResource, KINDS_MANAGER};
+use pilothouse_cluster::install::is_defined;
+use pilothouse_core::Kind;
+use pilothouse_core::grants::Grants;
+use pilothouse_core::inventory::{Inventory, Made};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::inventory_write::{Cleared, InventoryScan};
+use crate::lanes::lane::{Lane, RunMode};
+use crate::plugins::PluginContext;
+use crate::plugins::plugin::{PluginResourceHandle, PluginTask, RunningVersion};
+use crate::plugins::version::prepare::former_lanes;
+use crate::state::tables::claims::GivenUp;
+
+/// How often it is looked whether anything is left of earlier versions.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// How long nothing must have been left before it is forgotten: another host may be about to make more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
+
+/// How long it is waited for the resource as another write has left it.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why nothing was written.
+enum SendError {
+    /// The resource is not as it was seen.
+    Outdated,
+    /// The request failed.
+    Failed(String),
+}
+
+/// What has become of something that is remembered.
+enum InventoryChange {
+    /// Nothing is left of it.
+    Gone(Grants, Kind, Made),
+    /// It is served in another version.
+    Moved(Grants, Kind, Kind),
+    /// Its primaries are.
+    PrimaryMoved(Kind, Kind),
+    /// No primary has the finalizer any more.
+    Released(Kind, String),
+}
+
+impl InventoryChange {
+    fn apply(&self, known: &Inventory) -> Inventory {
+        match self {
+            Self::Gone(grants, kind, made) => known.forget(grants, kind, *made),
+            Self::Moved(grants, from, to) => known.moved(grants, from, to),
+            Self::PrimaryMoved(from, to) => known.primary_moved(from, to),
+            Self::Released(primary, finalizer) => known.forget_finalizer(primary, finalizer),
+        }
+    }
+}
+
+impl PluginTask {
+    /// What the plugin's versions have made, or may have.
+    pub fn known(&self) -> Inventory {
+        let own = self.own.as_ref();
+        own.map(|own| self.written.known(&own.live.borrow()))
+            .unwrap_or_default()
+    }
+
+    /// Sees to it that what these lanes make is remembered, before they take over. In preview nothing is made.
+    pub async fn remember(&self, lanes: &[Arc<Lane>]) {
+        self.until_done(|| self.write(|known| made_by(known, lanes))).await;
+    }
+
+    /// Looks after the memory of a version that runs; ends when another memory has to be followed.
+    pub async fn maintain_inventory(&self, running: &RunningVersion) {
+        let Some(own) = &self.own else {
+            return std::future::pending().await;
+        };
+        let mut live = own.live.clone();
+        loop {
+            live.borrow_and_update();
+            let known = self.known();
+            // Another host may have forgotten what this version makes.
+            if !is_remembered(&known, &running.lanes) {
+                self.write_or_say(|known| made_by(known, &running.lanes)).await;
+            } else if !is_followed(&known, &running.lanes) {
+                return;
+            }
+            let looks = running
+                .lanes
+                .iter()
+                .any(|lane| lane.is_former || !lane.former.is_empty());
+            let gone = tokio::select! {
+                changed = live.changed() => changed.is_err(),
+                () = tokio::time::sleep_until(self.written.looked() + LOOK), if looks => {
+                    // In a box of its own: every plugin that runs has room for this, and few ever come here.
+                    let changes = Box::pin(self.look(&running.lanes)).await;
+                    if !changes.is_empty() {
+                        self.write_or_say(|known| changes.iter().fold(known.clone(), |known, change| change.apply(&known))).await;
+                    }
+                    false
+                }
+            };
+            if gone {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Looks once what has become of what is remembered. What was seen outlives a version: a look that is broken off is
+    /// made anew.
+    async fn look(&self, lanes: &[Arc<Lane>]) -> Vec<InventoryChange> {
+        let InventoryScan {
+            mut cleared, mut asked, ..
+        } = self.written.take_scan();
+        let news = self.what_is_left(lanes, &mut cleared, &mut asked).await;
+        self.written.put_scan(InventoryScan {
+            cleared,
+            asked,
+            looked: Some(Instant::now()),
+        });
+        news
+    }
+
+    /// What has become of all that is remembered beside what these lanes make.
+    async fn what_is_left(
+        &self,
+        lanes: &[Arc<Lane>],
+        cleared: &mut Cleared,
+        asked: &mut GivenUp,
+    ) -> Vec<InventoryChange> {
+        let host = &self.context.host;
+        let mut news = Vec::new();
+        let mut is_over = |lane: &Lane, kind: &Kind, made, is_cleared: bool| {
+            let what = (lane.grants.primary().clone(), kind.clone(), made);
+            if !is_cleared {
+                cleared.remove(&what);
+                return false;
+            }
+            cleared.entry(what).or_insert_with(Instant::now).elapsed() >= FORGOTTEN_AFTER
+        };
+        for lane in lanes {
+            host.state.give_up(lane, asked);
+            let primary = lane.grants.primary();
+            if lane.is_former && host.kinds.is_missing(primary) {
+                if let Some(served) = self.served_elsewhere(primary).await {
+                    news.push(InventoryChange::PrimaryMoved(primary.clone(), served));
+                    continue;
+                }
+                let is_undefined = matches!(is_defined(&self.context.client, primary).await, Ok(false));
+                if is_over(lane, primary, Some(Made::Owned), is_undefined) {
+                    self.collect(lane).await;
+                }
+            }
+            for former in lane.former.iter() {
+                let kind = &former.kind;
+                let is_missing = host.kinds.is_missing(kind);
+                if is_missing && let Some(served) = self.served_elsewhere(kind).await {
+                    news.push(InventoryChange::Moved(lane.grants.clone(), kind.clone(), served));
+                    continue;
+                }
+                let is_gone = is_missing && self.is_served_nowhere(kind).await;
+                for made in Made::ALL.into_iter().filter(|made| former.reach_of(*made).is_some()) {
+                    if is_over(
+                        lane,
+                        kind,
+                        Some(made),
+                        is_gone || host.state.is_cleared(lane, former, made),
+                    ) {
+                        tracing::info!(
+                            lane = lane.title(), %kind, ?made, "all objects of an earlier version of the plugin are gone"
+                        );
+                        news.push(InventoryChange::Gone(lane.grants.clone(), kind.clone(), made));
+                    }
+                }
+            }
+            if let Some(finalizer) = lane.finalizer.as_ref().filter(|_| lane.is_former) {
+                let is_gone = host.kinds.is_missing(primary) && self.is_served_nowhere(primary).await;
+                if is_over(lane, primary, None, is_gone || host.state.is_released(lane)) {
+                    news.push(InventoryChange::Released(primary.clone(), finalizer.clone()));
+                }
+            }
+        }
+        news
+    }
+
+    /// Deletes the children of a controller whose primaries are all gone with their definition, as far as Kubernetes does
+    /// not. What cannot be deleted is tried again at the next look.
+    async fn collect(&self, lane: &Lane) {
+        for (served, child) in self.context.host.state.left_behind(lane) {
+            let (kind, object) = (&served.kind, &child.name);
+            match lane.writer.delete(&served, &child).await {
+                Ok(()) => {
+                    tracing::info!(lane = lane.title(), %kind, %object, "collected, since the definition of its owner is gone");
+                }
+                Err(error) => tracing::debug!(lane = lane.title(), %kind, %object, %error, "cannot collect; retrying"),
+            }
+        }
+    }
+
+    /// The version of a kind in which it is served, where its own is not.
+    async fn served_elsewhere(&self, kind: &Kind) -> Option<Kind> {
+        // What cannot be asked now is asked again.
+        let served = self.context.informers.served_version(kind).await.ok().flatten();
+        served.filter(|served| served != kind)
+    }
+
+    async fn is_served_nowhere(&self, kind: &Kind) -> bool {
+        matches!(self.context.informers.served_version(kind).await, Ok(None))
+    }
+
+    /// Watches for what is remembered, and for nothing else of earlier versions.
+    pub async fn follow_memory(&self, mut running: RunningVersion) -> RunningVersion {
+        let PluginContext { host, informers, .. } = &*self.context;
+        let known = self.known();
+        let (mut lanes, formers): (Vec<_>, Vec<_>) = running.lanes.into_iter().partition(|lane| !lane.is_former);
+        let mut left = formers;
+        for wanted in former_lanes(&lanes, &known, host) {
+            let same = |lane: &Arc<Lane>| lane.grants.primary() == wanted.grants.primary();
+            if let Some(index) = left.iter().position(same) {
+                let mut lane = left.swap_remove(index);
+                self.exchange(&mut lane, |lane| Lane {
+                    finalizer: wanted.finalizer.clone(),
+                    former: wanted.former.clone(),
+                    ..lane.clone()
+                });
+                lanes.push(lane);
+            } else {
+                informers.add(&wanted);
+                host.register_lane(&wanted);
+                lanes.push(wanted);
+            }
+        }
+        for lane in lanes.iter_mut().filter(|lane| !lane.is_former) {
+            let former = known.former(&lane.grants);
+            self.exchange(lane, |lane| Lane {
+                former: former.into(),
+                ..lane.clone()
+            });
+        }
+        self.remove(&left).await;
+        running.lanes = lanes;
+        self.plugin_state.set(|known| known.lanes.clone_from(&running.lanes));
+        self.keep_series(&running.lanes);
+        running
+    }
+
+    fn exchange(&self, lane: &mut Arc<Lane>, change: impl FnOnce(&Lane) -> Lane) {
+        let other = Arc::new(change(lane));
+        if *other.former == *lane.former && other.finalizer == lane.finalizer {
+            return;
+        }
+        let PluginContext { host, informers, .. } = &*self.context;
+        host.state.exchange_lane(&other);
+        informers.add(&other);
+        informers.remove(lane);
+        host.state.push_all(&other);
+        *lane = other;
+    }
+
+    async fn write_or_say(&self, change: impl Fn(&Inventory) -> Inventory) {
+        if let Err(problem) = self.write(change).await {
+            tracing::debug!(plugin = &*self.identity.name, "{problem}; retrying");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Changes what is remembered. Where the resource has changed meanwhile, what it says then is changed.
+    async fn write(&self, change: impl Fn(&Inventory) -> Inventory) -> Result<(), String> {
+        let Some(own) = &self.own else { return Ok(()) };
+        let mut seen = own.live.clone();
+        loop {
+            let live = seen.borrow_and_update().clone();
+            let known = self.written.known(&live);
+            let inventory = change(&known);
+            if inventory == known {
+                return Ok(());
+            }
+            let turn = self.context.starting.acquire().await;
+            let sent = self.send(own, &live, &inventory).await;
+            drop(turn);
+            match sent {
+                Ok(version) => {
+                    self.written.written(live.uid.clone(), version, inventory);
+                    return Ok(());
+                }
+                Err(SendError::Outdated) => {
+                    if tokio::time::timeout(SEEN_WITHIN, seen.changed()).await.is_err() {
+                        return Err("the Plugin changes faster than it is seen".to_owned());
+                    }
+                }
+                Err(SendError::Failed(problem)) => {
+                    return Err(format!("cannot write to the Plugin's status what it makes: {problem}"));
+                }
+            }
+        }
+    }
+
+    /// Writes what is remembered; the answer is the version that has it, none if there is none that could.
+    async fn send(
+        &self,
+        own: &PluginResourceHandle,
+        live: &HostResource,
+        inventory: &Inventory,
+    ) -> Result<Option<String>, SendError> {
+        let Inventory {
+            owned,
+            contributed,
+            finalizers,
+        } = inventory;
+        let whole = json!({"ownedKinds": owned, "contributedKinds": contributed, "finalizers": finalizers});
+        // What an older CRD has.
+        let least = json!({"ownedKinds": owned});
+        let mut refusal = None;
+        for status in [whole, least] {
+            let written = Box::pin(own.kind.apply_unchanged_status(live, &status, KINDS_MANAGER)).await;
+            match written {
+                Ok(resource) if refusal.is_none() => return Ok(Some(resource.resource_version)),
+                Ok(_) => break,
+                // There is nothing to remember of a resource that is gone.
+                Err(error) if error.is_not_found() => return Ok(None),
+                Err(error) if error.is_for_good() => refusal = Some(chain(&error)),
+                Err(error) if error.code() == Some(409) => return Err(SendError::Outdated),
+                Err(error) => return Err(SendError::Failed(chain(&error))),
+            }
+        }
+        // A server that refuses it for good keeps no plugin from running.
+        tracing::warn!(
+            plugin = &*live.name,
+            problem = refusal,
+            "the Plugin's status cannot remember which kinds it owns; install the CRD of this host (--install-crds does so): \
+             until then what a later version does not declare any more may stay"
+        );
+        Ok(None)
+    }
+}
+
+/// A memory with what lanes make.
+fn made_by(known: &Inventory, lanes: &[Arc<Lane>]) -> Inventory {
+    known.and(making(lanes))
+}
+
+/// Whether a memory has all that lanes make.
+fn is_remembered(known: &Inventory, lanes: &[Arc<Lane>]) -> bool {
+    known.covers(making(lanes))
+}
+
+fn making(lanes: &[Arc<Lane>]) -> impl Iterator<Item = (&Grants, Option<&str>)> {
+    let makes = lanes
+        .iter()
+        .filter(|lane| lane.mode != RunMode::Preview && !lane.is_former);
+    makes.map(|lane| (&lane.grants, lane.finalizer.as_deref()))
+}
+
+/// Whether lanes watch for all that is remembered, and for nothing else of earlier versions.
+fn is_followed(known: &Inventory, lanes: &[Arc<Lane>]) -> bool {
+    let own = lanes.iter().filter(|lane| !lane.is_former).map(|lane| &lane.grants);
+    let left = known.without_controller(own);
+    let formers = lanes.iter().filter(|lane| lane.is_former);
+    let has_lane = |(primary, finalizer): &(Kind, Option<String>)| {
+        let mut same = formers.clone();
+        same.any(|lane| lane.grants.primary() == primary && lane.finalizer == *finalizer)
+    };
+    lanes.iter().all(|lane| *lane.former == *known.former(&lane.grants))
+        && formers.clone().count() == left.len()
+        && left.iter().all(has_lane)
+}

@@ -1,0 +1,146 @@
+//! Owns the inventory that was written last to a plugin's resource, and what the watches have shown since of what it lists.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pilothouse_cluster::host_resources::HostResource;
+use pilothouse_cluster::reflector::is_before;
+use pilothouse_core::Kind;
+use pilothouse_core::inventory::{Inventory, Made};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::state::tables::claims::GivenUp;
+
+/// When nothing was first seen to be left of something.
+pub type Cleared = HashMap<(Kind, Kind, Option<Made>), Instant>;
+
+/// What was written last, and what was seen of what it is about.
+#[derive(Default)]
+pub struct InventoryWrite {
+    last: Mutex<Option<WrittenInventory>>,
+    scan: Mutex<InventoryScan>,
+}
+
+/// What the last look has seen.
+#[derive(Default)]
+pub struct InventoryScan {
+    /// When nothing was first seen to be left of something.
+    pub cleared: Cleared,
+    /// The objects that were asked to be given up.
+    pub asked: GivenUp,
+    /// When the look was.
+    pub looked: Option<Instant>,
+}
+
+struct WrittenInventory {
+    /// Of the resource with this uid.
+    uid: Arc<str>,
+    /// In which version the resource has it; none if its server does not take it.
+    version: Option<String>,
+    inventory: Inventory,
+}
+
+impl InventoryWrite {
+    /// What the last look has seen; the next one begins with it, and puts back what it has seen itself.
+    pub fn take_scan(&self) -> InventoryScan {
+        std::mem::take(&mut *self.scan.lock())
+    }
+
+    /// What a look has seen.
+    pub fn put_scan(&self, scan: InventoryScan) {
+        *self.scan.lock() = scan;
+    }
+
+    /// When the last look was; now if there was none.
+    pub fn looked(&self) -> Instant {
+        *self.scan.lock().looked.get_or_insert_with(Instant::now)
+    }
+
+    /// What the resource remembers. What was written last may not have been seen yet.
+    pub fn known(&self, live: &HostResource) -> Inventory {
+        match &*self.last.lock() {
+            Some(entry) if entry.uid == live.uid && entry.is_newer_than(live) => entry.inventory.clone(),
+            _ => read(&live.status),
+        }
+    }
+
+    /// The resource with this uid has an inventory in this version; none if its server does not take it.
+    pub fn written(&self, uid: Arc<str>, version: Option<String>, inventory: Inventory) {
+        *self.last.lock() = Some(WrittenInventory {
+            uid,
+            version,
+            inventory,
+        });
+    }
+}
+
+impl WrittenInventory {
+    fn is_newer_than(&self, live: &HostResource) -> bool {
+        self.version
+            .as_deref()
+            .is_none_or(|version| is_before(&live.resource_version, version))
+    }
+}
+
+/// What a status remembers. An entry that another version of the host wrote in another form is passed over.
+fn read(status: &Value) -> Inventory {
+    Inventory {
+        owned: entries(&status["ownedKinds"]),
+        contributed: entries(&status["contributedKinds"]),
+        finalizers: entries(&status["finalizers"]),
+    }
+}
+
+fn entries<T: DeserializeOwned>(list: &Value) -> Vec<T> {
+    let entries = list.as_array().into_iter().flatten();
+    entries.filter_map(|entry| T::deserialize(entry).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_that_cannot_be_read_does_not_hide_the_others() {
+        let kind = |kind: &str| json!({"group": "", "version": "v1", "kind": kind});
+        let status =
+            json!({"ownedKinds": [{"primary": kind("P"), "kind": "A"}, {"primary": kind("P"), "kind": kind("B")}]});
+        let known = read(&status);
+        assert_eq!((known.owned.len(), &*known.owned[0].kind.kind), (1, "B"));
+        assert_eq!(read(&Value::Null), Inventory::default());
+    }
+
+    fn live(version: &str, kinds: &Value) -> HostResource {
+        HostResource {
+            name: "p".into(),
+            uid: "u".into(),
+            resource_version: version.to_owned(),
+            generation: Some(1),
+            created: String::new(),
+            deleting: false,
+            finalizers: Vec::new(),
+            annotations: Value::Null,
+            labels: std::collections::BTreeMap::new(),
+            spec: Value::Null,
+            status: json!({"ownedKinds": kinds}),
+            is_too_deep: false,
+        }
+    }
+
+    #[test]
+    fn an_inventory_written_later_by_another_host_counts() {
+        let kind = |kind: &str| json!({"group": "", "version": "v1", "kind": kind});
+        let entry = |name: &str| json!([{"primary": kind("P"), "kind": kind(name)}]);
+        let ours = read(&json!({"ownedKinds": entry("A")}));
+        let written = InventoryWrite::default();
+        written.written("u".into(), Some("7".to_owned()), ours.clone());
+        assert_eq!(written.known(&live("6", &json!([]))), ours, "it is not seen yet");
+        assert_eq!(written.known(&live("7", &entry("A"))), ours);
+        assert_eq!(written.known(&live("8", &entry("B"))).owned[0].kind.kind, "B");
+    }
+}

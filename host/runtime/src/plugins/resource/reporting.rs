@@ -1,0 +1,222 @@
+//! Reports the progress of a plugin: in the log, in the state from which its status is made, and in events on its
+//! Plugin resource.
+
+use std::time::Duration;
+
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::events::Regarding;
+use pilothouse_core::answer::shorten;
+use pilothouse_core::contract::{Event, EventType};
+use pilothouse_core::{Kind, Name};
+use pilothouse_crds::plugin::{GROUP, VERSION};
+
+use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
+use crate::lanes::health::{ABOUT_DESCRIPTION, about_status};
+use crate::lanes::lane::RunMode;
+use crate::plugins::access::NOT_GRANTED;
+use crate::plugins::plugin::{PluginTask, RunningVersion};
+use crate::plugins::version::prepare::DescribedPlugin;
+
+/// The longest message of an event, in bytes: what the API server takes.
+const LONGEST_NOTE: usize = 1024;
+
+impl PluginTask {
+    /// Says whether all that the version that runs needs is there.
+    pub fn report_ready(&self, running: Option<&RunningVersion>) {
+        let Some(running) = running else { return };
+        if self.identity.health.is_stopped() {
+            return;
+        }
+        let missing = self.context.host.missing(&running.lanes);
+        let is_granted = running.lanes.iter().all(|lane| lane.access.is_granted());
+        if missing.is_empty()
+            && is_granted
+            && let Some(own) = &self.own
+        {
+            // A refusal after this is a new one.
+            self.identity.recorder.recovered(&own.live.borrow().uid);
+        }
+        let preview = running
+            .request
+            .wanted
+            .as_ref()
+            .is_ok_and(|wanted| wanted.mode == RunMode::Preview);
+        let is_forbidden = self.context.host.kinds.is_forbidden(&running.lanes);
+        let told = self.told_missing();
+        self.plugin_state.set(|known| {
+            if missing.is_empty() {
+                known.set(
+                    StartupStep::Established,
+                    ConditionState::yes("Established", "all its kinds are served and listed"),
+                );
+                if !is_granted {
+                    let problem = known.granted.clone().filter(|fact| fact.holds != Some(true));
+                    // Without one, the first review is under way.
+                    if let Some(problem) = problem {
+                        known.set(StartupStep::Ready, ConditionState::no(NOT_GRANTED, problem.message));
+                        known.busy = None;
+                    }
+                    return;
+                }
+                if let Some(missing) = known.cannot_act.clone().filter(|_| !preview) {
+                    known.set(StartupStep::Ready, ConditionState::no(NOT_GRANTED, missing));
+                    known.busy = None;
+                    return;
+                }
+                let ready = if preview {
+                    ConditionState::yes("Preview", "nothing is written; status.previews tells what would be")
+                } else {
+                    ConditionState::yes("Running", "the host reconciles its objects")
+                };
+                known.set(StartupStep::Ready, ready);
+                known.busy = None;
+            } else {
+                let (reason, why) = match &told {
+                    Some(told) if is_forbidden => (NOT_GRANTED, format!("{missing} cannot be listed: {told}")),
+                    _ => ("Waiting", format!("waiting until {missing} is served and listed")),
+                };
+                known.set(StartupStep::Established, ConditionState::no(reason, why.clone()));
+                known.set(StartupStep::Ready, ConditionState::no(reason, why));
+            }
+        });
+    }
+
+    /// What is wanted waits for something outside.
+    pub fn waits(&self, why: &str) {
+        self.waits_because("Waiting", why);
+    }
+
+    /// The same with a reason of its own, for what somebody has to do.
+    pub fn waits_because(&self, reason: &'static str, why: &str) {
+        let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
+        self.plugin_state.set(|known| {
+            if ends {
+                known.set(StartupStep::Ready, ConditionState::no("Finishing", why));
+            } else if known.lanes.is_empty() {
+                known.set(StartupStep::Established, ConditionState::no(reason, why));
+                known.set(StartupStep::Ready, ConditionState::no(reason, why));
+            } else {
+                known.set(
+                    StartupStep::Ready,
+                    ConditionState::yes("PreviousVersion", format!("the version before goes on: {why}")),
+                );
+            }
+        });
+    }
+
+    /// Nothing runs, as the spec wants it.
+    pub fn report_suspension(&self) {
+        self.context.claims.give_up(&self.identity.name);
+        self.plugin_state.set(|known| {
+            known.set(
+                StartupStep::Ready,
+                ConditionState::no("Suspended", "spec.mode is Suspended; its objects stay as they are"),
+            );
+            known.busy = None;
+        });
+    }
+
+    /// The request cannot be fulfilled; the running version continues. The log, the Plugin's status and an event on it
+    /// say so.
+    pub async fn refuse(&self, running: Option<&RunningVersion>, problem: &StartupProblem) {
+        let StartupProblem { step, reason, message } = problem;
+        if running.is_none() && *reason != KIND_TAKEN {
+            self.context.claims.give_up(&self.identity.name);
+        }
+        let goes_on = format!("the version before goes on: {message}");
+        let said = self.plugin_state.known().fact(*step).message.clone();
+        let is_news = said != *message && said != goes_on;
+        let what = match running {
+            Some(_) => "the plugin cannot be used as it is wanted; the version before goes on",
+            None => "the plugin cannot be used",
+        };
+        if is_news {
+            tracing::error!(plugin = &*self.identity.name, reason, problem = message, "{what}");
+        }
+        self.plugin_state.set(|known| {
+            known.set(*step, ConditionState::no(reason, message.clone()));
+            let ready = if running.is_some() {
+                ConditionState::yes("PreviousVersion", goes_on)
+            } else {
+                ConditionState::no(reason, message.clone())
+            };
+            known.set(StartupStep::Ready, ready);
+            known.busy = None;
+        });
+        if is_news {
+            self.emit_warning(reason, format!("{what}: {message}")).await;
+        }
+    }
+
+    /// Says beforehand what in the description of a version does not fit together, and what of a status its CRDs do not take.
+    pub fn report_findings(&self, described: &DescribedPlugin) {
+        let health = &self.identity.health;
+        for lane in self.plugin_state.known().lanes {
+            health.clear(&about_status(lane.grants.primary()));
+        }
+        for (kind, gaps) in described.gaps() {
+            health.note(&about_status(kind), &gaps);
+        }
+        match described.findings().as_slice() {
+            [] => {
+                health.clear(ABOUT_DESCRIPTION);
+            }
+            findings => health.note(ABOUT_DESCRIPTION, &findings.join("; ")),
+        }
+    }
+
+    async fn emit_warning(&self, reason: &str, message: String) {
+        self.emit(EventType::Warning, reason, message).await;
+    }
+
+    /// Emits an event on the Plugin. If that fails, nothing is lost: the status says it too. A warning is emitted once for as
+    /// long as its cause lasts, and anything else each time.
+    pub async fn emit(&self, type_: EventType, reason: &str, message: String) {
+        let Some(own) = &self.own else { return };
+        let live = own.live.borrow().clone();
+        let (kind, name) = (Kind::new(GROUP, VERSION, "Plugin"), Name::new(None, &live.name));
+        let regarding = Regarding {
+            kind: &kind,
+            name: &name,
+            uid: &live.uid,
+        };
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            message: shorten(message, LONGEST_NOTE),
+        };
+        let recorder = &self.identity.recorder;
+        // What was told before this process began is not told again, and not asked for again either.
+        let told = async {
+            recorder.recall().await?;
+            let now = self.context.host.clock.microseconds();
+            let episode = (type_ != EventType::Warning).then_some(&*now);
+            recorder.record_failure(&regarding, &event, episode, &now).await
+        };
+        if let Err(error) = told.await {
+            tracing::warn!(
+                plugin = &*live.name,
+                problem = chain(&error),
+                "cannot emit an event on the Plugin"
+            );
+        }
+    }
+
+    /// It is stopped for its traps.
+    pub fn report_crash(&self, wait: Duration, why: &str) {
+        let message = format!(
+            "its calls trap or break a limit again and again for most of those whom it serves; it is tried again in {} s: \
+             {why}",
+            wait.as_secs()
+        );
+        tracing::error!(
+            plugin = &*self.identity.name,
+            problem = message,
+            "the plugin is stopped"
+        );
+        self.plugin_state.set(|known| {
+            known.set(StartupStep::Ready, ConditionState::no("CrashLoop", message));
+            known.busy = None;
+        });
+    }
+}

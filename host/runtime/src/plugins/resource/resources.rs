@@ -1,0 +1,246 @@
+//! Follows the Plugin resources of the cluster: each that the host selects has a task that runs its plugin, and one that
+//! writes its status.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::host_resources::{HostResource, HostResourceApi, HostResources};
+use pilothouse_cluster::install::{Edited, install_crd};
+use pilothouse_core::Kind;
+use pilothouse_core::answer::shorten;
+use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_core::takeover::shared_managers;
+use pilothouse_crds::plugin::{GROUP, VERSION, plugin_definition};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::desired::PluginRequest;
+use super::status_writer::PluginStatusWriter;
+use crate::lanes::health::PluginHealth;
+use crate::plugins::PluginContext;
+use crate::plugins::plugin::{PluginResourceHandle, PluginTask};
+use crate::process::log_limit::ChosenLevel;
+
+/// The resource's name.
+const PLURAL: &str = "plugins";
+
+/// The annotation of a Plugin that says from which level on its guests' lines are logged.
+const LOG_LEVEL: &str = "pilothouse.dev/log-level";
+
+/// The subject of the warning about a former manager that is everybody's.
+const FORMER_MANAGERS: &str = "formerManagers";
+
+/// The longest part of a wrong value that a warning quotes, in bytes.
+const LONGEST_LEVEL: usize = 64;
+
+/// How long to wait before the CRD is tried again.
+const CRD_WAIT: Duration = Duration::from_secs(5);
+
+/// One plugin of which a resource tells.
+struct FollowedPlugin {
+    requests: watch::Sender<Option<Arc<PluginRequest>>>,
+    live: watch::Sender<Arc<HostResource>>,
+    health: Arc<PluginHealth>,
+    status_writer: AbortHandle,
+}
+
+/// Follows the Plugin resources for ever.
+pub async fn follow(context: Arc<PluginContext>) {
+    if context.options.install_crds.has_own() {
+        install(&context).await;
+    }
+    let kind = HostResourceApi::new(context.client.clone(), Kind::new(GROUP, VERSION, "Plugin"), PLURAL);
+    let (sender, mut known) = watch::channel::<HostResources>(None);
+    let follow = kind.follow(sender, say_trouble());
+    tokio::pin!(follow);
+    let mut lives: JoinSet<Arc<str>> = JoinSet::new();
+    let mut tellers: JoinSet<()> = JoinSet::new();
+    let mut followed: BTreeMap<Arc<str>, FollowedPlugin> = BTreeMap::new();
+    let mut left_to_others = BTreeSet::new();
+    loop {
+        tokio::select! {
+            () = &mut follow => unreachable!("a kind is followed for ever"),
+            changed = known.changed() => if changed.is_err() { return },
+            Some(ended) = lives.join_next(), if !lives.is_empty() => match ended {
+                // Its resource may have come back meanwhile.
+                Ok(name) => if let Some(ended) = followed.remove(&name) {
+                    ended.status_writer.abort();
+                },
+                Err(error) => tracing::error!(%error, "the task of a plugin ended; restart the host"),
+            },
+        }
+        let Some(resources) = known.borrow_and_update().clone() else {
+            continue;
+        };
+        let (resources, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = resources
+            .iter()
+            .map(|(name, resource)| (name.clone(), resource.clone()))
+            .partition(|(_, resource)| is_selected(&context, resource));
+        context.registry.expect(resources.keys().cloned().collect());
+        let elsewhere: BTreeSet<Arc<str>> = elsewhere.into_keys().collect();
+        // Before a plugin is let go, or no plugin would seem to apply its objects for a moment, and another one took them.
+        context.host.plugins.are_also_elsewhere(&elsewhere);
+        for (name, plugin) in &followed {
+            if !resources.contains_key(name) {
+                plugin.requests.send_if_modified(|request| request.take().is_some());
+            }
+        }
+        for (name, resource) in &resources {
+            let request = PluginRequest::from_resource(resource, &context.options.watch_namespaces);
+            if let Some(plugin) = followed.get(name) {
+                choose_log_level(&plugin.health, resource);
+                warn_of_shared_managers(&plugin.health, resource);
+                plugin.live.send_replace(resource.clone());
+                plugin.requests.send_if_modified(|before| {
+                    // One that is on its way out comes to its end before it begins anew.
+                    let differs = before.as_ref().is_some_and(|before| !before.is_same(&request));
+                    if differs {
+                        *before = Some(Arc::new(request));
+                    }
+                    differs
+                });
+                continue;
+            }
+            let live = watch::Sender::new(resource.clone());
+            let own = PluginResourceHandle {
+                kind: kind.clone(),
+                live: live.subscribe(),
+            };
+            let plugin_task = PluginTask::new(context.clone(), name.clone(), Some(own));
+            let health = plugin_task.identity.health.clone();
+            choose_log_level(&health, resource);
+            warn_of_shared_managers(&health, resource);
+            let status_writer = PluginStatusWriter {
+                kind: kind.clone(),
+                live: live.subscribe(),
+                plugin_state: plugin_task.plugin_state.clone(),
+                health: health.clone(),
+                host: context.host.clone(),
+            };
+            let requests = watch::Sender::new(Some(Arc::new(request)));
+            let (name, receiver) = (name.clone(), requests.subscribe());
+            let plugin = FollowedPlugin {
+                requests,
+                live,
+                health,
+                status_writer: tellers.spawn(status_writer.run()),
+            };
+            followed.insert(name.clone(), plugin);
+            lives.spawn(async move {
+                plugin_task.run(receiver).await;
+                name
+            });
+        }
+        leave_to_others(&context, elsewhere, &mut left_to_others);
+        context.host.plugins.are_complete();
+        context.registry.are_entered(true);
+        while tellers.try_join_next().is_some() {}
+    }
+}
+
+/// Has the plugin log from the level on that its resource says, from now on. It is no part of the spec, because it changes
+/// nothing about what the plugin does: no generation, and nothing to be reconciled.
+fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
+    let asked = resource.annotations[LOG_LEVEL].as_str();
+    let level = asked.map(str::parse::<ChosenLevel>);
+    health.log_limiter.choose(level.and_then(Result::ok));
+    match (level, asked) {
+        (Some(Err(())), Some(asked)) => {
+            let asked = shorten(asked.to_owned(), LONGEST_LEVEL);
+            let warning = format!(
+                "the annotation {LOG_LEVEL} is {asked:?}, so the host's log filter decides; give off, error, warn, info, debug or trace"
+            );
+            health.note(LOG_LEVEL, &warning);
+        }
+        _ => {
+            health.clear(LOG_LEVEL);
+        }
+    }
+}
+
+/// Warns of field managers that are not the earlier operator's alone.
+fn warn_of_shared_managers(health: &PluginHealth, resource: &HostResource) {
+    let former = resource.spec["formerManagers"].as_array().into_iter().flatten();
+    let former: Vec<&str> = former.filter_map(Value::as_str).collect();
+    match shared_managers(&former) {
+        Some(warning) => {
+            if health.warn(FORMER_MANAGERS, &warning) {
+                tracing::warn!(plugin = &*resource.name, "{warning}");
+            }
+        }
+        None => {
+            health.clear(FORMER_MANAGERS);
+        }
+    }
+}
+
+/// Whether this host runs a Plugin, and not another host of the cluster.
+fn is_selected(context: &PluginContext, resource: &HostResource) -> bool {
+    let labels = &resource.labels;
+    context
+        .options
+        .plugin_selector
+        .matches(|key| labels.get(key).map(String::as_str))
+}
+
+/// Notes which Plugins other hosts run, and says so when that changes.
+fn leave_to_others(context: &PluginContext, names: BTreeSet<Arc<str>>, said: &mut BTreeSet<Arc<str>>) {
+    if names == *said {
+        return;
+    }
+    for name in &context.host.plugins.are_elsewhere(names.clone()) {
+        context.host.state.competing_plugin_left(name);
+    }
+    let plugins = names.iter().map(|name| &**name).collect::<Vec<_>>().join(", ");
+    tracing::info!(
+        plugins,
+        "other hosts run these Plugins: --plugin-selector does not match their labels"
+    );
+    *said = names;
+}
+
+/// Brings the CRD of Plugin itself.
+async fn install(context: &PluginContext) {
+    let crd = BroughtCrd {
+        name: format!("{PLURAL}.{GROUP}"),
+        group: GROUP.to_owned(),
+        kind: "Plugin".to_owned(),
+        definition: plugin_definition(),
+    };
+    let mut said = None;
+    loop {
+        match install_crd(&context.client, &crd, Edited::Keep).await {
+            Ok(wrote) => {
+                if wrote {
+                    tracing::info!(crd = crd.name, "installed the CRD");
+                }
+                return;
+            }
+            Err(error) => {
+                let problem = chain(&error);
+                // Who does not lead waits for the leader's CRD.
+                if context.host.leadership.leads() && said.as_ref() != Some(&problem) {
+                    tracing::warn!("waiting: {problem}");
+                    said = Some(problem);
+                }
+            }
+        }
+        tokio::time::sleep(CRD_WAIT).await;
+    }
+}
+
+/// Says each trouble with the Plugin resources once, and when it is over.
+fn say_trouble() -> impl FnMut(Option<&str>) {
+    let mut said: Option<String> = None;
+    move |trouble| match trouble {
+        Some(trouble) if said.as_deref() != Some(trouble) => {
+            tracing::warn!(trouble, "cannot list and watch the Plugin resources; retrying");
+            said = Some(trouble.to_owned());
+        }
+        None if said.take().is_some() => tracing::info!("the Plugin resources are seen"),
+        _ => {}
+    }
+}

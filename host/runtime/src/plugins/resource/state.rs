@@ -1,0 +1,484 @@
+//! Owns the state of a plugin's startup, and makes the status of the Plugin resource from it and from the plugin's
+//! health. Makes no request.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pilothouse_crds::plugin::{
+    ArtifactStatus, ControllerStatus, LastFailure, PluginCondition, PluginStatus, PreviewedPrimary, WaitedPrimary,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::lanes::lane::Lane;
+
+/// The longest message of a condition, in bytes; Kubernetes allows 32 KiB.
+const LONGEST_MESSAGE: usize = 2048;
+
+/// The condition that says what keeps API servers from taking the plugin's objects.
+const ADMITTING: &str = "Admitting";
+
+/// The condition that says whether the plugin's account has the rights that the plugin needs.
+const GRANTED: &str = "Granted";
+
+/// What a condition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionState {
+    /// Whether it holds; none: not known yet.
+    pub holds: Option<bool>,
+    /// CamelCase, from a closed set.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl ConditionState {
+    /// It holds.
+    pub fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            holds: Some(true),
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// It does not hold.
+    pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            holds: Some(false),
+            reason,
+            message: message.into(),
+        }
+    }
+
+    fn unknown() -> Self {
+        Self {
+            holds: None,
+            reason: "Pending",
+            message: "an earlier step comes first".to_owned(),
+        }
+    }
+}
+
+/// The steps of a plugin's way up, each with its condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartupStep {
+    /// The component is there.
+    Fetched,
+    /// Its signature was checked. Only an artifact has one.
+    Verified,
+    /// It is a plugin that this host can run.
+    Compiled,
+    /// All its kinds are served and listed.
+    Established,
+    /// It reconciles.
+    Ready,
+}
+
+/// The reason of a problem that goes when an older plugin goes.
+pub const KIND_TAKEN: &str = "KindTaken";
+
+/// Why a plugin does not run as it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartupProblem {
+    /// The step that failed.
+    pub step: StartupStep,
+    /// The reason of the condition.
+    pub reason: &'static str,
+    /// What failed, why, and what to do.
+    pub message: String,
+}
+
+impl StartupProblem {
+    /// A step failed.
+    pub fn new(step: StartupStep, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            step,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// The artifact that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunningArtifact {
+    /// Not known yet: what an earlier process recorded stands.
+    Unknown,
+    /// What runs is not from an artifact.
+    None,
+    /// This one.
+    Known(ArtifactStatus),
+}
+
+/// What is known of a plugin.
+#[derive(Clone)]
+pub struct PluginFacts {
+    /// The generation of the spec that this is about.
+    pub generation: Option<i64>,
+    /// By step.
+    facts: [ConditionState; 5],
+    /// Whether the component comes from an artifact, so that there is something to verify.
+    pub is_artifact: bool,
+    /// The artifact that runs, as far as that is known.
+    pub artifact: RunningArtifact,
+    /// The generation of the spec as which the plugin runs.
+    pub running_generation: Option<i64>,
+    /// The digest of the component that runs.
+    pub digest: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Its lanes.
+    pub lanes: Vec<Arc<Lane>>,
+    /// Since when it is on its way to something else; none when there is news only if something happens.
+    pub busy: Option<Instant>,
+    /// What stands in the way of its objects outside of this host: the condition `Admitting`, which is there only then.
+    pub warning: Option<ConditionState>,
+    /// What the version that runs may do: the condition `Granted`, which is there only where the plugin has an account of its
+    /// own.
+    pub granted: Option<ConditionState>,
+    /// Which rights the wanted version lacks, so that it does not run.
+    pub not_granted: Option<String>,
+    /// Which rights the host lacks, if it may not act as the account of the version that runs.
+    pub cannot_act: Option<String>,
+}
+
+impl PluginFacts {
+    /// What a step's condition says.
+    pub fn fact(&self, step: StartupStep) -> &ConditionState {
+        &self.facts[step as usize]
+    }
+
+    /// What is known of a step; of the later ones nothing is, then, unless a version runs that has been through them.
+    pub fn set(&mut self, step: StartupStep, fact: ConditionState) {
+        let is_news = self.facts[step as usize] != fact;
+        if is_news && fact.holds != Some(true) && self.lanes.is_empty() {
+            for later in &mut self.facts[step as usize + 1..] {
+                *later = ConditionState::unknown();
+            }
+        }
+        self.facts[step as usize] = fact;
+    }
+}
+
+/// What is known of a plugin, shared by its life and by those who tell of it.
+pub struct PluginState {
+    known: Mutex<PluginFacts>,
+    /// Told whenever it changes.
+    pub changed: Notify,
+}
+
+impl Default for PluginState {
+    fn default() -> Self {
+        Self {
+            known: Mutex::new(PluginFacts {
+                generation: None,
+                facts: std::array::from_fn(|_| ConditionState::unknown()),
+                is_artifact: false,
+                artifact: RunningArtifact::Unknown,
+                running_generation: None,
+                digest: None,
+                version: None,
+                lanes: Vec::new(),
+                busy: Some(Instant::now()),
+                warning: None,
+                granted: None,
+                not_granted: None,
+                cannot_act: None,
+            }),
+            changed: Notify::new(),
+        }
+    }
+}
+
+impl PluginState {
+    /// What is known now.
+    pub fn known(&self) -> PluginFacts {
+        self.known.lock().clone()
+    }
+
+    /// Changes what is known.
+    pub fn set(&self, change: impl FnOnce(&mut PluginFacts)) {
+        change(&mut self.known.lock());
+        self.changed.notify_one();
+    }
+}
+
+/// What the status is made of beside what is known.
+pub struct StatusFigures {
+    /// By controller.
+    pub controllers: Vec<ControllerStatus>,
+    /// The last failure since the host began.
+    pub last_failure: Option<Arc<LastFailure>>,
+    /// How many traps in a row the plugin is slowed for.
+    pub slowed_for: Option<u32>,
+    /// Objects of primaries that the Plugin does not select.
+    pub unselected_objects: u64,
+    /// How many primaries have not answered yet.
+    pub unanswered: u64,
+    /// The first of them.
+    pub waited_for: Vec<WaitedPrimary>,
+    /// What keeps the plugin from working in full.
+    pub warnings: Vec<String>,
+    /// What would be written, if the plugin is in preview.
+    pub previews: Vec<PreviewedPrimary>,
+}
+
+/// The status of a Plugin resource, given the one that it has.
+pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, now: &str) -> PluginStatus {
+    let StatusFigures {
+        controllers,
+        last_failure,
+        slowed_for,
+        unselected_objects,
+        unanswered,
+        waited_for,
+        warnings,
+        previews,
+    } = figures;
+    let condition_of = |fact: ConditionState, name: &str| {
+        let status = match fact.holds {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let before = live.conditions.iter().find(|condition| condition.kind == name);
+        let since = before.filter(|before| before.status == status);
+        PluginCondition {
+            kind: name.to_owned(),
+            status: status.to_owned(),
+            reason: fact.reason.to_owned(),
+            message: pilothouse_core::answer::shorten(fact.message, LONGEST_MESSAGE),
+            last_transition_time: since.map_or(now, |since| &since.last_transition_time).to_owned(),
+            observed_generation: known.generation,
+        }
+    };
+    let condition = |step: StartupStep, name: &str| {
+        let mut fact = known.fact(step).clone();
+        if let (StartupStep::Ready, Some(true), Some(traps)) = (step, fact.holds, slowed_for) {
+            fact.reason = "Slowed";
+            fact.message = format!("the last {traps} calls trapped or broke a limit; calls are throttled");
+        }
+        condition_of(fact, name)
+    };
+    let granted = granted(known).map(|fact| condition_of(fact, GRANTED));
+    let warning = known.warning.clone().map(|fact| condition_of(fact, ADMITTING));
+    let verified = known.is_artifact.then(|| condition(StartupStep::Verified, "Verified"));
+    let steps = [
+        Some(condition(StartupStep::Fetched, "Fetched")),
+        verified,
+        Some(condition(StartupStep::Compiled, "Compiled")),
+        Some(condition(StartupStep::Established, "Established")),
+        Some(condition(StartupStep::Ready, "Ready")),
+    ];
+    PluginStatus {
+        observed_generation: known.generation,
+        running_generation: known.running_generation,
+        digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
+        version: known.version.clone(),
+        artifact: match &known.artifact {
+            RunningArtifact::Unknown => live.artifact.clone(),
+            RunningArtifact::None => None,
+            RunningArtifact::Known(artifact) => Some(artifact.clone()),
+        },
+        objects: controllers.iter().map(|controller| controller.objects).sum(),
+        failing: controllers.iter().map(|controller| controller.failing).sum(),
+        controllers,
+        last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref(), now).cloned(),
+        unselected_objects,
+        unanswered,
+        waited_for,
+        owned_kinds: live.owned_kinds.clone(),
+        contributed_kinds: live.contributed_kinds.clone(),
+        finalizers: live.finalizers.clone(),
+        warnings,
+        previews,
+        conditions: steps.into_iter().flatten().chain(granted).chain(warning).collect(),
+    }
+}
+
+/// What the account of a plugin may do: for the version that runs, and for one that is wanted and lacks rights.
+fn granted(known: &PluginFacts) -> Option<ConditionState> {
+    let Some(lacking) = &known.not_granted else {
+        return known.granted.clone();
+    };
+    let missing = known.granted.as_ref().filter(|fact| fact.holds != Some(true));
+    let message = match missing {
+        Some(fact) => format!("{lacking}; the version that runs: {}", fact.message),
+        None => lacking.clone(),
+    };
+    Some(ConditionState::no("NewVersionNotGranted", message))
+}
+
+/// A failure that an earlier process saw stays until there is another one. The same once more is no news: to write each
+/// time when it was would cost a request for every try. Of two hosts, the one that has seen the later one tells; what is
+/// said to come after `now` was told by another clock, and does not count as later.
+fn last_failure_to_tell<'a>(
+    seen: Option<&'a LastFailure>,
+    told: Option<&'a LastFailure>,
+    now: &str,
+) -> Option<&'a LastFailure> {
+    let is_news = |seen: &&LastFailure| {
+        told.is_none_or(|told| {
+            let is_same = (&seen.blame, &seen.object, &seen.message) == (&told.blame, &told.object, &told.message);
+            let is_later = told.time >= seen.time && *told.time <= *now;
+            !is_same && !is_later
+        })
+    };
+    seen.filter(is_news).or(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-01-02T03:04:05Z";
+    const BEFORE: &str = "2020-01-01T00:00:00Z";
+
+    fn figures() -> StatusFigures {
+        StatusFigures {
+            controllers: vec![ControllerStatus {
+                name: "c".to_owned(),
+                objects: 3,
+                queued: 1,
+                failing: 2,
+            }],
+            last_failure: None,
+            slowed_for: None,
+            unselected_objects: 0,
+            unanswered: 0,
+            waited_for: Vec::new(),
+            warnings: Vec::new(),
+            previews: Vec::new(),
+        }
+    }
+
+    fn known() -> PluginFacts {
+        let plugin_state = PluginState::default();
+        plugin_state.set(|known| {
+            known.generation = Some(2);
+            known.set(StartupStep::Fetched, ConditionState::yes("Fetched", "it is there"));
+            known.set(StartupStep::Compiled, ConditionState::yes("Compiled", "it compiles"));
+        });
+        plugin_state.known()
+    }
+
+    fn of<'a>(status: &'a PluginStatus, name: &str) -> &'a PluginCondition {
+        status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == name)
+            .unwrap()
+    }
+
+    #[test]
+    fn the_transition_time_moves_only_with_the_status() {
+        let first = status(&known(), figures(), &PluginStatus::default(), BEFORE);
+        let mut changed = known();
+        changed.set(
+            StartupStep::Fetched,
+            ConditionState::yes("Fetched", "another one is there"),
+        );
+        changed.set(StartupStep::Compiled, ConditionState::no("Refused", "it is no plugin"));
+        let second = status(&changed, figures(), &first, NOW);
+        assert_eq!(of(&second, "Fetched").last_transition_time, BEFORE);
+        assert_eq!(of(&second, "Fetched").message, "another one is there");
+        assert_eq!(of(&second, "Compiled").last_transition_time, NOW);
+        assert_eq!(of(&second, "Ready").status, "Unknown");
+        assert_eq!(
+            (second.objects, second.failing, second.observed_generation),
+            (3, 2, Some(2))
+        );
+    }
+
+    #[test]
+    fn only_an_artifact_has_a_signature_to_verify() {
+        let file = status(&known(), figures(), &PluginStatus::default(), NOW);
+        assert!(file.conditions.iter().all(|condition| condition.kind != "Verified"));
+        let mut artifact = known();
+        artifact.is_artifact = true;
+        let artifact = status(&artifact, figures(), &PluginStatus::default(), NOW);
+        assert_eq!(of(&artifact, "Verified").status, "Unknown");
+    }
+
+    #[test]
+    fn the_recorded_artifact_stands_until_another_one_runs() {
+        let artifact = |digest: &str| ArtifactStatus {
+            reference: "example.com/a:1".to_owned(),
+            tag: Some("1".to_owned()),
+            digest: digest.to_owned(),
+            size: 1,
+            signer: None,
+        };
+        let live = PluginStatus {
+            artifact: Some(artifact("old")),
+            ..PluginStatus::default()
+        };
+        let mut known = known();
+        let told = |known: &PluginFacts| status(known, figures(), &live, NOW).artifact.map(|it| it.digest);
+        assert_eq!(told(&known).as_deref(), Some("old"));
+        known.artifact = RunningArtifact::Known(artifact("new"));
+        assert_eq!(told(&known).as_deref(), Some("new"));
+        known.artifact = RunningArtifact::None;
+        assert_eq!(told(&known), None);
+    }
+
+    #[test]
+    fn a_plugin_that_is_slowed_says_so_while_it_is_ready() {
+        let mut known = known();
+        known.set(
+            StartupStep::Ready,
+            ConditionState::yes("Running", "the host reconciles its objects"),
+        );
+        let slowed = StatusFigures {
+            slowed_for: Some(7),
+            ..figures()
+        };
+        let status = status(&known, slowed, &PluginStatus::default(), NOW);
+        assert_eq!(
+            (&*of(&status, "Ready").status, &*of(&status, "Ready").reason),
+            ("True", "Slowed")
+        );
+        assert!(of(&status, "Ready").message.contains("the last 7 calls"));
+    }
+
+    #[test]
+    fn the_last_failure_survives_a_restart_until_the_next_one() {
+        let failure = |message: &str| LastFailure {
+            blame: "guest".to_owned(),
+            object: None,
+            message: message.to_owned(),
+            time: BEFORE.to_owned(),
+        };
+        let live = PluginStatus {
+            last_failure: Some(failure("old")),
+            ..PluginStatus::default()
+        };
+        assert_eq!(
+            status(&known(), figures(), &live, NOW).last_failure.unwrap().message,
+            "old"
+        );
+        let newer = StatusFigures {
+            last_failure: Some(Arc::new(LastFailure {
+                time: NOW.to_owned(),
+                ..failure("new")
+            })),
+            ..figures()
+        };
+        assert_eq!(status(&known(), newer, &live, NOW).last_failure.unwrap().message, "new");
+        let other = StatusFigures {
+            last_failure: Some(Arc::new(failure("of another host at the same time"))),
+            ..figures()
+        };
+        assert_eq!(status(&known(), other, &live, NOW).last_failure.unwrap().message, "old");
+        let again = StatusFigures {
+            last_failure: Some(Arc::new(LastFailure {
+                time: NOW.to_owned(),
+                ..failure("old")
+            })),
+            ..figures()
+        };
+        let told = status(&known(), again, &live, NOW).last_failure;
+        assert_eq!(told.unwrap().time, BEFORE, "the same once more is no news");
+    }
+}

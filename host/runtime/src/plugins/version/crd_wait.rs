@@ -1,0 +1,144 @@
+//! Where the host does not install CRDs itself: a version waits until the cluster has those that it brings. Whoever installs
+//! and upgrades plugins applies them, and nothing of the version is called before. The version that runs goes on meanwhile.
+
+use std::time::Duration;
+
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::install::{CrdInCluster, compare_crd};
+use pilothouse_cluster::permissions::{Permission, listed};
+use pilothouse_core::manifest::BroughtCrd;
+use tokio::time::Instant;
+
+use super::prepare::DescribedPlugin;
+use crate::plugins::access::named_source;
+use crate::plugins::plugin::{LoadedComponent, PluginTask};
+use crate::plugins::resource::desired::DesiredPlugin;
+
+/// The reason of `Established` and `Ready` while the cluster has another CRD than the version brings.
+pub const CRD_DIFFERS: &str = "CrdDiffers";
+
+/// The same while the cluster has none.
+pub const CRD_MISSING: &str = "CrdMissing";
+
+/// How long to wait before the CRD is read again if no change of it is seen: the host may lack the right to watch CRDs.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// What the warning is about, that CRDs cannot be compared.
+const COMPARING: &str = "comparing CRDs";
+
+impl PluginTask {
+    /// Waits until the cluster has all CRDs of a version, as the version brings them.
+    pub async fn crds_are_there(&self, wanted: &DesiredPlugin, described: &DescribedPlugin, loaded: &LoadedComponent) {
+        for crd in &described.crds {
+            self.crd_is_there(crd, wanted, loaded).await;
+        }
+    }
+
+    async fn crd_is_there(&self, crd: &BroughtCrd, wanted: &DesiredPlugin, loaded: &LoadedComponent) {
+        let plugin = &*self.identity.name;
+        let mut definitions = self.context.host.definitions.subscribe();
+        let mut leadership = self.context.host.leadership.follow();
+        let (mut wait, mut said) = (FIRST_WAIT, None);
+        loop {
+            let seen = definitions.count(&crd.group);
+            let turn = self.context.starting.acquire().await;
+            let compared = compare_crd(&self.context.client, crd).await;
+            drop(turn);
+            let (reason, problem) = match compared {
+                Ok(CrdInCluster::Same) => {
+                    self.identity.health.clear(COMPARING);
+                    break;
+                }
+                Ok(CrdInCluster::Absent) => (CRD_MISSING, self.missing_crd(crd, wanted, loaded)),
+                Ok(CrdInCluster::Differs(difference)) => {
+                    let problem = self.other_crd(crd, &difference, wanted, loaded);
+                    (CRD_DIFFERS, problem)
+                }
+                // A host may be run without the right to see what is of cluster scope.
+                Err(error) if error.code() == Some(403) => {
+                    self.tell_uncompared(crd);
+                    break;
+                }
+                Err(error) => ("Waiting", format!("cannot read CRD {}: {}", crd.name, chain(&error))),
+            };
+            // Who does not lead waits for the same, and says nothing.
+            if said.as_ref() != Some(&problem) {
+                if self.context.host.leadership.leads() {
+                    tracing::warn!(plugin, "waiting: {problem}");
+                }
+                self.waits_because(reason, &problem);
+                // It may take days, and the host's other plugins are ready.
+                self.plugin_state.set(|known| known.busy = None);
+                said = Some(problem);
+            }
+            tokio::select! {
+                () = definitions.changed_since(&crd.group, seen) => wait = FIRST_WAIT,
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                _ = leadership.changed() => said = None,
+            }
+        }
+        if said.is_some() {
+            tracing::info!(
+                plugin,
+                crd = crd.name,
+                "the CRD that the version brings is in the cluster now"
+            );
+            self.plugin_state.set(|known| known.busy = Some(Instant::now()));
+        }
+    }
+
+    fn missing_crd(&self, crd: &BroughtCrd, wanted: &DesiredPlugin, loaded: &LoadedComponent) -> String {
+        format!(
+            "the cluster does not serve {}/{}: CRD {}, which the plugin brings, is not installed; {}",
+            crd.group,
+            crd.kind,
+            crd.name,
+            self.next_step(wanted, loaded)
+        )
+    }
+
+    fn other_crd(
+        &self,
+        crd: &BroughtCrd,
+        difference: &str,
+        wanted: &DesiredPlugin,
+        loaded: &LoadedComponent,
+    ) -> String {
+        format!(
+            "CRD {} in the cluster is not the one that this version brings: {difference}; {}",
+            crd.name,
+            self.next_step(wanted, loaded)
+        )
+    }
+
+    /// Who applies CRDs.
+    fn next_step(&self, wanted: &DesiredPlugin, loaded: &LoadedComponent) -> String {
+        let source = named_source(&self.identity.name, wanted, Some(loaded));
+        let command = if self.own.is_some() {
+            format!("`pilothouse upgrade {source}` does so, after it has said what changes")
+        } else {
+            format!("`pilothouse install {source} -o yaml` prints it, and a host with --install-crds does so by itself")
+        };
+        format!("apply the CRD: {command}")
+    }
+
+    /// The host may not see CRDs, so it runs the version whatever they are.
+    fn tell_uncompared(&self, crd: &BroughtCrd) {
+        let right = Permission {
+            group: "apiextensions.k8s.io".to_owned(),
+            resource: "customresourcedefinitions".to_owned(),
+            namespace: None,
+            name: Some(crd.name.clone()),
+            verb: "get",
+        };
+        let warning = format!(
+            "the host cannot see whether the CRDs in the cluster are those that the plugin brings, and runs it all the same; \
+             grant the host the right to {}",
+            listed(&[right])
+        );
+        if self.identity.health.warn(COMPARING, &warning) {
+            tracing::warn!(plugin = &*self.identity.name, "{warning}");
+        }
+    }
+}

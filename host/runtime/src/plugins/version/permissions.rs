@@ -1,0 +1,314 @@
+//! Owns which rights the host needs for a plugin, and the report of all that are missing as soon as one request is denied.
+//! Until then, no permission of the host is reviewed. What the plugin's own account needs is left to `access`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::identity::Impersonation;
+use pilothouse_cluster::permissions::{Permission, has, listed, user};
+use pilothouse_core::Kind;
+use pilothouse_core::manifest::Access;
+use pilothouse_core::rights::{Confinement, KindUse};
+use tokio::time::Instant;
+
+use super::prepare::DescribedPlugin;
+use crate::lanes::lane::{Lane, RunMode};
+use crate::plugins::access::named_source;
+use crate::plugins::plugin::{PluginTask, RunningVersion};
+use crate::plugins::resource::desired::DesiredPlugin;
+
+/// The most rights that are asked about at once: a plugin that names many namespaces has very many.
+const MOST_ASKED: usize = 500;
+
+/// How long after one look the next is made at the soonest.
+const LEAST_WAIT: Duration = Duration::from_secs(30);
+
+/// How often it is looked again while some are missing.
+pub const RECHECK: Duration = Duration::from_mins(5);
+
+/// What the warning is about.
+const RIGHTS: &str = "rights";
+
+impl PluginTask {
+    /// Looks after the rights of a version that runs, for ever.
+    pub async fn watch_permissions(&self, running: &RunningVersion) {
+        let (host, health, recorder) = (&self.context.host, &self.identity.health, &self.identity.recorder);
+        let mut looked: Option<Instant> = None;
+        let mut is_asked = false;
+        // Another version may have run before.
+        let mut are_missing = health.has_warning(RIGHTS);
+        // Without this one nothing is written, and a plugin at rest would not find out.
+        let mut may_not_act = self.may_not_act(running).await;
+        is_asked |= may_not_act;
+        self.tell_whether_it_acts(running, may_not_act);
+        loop {
+            let settled = host.kinds.settled();
+            is_asked |= host.kinds.is_forbidden(&running.lanes);
+            let next = match looked {
+                None => Instant::now(),
+                Some(looked) => looked + if is_asked { LEAST_WAIT } else { RECHECK },
+            };
+            tokio::select! {
+                () = settled => {}
+                () = recorder.denied.notified() => is_asked = true,
+                () = health.forbidden.notified() => is_asked = true,
+                () = tokio::time::sleep_until(next), if is_asked || are_missing => {
+                    looked = Some(Instant::now());
+                    is_asked = false;
+                    // In a box of its own: every plugin that runs has room for this, and few ever come here.
+                    are_missing = Box::pin(self.report_missing_permissions(running)).await;
+                    if are_missing || may_not_act {
+                        may_not_act = self.may_not_act(running).await;
+                    }
+                    self.tell_whether_it_acts(running, may_not_act);
+                }
+            }
+        }
+    }
+
+    /// Whether the host may not act as the account of a version that runs. Who cannot ask finds out when it acts.
+    async fn may_not_act(&self, running: &RunningVersion) -> bool {
+        let account = running.lanes.first().and_then(|lane| lane.writer.identity());
+        let Some(account) = account else { return false };
+        matches!(has(&self.context.client, &account.permission()).await, Ok(false))
+    }
+
+    /// A plugin whose account the host may not act as is not ready, with all rights that are missing as the reason.
+    fn tell_whether_it_acts(&self, running: &RunningVersion, may_not_act: bool) {
+        let missing = self.identity.health.warning(RIGHTS).filter(|_| may_not_act);
+        self.plugin_state.set(|known| known.cannot_act = missing);
+        self.report_ready(Some(running));
+    }
+
+    /// Tells all rights that a version needs whose CRDs the host may not install: those on the CRDs, and those on all kinds.
+    pub async fn tell_missing_rights_to_begin(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
+        let lanes = self.lanes(wanted, described);
+        let served = self.look_up(&lanes, Some(described)).await;
+        let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
+        self.tell_missing(&self.needed(&lanes, served), None).await;
+    }
+
+    async fn report_missing_permissions(&self, running: &RunningVersion) -> bool {
+        // To begin with, no kind is watched yet.
+        let served = self.look_up(&running.lanes, None).await;
+        let needed = self.needed(&running.lanes, |_, kind| served.get(kind).cloned().flatten());
+        self.tell_missing(&needed, Some(running)).await
+    }
+
+    async fn tell_missing(&self, needed: &BTreeSet<Permission>, running: Option<&RunningVersion>) -> bool {
+        let health = &self.identity.health;
+        let name = &*self.identity.name;
+        if let Some(missing) = self.missing_of_host(needed, running).await {
+            if health.warn(RIGHTS, &missing) {
+                tracing::warn!(plugin = name, "{missing}");
+            }
+            return true;
+        }
+        if health.clear(RIGHTS) {
+            tracing::info!(plugin = name, "the host has all permissions that the plugin needs");
+        }
+        false
+    }
+
+    /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
+    pub async fn missing_permissions(&self, lanes: &[Arc<Lane>]) -> Option<String> {
+        self.missing_of_host(&self.needed(lanes, Lane::served), None).await
+    }
+
+    /// The rights that lanes need, given how their kinds are served.
+    fn needed(&self, lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKind>) -> BTreeSet<Permission> {
+        let mut rights = needed(lanes, served);
+        if let Some(identity) = lanes.first().and_then(|lane| lane.writer.identity()) {
+            rights.retain(|right| !is_of_account(right));
+            rights.insert(identity.permission());
+        }
+        if self.context.options.install_crds.has_those_of_plugins() && lanes.iter().any(|lane| lane.brings_crd) {
+            rights.extend(["get", "patch"].map(|verb| Permission {
+                group: "apiextensions.k8s.io".to_owned(),
+                resource: "customresourcedefinitions".to_owned(),
+                namespace: None,
+                name: None,
+                verb,
+            }));
+        }
+        rights
+    }
+
+    /// The rights that the version that runs lacks, as they were told last.
+    pub fn told_missing(&self) -> Option<String> {
+        self.identity.health.warning(RIGHTS)
+    }
+
+    async fn missing_of_host(&self, needed: &BTreeSet<Permission>, running: Option<&RunningVersion>) -> Option<String> {
+        let client = &self.context.client;
+        let mut missing = Vec::new();
+        let _turn = self.context.starting.acquire().await;
+        for right in needed.iter().take(MOST_ASKED) {
+            match has(client, right).await {
+                Ok(true) => {}
+                Ok(false) => missing.push(right.clone()),
+                Err(error) => {
+                    let problem = chain(&error);
+                    tracing::debug!(
+                        plugin = &*self.identity.name,
+                        problem,
+                        "cannot ask for the host's rights"
+                    );
+                    return None;
+                }
+            }
+        }
+        if missing.is_empty() {
+            return None;
+        }
+        let user = user(client).await;
+        let command = running.and_then(|running| self.command_for_host(user.as_deref()?, running));
+        let who = user.map_or_else(|| "the host".to_owned(), |user| format!("user {user:?}"));
+        let more = match needed.len().saturating_sub(MOST_ASKED) {
+            0 => String::new(),
+            more => format!(" ({more} more were not asked about)"),
+        };
+        let command = command.map(|command| format!(": {command}")).unwrap_or_default();
+        Some(format!(
+            "{who} may not {}{more}; grant these rights{command}",
+            listed(&missing)
+        ))
+    }
+
+    /// The command that grants them, if the host has a ServiceAccount.
+    fn command_for_host(&self, user: &str, running: &RunningVersion) -> Option<String> {
+        let account = user.strip_prefix("system:serviceaccount:")?;
+        let (namespace, name) = account.split_once(':')?;
+        let wanted = running.request.wanted.as_ref().ok()?;
+        let identity = running.lanes.first().and_then(|lane| lane.writer.identity());
+        let identity = identity.map_or("none", Impersonation::mode);
+        let source = named_source(&self.identity.name, wanted, Some(&running.loaded));
+        let host = format!("--host-namespace {namespace} --host-account {name} --identity {identity}");
+        if self.own.is_some() {
+            return Some(format!("pilothouse upgrade {source} {host}"));
+        }
+        Some(format!(
+            "pilothouse rights {source} {host} | kubectl apply --server-side --force-conflicts -f -"
+        ))
+    }
+}
+
+/// Whether a right is the plugin's, where it has an account of its own. Watches, events and CRDs are the host's matter.
+fn is_of_account(right: &Permission) -> bool {
+    let is_watch = matches!(right.verb, "list" | "watch");
+    !is_watch && !matches!(right.resource.as_str(), "events" | "customresourcedefinitions")
+}
+
+/// The rights that lanes need on the kinds that are served, and on events.
+fn needed(lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKind>) -> BTreeSet<Permission> {
+    let mut rights = BTreeSet::new();
+    for lane in lanes {
+        for kind in lane.kinds().map(|(kind, _)| kind) {
+            if let Some(served) = served(lane, &kind) {
+                of_kind(lane, &served, &mut rights);
+            }
+        }
+    }
+    let narrow = lanes.iter().map(|lane| lane.grants.confinement());
+    let narrow = narrow.filter(|confinement| confinement.narrows_watches());
+    let seen: BTreeSet<String> = narrow.flat_map(Confinement::reached).collect();
+    let mut places: Vec<Option<String>> = seen.into_iter().map(Some).collect();
+    if places.is_empty() {
+        places.push(None);
+    }
+    let mut events = |group: &str, verb| {
+        for namespace in &places {
+            rights.insert(Permission {
+                group: group.to_owned(),
+                resource: "events".to_owned(),
+                namespace: namespace.clone(),
+                name: None,
+                verb,
+            });
+        }
+    };
+    events("", "list");
+    if lanes.iter().any(|lane| lane.mode != RunMode::Preview) {
+        events("events.k8s.io", "create");
+    }
+    rights
+}
+
+/// What of these namespaces a host sees that may see no more than a plugin does; none is nothing, and no namespace all.
+fn within(namespaces: Vec<String>, confinement: &Confinement) -> Option<Vec<String>> {
+    if !confinement.narrows_watches() {
+        return Some(namespaces);
+    }
+    let mut seen: Vec<String> = confinement.reached().into_iter().collect();
+    if !namespaces.is_empty() {
+        seen.retain(|namespace| namespaces.contains(namespace));
+    }
+    (!seen.is_empty()).then_some(seen)
+}
+
+/// The rights that a lane needs on one kind.
+fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) {
+    let kind = &*served.kind;
+    let is_primary = kind == lane.grants.primary();
+    let grant = lane.grants.get(kind);
+    let declared = grant.map(|grant| grant.touch.namespaces.clone()).unwrap_or_default();
+    let places = |namespaces: &[String]| -> Vec<Option<String>> {
+        if namespaces.is_empty() || !served.facts.namespaced {
+            return vec![None];
+        }
+        namespaces.iter().cloned().map(Some).collect()
+    };
+    let mut add = |subresource: &str, places: Vec<Option<String>>, names: &[Option<String>], verbs: &[&'static str]| {
+        for namespace in places {
+            for (name, verb) in names.iter().flat_map(|name| verbs.iter().map(move |verb| (name, verb))) {
+                rights.insert(Permission {
+                    group: kind.group.clone(),
+                    resource: format!("{}{subresource}", served.plural),
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    verb,
+                });
+            }
+        }
+    };
+    let every = [None];
+    let names: Vec<Option<String>> = match grant.map(|grant| &grant.touch.names) {
+        Some(names) if !is_primary && !names.is_empty() => names.iter().cloned().map(Some).collect(),
+        _ => every.to_vec(),
+    };
+    // A primary is watched everywhere.
+    let watched = if is_primary { Vec::new() } else { declared.clone() };
+    let watched = within(watched, lane.grants.confinement());
+    if let Some(watched) = watched.or_else(|| (!served.facts.namespaced).then(Vec::new)) {
+        add("", places(&watched), &names, &["list", "watch"]);
+    }
+    let written = if declared.is_empty() {
+        &lane.namespaces
+    } else {
+        &declared
+    };
+    let allows = |access| grant.is_some_and(|grant| grant.allows(access));
+    let kind_use = KindUse {
+        is_primary,
+        has_finalizer: lane.finalizer.is_some(),
+        is_owned: allows(Access::Owned),
+        is_contributed: allows(Access::Contributed) || lane.gives_up(kind),
+    };
+    let mut verbs: Vec<&'static str> = kind_use.verbs().iter().map(|verb| verb.as_str()).collect();
+    // What an earlier version owned is deleted.
+    if lane.is_only_former(kind) && !is_primary {
+        verbs.extend(["get", "delete"]);
+    }
+    if lane.mode == RunMode::Preview {
+        verbs.retain(|verb| *verb == "get");
+        add("", places(written), &names, &verbs);
+        return;
+    }
+    add("", places(written), &names, &verbs);
+    if is_primary && lane.brings_crd && served.facts.has_status {
+        add("/status", places(&lane.namespaces), &every, &["patch"]);
+    }
+}

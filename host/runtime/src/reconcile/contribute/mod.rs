@@ -1,0 +1,179 @@
+//! Carries out contributions: fields in other people's objects. A reconcile makes its primary's claims in the registry of
+//! [`crate::state::tables::claims`] and waits for what becomes of them; [`worker`] makes the claims of many primaries into few writes, and
+//! [`settle`] finds out which claims the server takes.
+//!
+//! A primary that waits occupies no worker, so that all that are queued can make their claims before the first write.
+
+mod send;
+mod settle;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::answer::DesiredObject;
+use pilothouse_core::contribution::{ClaimAge, Leaves, take_apart};
+use pilothouse_core::reason::Reason;
+use pilothouse_core::{Failure, Key};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+pub use worker::run;
+
+use crate::context::HostContext;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::state::tables::claims::{ClaimRequest, PendingClaims, contributes};
+
+/// What became of a primary's claims.
+#[derive(Default)]
+pub struct Contributed {
+    /// The claims that are not held.
+    pub failures: Vec<Failure>,
+    /// Whether something was written for it.
+    pub wrote: bool,
+    /// The primary's turn to go on; given back when this is dropped.
+    pub turn: Option<ResumeSlot>,
+}
+
+/// Makes the claims of a primary and waits for what becomes of them. `primary` is the object as the plugin saw it.
+pub async fn contribute(
+    host: &Arc<HostContext>,
+    lane: &Arc<Lane>,
+    primary_ref: &PrimaryRef,
+    primary: &CachedObject,
+    desired: Vec<DesiredObject>,
+) -> Contributed {
+    let mut contributed = Contributed::default();
+    if !contributes(lane) && !host.state.has_claims(lane, primary_ref) {
+        return contributed;
+    }
+    let wanted = match take_all_apart(host, lane, &desired).await {
+        Ok(wanted) => wanted,
+        Err(failure) => {
+            contributed.failures.push(failure);
+            return contributed;
+        }
+    };
+    let age = ClaimAge {
+        created: primary.value()["metadata"]["creationTimestamp"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        uid: primary.uid.clone(),
+    };
+    let request = ClaimRequest {
+        primary_ref,
+        uid: &primary.uid,
+        title: format!("{} {}", lane.grants.primary().kind, primary_ref.name).into(),
+        age,
+        wanted,
+    };
+    let registered = host.state.make_claims(lane, request);
+    let PendingClaims::Known(mut outcomes, coming) = registered else {
+        return contributed;
+    };
+    if !coming.is_empty() {
+        let waiting = Waiting::begin(host, primary_ref);
+        let mut came = Vec::with_capacity(coming.len());
+        for outcome in coming {
+            came.push(outcome.await);
+        }
+        contributed.turn = waiting.end().await;
+        for outcome in came {
+            match outcome {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(_) => contributed.failures.push(Failure::host(
+                    Reason::HostFault,
+                    "the host stopped reconciling the target; retrying",
+                )),
+            }
+        }
+    }
+    for outcome in outcomes {
+        contributed.wrote |= outcome.wrote;
+        contributed.failures.extend(outcome.result.err());
+    }
+    contributed
+}
+
+/// The fields that are wanted of each object.
+pub async fn take_all_apart(
+    host: &HostContext,
+    lane: &Lane,
+    desired: &[DesiredObject],
+) -> Result<BTreeMap<Key, Leaves>, Failure> {
+    let types = host.schemas.types(desired.iter().map(DesiredObject::kind)).await;
+    let types = types.map_err(|error| {
+        let problem = format!("cannot contribute anything before the lists of the kinds are known: {error}");
+        Failure::cluster(Reason::ClusterUnavailable, problem)
+    })?;
+    let mut wanted = BTreeMap::new();
+    for object in desired {
+        if lane.served(object.kind()).is_none() {
+            return Err(not_served(&object.title()));
+        }
+        let leaves = types.get(object.kind()).map(|types| take_apart(&object.body, types));
+        let leaves = leaves.ok_or_else(|| not_served(&object.title()))?.map_err(|error| {
+            let problem = format!("cannot contribute to {}: {error}; fix the plugin", object.title());
+            Failure::guest(Reason::InvalidAnswer, problem)
+        })?;
+        wanted.insert(Key::new(object.served.kind.clone(), object.name.clone()), leaves);
+    }
+    Ok(wanted)
+}
+
+/// The kind has gone since the answer was checked.
+fn not_served(title: &str) -> Failure {
+    let problem = format!("cannot contribute to {title}: the cluster does not serve its kind any more; retrying");
+    Failure::cluster(Reason::NotSynced, problem)
+}
+
+/// A primary that waits and leaves its worker to others until this is dropped.
+pub struct Waiting(Option<Parked>);
+
+impl Waiting {
+    /// Begins to wait. Where too many wait already, the primary keeps its worker.
+    pub fn begin(host: &Arc<HostContext>, primary_ref: &PrimaryRef) -> Self {
+        if !host.resume_slots.begin() {
+            return Self(None);
+        }
+        host.state.park(primary_ref);
+        Self(Some(Parked {
+            host: host.clone(),
+            primary_ref: primary_ref.clone(),
+            since: Instant::now(),
+        }))
+    }
+
+    /// Waits for a turn to go on. Those who kept their worker need none.
+    async fn end(self) -> Option<ResumeSlot> {
+        let parked = self.0?;
+        let permit = parked.host.resume_slots.turn().await;
+        Some(ResumeSlot {
+            _permit: permit,
+            _parked: parked,
+        })
+    }
+}
+
+/// A primary that waited goes on, beside the workers, until this is dropped.
+pub struct ResumeSlot {
+    _permit: Option<OwnedSemaphorePermit>,
+    _parked: Parked,
+}
+
+/// A primary's place among those that wait.
+struct Parked {
+    host: Arc<HostContext>,
+    primary_ref: PrimaryRef,
+    since: Instant,
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.host.resume_slots.end();
+        self.host.state.unpark(&self.primary_ref, self.since.elapsed());
+    }
+}

@@ -1,0 +1,243 @@
+//! Owns the write requests of a reconcile: each is recorded in the shared state before and after, and transient errors are
+//! retried within the reconcile's time budget.
+
+use std::time::Duration;
+
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::error::RequestError;
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::write::{ApplyPrecondition, ApplyResponse, LiveObject, Propagation};
+use pilothouse_core::takeover;
+use pilothouse_core::{Key, Name};
+use tokio::time::Instant;
+
+use crate::context::HostContext;
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::reconcile::diff::{PlannedObject, key};
+use crate::state::tables::echo::AwaitedEcho;
+
+/// How often one request is made at most.
+const TRIES: u32 = 3;
+
+/// How long one reconcile waits in all for a server that is busy. It has a worker meanwhile, which is as it should be:
+/// what is in the queue would go to the same server.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The wait before the second try where the server asks for none; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// The requests of one reconcile.
+pub struct Requests<'a> {
+    host: &'a HostContext,
+    pub(in crate::reconcile) lane: &'a Lane,
+    primary_ref: &'a PrimaryRef,
+    deadline: Instant,
+}
+
+/// The tries of one request.
+#[derive(Default)]
+pub struct Tries(u32);
+
+impl<'a> Requests<'a> {
+    /// For a reconcile that begins to make requests now.
+    pub fn new(host: &'a HostContext, lane: &'a Lane, primary_ref: &'a PrimaryRef) -> Self {
+        Self {
+            host,
+            lane,
+            primary_ref,
+            deadline: Instant::now() + PATIENCE,
+        }
+    }
+
+    /// Waits if a request that failed is worth another try now; else says no.
+    pub async fn may_go_on(&self, tries: &mut Tries, error: &RequestError) -> bool {
+        error.may_pass() && self.has_paused(tries, error).await
+    }
+
+    /// Waits as long as the server asks for; says no where there is no time left for that.
+    async fn has_paused(&self, tries: &mut Tries, error: &RequestError) -> bool {
+        tries.0 += 1;
+        let pause = error
+            .retry_after()
+            .unwrap_or_else(|| FIRST_PAUSE * (1 << tries.0.saturating_sub(1)));
+        if tries.0 >= TRIES || Instant::now() + pause > self.deadline {
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        true
+    }
+
+    /// Looks at an object as it is now.
+    pub async fn live(&self, served: &ServedKind, name: &Name) -> Result<Option<LiveObject>, RequestError> {
+        self.with_retries(|| self.lane.writer.live(served, name)).await
+    }
+
+    /// Applies a desired object to the one of this uid, which is ours. The same apply twice is the same as once.
+    pub async fn apply(&self, step: &PlannedObject, uid: &str) -> Result<ApplyResponse, RequestError> {
+        self.with_conflict_retries(|| self.apply_once(step, ApplyPrecondition::Uid(uid)))
+            .await
+    }
+
+    /// Applies a desired object, and leaves it to the caller what a failure means.
+    pub async fn apply_once(
+        &self,
+        step: &PlannedObject,
+        target: ApplyPrecondition<'_>,
+    ) -> Result<ApplyResponse, RequestError> {
+        let key = key(&step.desired.served, &step.desired.name);
+        let request = self
+            .lane
+            .writer
+            .apply(&step.desired.served, &step.desired.name, &step.body, target);
+        self.tracked(key, request, |applied| version(&applied.object)).await
+    }
+
+    /// Deletes a child. One that has changed since the cache saw it is looked at again: it has to be the same, and still
+    /// held by our entry. One that another plugin applies too stays, and is that plugin's.
+    pub async fn delete(&self, served: &ServedKind, child: &CachedObject) -> Result<Deleted, RequestError> {
+        if is_shared(self.lane, child) {
+            let released = release_child(self.lane, served, child).await?;
+            return Ok(if released { Deleted::Released } else { Deleted::Before });
+        }
+        self.delete_with(served, child, Propagation::Background).await
+    }
+
+    /// The same, and the policy says what becomes of the dependents of the child.
+    pub async fn delete_with(
+        &self,
+        served: &ServedKind,
+        child: &CachedObject,
+        propagation: Propagation,
+    ) -> Result<Deleted, RequestError> {
+        match self.delete_once(served, child, propagation).await {
+            Ok(()) => return Ok(Deleted::Now),
+            Err(error) if error.is_object_not_found() => return Ok(Deleted::Before),
+            Err(error) if error.code() == Some(409) => {}
+            Err(error) => return Err(error),
+        }
+        let Some(LiveObject { object, .. }) = self.live(served, &child.name).await? else {
+            return Ok(Deleted::Before);
+        };
+        let same = object.uid == child.uid && object.controller == child.controller;
+        if !same || object.deleting || object.entry(self.lane.writer.manager(), false).is_none() {
+            return Ok(Deleted::Before);
+        }
+        if is_shared(self.lane, &object) {
+            let released = release_child(self.lane, served, &object).await?;
+            return Ok(if released { Deleted::Released } else { Deleted::Before });
+        }
+        match self.delete_once(served, &object, propagation).await {
+            Ok(()) => Ok(Deleted::Now),
+            Err(error) if error.is_object_not_found() => Ok(Deleted::Before),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete_once(
+        &self,
+        served: &ServedKind,
+        child: &CachedObject,
+        propagation: Propagation,
+    ) -> Result<(), RequestError> {
+        self.with_retries(|| {
+            let request = self.lane.writer.delete_with(served, child, propagation);
+            let awaited = AwaitedEcho::Deletion(child.uid.clone());
+            self.tracked(key(served, &child.name), request, |()| awaited)
+        })
+        .await
+    }
+
+    /// Makes a request that changes an object; what the cache has to see before the primary runs again is taken from
+    /// the answer.
+    pub async fn tracked<T>(
+        &self,
+        key: Key,
+        request: impl Future<Output = Result<T, RequestError>>,
+        awaited: impl FnOnce(&T) -> AwaitedEcho,
+    ) -> Result<T, RequestError> {
+        self.host.state.begin_write(key.clone(), self.primary_ref);
+        self.host.traces.wrote(&key, self.primary_ref);
+        let sent = request.await;
+        let awaited = sent.as_ref().ok().map(awaited);
+        self.host.state.end_write(key, awaited, self.primary_ref);
+        sent
+    }
+
+    /// Makes a request that can be made again, and does so while that is worth it.
+    pub async fn with_retries<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        request: impl FnMut() -> F,
+    ) -> Result<T, RequestError> {
+        self.retry_while(RequestError::may_pass, request).await
+    }
+
+    /// The same for a request that names no version and gives way to nobody: a conflict is the server's own, which met
+    /// other writes of the object too often.
+    pub async fn with_conflict_retries<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        request: impl FnMut() -> F,
+    ) -> Result<T, RequestError> {
+        self.retry_while(is_worth_insisting, request).await
+    }
+
+    async fn retry_while<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        is_worth_it: impl Fn(&RequestError) -> bool,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, RequestError> {
+        let mut tries = Tries::default();
+        loop {
+            match request().await {
+                Err(error) if is_worth_it(&error) && self.has_paused(&mut tries, &error).await => {}
+                ended => return ended,
+            }
+        }
+    }
+}
+
+fn is_worth_insisting(error: &RequestError) -> bool {
+    error.may_pass() || (error.code() == Some(409) && !error.is_about_another_object())
+}
+
+/// Whether another plugin applies a child, too.
+pub fn is_shared(lane: &Lane, child: &CachedObject) -> bool {
+    child.appliers().any(|manager| manager != lane.writer.manager())
+}
+
+/// Gives up what a plugin applied of a child that another one applies too: no field changes, and the child is the other's
+/// alone. Says no where there is nothing to give up.
+pub async fn release_child(lane: &Lane, served: &ServedKind, child: &CachedObject) -> Result<bool, RequestError> {
+    let live = lane.writer.live(served, &child.name).await?;
+    let Some(LiveObject { object, managers }) = live.filter(|live| live.object.uid == child.uid) else {
+        return Ok(false);
+    };
+    let Some(left) = takeover::give_up(&managers, lane.writer.manager()) else {
+        return Ok(false);
+    };
+    lane.writer.set_managers(served, &object, left).await?;
+    tracing::info!(
+        lane = lane.title(),
+        object = %child.name,
+        kind = %served.kind,
+        appliers = ?object.appliers().collect::<Vec<_>>(),
+        "another plugin applies the object too; it stays, and is that plugin's"
+    );
+    Ok(true)
+}
+
+/// What became of an object that was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// The server took the request.
+    Now,
+    /// There was nothing to delete any more.
+    Before,
+    /// Another plugin applies it: it stays.
+    Released,
+}
+
+/// The version that the cache has to see.
+pub fn version(object: &CachedObject) -> AwaitedEcho {
+    AwaitedEcho::Version(object.resource_version.clone())
+}

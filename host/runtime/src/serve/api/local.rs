@@ -1,0 +1,46 @@
+//! Owns what a process may ask the host that it runs itself. Nobody's rights are looked at: whoever runs a host sees all that
+//! it sees. Leaves making the documents to `objects`.
+
+use std::sync::Arc;
+
+use pilothouse_core::{Kind, Name};
+
+use super::documents::ObjectDocument;
+use super::objects::look;
+use super::status::ProcessFacts;
+use crate::host::Handle;
+use crate::lanes::lane::Lane;
+
+impl Handle {
+    /// What the host knows of an object, as docs/api.md describes it. What is said of the process is left out.
+    pub fn explain(&self, kind: &Kind, name: &Name) -> ObjectDocument {
+        let parts = self.parts();
+        let process = ProcessFacts {
+            version: "",
+            instance: String::new(),
+            started: 0,
+        };
+        let known = look(&process, &parts.context, &parts.registry, kind, name);
+        let places = known.places();
+        known.told(&places)
+    }
+
+    /// The first objects that a plugin reconciles, by kind and name.
+    pub fn primaries_of(&self, plugin: &str, most: usize) -> Vec<(Kind, Name)> {
+        let context = self.parts().context;
+        let lanes = context.state.lanes();
+        let of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin);
+        let of_lane = |lane: &Arc<Lane>| {
+            let kind = lane.grants.primary().clone();
+            let primaries = context.state.primaries_of(lane).into_iter();
+            let reconciled = primaries.filter(|object| lane.reconciles(object));
+            let named = reconciled.map(move |object| (kind.clone(), object.name.clone()));
+            named.collect::<Vec<_>>()
+        };
+        let mut primaries: Vec<(Kind, Name)> = of_plugin.flat_map(of_lane).collect();
+        primaries.sort();
+        primaries.dedup();
+        primaries.truncate(most);
+        primaries
+    }
+}

@@ -1,0 +1,83 @@
+//! Decides whether the host is ready: its caches have synced, each plugin that should run does, or says why not, and webhooks
+//! are served, if any are to be.
+//!
+//! Once the host has been ready, a plugin that comes or changes later is its own matter: it must not take the others'
+//! webhooks out of their Service. A replica that does not lead is ready by the same rule, as it answers webhooks, too; but
+//! only as long as it hears of the API server, because its caches get old otherwise.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pilothouse_core::Kind;
+
+use crate::context::HostContext;
+use crate::lanes::lane::Lane;
+use crate::plugins::{PluginRegistry, StartingPlugin};
+
+/// For how long a plugin may keep the host from being ready by what may fail for it alone: to fetch, to compile, to make the
+/// requests of its start, and to list a kind that the server cannot list.
+const LONGEST_START: Duration = Duration::from_mins(5);
+
+/// A replica that neither leads nor holds shards, and has heard nothing of the API server for so long, is not ready any more. A
+/// watch that shows nothing, not even a bookmark, is opened again before. Where all replicas lose the API server for longer than this,
+/// none is ready, and that harms nothing: an API server that does not answer calls no webhooks.
+const LONGEST_SILENCE: Duration = Duration::from_mins(3);
+
+/// What ends the readiness of a host that has been ready.
+pub fn lost(host: &HostContext) -> Option<String> {
+    let holds_shards = host.shards.lock().as_ref().is_some_and(|share| share.held > 0);
+    let silence = host.contact.silence();
+    let is_lost = !host.leadership.leads() && !holds_shards && silence > LONGEST_SILENCE;
+    is_lost.then(|| {
+        format!(
+            "this replica does not lead, and the API server has answered nothing for {} s, so its caches may be old; the log \
+             says why",
+            silence.as_secs()
+        )
+    })
+}
+
+/// What keeps the host from being ready, each in words; nothing if it is.
+pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
+    let Some(starting) = registry.starting() else {
+        return vec!["the Plugin resources have not been listed yet".to_owned()];
+    };
+    let lanes = host.state.lanes();
+    let works = registry.follows_resources() || lanes.iter().any(|lane| host.state.is_open(lane.id));
+    let of_plugin = |plugin: &StartingPlugin| {
+        let StartingPlugin { name, since, lanes } = plugin;
+        let is_late = since.elapsed() >= LONGEST_START;
+        if lanes.is_empty() {
+            return (!is_late || !works).then(|| format!("plugin {name} is starting"));
+        }
+        let mut unlisted: Vec<String> = lanes
+            .iter()
+            .filter(|lane| !host.state.is_open(lane.id))
+            .flat_map(|lane| unlisted(host, lane, is_late))
+            .map(|kind| kind.to_string())
+            .collect();
+        unlisted.sort_unstable();
+        unlisted.dedup();
+        let kinds = unlisted.join(", ");
+        if !unlisted.is_empty() {
+            return Some(format!("plugin {name} waits for the list of {kinds}"));
+        }
+        let is_unreviewed = !is_late && lanes.iter().any(|lane| lane.access.is_unreviewed());
+        is_unreviewed.then(|| format!("plugin {name} waits until the rights of its account are reviewed"))
+    };
+    let webhooks = host.waits_for_webhooks.load(Ordering::Relaxed);
+    let webhooks = webhooks.then(|| "the webhooks are not served yet; the log says why".to_owned());
+    starting.iter().filter_map(of_plugin).chain(webhooks).collect()
+}
+
+/// The kinds that a lane waits for and that will be listed. What the cluster does not serve, or does not let the host see,
+/// the plugin's status tells of.
+fn unlisted(host: &HostContext, lane: &Lane, is_late: bool) -> Vec<Kind> {
+    let kinds = lane.kinds().filter(|(kind, optional)| {
+        let is_listed = |need: &_| host.state.has_listed_need(kind, need);
+        !host.kinds.has(lane, kind, *optional, is_listed)
+            && !host.kinds.is_missing(kind)
+            && !host.kinds.is_refused(kind, is_late)
+    });
+    kinds.map(|(kind, _)| kind).collect()
+}

@@ -1,0 +1,160 @@
+//! Answers questions about the cache: what is there at one moment, for whoever decides by it without the lock.
+
+use std::sync::Arc;
+
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::ownership::Owner;
+use pilothouse_core::preview::{Preview, Previews};
+use pilothouse_core::{Key, Kind, Name};
+
+use crate::lanes::custody::{children_of, is_orphaning, is_unselected_child};
+use crate::lanes::lane::Lane;
+use crate::lanes::primary::PrimaryRef;
+use crate::lanes::snapshot::Lanes;
+use crate::state::SharedState;
+use crate::state::tables::unpersisted::UnpersistedApply;
+
+/// What is desired is compared with this.
+pub struct DiffSnapshot {
+    /// The lanes, and the owner of what is desired: they say whether another plugin claims an object.
+    pub owner: OwnerSnapshot,
+    /// For each object that was asked for, what the cache has, and what the server does not hold of it as it was applied.
+    pub objects: Vec<ObjectSnapshot>,
+    /// The objects that the lane's plugin applied for the owner.
+    pub children: Vec<(ServedKind, Arc<CachedObject>)>,
+}
+
+/// An owner of children, and the lanes that may reconcile it.
+pub struct OwnerSnapshot {
+    /// The lanes.
+    pub lanes: Lanes,
+    /// The owner as the cache has it.
+    pub primary: Option<Arc<CachedObject>>,
+}
+
+/// One object.
+pub struct ObjectSnapshot {
+    /// As the cache has it.
+    pub live: Option<Arc<CachedObject>>,
+    /// What the server does not hold of it as it was applied.
+    pub unpersisted: Option<UnpersistedApply>,
+}
+
+impl SharedState {
+    /// One object.
+    pub fn get(&self, kind: &Kind, name: &Name) -> Option<Arc<CachedObject>> {
+        self.tables.read().store.get(kind, name).cloned()
+    }
+
+    /// What decides about objects that an owner desires, and about its children that it does not.
+    pub fn diff_snapshot(&self, lane: &Lane, owner: &Owner, keys: &[Key]) -> DiffSnapshot {
+        let tables = self.tables.read();
+        let object = |key: &Key| ObjectSnapshot {
+            live: tables.store.get(&key.kind, &key.name).cloned(),
+            unpersisted: tables.unpersisted.get(key).cloned(),
+        };
+        let children = children_of(&tables.store, lane, &owner.uid);
+        DiffSnapshot {
+            owner: OwnerSnapshot {
+                lanes: tables.lanes.clone(),
+                primary: tables.store.get(&owner.kind, &owner.name).cloned(),
+            },
+            objects: keys.iter().map(object).collect(),
+            children: children.map(|(served, child)| (served, child.clone())).collect(),
+        }
+    }
+
+    /// The owner part of [`SharedState::diff_snapshot`], as it is now.
+    pub fn owner_snapshot(&self, owner: &Owner) -> OwnerSnapshot {
+        let tables = self.tables.read();
+        OwnerSnapshot {
+            lanes: tables.lanes.clone(),
+            primary: tables.store.get(&owner.kind, &owner.name).cloned(),
+        }
+    }
+
+    /// The objects that a lane's plugin applied for a primary and that go with it, those too that are being deleted.
+    pub fn children_of(&self, lane: &Lane, owner: &str) -> Vec<(ServedKind, Arc<CachedObject>)> {
+        let tables = self.tables.read();
+        let children = children_of(&tables.store, lane, owner);
+        children.map(|(served, child)| (served, child.clone())).collect()
+    }
+
+    /// What a lane's plugin applied for the primaries that it selects and what goes with them. Children that the deletion
+    /// of their primary is to leave are not among them.
+    pub fn children_of_lane(&self, lane: &Lane) -> Vec<(ServedKind, Arc<CachedObject>)> {
+        let tables = self.tables.read();
+        let primaries = tables.store.iter(lane.grants.primary(), None);
+        let leaves = |primary: &CachedObject| is_orphaning(primary) || tables.orphans.is_orphaned(&primary.uid);
+        let selected = primaries.filter(|primary| lane.selects(&primary.name) && !leaves(primary));
+        let children = selected.flat_map(|primary| {
+            let children = children_of(&tables.store, lane, &primary.uid);
+            children
+                .map(|(served, child)| (served, child.clone()))
+                .collect::<Vec<_>>()
+        });
+        children.collect()
+    }
+
+    /// The primaries that a lane may reconcile, by its namespaces.
+    pub fn primaries_of(&self, lane: &Lane) -> Vec<Arc<CachedObject>> {
+        let tables = self.tables.read();
+        let primaries = tables.store.iter(lane.grants.primary(), None);
+        primaries
+            .filter(|primary| lane.selects(&primary.name))
+            .cloned()
+            .collect()
+    }
+
+    /// At most so many primaries that a lane reconciles and that are not on their way out.
+    pub fn sample_primaries(&self, lane: &Lane, most: usize) -> Vec<Name> {
+        let primaries = self.primaries_of(lane).into_iter();
+        let reconciled = primaries.filter(|object| !object.deleting && lane.reconciles(object));
+        reconciled.take(most).map(|object| object.name.clone()).collect()
+    }
+
+    /// The primaries of a lane that are being deleted and wait for its finalizer to go.
+    pub fn unfinished(&self, lane: &Lane) -> Vec<Name> {
+        let primaries = self.primaries_of(lane).into_iter();
+        let unfinished = primaries.filter(|object| lane.has_to_finish(object));
+        unfinished.map(|object| object.name.clone()).collect()
+    }
+
+    /// How many objects a lane's plugin applied for primaries that it does not select.
+    pub fn unselected_children(&self, lane: &Lane) -> usize {
+        let tables = self.tables.read();
+        let of_kind = |kind| {
+            let children = tables.store.iter(kind, None);
+            children.filter(|child| is_unselected_child(lane, child)).count()
+        };
+        lane.owned_kinds().map(of_kind).sum()
+    }
+
+    /// What primaries of a plugin in preview would have done.
+    pub fn previews(&self, lane: &Lane) -> Vec<(Name, Preview)> {
+        let tables = self.tables.read();
+        let previews = tables.previews.iter();
+        let of_lane = previews.filter(|(primary_ref, _)| primary_ref.lane == lane.id);
+        of_lane
+            .map(|(primary_ref, preview)| (primary_ref.name.clone(), preview.clone()))
+            .collect()
+    }
+
+    /// Keeps the previews of at most so many primaries. Those that are known are forgotten.
+    pub fn keep_previews(&self, most: usize) {
+        self.tables.write().previews = Previews::of_at_most(most);
+    }
+
+    /// Whether the preview of a primary is known that was made from this.
+    pub fn has_preview(&self, primary_ref: &PrimaryRef, basis: &str) -> bool {
+        let tables = self.tables.read();
+        let known = tables.previews.get(primary_ref);
+        known.is_some_and(|known| known.basis == basis)
+    }
+
+    /// What a primary of a plugin in preview would do.
+    pub fn put_preview(&self, primary_ref: &PrimaryRef, preview: Preview) {
+        self.tables.write().previews.put(primary_ref.clone(), preview);
+    }
+}

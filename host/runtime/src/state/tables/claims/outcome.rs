@@ -1,0 +1,192 @@
+//! Owns the end of a look at a target: what it found out is kept for the next look, and told to the primaries that wait and
+//! to those for which it is news.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::store::Store;
+use pilothouse_core::contribution::Leaves;
+use pilothouse_core::reason::Reason;
+use pilothouse_core::{Failure, backoff};
+use tokio::time::Instant;
+
+use super::registry::Contributions;
+use super::target::{ClaimOutcome, TargetId, UnpersistedContribution, WaitingClaims, is_older};
+use super::unclaimed::may_claim_soon;
+use crate::lanes::primary::PrimaryRef;
+use crate::lanes::snapshot::Lanes;
+use crate::queue::{Priority, Trigger, TriggerReason, WorkQueue};
+
+/// The longest that a target is slowed by.
+const LONGEST_SLOWDOWN: Duration = Duration::from_secs(30);
+
+/// The longest that claims wait for those that may hold what they want, while there are primaries to run.
+const LONGEST_UNDECIDED: Duration = Duration::from_secs(30);
+
+/// How often that is looked at.
+const UNDECIDED_STEP: Duration = Duration::from_millis(500);
+
+/// What a look came to.
+pub struct SettledTarget {
+    /// For each primary, whether its claim is held.
+    pub results: BTreeMap<PrimaryRef, Result<(), Failure>>,
+    /// The claims of which it is not known who holds a field that they want.
+    pub undecided: BTreeSet<PrimaryRef>,
+    /// The claims that the server does not take, and the state of the target that this holds for.
+    pub refused: BTreeMap<PrimaryRef, (Failure, u64)>,
+    /// The fields that the plugin contributes, with the live values.
+    pub held: Leaves,
+    /// The target as our last request showed it.
+    pub newest: Option<Arc<CachedObject>>,
+    /// What the server made of what was sent.
+    pub unpersisted: Option<UnpersistedContribution>,
+    /// Whether something was written.
+    pub wrote: bool,
+    /// The look has to be repeated, after so long at least.
+    pub trouble: Option<Duration>,
+}
+
+/// A look that has ended.
+pub struct EndedLook {
+    /// The claims that it was about. One that was changed meanwhile has not been judged.
+    pub claims: Vec<(PrimaryRef, Arc<Leaves>)>,
+    /// Those who waited for it.
+    pub waiters: WaitingClaims,
+    /// What it came to.
+    pub settled: SettledTarget,
+}
+
+impl Contributions {
+    /// A look at a target has ended.
+    pub fn look_ended(&mut self, store: &Store, lanes: &Lanes, queue: &mut WorkQueue, id: &TargetId, look: EndedLook) {
+        let EndedLook {
+            claims,
+            mut waiters,
+            settled,
+        } = look;
+        let SettledTarget {
+            mut results,
+            undecided,
+            refused,
+            held,
+            newest,
+            unpersisted,
+            wrote,
+            trouble,
+        } = settled;
+        let now = Instant::now();
+        let Some(target) = self.target_mut(id) else {
+            return;
+        };
+        target.newest = newest;
+        target.unpersisted = unpersisted;
+        target.troubles = if trouble.is_some() {
+            target.troubles.saturating_add(1)
+        } else {
+            0
+        };
+        if wrote {
+            target.written = Some(now);
+            if waiters.is_empty() {
+                let limit = |over| backoff::delay(over, seed(id)).min(LONGEST_SLOWDOWN);
+                target.reverts.note(now, limit);
+            }
+        }
+        let troubles = target.troubles;
+        for (primary_ref, leaves) in &claims {
+            let claim = target.claims.get_mut(primary_ref);
+            if let Some(claim) = claim.filter(|claim| Arc::ptr_eq(&claim.claim.leaves, leaves)) {
+                claim.refused = refused.get(primary_ref).cloned();
+                if results.get(primary_ref).is_some_and(Result::is_ok) {
+                    claim.claim.held = Some(as_held(leaves, &held));
+                }
+            }
+        }
+        if undecided.is_empty() {
+            target.undecided = None;
+        } else if *target.undecided.get_or_insert(now) + LONGEST_UNDECIDED > now && may_claim_soon(lanes, queue, &id.0)
+        {
+            // Who was told otherwise before would be told otherwise again soon.
+            results.retain(|primary_ref, _| !undecided.contains(primary_ref));
+            let waiting = waiters.extract_if(.., |(primary_ref, _)| undecided.contains(primary_ref));
+            target.waiters.extend(waiting);
+            self.target_queue.look_again(id, now + UNDECIDED_STEP);
+        }
+        let results = results.into_iter();
+        let results = results.map(|(primary_ref, result)| (primary_ref, ClaimOutcome { result, wrote }));
+        self.tell(store, queue, id, &results.collect(), waiters);
+        if let Some(wait) = trouble {
+            let wait = backoff::delay(troubles, seed(id)).max(wait);
+            self.target_queue.look_again(id, now + wait);
+        }
+    }
+
+    fn tell(
+        &mut self,
+        store: &Store,
+        queue: &mut WorkQueue,
+        id: &TargetId,
+        results: &BTreeMap<PrimaryRef, ClaimOutcome>,
+        waiters: WaitingClaims,
+    ) {
+        let Some(target) = self.target_mut(id) else {
+            return;
+        };
+        let waiting: HashSet<PrimaryRef> = waiters.iter().map(|(primary_ref, _)| primary_ref.clone()).collect();
+        let unseen = target.newest.as_ref().filter(|newest| {
+            let cached = store.get(&id.1.kind, &id.1.name);
+            is_older(cached.map(|cached| &**cached), newest) && store.is_followed(&id.1.kind, &id.1.name)
+        });
+        let version = unseen.map(|newest| newest.resource_version.clone());
+        let mut target_key = None;
+        for (primary_ref, outcome) in results {
+            let Some(claim) = target.claims.get_mut(primary_ref) else {
+                continue;
+            };
+            let is_news = claim.told.as_ref() != Some(&outcome.result);
+            claim.told = Some(outcome.result.clone());
+            if !matches!(&outcome.result, Err(failure) if failure.reason == Reason::Waiting) {
+                claim.before = None;
+            }
+            let waits = waiting.contains(primary_ref);
+            if let Some(version) = version.as_ref().filter(|_| waits || is_news) {
+                queue.hold(primary_ref.lane, &primary_ref.name);
+                target.unseen.push((version.clone(), primary_ref.clone()));
+            }
+            if is_news && !waits {
+                let trigger = Trigger::of(
+                    TriggerReason::ContributionChanged,
+                    target_key.get_or_insert_with(|| Arc::new(id.1.clone())).clone(),
+                );
+                queue.push(primary_ref.lane, &primary_ref.name, Priority::Change, trigger);
+            }
+        }
+        for (primary_ref, tell) in waiters {
+            let outcome = results.get(&primary_ref).cloned().unwrap_or(ClaimOutcome {
+                result: Ok(()),
+                wrote: false,
+            });
+            // Whoever has stopped waiting does not need to know.
+            let _ = tell.send(outcome);
+        }
+    }
+}
+
+/// What a claim holds: the fields that it wants, with the values that the server has made of them.
+fn as_held(leaves: &Arc<Leaves>, held: &Leaves) -> Arc<Leaves> {
+    let live = leaves.keys().filter_map(|path| held.get_key_value(path));
+    if live.clone().eq(leaves.iter()) {
+        return leaves.clone();
+    }
+    Arc::new(live.map(|(path, leaf)| (path.clone(), leaf.clone())).collect())
+}
+
+/// A seed for the jitter of back-off that is the same in each run.
+fn seed(id: &TargetId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,123 @@
+//! Owns why primaries fail that fail now. How many fail is counted by the queue; here are the words for some of them.
+
+use std::collections::HashMap;
+
+use pilothouse_core::Failure;
+use pilothouse_core::answer::shorten;
+
+use crate::lanes::primary::{LaneId, PrimaryRef};
+
+/// The most failures that are remembered over all lanes, and of one lane: about a megabyte. The others are in the conditions
+/// of their objects.
+const MOST_FAILURES: usize = 1000;
+const MOST_OF_LANE: usize = 100;
+
+/// The longest message that is remembered, in bytes.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// A primary that fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastingFailure {
+    /// Since when, in milliseconds since the epoch.
+    pub since: u64,
+    /// How often in a row.
+    pub times: u32,
+    /// Why, as its last run said.
+    pub failure: Failure,
+}
+
+/// The failures that last.
+#[derive(Debug, Default)]
+pub struct FailureHistory {
+    known: HashMap<PrimaryRef, LastingFailure>,
+    of_lane: HashMap<LaneId, usize>,
+}
+
+impl FailureHistory {
+    /// A run is over, at a time in milliseconds since the epoch, after so many failures in a row.
+    pub fn note(&mut self, primary_ref: &PrimaryRef, failure: Option<&Failure>, times: u32, now: u64) {
+        let Some(failure) = failure else {
+            return self.forget(primary_ref);
+        };
+        let failure = Failure {
+            message: shorten(failure.message.clone(), LONGEST_MESSAGE),
+            ..failure.clone()
+        };
+        if let Some(known) = self.known.get_mut(primary_ref) {
+            *known = LastingFailure {
+                since: known.since,
+                times,
+                failure,
+            };
+            return;
+        }
+        let of_lane = self.of_lane.entry(primary_ref.lane).or_default();
+        if self.known.len() >= MOST_FAILURES || *of_lane >= MOST_OF_LANE {
+            return;
+        }
+        *of_lane += 1;
+        let failure = LastingFailure {
+            since: now,
+            times,
+            failure,
+        };
+        self.known.insert(primary_ref.clone(), failure);
+    }
+
+    /// Why a primary fails, as far as that is remembered.
+    pub fn get(&self, primary_ref: &PrimaryRef) -> Option<&LastingFailure> {
+        self.known.get(primary_ref)
+    }
+
+    /// All that are remembered.
+    pub fn iter(&self) -> impl Iterator<Item = (&PrimaryRef, &LastingFailure)> {
+        self.known.iter()
+    }
+
+    /// A primary fails no more, or is gone.
+    pub fn forget(&mut self, primary_ref: &PrimaryRef) {
+        if self.known.remove(primary_ref).is_some()
+            && let Some(of_lane) = self.of_lane.get_mut(&primary_ref.lane)
+        {
+            *of_lane -= 1;
+        }
+    }
+
+    /// A lane is gone.
+    pub fn remove_lane(&mut self, lane: LaneId) {
+        self.known.retain(|primary_ref, _| primary_ref.lane != lane);
+        self.of_lane.remove(&lane);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_core::Name;
+    use pilothouse_core::reason::Reason;
+
+    use super::*;
+
+    fn primary(lane: u32, name: usize) -> PrimaryRef {
+        PrimaryRef::new(LaneId(lane), Name::new(Some("a"), &name.to_string()))
+    }
+
+    #[test]
+    fn a_lane_whose_objects_all_fail_leaves_room_for_others_and_room_comes_back() {
+        let failure = Failure::user(Reason::Invalid, "x".repeat(5000));
+        let mut history = FailureHistory::default();
+        for name in 0..1000 {
+            history.note(&primary(1, name), Some(&failure), 1, 7);
+        }
+        history.note(&primary(2, 0), Some(&failure), 1, 8);
+        assert_eq!(history.iter().count(), MOST_OF_LANE + 1);
+        history.note(&primary(2, 0), Some(&failure), 2, 9);
+        let known = history.get(&primary(2, 0)).unwrap();
+        assert_eq!((known.since, known.times), (8, 2));
+        assert!(known.failure.message.len() <= LONGEST_MESSAGE);
+        history.note(&primary(1, 0), None, 0, 10);
+        history.note(&primary(1, 999), Some(&failure), 3, 11);
+        assert!(history.get(&primary(1, 0)).is_none() && history.get(&primary(1, 999)).is_some());
+        history.remove_lane(LaneId(1));
+        assert_eq!(history.iter().count(), 1);
+    }
+}

@@ -1,0 +1,125 @@
+//! Owns the fingerprints of reads, and the check whether a read would return something else now: what may have changed is
+//! taken from the cache in one moment, and compared later without it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::store::{QueryCandidates, Store};
+use pilothouse_core::Kind;
+use pilothouse_core::dependencies::Read;
+use pilothouse_core::query::CheckedQuery;
+
+use crate::lanes::lane::Lane;
+
+/// The most objects that one query shows; beyond it the call is stopped.
+pub const MOST_FOUND: usize = 100_000;
+
+/// What a read was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadFingerprint {
+    /// The count of the kind's changes at that moment; as long as it stands, so does the answer.
+    changes: u64,
+    fingerprint: u64,
+    /// How many bytes the answer might have.
+    most_bytes: u64,
+}
+
+/// A read whose answer may be another by now: what it would be answered from.
+pub struct Recheck {
+    kind: Arc<Kind>,
+    asked: RecheckedRead,
+    answered: ReadFingerprint,
+}
+
+enum RecheckedRead {
+    Object(Option<Arc<CachedObject>>),
+    Query(Arc<CheckedQuery>, QueryCandidates),
+}
+
+impl ReadFingerprint {
+    /// What was answered with what `hash` hashes, when the kind had changed so often.
+    pub fn new(changes: u64, most_bytes: u64, hash: impl FnOnce(&mut DefaultHasher)) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hash(&mut hasher);
+        Self {
+            changes,
+            fingerprint: hasher.finish(),
+            most_bytes,
+        }
+    }
+
+    /// What the read would be answered from now, if that may be something else. Nothing is read of it yet.
+    pub fn recheck(self, store: &Store, read: &Read) -> Option<Recheck> {
+        let kind = read.kind();
+        if store.changes(kind) == self.changes {
+            return None;
+        }
+        let asked = match read {
+            Read::Get(kind, name) | Read::Obstacle(kind, name) => RecheckedRead::Object(store.get(kind, name).cloned()),
+            Read::List(kind, query) => RecheckedRead::Query(query.clone(), store.candidates(kind, query)),
+            // Nobody reads so; it is what is remembered of reads.
+            Read::Some(_) | Read::SomeObstacles(_) => RecheckedRead::Object(None),
+        };
+        Some(Recheck {
+            kind: kind.clone(),
+            asked,
+            answered: self,
+        })
+    }
+}
+
+/// So many objects are looked at again where the reconcile runs, rather than on a thread of their own.
+const FEW: usize = 64;
+
+impl Recheck {
+    /// Whether it takes no time worth speaking of.
+    pub fn is_quick(&self) -> bool {
+        match &self.asked {
+            RecheckedRead::Object(_) => true,
+            RecheckedRead::Query(_, candidates) => candidates.len() <= FEW,
+        }
+    }
+
+    /// Whether the answer would be another.
+    pub fn is_outdated(&self, lane: &Lane) -> bool {
+        let mut hasher = DefaultHasher::new();
+        match &self.asked {
+            RecheckedRead::Object(object) => {
+                let object = object.as_ref();
+                let text = object.and_then(|object| lane.show_read(&self.kind, object));
+                text.hash(&mut hasher);
+            }
+            RecheckedRead::Query(query, candidates) => {
+                let most_bytes = self.answered.most_bytes;
+                show_found(lane, &self.kind, query, candidates, most_bytes, |_, text| {
+                    text.hash(&mut hasher);
+                });
+            }
+        }
+        hasher.finish() != self.answered.fingerprint
+    }
+}
+
+/// Shows what a query finds, until it is all, or as many as the query wants, or more than may be shown.
+pub fn show_found(
+    lane: &Lane,
+    kind: &Kind,
+    query: &CheckedQuery,
+    candidates: &QueryCandidates,
+    most_bytes: u64,
+    mut show: impl FnMut(&Arc<CachedObject>, String),
+) {
+    let shown = candidates
+        .found(query)
+        .filter_map(|object| Some((object, lane.show_read(kind, object)?)));
+    let most = query.limit.map_or(usize::MAX, |limit| limit as usize);
+    let mut bytes = 0;
+    for (object, text) in shown.take(most.min(MOST_FOUND + 1)) {
+        bytes += text.len() as u64;
+        show(object, text);
+        if bytes > most_bytes {
+            return;
+        }
+    }
+}

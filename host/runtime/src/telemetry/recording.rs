@@ -1,0 +1,482 @@
+//! Owns recordings of calls: who asked for one, what is kept of it, and how it becomes the lines of a file. Without a recording
+//! a call costs one look at an atomic number. What is kept has the values of Secrets, as the cache has; they are masked before
+//! anything leaves the host, with all values that the whole recording knows.
+//!
+//! The memory is bounded: [`MOST_RECORDINGS`] at a time, [`MOST_BYTES`] of each, [`MOST_CALL_BYTES`] of a call. What finds no
+//! room is counted. A recording that nobody asks for within [`ABANDONED_AFTER`] is forgotten.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pilothouse_core::contract::{ListOptions, LogLevel};
+use pilothouse_core::recording::{
+    FORMAT, Header, KEY_BYTES, Line, Masker, Masks, RecordedAnswer, RecordedCall, RecordedGet, RecordedInput,
+    RecordedList, RecordedLog, RecordedRead, RecordedUsage, Trailer, Tree,
+};
+use pilothouse_core::{Failure, Kind, Name};
+use pilothouse_sandbox::Usage;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::lanes::lane::Lane;
+
+/// Recordings at the same time.
+pub const MOST_RECORDINGS: usize = 4;
+
+/// The bytes that are kept of one recording.
+pub const MOST_BYTES: usize = 16 * 1024 * 1024;
+
+/// The bytes that are kept of one call, before they are written as JSON.
+pub const MOST_CALL_BYTES: usize = 4 * 1024 * 1024;
+
+/// The longest time that a recording may take.
+pub const LONGEST: Duration = Duration::from_hours(1);
+
+/// The most calls of a recording.
+pub const MOST_CALLS: u64 = 10_000;
+
+/// For how long a recording is kept that nobody asks for.
+const ABANDONED_AFTER: Duration = Duration::from_secs(30);
+
+/// What is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingQuestion {
+    /// The plugin's name.
+    pub plugin: String,
+    /// The calls about one object; none: all.
+    pub object: Option<(Kind, Name)>,
+    /// For how long.
+    pub within: Duration,
+    /// How many calls at most.
+    pub count: u64,
+}
+
+/// How far a recording is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordingProgress {
+    /// Calls that are kept.
+    pub calls: u64,
+    /// Calls that found no room.
+    pub dropped: u64,
+    /// The bytes that are kept.
+    pub bytes: u64,
+    /// Whether nothing is recorded any more: the time is over, or there are enough calls.
+    pub is_over: bool,
+}
+
+/// Why there is no recording.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The option is not set.
+    #[error(
+        "this host records no calls; start it with `pilothouse run --allow-recording`, or set api.recording=true in the values \
+         of the chart"
+    )]
+    NotAllowed,
+    /// There are [`MOST_RECORDINGS`].
+    #[error("{MOST_RECORDINGS} recordings are under way at this host; wait until one of them has ended")]
+    TooMany,
+    /// A recording of this number records something else.
+    #[error("another recording has this id; begin again with another one")]
+    Taken,
+    /// There is none.
+    #[error(
+        "the host has no such recording, because nobody has asked for it for 30 s, or because it has started anew; record again"
+    )]
+    Unknown,
+    /// No key.
+    #[error(
+        "the host cannot read random bytes from /dev/urandom to mask Secrets with: {0}; give its container that device"
+    )]
+    NoKey(#[from] io::Error),
+    /// Too much to mask.
+    #[error("what was recorded cannot be masked: {0}; record fewer calls with --count")]
+    NoMask(String),
+}
+
+/// The recordings of a host.
+#[derive(Default)]
+pub struct Recordings {
+    is_allowed: bool,
+    /// How many there are.
+    under_way: AtomicUsize,
+    sessions: Mutex<BTreeMap<String, Arc<Session>>>,
+}
+
+/// One recording.
+struct Session {
+    question: RecordingQuestion,
+    /// A lane of the plugin as it was when the recording began.
+    lane: Arc<Lane>,
+    begun: String,
+    until: Instant,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    /// Each as JSON, with what is to be masked.
+    calls: Vec<Vec<u8>>,
+    bytes: usize,
+    dropped: u64,
+    of_other_versions: u64,
+    /// When somebody asked last.
+    asked: Instant,
+}
+
+/// Notes what one call after the other of a reconcile or of a review asks and answers.
+pub struct CallRecorder {
+    sessions: Vec<Arc<Session>>,
+    lane: Arc<Lane>,
+    primary: Name,
+    time: u64,
+    reads: Vec<RecordedRead>,
+    log: Vec<RecordedLog>,
+    bytes: usize,
+}
+
+impl Recordings {
+    /// None yet; whether there may be any.
+    pub fn new(is_allowed: bool) -> Self {
+        Self {
+            is_allowed,
+            ..Self::default()
+        }
+    }
+
+    /// A recorder for calls about an object, if they are recorded.
+    pub fn recorder(&self, lane: &Arc<Lane>, primary: &Name, time: u64) -> Option<Box<CallRecorder>> {
+        if self.under_way.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let now = Instant::now();
+        let mut sessions = self.sessions.lock();
+        self.forget_abandoned(&mut sessions, now);
+        let wanted = sessions.values().filter(|session| session.wants(lane, primary, now));
+        let sessions: Vec<Arc<Session>> = wanted.cloned().collect();
+        (!sessions.is_empty()).then(|| {
+            Box::new(CallRecorder {
+                sessions,
+                lane: lane.clone(),
+                primary: primary.clone(),
+                time,
+                reads: Vec::new(),
+                log: Vec::new(),
+                bytes: 0,
+            })
+        })
+    }
+
+    /// Begins a recording, or says how far it is.
+    pub fn begin(
+        &self,
+        id: &str,
+        question: RecordingQuestion,
+        lane: Arc<Lane>,
+        begun: String,
+    ) -> Result<RecordingProgress, RecordingError> {
+        self.check_allowed()?;
+        let now = Instant::now();
+        let mut sessions = self.sessions.lock();
+        self.forget_abandoned(&mut sessions, now);
+        if let Some(session) = sessions.get(id) {
+            return session.progress(&question, now);
+        }
+        if sessions.len() >= MOST_RECORDINGS {
+            return Err(RecordingError::TooMany);
+        }
+        let session = Session {
+            until: now + question.within,
+            question,
+            lane,
+            begun,
+            kept: Mutex::new(Kept {
+                calls: Vec::new(),
+                bytes: 0,
+                dropped: 0,
+                of_other_versions: 0,
+                asked: now,
+            }),
+        };
+        tracing::info!(
+            plugin = session.question.plugin,
+            seconds = session.question.within.as_secs(),
+            calls = session.question.count,
+            "recording calls"
+        );
+        sessions.insert(id.to_owned(), Arc::new(session));
+        self.under_way.store(sessions.len(), Ordering::Relaxed);
+        Ok(RecordingProgress::default())
+    }
+
+    /// Whether the host may record.
+    pub fn check_allowed(&self) -> Result<(), RecordingError> {
+        if self.is_allowed {
+            Ok(())
+        } else {
+            Err(RecordingError::NotAllowed)
+        }
+    }
+
+    /// Ends a recording: its lines, masked. Blocks for as long as that takes.
+    pub fn finish(
+        &self,
+        id: &str,
+        question: &RecordingQuestion,
+    ) -> Result<(Vec<String>, RecordingProgress), RecordingError> {
+        self.check_allowed()?;
+        let session = {
+            let mut sessions = self.sessions.lock();
+            let session = sessions.get(id).ok_or(RecordingError::Unknown)?;
+            session.progress(question, Instant::now())?;
+            let session = sessions.remove(id).ok_or(RecordingError::Unknown)?;
+            self.under_way.store(sessions.len(), Ordering::Relaxed);
+            session
+        };
+        let progress = session.progress(question, Instant::now())?;
+        let lines = session.lines()?;
+        tracing::info!(
+            plugin = question.plugin,
+            calls = progress.calls,
+            dropped = progress.dropped,
+            "recorded calls"
+        );
+        Ok((lines, progress))
+    }
+
+    fn forget_abandoned(&self, sessions: &mut BTreeMap<String, Arc<Session>>, now: Instant) {
+        sessions.retain(|_, session| {
+            let asked = session.kept.lock().asked;
+            now.saturating_duration_since(asked) < ABANDONED_AFTER
+        });
+        self.under_way.store(sessions.len(), Ordering::Relaxed);
+    }
+}
+
+impl Session {
+    fn wants(&self, lane: &Lane, primary: &Name, now: Instant) -> bool {
+        let RecordingQuestion {
+            plugin, object, count, ..
+        } = &self.question;
+        let is_object = object
+            .as_ref()
+            .is_none_or(|(kind, name)| kind.same_kind(lane.grants.primary()) && name == primary);
+        is_object && **plugin == *lane.plugin && now < self.until && (self.kept.lock().calls.len() as u64) < *count
+    }
+
+    /// How far it is, for somebody who asks for it.
+    fn progress(&self, question: &RecordingQuestion, now: Instant) -> Result<RecordingProgress, RecordingError> {
+        if (&self.question.plugin, &self.question.object) != (&question.plugin, &question.object) {
+            return Err(RecordingError::Taken);
+        }
+        let mut kept = self.kept.lock();
+        kept.asked = now;
+        let calls = kept.calls.len() as u64;
+        Ok(RecordingProgress {
+            calls,
+            dropped: kept.dropped,
+            bytes: kept.bytes as u64,
+            is_over: now >= self.until || calls >= self.question.count,
+        })
+    }
+
+    /// Keeps a call, if there is room.
+    fn keep(&self, lane: &Lane, call: Option<&[u8]>) {
+        let mut kept = self.kept.lock();
+        if lane.component.digest() != self.lane.component.digest() {
+            kept.of_other_versions += 1;
+            return;
+        }
+        let Some(call) = call.filter(|call| kept.bytes + call.len() <= MOST_BYTES) else {
+            kept.dropped += 1;
+            return;
+        };
+        if kept.calls.len() as u64 >= self.question.count {
+            return;
+        }
+        kept.bytes += call.len();
+        kept.calls.push(call.to_vec());
+    }
+
+    /// The lines of the file.
+    fn lines(&self) -> Result<Vec<String>, RecordingError> {
+        let mut key = [0; KEY_BYTES];
+        File::open("/dev/urandom")?.read_exact(&mut key)?;
+        let (manifest, schema) = self.describe();
+        self.masked(key, &manifest, &schema)
+    }
+
+    /// The lines, with the values masked that any of the calls knows.
+    fn masked(&self, key: [u8; KEY_BYTES], manifest: &Value, schema: &Value) -> Result<Vec<String>, RecordingError> {
+        let mut kept = self.kept.lock();
+        let calls = std::mem::take(&mut kept.calls);
+        let read = |call: &[u8]| -> RecordedCall { serde_json::from_slice(call).expect("the host has written it") };
+        let mut masker = Masker::new(key);
+        for call in &calls {
+            let mut call = read(call);
+            masker.learn_configuration(schema, call.input.configuration());
+            masker.learn(&mut call);
+        }
+        let masked = !masker.is_empty();
+        let masks = masker.finish().map_err(RecordingError::NoMask)?;
+        let mut lines = vec![line(&Line::Recording(Box::new(self.header(manifest, &masks))))];
+        for (number, call) in (1..).zip(calls) {
+            let mut call = RecordedCall { number, ..read(&call) };
+            masks.mask(&mut call);
+            lines.push(line(&Line::Call(Box::new(call))));
+        }
+        lines.push(line(&Line::End(Trailer {
+            calls: lines.len() as u64 - 1,
+            dropped: kept.dropped,
+            of_other_versions: kept.of_other_versions,
+            masked,
+        })));
+        Ok(lines)
+    }
+
+    /// What the plugin says of itself, without its CRDs, and the schema of its configuration.
+    fn describe(&self) -> (Value, Value) {
+        let Lane {
+            component,
+            config,
+            limits,
+            ..
+        } = &*self.lane;
+        let config = Some(config.as_str()).filter(|config| *config != "{}");
+        let described = component.describe_with_log(config, limits, Box::new(|_, _, _| {}));
+        let mut manifest: Value = described
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        let schema = manifest["configurationSchema"].clone();
+        if let Some(manifest) = manifest.as_object_mut() {
+            manifest.remove("crds");
+        }
+        (manifest, schema)
+    }
+
+    fn header(&self, manifest: &Value, masks: &Masks) -> Header {
+        let mut manifest = Tree::read(&manifest.to_string());
+        masks.mask_document(&mut manifest);
+        let manifest = manifest.value();
+        let component = &self.lane.component;
+        Header {
+            format: FORMAT.to_owned(),
+            contract: component.contract_version().to_owned(),
+            plugin: self.question.plugin.clone(),
+            version: manifest["version"].as_str().unwrap_or_default().to_owned(),
+            digest: format!("sha256:{}", component.digest()),
+            component: component.name().to_owned(),
+            begun: self.begun.clone(),
+            limits: self.lane.limits.clone(),
+            manifest,
+        }
+    }
+}
+
+fn line(line: &Line) -> String {
+    serde_json::to_string(line).expect("recordings have text for keys")
+}
+
+impl CallRecorder {
+    /// Notes a `cluster.get`.
+    pub fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str, answer: &Result<Option<String>, Failure>) {
+        let bytes = answer
+            .as_ref()
+            .map_or(0, |answer| answer.as_ref().map_or(0, String::len));
+        if self.has_room(bytes) {
+            self.reads
+                .push(RecordedRead::Get(RecordedGet::new(kind, namespace, name, answer)));
+        }
+    }
+
+    /// Notes a `cluster.list`.
+    pub fn list(&mut self, kind: &Kind, options: &ListOptions, answer: &Result<Vec<String>, Failure>) {
+        let bytes = answer.as_ref().map_or(0, |answer| answer.iter().map(String::len).sum());
+        if self.has_room(bytes) {
+            self.reads
+                .push(RecordedRead::List(RecordedList::new(kind, options, answer)));
+        }
+    }
+
+    /// Notes a `clock.now`.
+    pub fn now(&mut self, granularity: u64, answer: u64) {
+        if self.has_room(0) {
+            self.reads.push(RecordedRead::Now { granularity, answer });
+        }
+    }
+
+    /// Notes a `clock.reached`.
+    pub fn reached(&mut self, moment: u64, answer: bool) {
+        if self.has_room(0) {
+            self.reads.push(RecordedRead::Reached { moment, answer });
+        }
+    }
+
+    /// Notes a line of the log.
+    pub fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        let fields_bytes: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if self.has_room(message.len() + fields_bytes) {
+            self.log.push(RecordedLog::new(level, message, fields));
+        }
+    }
+
+    /// Whether there is room for as many bytes, which are counted. What has none takes the call with it: one without all of
+    /// its reads could not be replayed.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        /// What is written around a text.
+        const AROUND: usize = 100;
+        self.bytes += bytes + AROUND;
+        if self.bytes <= MOST_CALL_BYTES {
+            return true;
+        }
+        self.reads = Vec::new();
+        self.log = Vec::new();
+        false
+    }
+
+    /// A call has ended. What is noted from here on belongs to the next one.
+    pub fn ended(&mut self, input: RecordedInput, answer: RecordedAnswer, usage: &Usage) {
+        let (reads, log) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.log));
+        let is_whole = std::mem::take(&mut self.bytes) <= MOST_CALL_BYTES;
+        let Usage {
+            time,
+            wake: _,
+            memory_bytes,
+            reads: read_count,
+            read_bytes,
+            log_bytes,
+            log_lines_dropped: _,
+        } = usage;
+        let call = is_whole.then(|| RecordedCall {
+            number: 0,
+            controller: self.lane.controller.clone(),
+            kind: self.lane.grants.primary().clone(),
+            namespace: self.primary.namespace.as_deref().map(str::to_owned),
+            name: self.primary.name.to_string(),
+            time: self.time,
+            input,
+            reads,
+            log,
+            answer,
+            usage: RecordedUsage {
+                microseconds: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
+                memory_bytes: *memory_bytes,
+                reads: *read_count,
+                read_bytes: *read_bytes,
+                log_bytes: *log_bytes,
+            },
+        });
+        let written = call.map(|call| serde_json::to_vec(&call).expect("recordings have text for keys"));
+        for session in &self.sessions {
+            session.keep(&self.lane, written.as_deref());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
