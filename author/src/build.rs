@@ -13,9 +13,9 @@ use pilothouse_build::package::Package;
 use pilothouse_build::toolchain::{Toolchain, ToolchainChoice};
 use pilothouse_build::{TARGET, component, generated, write_if_changed};
 use pilothouse_core::Limits;
-use pilothouse_core::description::Finding;
-use pilothouse_core::manifest;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::description::Finding;
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
 use pilothouse_host::{compiling, inspect};
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use pilothouse_core::printable::printable;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::wasi::Wasi;
+use pilothouse_core::text::printable::printable;
 use pilothouse_host::output::Format;
 use pilothouse_testkit::diff::{hidden, yaml};
 use pilothouse_testkit::documents::STANDARD_INPUT;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use pilothouse_build::toolchain::target_directory;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_host::compiling;
 use pilothouse_sandbox::{PluginComponent, Sandbox};
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use jiff::Timestamp;
 use pilothouse_core::Limits;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
 use pilothouse_host::{compiling, inspect};
 use pilothouse_testkit::documents::{self, Document, DocumentsError, STANDARD_INPUT};

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use pilothouse_core::printable::printable_lines;
+use pilothouse_core::text::printable::printable_lines;
 
 /// The exit code where something is not as expected.
 const NOT_AS_EXPECTED: u8 = 3;

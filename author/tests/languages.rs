@@ -9,7 +9,7 @@ mod lifecycle {
     use std::fs;
     use std::path::Path;
 
-    use pilothouse_core::manifest::OPTIONS;
+    use pilothouse_core::plugin::manifest::OPTIONS;
 
     fn file(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use pilothouse_core::Limits;
-use pilothouse_core::inventory::{OwnedKind, SetFinalizer};
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::inventory::{OwnedKind, SetFinalizer};
+use pilothouse_core::plugin::wasi::Wasi;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

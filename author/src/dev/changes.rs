@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use pilothouse_core::answer::shorten;
-use pilothouse_core::canonical::DESIRED_ANNOTATION;
+use pilothouse_core::diff::canonical::DESIRED_ANNOTATION;
 use pilothouse_testkit::diff::{HIDDEN, SECRET_MEMBERS, is_secret};
 use serde_json::{Map, Value};
 

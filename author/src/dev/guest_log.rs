@@ -2,7 +2,7 @@
 
 use std::io;
 
-use pilothouse_host::log_fields::OneLine;
+use pilothouse_host::options::log_fields::OneLine;
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The longest line that is kept whole.

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use pilothouse_core::manifest::{is_label, is_subdomain};
+use pilothouse_core::plugin::manifest::{is_label, is_subdomain};
 
 /// The name of a package, which is the plugin's name too: cargo, Rust and Kubernetes accept it.
 #[derive(Clone, Debug, PartialEq, Eq)]

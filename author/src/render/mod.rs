@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 use pilothouse_core::{Kind, Name};
 use pilothouse_host::install::preview::{PreviewedChanges, PreviewedObject, live_changes};
 use pilothouse_host::run::ClusterArguments;

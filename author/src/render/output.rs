@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use pilothouse_core::Failure;
 use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
-use pilothouse_core::contract::{Condition, Event, Lifecycle};
-use pilothouse_core::printable::printable;
+use pilothouse_core::plugin::contract::{Condition, Event, Lifecycle};
+use pilothouse_core::text::printable::printable;
 use pilothouse_host::output::counted;
 use pilothouse_testkit::diff::{hidden, is_secret, yaml as to_yaml};
 use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, LogLine, Reconciled, Run};
@@ -325,7 +325,7 @@ pub(super) mod tests {
     use std::sync::Arc;
 
     use pilothouse_core::answer::KindFacts;
-    use pilothouse_core::served::ServedKind;
+    use pilothouse_core::kubernetes::served::ServedKind;
     use pilothouse_core::{Kind, Name};
 
     use super::*;

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use jiff::Timestamp;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::{Failure, Kind};
 use pilothouse_testkit::diff::{diff_lines, hidden, hidden_apart};
 use pilothouse_testkit::documents::{self, Document};

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::discovery::Parts;
 use crate::layout::media_type_of;
-use crate::session::Scope;
+use crate::registry::session::Scope;
 use crate::store::{Content, Place, absent};
+use crate::trust::discovery::Parts;
 use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, Progress, Silent};
 
 /// Manifests that one copy moves.

@@ -4,57 +4,37 @@
 //! matter: it moves bytes whose digest and signature are known before anything parses them.
 #![forbid(unsafe_code)]
 
-mod archive;
 mod cache;
-mod client;
+mod content;
 mod copy;
-mod credentials;
-mod descriptor;
-mod digest;
-mod discovery;
-mod download;
 mod error;
-mod fetcher;
-mod http;
-mod json;
+pub mod fetch;
 mod layout;
 pub mod limits;
-mod local;
-mod manifest;
-mod meant;
-mod mirror;
-mod progress;
-mod reads;
 mod reference;
-mod registries;
 mod registry;
-mod sbom;
-mod session;
-mod signature;
 mod store;
 mod trust;
-mod trust_source;
-pub mod versions;
 
+pub use crate::content::descriptor::{Descriptor, media_type};
+pub use crate::content::digest::{Digest, DigestError};
+pub use crate::content::manifest::{Artifact, ArtifactBuilder, ComponentInfo, PluginManifest, annotation};
+pub use crate::content::sbom::{SBOM_MEDIA_TYPE, Sbom, SbomComponent, SbomError, cyclonedx, read_sbom};
+pub use crate::fetch::fetcher::{Choice, Chosen, FetchError, FetchedComponent, Fetcher, repository};
+pub use crate::fetch::progress::{Progress, Silent};
+pub use crate::layout::reads::DirectoryReads;
+pub use crate::registry::client::Client;
+pub use crate::registry::credentials::{Credentials, DockerConfig, Kept, Keychain, PullSecret, login, logout};
+pub use crate::registry::registries::{RegistriesConfig, RegistryConfig};
+pub use crate::trust::discovery::FoundSignatures;
+pub use crate::trust::signature::SignatureMaterial;
+pub use crate::trust::source::{TrustSource, TrustSourceError};
 pub use cache::{ArtifactCache, CacheError, CacheUsage, CacheWriter, DEFAULT_CACHE_BYTES, Hold};
-pub use client::Client;
 pub use copy::{Copied, copy};
-pub use credentials::{Credentials, DockerConfig, Kept, Keychain, PullSecret, login, logout};
-pub use descriptor::{Descriptor, media_type};
-pub use digest::{Digest, DigestError};
-pub use discovery::FoundSignatures;
 pub use error::{ArtifactError, ErrorKind};
-pub use fetcher::{Choice, Chosen, FetchError, FetchedComponent, Fetcher, repository};
 pub use limits::Limits;
-pub use manifest::{Artifact, ArtifactBuilder, ComponentInfo, PluginManifest, annotation};
-pub use progress::{Progress, Silent};
-pub use reads::DirectoryReads;
 pub use reference::{LayoutLocation, Location, Reference, Target};
-pub use registries::{RegistriesConfig, RegistryConfig};
-pub use sbom::{SBOM_MEDIA_TYPE, Sbom, SbomComponent, SbomError, cyclonedx, read_sbom};
-pub use signature::SignatureMaterial;
 pub use store::{ArtifactStore, Attachment, Content, Resolved};
 pub use trust::{
     Outcome, RuleRef, SignatureFormat, TrustError, TrustErrorKind, TrustPolicy, TrustPolicyError, Verification,
 };
-pub use trust_source::{TrustSource, TrustSourceError};

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use tokio::time::timeout;
 
-use crate::descriptor::{look_into, media_type};
-use crate::download::Download;
-use crate::json::sorted;
+use crate::content::descriptor::{look_into, media_type};
+use crate::content::json::sorted;
+use crate::fetch::download::Download;
+use crate::fetch::mirror::MirrorSource;
 use crate::layout::Layout;
-use crate::mirror::MirrorSource;
+use crate::registry::session::Scope;
 use crate::registry::{Belonging, Referrers, Registry};
-use crate::session::Scope;
 use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Progress, Silent, Target, annotation};
 
 /// A place of artifacts, opened by [`crate::Client::open`].

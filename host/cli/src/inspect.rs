@@ -9,13 +9,16 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use pilothouse_artifact::{ArtifactError, Location};
 use pilothouse_core::Limits;
-use pilothouse_core::description::{self, Exports, Finding, Severity};
-use pilothouse_core::manifest::{
-    self, Access, Admission, CheckedManifest, Controller, FailurePolicy, Manifest, Touch, TouchScope,
+use pilothouse_core::kubernetes::path::FieldPath;
+use pilothouse_core::plugin::description;
+use pilothouse_core::plugin::description::{Exports, Finding, Severity};
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::manifest::{
+    Access, Admission, CheckedManifest, Controller, FailurePolicy, Manifest, Touch, TouchScope,
 };
-use pilothouse_core::path::FieldPath;
+use pilothouse_core::plugin::wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::rights::AdmissionExports;
-use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::{Optional, PluginComponent};
 use serde_json::{Value, json};
 
@@ -24,7 +27,7 @@ use crate::artifact::details::{self, ArtifactDetails, FetchedArtifact};
 use crate::compiling;
 use crate::output::Format;
 use crate::plugins::{CacheArguments, read_document, reference_of};
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\

@@ -4,30 +4,23 @@
 
 #[macro_use]
 pub mod output;
-mod api;
 pub mod artifact;
 pub mod ask;
 pub mod compiling;
-mod election;
-mod identity;
 pub mod inspect;
 pub mod install;
-pub mod log_fields;
-mod metrics;
+pub mod options;
 pub mod plugins;
 pub mod release;
 pub mod render;
 pub mod run;
-mod settings;
-mod traces;
-pub mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use pilothouse_cluster::error::chain;
-use pilothouse_core::printable::printable_lines;
+use pilothouse_core::text::printable::printable_lines;
 
 /// `compile-component`: the host runs its own program with this command as a child process, so that the compiler's memory is
 /// released.

@@ -8,12 +8,12 @@ use anyhow::{Context as _, bail};
 use pilothouse_artifact::Reference;
 use pilothouse_cluster::error::chain;
 use pilothouse_core::Limits;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_runtime::{RunMode, StaticPlugin};
 use pilothouse_sandbox::{Compiler, Sandbox, SandboxOptions};
 use serde_json::Value;
 
-use crate::settings;
+use crate::options::settings;
 
 /// `FILE`, or `NAME=FILE`; where a plugin is meant, a reference may stand in place of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]

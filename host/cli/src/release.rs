@@ -5,8 +5,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::connect;
-use pilothouse_cluster::release::{self, FinalizerHolder};
-use pilothouse_core::printable::printable;
+use pilothouse_cluster::resources::release;
+use pilothouse_cluster::resources::release::FinalizerHolder;
+use pilothouse_core::text::printable::printable;
 use serde_json::{Value, json};
 
 use crate::output::Format;

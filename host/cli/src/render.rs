@@ -6,14 +6,14 @@ use clap::Args;
 use pilothouse_core::Limits;
 use pilothouse_core::admission::configuration::WebhookContext;
 use pilothouse_core::admission::render::{WebhookInterfaces, rendered};
-use pilothouse_core::manifest;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::wasi::Wasi;
 use serde_json::Value;
 
 use crate::WrongCommandLine;
 use crate::compiling;
+use crate::options::webhooks::{EndpointArguments, WebhookNames};
 use crate::plugins::{CacheArguments, NamedFile, read_document};
-use crate::webhooks::{EndpointArguments, WebhookNames};
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cap::Cap;
-use pilothouse_cluster::codec::ObjectCodec;
-use pilothouse_cluster::store::{IndexValues, Store};
-use pilothouse_core::path::Projection;
-use pilothouse_core::reach::Reach;
+use pilothouse_cluster::cache::codec::ObjectCodec;
+use pilothouse_cluster::cache::store::{IndexValues, Store};
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::{Kind, Name};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

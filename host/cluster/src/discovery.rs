@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use kube::Client;
 use pilothouse_core::Kind;
-use pilothouse_core::served::KindFacts;
+use pilothouse_core::kubernetes::served::KindFacts;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::error::RequestError;
 use crate::write::REQUEST_TIMEOUT;
 
-pub use pilothouse_core::served::ServedKind;
+pub use pilothouse_core::kubernetes::served::ServedKind;
 
 /// Asks the cluster which kinds it serves, one request for each group and version. Whoever asks at the same time shares
 /// the answer.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use kube::core::Status;
 use pilothouse_core::contribution::HeldField;
-use pilothouse_core::failure::LONGEST_REQUESTED_WAIT;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::failure::LONGEST_REQUESTED_WAIT;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use crate::fence::NotLeading;
@@ -65,7 +65,7 @@ impl WatchError {
         }
     }
 
-    /// Whether it concerns every request of the host, so that [`crate::connection_log`] reports it once for all.
+    /// Whether it concerns every request of the host, so that [`crate::connect::connection_log`] reports it once for all.
     pub fn is_about_connection(&self) -> bool {
         matches!(self.kind, WatchErrorKind::Connection | WatchErrorKind::Unauthorized)
     }
@@ -463,7 +463,7 @@ fn too_large(verb: &str, title: &str, message: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use pilothouse_core::Blame;
-    use pilothouse_core::failure::LONGEST_EDIT_WAIT;
+    use pilothouse_core::status::failure::LONGEST_EDIT_WAIT;
 
     use super::*;
 

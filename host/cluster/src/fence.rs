@@ -21,8 +21,8 @@ use http::{Method, Request, Response};
 use http_body::Body;
 use http_body_util::Either;
 use parking_lot::Mutex;
-use pilothouse_core::lease::LeaseTimes;
-use pilothouse_core::shards::{Division, Divisions, HashRanges, hash_of};
+use pilothouse_core::replicas::lease::LeaseTimes;
+use pilothouse_core::replicas::shards::{Division, Divisions, HashRanges, hash_of};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
@@ -501,7 +501,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn where_the_work_is_divided_a_replica_changes_what_is_in_its_shards() {
-        use pilothouse_core::shards::HashRange;
+        use pilothouse_core::replicas::shards::HashRange;
 
         let soon = Duration::from_millis(1);
         let patch = |scope: &Option<WriteScope>| {
@@ -686,7 +686,9 @@ mod tests {
         fence.open_until(lease);
         fence.open_shard_until(
             3,
-            [pilothouse_core::shards::HashRange::ALL].into_iter().collect(),
+            [pilothouse_core::replicas::shards::HashRange::ALL]
+                .into_iter()
+                .collect(),
             lease,
         );
         let write = |scope| {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::apart::WeighedTask;
-use pilothouse_core::lease::LeaseTimes;
-use pilothouse_core::preview::Preview;
+use pilothouse_core::diff::preview::Preview;
+use pilothouse_core::replicas::lease::LeaseTimes;
 use pilothouse_core::{Blame, Failure, Kind, Name};
 use pilothouse_metrics::{ControllerFigures, KindFigures, PluginFigures, ReconcileOutcome, StateFigures};
 use tokio::task::{Id, JoinSet};

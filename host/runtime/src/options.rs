@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pilothouse_cluster::identity::AccountTokens;
-use pilothouse_core::preview::MAX_PRIMARIES;
-use pilothouse_core::selector::Selector;
+use pilothouse_cluster::write::identity::AccountTokens;
+use pilothouse_core::diff::preview::MAX_PRIMARIES;
+use pilothouse_core::kubernetes::selector::Selector;
 use pilothouse_metrics::Metrics;
 
 use crate::admission::WebhookOptions;

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 
-use pilothouse_cluster::store::Store;
-use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
-use pilothouse_core::dependencies::Read;
-use pilothouse_core::grants::Grant;
-use pilothouse_core::query::CheckedQuery;
-use pilothouse_core::reason::Reason;
+use pilothouse_cluster::cache::store::Store;
+use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel};
+use pilothouse_core::plugin::grants::Grant;
+use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::query::CheckedQuery;
 use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Kind, Name, Retry};
 use pilothouse_sandbox::Usage;
 
@@ -242,10 +242,10 @@ impl Imports for View {
 
 #[cfg(test)]
 mod tests {
-    use pilothouse_cluster::codec::ObjectCodec;
-    use pilothouse_cluster::store::{IndexValues, WatchSource};
-    use pilothouse_core::path::Projection;
-    use pilothouse_core::reach::Reach;
+    use pilothouse_cluster::cache::codec::ObjectCodec;
+    use pilothouse_cluster::cache::store::{IndexValues, WatchSource};
+    use pilothouse_core::kubernetes::path::Projection;
+    use pilothouse_core::reads::reach::Reach;
     use serde_json::{Value, json};
 
     use super::*;

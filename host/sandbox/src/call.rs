@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::time::{Duration, Instant};
 
-use pilothouse_core::contract::{
+use pilothouse_core::plugin::contract::{
     ConverterResult, DefaulterResult, Finalization, Imports, Request, Review, ValidatorResult,
 };
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Limits};
 use pilothouse_metrics::CallFunction;
 use wasmtime::Store;

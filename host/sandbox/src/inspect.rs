@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use pilothouse_core::contract::{PACKAGE, VERSIONS};
-use pilothouse_core::wasi::{self, Wasi};
+use pilothouse_core::plugin::contract::{PACKAGE, VERSIONS};
+use pilothouse_core::plugin::wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use wasmparser::{
     ComponentDefinedType, ComponentType, ComponentTypeDeclaration, Encoding, InstanceTypeDeclaration, Parser, Payload,
 };

@@ -4,17 +4,12 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod allocator;
-mod cache;
 mod call;
-mod cgroup;
 mod compile;
-mod compile_turns;
-mod directory;
 mod engine;
 mod epoch_ticker;
 mod inspect;
 mod load;
-mod memory;
 mod plugin;
 mod resident;
 mod sandbox;
@@ -23,8 +18,8 @@ mod stop;
 mod v0_1;
 mod wasi;
 
+pub use crate::compile::cache::CacheError;
 pub use allocator::{return_free_memory, return_large_allocations};
-pub use cache::CacheError;
 #[cfg(feature = "compiler")]
 pub use compile::compile_file;
 pub use compile::{CompileError, Compiler};

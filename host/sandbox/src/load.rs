@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::cache::{self, CacheError};
 use crate::compile::CompileError;
+use crate::compile::cache;
+use crate::compile::cache::CacheError;
 use crate::inspect::{self, ComponentError, ComponentInterfaces, Inspected, inspect};
 use crate::plugin::PluginComponent;
 use crate::sandbox::{Sandbox, SandboxError};

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_metrics::CallMetrics;
 
-use crate::cache::Code;
+use crate::compile::cache::Code;
 use crate::inspect::check_wasi;
 use crate::load::LoadError;
 use crate::sandbox::{Mapped, SandboxShared};
@@ -151,7 +151,7 @@ impl PluginComponent {
         &self.inner.digest
     }
 
-    /// The version of the contract that it speaks, one of [`VERSIONS`](pilothouse_core::contract::VERSIONS).
+    /// The version of the contract that it speaks, one of [`VERSIONS`](pilothouse_core::plugin::contract::VERSIONS).
     pub fn contract_version(&self) -> &'static str {
         self.inner.version
     }

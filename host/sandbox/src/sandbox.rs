@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pilothouse_core::Limits;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
-use crate::cache::{CacheError, Code, CodeCache};
 use crate::compile::Compiler;
+use crate::compile::cache::{CacheError, Code, CodeCache};
 use crate::epoch_ticker::EpochTicker;
 use crate::inspect::{ComponentError, check_wasi};
 use crate::load::{LoadError, cache_error};

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use pilothouse_core::contract::{Imports, LogLevel, Outcome};
+use pilothouse_core::plugin::contract::{Imports, LogLevel, Outcome};
 use pilothouse_core::{Failure, Limits};
 use wasmtime::ResourceLimiter;
 

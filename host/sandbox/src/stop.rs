@@ -1,7 +1,7 @@
 //! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or an error of a host
 //! function.
 
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
 use pilothouse_metrics::GuestFault;
 use wasmtime::{PoolConcurrencyLimitError, Trap};

@@ -3,10 +3,10 @@
 
 mod support;
 
-use pilothouse_core::contract::{
+use pilothouse_core::plugin::contract::{
     Condition, ConditionStatus, Desired, Event, EventType, Lifecycle, LogLevel, Outcome, Ownership,
 };
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
 use pilothouse_sandbox::{CallResult, PluginComponent};
 use support::{CLOCK_NOW, GET, LOG, Recorder, module, request, sandbox};

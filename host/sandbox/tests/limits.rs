@@ -5,8 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use pilothouse_core::contract::Outcome;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::Outcome;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
 use pilothouse_sandbox::CallResult;
 use support::{CLOCK_NOW, GET, LOG, Recorder, module, request, sandbox};
@@ -382,7 +382,7 @@ fn a_silent_trap_is_told_as_such() {
 #[test]
 fn more_calls_at_once_than_slots_are_the_hosts_matter() {
     use pilothouse_core::Kind;
-    use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
+    use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel};
     use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 
     /// Calls the plugin again while it is being called.

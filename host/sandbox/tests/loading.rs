@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use pilothouse_core::Limits;
-use pilothouse_core::contract::VERSIONS;
+use pilothouse_core::plugin::contract::VERSIONS;
 use pilothouse_sandbox::{Compiler, ComponentError, LoadError, Optional, Sandbox, SandboxOptions};
 use support::{Recorder, component, component_of, module, request, sandbox, wit, with_functions};
 

@@ -6,8 +6,8 @@ mod support;
 
 use std::fs;
 
-use pilothouse_core::contract::{FieldError, FieldErrorKind, Finalization, Outcome, Phase, Review, UserInfo};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::{FieldError, FieldErrorKind, Finalization, Outcome, Phase, Review, UserInfo};
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure, Kind, Limits, Retry};
 use pilothouse_sandbox::PluginComponent;
 use support::{CLOCK_NOW, GET, Own, Recorder, component_of, module, request, sandbox, wit, with_functions};

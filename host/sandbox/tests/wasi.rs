@@ -5,9 +5,9 @@ mod support;
 
 use std::fs;
 
-use pilothouse_core::contract::{LogLevel, Outcome};
-use pilothouse_core::reason::Reason;
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::contract::{LogLevel, Outcome};
+use pilothouse_core::plugin::wasi::Wasi;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits};
 use pilothouse_sandbox::{ComponentError, LoadError, PluginComponent, Usage};
 use support::{Own, Recorder, component_of, module, request, sandbox, wit};

@@ -392,7 +392,9 @@ mod tests {
         let parsed: LabelSelector = text.parse().unwrap();
         assert_eq!(parsed.to_string(), text);
         assert_eq!(
-            pilothouse_core::selector::Selector::parse(&text).unwrap().to_string(),
+            pilothouse_core::kubernetes::selector::Selector::parse(&text)
+                .unwrap()
+                .to_string(),
             text
         );
     }

@@ -1,7 +1,8 @@
 //! A manifest that is built here is what the host parses, member by member.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use pilothouse_core::manifest::{self, Access, Controller, TouchScope};
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::manifest::{Access, Controller, TouchScope};
 use pilothouse_plugin::{Admission, ControllerManifest, FailurePolicy, Kind, Manifest, Touch};
 use serde_json::{Value, json};
 
@@ -87,7 +88,8 @@ fn the_host_parses_every_member_of_admission() {
     let admission = parsed.admission.unwrap();
     assert_eq!(admission.failure_policy, manifest::FailurePolicy::Ignore);
     assert_eq!(admission.timeout_seconds, 2);
-    let text = |selector: &Option<pilothouse_core::selector::Selector>| selector.as_ref().unwrap().to_string();
+    let text =
+        |selector: &Option<pilothouse_core::kubernetes::selector::Selector>| selector.as_ref().unwrap().to_string();
     assert_eq!(text(&admission.object_selector), "tier=gold");
     assert_eq!(text(&admission.namespace_selector), "team");
     let conditions = admission.match_conditions.iter();

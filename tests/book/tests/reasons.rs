@@ -7,7 +7,7 @@ use pilothouse_book::root;
 
 /// The files that name reasons, beside those of `host/runtime/src/plugins`.
 const OTHERS: [&str; 3] = [
-    "host/cli/src/artifact/host_store.rs",
+    "host/cli/src/artifact/host/store.rs",
     "host/artifact/src/trust/error.rs",
     "host/runtime/src/admission/strays.rs",
 ];

@@ -6,8 +6,8 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use pilothouse_core::contract::{Imports, ListOptions, LogLevel, Request};
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel, Request};
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::{Failure, Kind, Limits};
 use pilothouse_end_to_end::components;
 use pilothouse_sandbox::PluginComponent;

@@ -11,7 +11,7 @@ mod real {
     use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use kube::{Api, Client, Error};
-    use pilothouse_cluster::webhooks::SecretPlace;
+    use pilothouse_cluster::resources::webhooks::SecretPlace;
     use pilothouse_core::Limits;
     use pilothouse_core::admission::configuration::Endpoint;
     use pilothouse_end_to_end::host::RuntimeHost;

@@ -197,7 +197,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("sigstore-verify", &["pilothouse-artifact"]),
     ("prometheus-client", &["pilothouse-metrics"]),
     ("hyper-rustls", &["pilothouse-traces", "pilothouse-webhook"]),
-    // host/artifact/src/http.rs says why.
+    // host/artifact/src/registry/http.rs says why.
     ("oci-client", &[]),
     ("pilothouse-webhook", &["pilothouse-runtime", "pilothouse-end-to-end"]),
     (

@@ -5,7 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 mod isolated {
-    use pilothouse_core::manifest::{self, Access};
+    use pilothouse_core::plugin::manifest;
+    use pilothouse_core::plugin::manifest::Access;
     use pilothouse_end_to_end::components;
     use pilothouse_end_to_end::stage::unhurried;
     use serde_json::Value;

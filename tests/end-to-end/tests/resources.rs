@@ -6,7 +6,7 @@ use http::Request;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
-use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_crds::{PluginStatus, plugin_definition};
 use serde_json::{Value, json};
 
@@ -26,8 +26,12 @@ async fn installed(client: &Client) -> Api<DynamicObject> {
         definition: plugin_definition(),
     };
     for is_new in [true, false] {
-        let written =
-            pilothouse_cluster::install::install_crd(client, &crd, pilothouse_cluster::install::Edited::Keep).await;
+        let written = pilothouse_cluster::resources::install::install_crd(
+            client,
+            &crd,
+            pilothouse_cluster::resources::install::Edited::Keep,
+        )
+        .await;
         assert_eq!(
             written.expect("the server takes it"),
             is_new,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pilothouse_core::host_conditions::RECONCILED;
+use pilothouse_core::status::host_conditions::RECONCILED;
 use pilothouse_simulator::Entry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

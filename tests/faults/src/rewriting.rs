@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use http::Method;
-use pilothouse_core::canonical::DESIRED_ANNOTATION;
+use pilothouse_core::diff::canonical::DESIRED_ANNOTATION;
 use pilothouse_simulator::{Fault as Injected, Rewrite, Rule};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

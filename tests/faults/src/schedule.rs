@@ -3,7 +3,7 @@
 use std::fmt;
 
 use fastrand::Rng;
-use pilothouse_core::depth::MAX_DEPTH;
+use pilothouse_core::text::depth::MAX_DEPTH;
 use serde::{Deserialize, Serialize};
 
 use crate::rewriting::Part;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use http::Method;
 use kube::Client;
-use pilothouse_core::depth::is_too_deep;
-use pilothouse_core::failure::LONGEST_REQUESTED_WAIT;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::failure::LONGEST_REQUESTED_WAIT;
+use pilothouse_core::status::reason::Reason;
+use pilothouse_core::text::depth::is_too_deep;
 use pilothouse_simulator::{Fault as Injected, Rule, Simulator};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

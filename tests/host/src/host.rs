@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
-use pilothouse_cluster::webhooks::SecretPlace;
+use pilothouse_cluster::resources::webhooks::SecretPlace;
 use pilothouse_core::admission::configuration::Endpoint;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_runtime::api::documents::ObjectDocument;

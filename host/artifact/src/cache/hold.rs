@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 
 use super::CacheError;
-use crate::digest::Digest;
+use crate::content::digest::Digest;
 
 /// A file of the cache that is in use: no process removes it to make room until the hold is dropped.
 ///

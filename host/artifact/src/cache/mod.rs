@@ -28,7 +28,7 @@ use std::sync::Arc;
 use self::directory::{checked, open_own, own_subdirectory};
 pub use self::hold::Hold;
 pub use self::writer::CacheWriter;
-use crate::digest::Digest;
+use crate::content::digest::Digest;
 
 /// How many bytes the cache has if nobody says otherwise: 1 GiB, which is some thousand plugins.
 pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use super::directory::{note_use, own_subdirectory, sync, temporary};
 use super::hold::Hold;
 use super::{ArtifactCache, CacheError, damaged, open_shared};
-use crate::digest::Digest;
+use crate::content::digest::Digest;
 
 /// The most bytes of a record.
 const MAX_RECORD: usize = 8 << 20;

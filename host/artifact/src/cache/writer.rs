@@ -12,7 +12,7 @@ use tempfile::TempPath;
 use super::directory::{create_own, sync, temporary};
 use super::hold::{self, Hold};
 use super::{ArtifactCache, CacheError, damaged, is_link};
-use crate::digest::Digest;
+use crate::content::digest::Digest;
 
 /// A blob that is being written. If it is dropped before [`CacheWriter::commit`], what was written stays for the next
 /// writer, unless this writer had to use a file of its own because another one was at work.

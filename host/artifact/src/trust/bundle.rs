@@ -10,7 +10,7 @@ use super::crypto::knowing;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
 use super::verify::{Accepted, Manifest, Signers, evidence, signed_at};
-use crate::digest::Digest;
+use crate::content::digest::Digest;
 
 /// What `cosign sign` states. Any other predicate is an attestation: it says something about the artifact, perhaps that a
 /// scan of it has failed, and is no consent to run it. `cosign verify` itself does not look at this.

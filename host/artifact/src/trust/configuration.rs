@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::json::sorted;
+use crate::content::json::sorted;
 
 /// Which plugins the host runs: from which repositories, and signed by whom.
 #[derive(Debug, Deserialize, JsonSchema)]

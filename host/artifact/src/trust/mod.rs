@@ -11,10 +11,13 @@
 mod bundle;
 mod configuration;
 mod crypto;
+pub(crate) mod discovery;
 mod error;
 mod pattern;
 mod rule;
+pub(crate) mod signature;
 mod simple_signing;
+pub(crate) mod source;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -33,7 +36,7 @@ pub use self::error::{TrustError, TrustErrorKind, TrustPolicyError};
 use self::pattern::Repository;
 use self::rule::{Accepts, Loader, Rule};
 use self::verify::{Manifest, Signers, first_accepted};
-use crate::signature::SignatureMaterial;
+use crate::trust::signature::SignatureMaterial;
 
 /// Which artifacts the host runs. Cheap to clone.
 #[derive(Clone)]

@@ -21,7 +21,7 @@ use sigstore_verify::{VerificationPolicy, Verifier};
 use super::configuration::{KeySource, KeylessIdentity, RepositoryRule, TransparencyLog};
 use super::error::{Rejection, TrustPolicyError, quoted};
 use super::pattern::{Pattern, glob};
-use crate::digest::Digest;
+use crate::content::digest::Digest;
 
 /// The longest file of a key.
 const MAX_KEY_BYTES: u64 = 64 << 10;

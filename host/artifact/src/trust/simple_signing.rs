@@ -15,7 +15,7 @@ use super::crypto::knowing;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
 use super::verify::{Accepted, Signers, evidence, signed_at};
-use crate::digest::Digest;
+use crate::content::digest::Digest;
 
 /// The type that the payload of an image's signature names.
 const PAYLOAD_TYPE: &str = "cosign container image signature";

@@ -10,8 +10,8 @@ use super::error::{Rejection, quoted};
 use super::rule::{Claim, Identity, Key, Root};
 use super::simple_signing::Layer;
 use super::{SignatureFormat, bundle, simple_signing};
-use crate::digest::Digest;
-use crate::signature::SignatureMaterial;
+use crate::content::digest::Digest;
+use crate::trust::signature::SignatureMaterial;
 
 /// The most bytes of one signature with its evidence. Bundles of cosign have 1 to 20 KiB.
 const MAX_BYTES: usize = 512 << 10;

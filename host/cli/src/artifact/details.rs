@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::fetch::{Found, find};
 use super::push::artifact_type;
 use super::{RegistryArguments, wait_for};
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// The largest SBOM that is read.
 const SBOM_LIMIT: u64 = 16 << 20;

@@ -9,12 +9,10 @@
 #[cfg(test)]
 mod bad_input;
 mod cargo_package;
-mod command_line;
 pub mod copy;
 pub mod details;
 mod fetch;
-pub mod host_options;
-mod host_store;
+pub mod host;
 pub mod login;
 mod progress;
 pub mod pull;
@@ -29,8 +27,8 @@ use anyhow::{Context as _, bail};
 use pilothouse_artifact::{ArtifactStore, Client, Digest, DockerConfig, LayoutLocation, Limits, Location, Target};
 use tracing_subscriber::EnvFilter;
 
-use crate::log_fields::OneLine;
-use crate::settings;
+use crate::options::log_fields::OneLine;
+use crate::options::settings;
 use progress::Bar;
 pub use registries::RegistryArguments;
 

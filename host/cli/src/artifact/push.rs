@@ -8,19 +8,20 @@ use std::str::FromStr;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
+use pilothouse_artifact::fetch::versions;
 use pilothouse_artifact::{
     Artifact, ArtifactBuilder, Attachment, ComponentInfo, Location, SBOM_MEDIA_TYPE, annotation, media_type, read_sbom,
-    versions,
 };
 use pilothouse_core::Limits;
-use pilothouse_core::manifest::{self, CheckedManifest};
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::manifest::CheckedManifest;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_sandbox::ComponentInterfaces;
 
 use super::cargo_package::{CargoPackage, read_readme};
 use super::{RegistryArguments, Session, bytes, pinned, wait_for};
+use crate::options::settings;
 use crate::plugins::{CacheArguments, read_document};
-use crate::settings;
 
 /// The artifact types of what is attached.
 pub mod artifact_type {

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use clap::Args;
 use pilothouse_artifact::RegistriesConfig;
 
+use crate::options::settings;
 use crate::plugins::read_document;
-use crate::settings;
 
 /// How registries are reached, and how much is said about it.
 #[derive(Args, Clone, Debug, Default)]

@@ -4,13 +4,14 @@ use std::cmp::Reverse;
 
 use anyhow::bail;
 use clap::Args;
-use pilothouse_artifact::{Location, versions};
+use pilothouse_artifact::Location;
+use pilothouse_artifact::fetch::versions;
 use semver::VersionReq;
 use serde_json::{Value, json};
 
 use super::{RegistryArguments, wait_for};
 use crate::output::Format;
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\

@@ -10,7 +10,7 @@ use pilothouse_artifact::{
 
 use super::{RegistryArguments, Session, pinned, target_of, wait_for};
 use crate::plugins::read_document;
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\

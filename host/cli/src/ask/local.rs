@@ -8,10 +8,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use pilothouse_cluster::host_proxy::ProxiedAnswer;
+use pilothouse_cluster::connect::host_proxy::ProxiedAnswer;
 
-use crate::api::read_key;
-use crate::settings;
+use crate::options::api::read_key;
+use crate::options::settings;
 
 /// How long the host may take to answer.
 const WITHIN: Duration = Duration::from_secs(30);

@@ -16,8 +16,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::Client;
+use pilothouse_cluster::connect::host_proxy;
+use pilothouse_cluster::connect::host_proxy::{HostService, ProxiedAnswer};
 use pilothouse_cluster::connect::{ClusterTarget, connect};
-use pilothouse_cluster::host_proxy::{self, HostService, ProxiedAnswer};
 use pilothouse_runtime::api::AUDIENCE;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -343,7 +344,7 @@ fn parse_service(text: &str) -> Result<HostService, String> {
 }
 
 fn parse_account(text: &str) -> Result<(String, String), String> {
-    let is_name = |name: &str| pilothouse_core::manifest::is_subdomain(name);
+    let is_name = |name: &str| pilothouse_core::plugin::manifest::is_subdomain(name);
     match text.split_once('/') {
         Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok((namespace.to_owned(), name.to_owned())),
         _ => Err("it is not like NAMESPACE/NAME".to_owned()),

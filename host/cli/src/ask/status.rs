@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use jiff::Timestamp;
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 use pilothouse_runtime::api::documents::{
     ControllerStatus, FailingObject, HostStatus, ObjectName, PluginStatus, StatusDocument,
 };

@@ -1,13 +1,13 @@
 //! Owns how answers look for people: aligned columns, durations and sizes in words, and colours on a terminal only.
 
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use jiff::Timestamp;
 
+use crate::options::settings;
 use crate::output::terminal_width;
-use crate::settings;
 
 /// How wide messages are at most, and where the output is no terminal.
 const WIDTH: usize = 110;

@@ -1,7 +1,7 @@
 //! Owns `pilothouse why`: what an object depends on, what was made for it, its last runs and what triggered each, and who
 //! changed what was reverted.
 
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 use std::fmt::Write as _;
 
 use anyhow::bail;

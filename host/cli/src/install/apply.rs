@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_cluster::Client;
-use pilothouse_cluster::install::{Edited, install_crd};
-use pilothouse_cluster::installer::{Applied, Installer, title};
-use pilothouse_core::crd_change::CrdChange;
-use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_cluster::resources::install::{Edited, install_crd};
+use pilothouse_cluster::resources::installer::{Applied, Installer, title};
+use pilothouse_core::kubernetes::crd_change::CrdChange;
+use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_core::rights::objects::Acting;
 use pilothouse_core::rights::rules::Place;
 use pilothouse_core::rights::{Rights, words};
@@ -21,7 +21,7 @@ use super::takeover::{TakenOver, Takeover, UNSEEN, differs, joined, narrows};
 use super::{DescribedPlugin, Format, HostWait, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
 use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// The next step when something is refused half-way.
 const AGAIN: &str = "what was applied stays; run the command again when it is corrected";

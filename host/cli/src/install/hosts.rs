@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
-use pilothouse_cluster::installer::{Installer, InstallerError};
+use pilothouse_cluster::resources::installer::{Installer, InstallerError};
 use pilothouse_core::Kind;
 use pilothouse_core::rights::installed::InstalledHost;
 use pilothouse_core::rights::objects::RBAC_GROUP;

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
-use pilothouse_cluster::install::MANAGER as HOST_MANAGER;
-use pilothouse_cluster::installer::{Installer, InstallerError, MANAGER};
+use pilothouse_cluster::resources::install::MANAGER as HOST_MANAGER;
+use pilothouse_cluster::resources::installer::{Installer, InstallerError, MANAGER};
 use pilothouse_core::Kind;
-use pilothouse_core::crd_change::{CrdChange, moves};
-use pilothouse_core::manifest::BroughtCrd;
-use pilothouse_core::served::ServedKind;
+use pilothouse_core::kubernetes::crd_change::{CrdChange, moves};
+use pilothouse_core::kubernetes::served::ServedKind;
+use pilothouse_core::plugin::manifest::BroughtCrd;
 use serde_json::Value;
 
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// The most objects that are named in one list.
 const MOST_NAMED: usize = 20;

@@ -24,27 +24,29 @@ use pilothouse_artifact::Location;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::Discovery;
-use pilothouse_cluster::installer::{Installer, InstallerError};
+use pilothouse_cluster::resources::installer::{Installer, InstallerError};
 use pilothouse_core::Limits;
-use pilothouse_core::consent::{ACCEPT, Consent};
-use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
+use pilothouse_core::kubernetes::selector::Selector;
+use pilothouse_core::ownership::consent::{ACCEPT, Consent};
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::manifest::{CheckedManifest, is_label, is_subdomain};
+use pilothouse_core::plugin::wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::rights::installed::{HostAccount, HostOptions, INSTALLED_FOR, InstalledHost};
 use pilothouse_core::rights::objects::{Acting, Grantee, account_name, labels, objects};
 use pilothouse_core::rights::published::PublishedHost;
 use pilothouse_core::rights::resources::{Resources, kinds};
 use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
-use pilothouse_core::selector::Selector;
-use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
 use crate::WrongCommandLine;
 use crate::artifact::{RegistryArguments, component};
-use crate::identity::IdentityMode;
+use crate::options::identity::IdentityMode;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::run::USER_AGENT;
 use crate::{compiling, inspect};
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// Which plugin is granted what.
 #[derive(Args)]

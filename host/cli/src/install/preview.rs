@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use pilothouse_cluster::connect::{ClusterTarget, connect_through};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_core::preview::PreviewedChange;
+use pilothouse_core::diff::preview::PreviewedChange;
 use pilothouse_core::rights::Confinement;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_metrics::RequestMetrics;

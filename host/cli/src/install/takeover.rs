@@ -7,13 +7,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use pilothouse_cluster::installer::{Installer, InstallerError};
-use pilothouse_core::grants::Grants;
-use pilothouse_core::inventory::Inventory;
-use pilothouse_core::manifest::Manifest;
+use pilothouse_cluster::resources::installer::{Installer, InstallerError};
+use pilothouse_core::plugin::grants::Grants;
+use pilothouse_core::plugin::inventory::Inventory;
+use pilothouse_core::plugin::manifest::Manifest;
 use serde_json::Value;
 
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// How often it is looked whether the new version runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -165,7 +165,7 @@ impl Takeover {
                 }
             }
         }
-        let of_others = |kinds: &[pilothouse_core::inventory::OwnedKind], what: &str| -> Vec<String> {
+        let of_others = |kinds: &[pilothouse_core::plugin::inventory::OwnedKind], what: &str| -> Vec<String> {
             let others = kinds.iter().filter(|kind| !is_steered(&kind.primary));
             others.map(|kind| format!("{what} {}", kind.kind.kind)).collect()
         };

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
-use pilothouse_cluster::installer::{Installer, title};
-use pilothouse_core::manifest::is_label;
+use pilothouse_cluster::resources::installer::{Installer, title};
+use pilothouse_core::plugin::manifest::is_label;
 use serde_json::Value;
 
 use super::{client, confirm, find_plugin};
 use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// How often it is looked whether the Plugin is gone.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);

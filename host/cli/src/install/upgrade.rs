@@ -8,12 +8,12 @@ use anyhow::Context as _;
 use clap::Args;
 use pilothouse_artifact::Location;
 use pilothouse_cluster::connect::ClusterTarget;
-use pilothouse_cluster::installer::Installer;
-use pilothouse_core::crd_change::CrdChange;
+use pilothouse_cluster::resources::installer::Installer;
+use pilothouse_core::kubernetes::crd_change::CrdChange;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::rights::objects::{Acting, account_name};
 use pilothouse_core::rights::rules::{Place, Rules};
 use pilothouse_core::rights::words;
-use pilothouse_core::wasi::Wasi;
 use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ use crate::artifact::{component, pinned_to, wait_for};
 use crate::compiling;
 use crate::plugins::NamedFile;
 use crate::run::ClusterArguments;
-use pilothouse_core::printable::printable;
+use pilothouse_core::text::printable::printable;
 
 /// The time in which all objects have to be looked at where the command does not wait for the host.
 const LOOK: Duration = Duration::from_mins(2);

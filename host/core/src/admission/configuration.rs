@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{match_condition, review};
-use crate::key::Kind;
-use crate::manifest::{Admission, FailurePolicy, Filter, MatchCondition};
-use crate::selector::Selector;
+use crate::kubernetes::key::Kind;
+use crate::kubernetes::selector::Selector;
+use crate::plugin::manifest::{Admission, FailurePolicy, Filter, MatchCondition};
 
 /// The label of every configuration that says which plugin it is for.
 pub const PLUGIN_LABEL: &str = "pilothouse.dev/plugin";

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::path::BorrowedText;
+use crate::kubernetes::path::BorrowedText;
 
 /// The version that is asked and answered.
 pub const API_VERSION: &str = "apiextensions.k8s.io/v1";

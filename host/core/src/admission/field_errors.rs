@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::answer::shorten;
-use crate::contract::{FieldError, FieldErrorKind};
-use crate::key::Kind;
+use crate::kubernetes::key::Kind;
+use crate::plugin::contract::{FieldError, FieldErrorKind};
 
 /// The most that is shown of a value, in bytes.
 const MAX_SHOWN: usize = 256;

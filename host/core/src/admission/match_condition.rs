@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::review::{AdmissionRequest, Operation};
-use crate::path::BorrowedText;
+use crate::kubernetes::path::BorrowedText;
 
 /// The same in CEL, as a match condition: the API server then does not ask at all, not even a host that is down.
 ///

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
-use crate::reason::Reason;
+use crate::status::failure::Failure;
+use crate::status::reason::Reason;
 
 /// What of the metadata a defaulter may change.
 const DEFAULTED_METADATA: [&str; 2] = ["labels", "annotations"];

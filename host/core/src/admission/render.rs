@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::configuration::{Hook, WebhookContext, conversion, mutating, validating};
-use crate::manifest::{CheckedManifest, Controller};
+use crate::plugin::manifest::{CheckedManifest, Controller};
 use crate::rights::AdmissionExports;
 
 /// Which optional interfaces a plugin has.
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
     use crate::admission::configuration::Endpoint;
-    use crate::manifest;
+    use crate::plugin::manifest;
 
     const ALL: WebhookInterfaces = WebhookInterfaces {
         defaulter: true,

@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::field_errors::InvalidObject;
-use crate::contract::{Phase, UserInfo};
-use crate::key::Kind;
+use crate::kubernetes::key::Kind;
+use crate::plugin::contract::{Phase, UserInfo};
 
 /// The version that is asked and answered; the configurations ask for no other.
 pub const API_VERSION: &str = "admission.k8s.io/v1";

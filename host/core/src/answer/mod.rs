@@ -13,16 +13,16 @@ use serde_json::{Map, Value};
 
 use self::objects::check_object;
 use self::report::{check_condition, check_event, check_status};
-use crate::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
-use crate::failure::Failure;
-use crate::grants::Grants;
-use crate::key::{Kind, Name};
-use crate::limits::Limits;
-use crate::reason::Reason;
-use crate::served::ServedKind;
+use crate::kubernetes::key::{Kind, Name};
+use crate::kubernetes::served::ServedKind;
+use crate::plugin::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
+use crate::plugin::grants::Grants;
+use crate::plugin::limits::Limits;
+use crate::status::failure::Failure;
+use crate::status::reason::Reason;
 
 pub use self::report::MAX_CONDITION_MESSAGE;
-pub use crate::served::KindFacts;
+pub use crate::kubernetes::served::KindFacts;
 
 /// The most conditions and the most events in one answer.
 const MAX_CONDITIONS: usize = 64;

@@ -3,14 +3,14 @@
 use serde_json::{Map, Value};
 
 use super::{DesiredObject, KindFacts, MAX_OPTION, PrimaryName, invalid, shorten};
-use crate::canonical::canonical;
-use crate::contract::{Desired, Lifecycle, Ownership};
-use crate::failure::Failure;
-use crate::grants::{Grant, Grants};
-use crate::key::{Kind, Name};
-use crate::manifest::{Access, REPLACE, Touch, is_label};
-use crate::reason::Reason;
-use crate::served::ServedKind;
+use crate::diff::canonical::canonical;
+use crate::kubernetes::key::{Kind, Name};
+use crate::kubernetes::served::ServedKind;
+use crate::plugin::contract::{Desired, Lifecycle, Ownership};
+use crate::plugin::grants::{Grant, Grants};
+use crate::plugin::manifest::{Access, REPLACE, Touch, is_label};
+use crate::status::failure::Failure;
+use crate::status::reason::Reason;
 
 /// Makes an object of what is desired, in canonical form.
 pub(super) fn check_object(

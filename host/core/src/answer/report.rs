@@ -3,10 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::{first_twice, invalid, shorten};
-use crate::contract::{Condition, Event};
-use crate::failure::Failure;
-use crate::host_conditions::is_host_condition;
-use crate::reason::{MAX_REASON_BYTES, is_reason};
+use crate::plugin::contract::{Condition, Event};
+use crate::status::failure::Failure;
+use crate::status::host_conditions::is_host_condition;
+use crate::status::reason::{MAX_REASON_BYTES, is_reason};
 
 /// The longest message of a condition that is kept; the schema of metav1.Condition allows no more.
 pub const MAX_CONDITION_MESSAGE: usize = 32_768;

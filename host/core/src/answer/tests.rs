@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::contract::{ConditionStatus, Desired, EventType};
-use crate::manifest::REPLACE;
+use crate::plugin::contract::{ConditionStatus, Desired, EventType};
+use crate::plugin::manifest::REPLACE;
 
 fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
     let grants = Grants::new(

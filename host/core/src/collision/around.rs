@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::contribution::{assemble, held};
-use crate::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
+use crate::kubernetes::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
 
 /// Bodies in which our fields around a location have their live values, and are left out where we do not hold them yet: an
 /// apply gives up none of our fields. The first body changes as little as can be; the last one still applies what is not below

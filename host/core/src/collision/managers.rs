@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::merge::{Entries, is_ours};
 use super::{FieldLocation, at};
-use crate::fields::{FieldSet, FieldSetElement};
+use crate::kubernetes::fields::{FieldSet, FieldSetElement};
 
 /// The managers that hold a field or a part of it.
 pub fn holders<'a>(entries: &'a Entries, location: &[FieldSetElement]) -> Vec<&'a str> {

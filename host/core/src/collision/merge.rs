@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness, value_text};
-use crate::types::{Shape, Types};
+use crate::kubernetes::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness, value_text};
+use crate::kubernetes::types::{Shape, Types};
 
 /// The live object after an apply of the body: what our entry holds beyond the body goes, unless another manager holds it.
 pub fn merged(live: &Value, body: &Map<String, Value>, entries: &Entries, types: &Types) -> Value {

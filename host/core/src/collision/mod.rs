@@ -20,8 +20,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldSet, FieldSetElement, value_text};
-use crate::types::{Shape, Types};
+use crate::kubernetes::fields::{FieldSet, FieldSetElement, value_text};
+use crate::kubernetes::types::{Shape, Types};
 
 /// The most fields of one object that may be in the way of an apply.
 const MOST_FIELDS: usize = 4096;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::merge::{Entries, item_key, merged, remove};
 use super::{FieldLocation, foreign_fields};
-use crate::fields::{FieldSet, FieldSetElement};
-use crate::types::{Shape, Types};
+use crate::kubernetes::fields::{FieldSet, FieldSetElement};
+use crate::kubernetes::types::{Shape, Types};
 
 /// The most dry runs of one search.
 const MOST_TRIES: u32 = 48;
@@ -220,7 +220,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::key::Kind;
+    use crate::kubernetes::key::Kind;
 
     const OURS: &str = "pilothouse/p";
 
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_search_takes_a_few_steps_for_each_field() {
-        crate::fields::assert_linear("a search", [400, 4000], |items: usize| {
+        crate::kubernetes::fields::assert_linear("a search", [400, 4000], |items: usize| {
             let port = |number: usize| json!({"port": number.to_string(), "name": "n"});
             let key = |number: usize| format!(r#"k:{{"port":"{number}"}}"#);
             let held = |numbers: std::ops::Range<usize>| -> Map<String, Value> {

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::path::{Path, PathElement, parsed};
 use crate::answer::shorten;
-use crate::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
-use crate::types::{Shape, Types};
+use crate::kubernetes::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
+use crate::kubernetes::types::{Shape, Types};
 
 /// The longest path of a field, in bytes. Each field keeps its own, so that a long name would be there as often as it has
 /// fields.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::fields::FieldSet;
-use crate::key::Kind;
-use crate::types::{Types, tests::document};
+use crate::kubernetes::fields::FieldSet;
+use crate::kubernetes::key::Kind;
+use crate::kubernetes::types::Types;
+use crate::kubernetes::types::tests::document;
 
 fn types() -> Types {
     Types::parse(&document(), &Kind::new("", "v1", "Service")).unwrap()

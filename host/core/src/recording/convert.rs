@@ -5,13 +5,13 @@ use super::{
     RecordedGet, RecordedList, RecordedLog, RecordedOutcome, RecordedPhase, RecordedRequest, RecordedReview,
     RecordedUser, Tree,
 };
-use crate::contract::{
+use crate::kubernetes::key::Kind;
+use crate::plugin::contract::{
     Condition, DefaulterResult, Desired, Event, EventType, FieldError, Finalization, ListOptions, LogLevel, Outcome,
     Ownership, Phase, Request, Review, UserInfo, ValidatorResult,
 };
-use crate::failure::{Blame, Failure, Retry};
-use crate::key::Kind;
-use crate::reason::Reason;
+use crate::status::failure::{Blame, Failure, Retry};
+use crate::status::reason::Reason;
 
 impl From<&Request> for RecordedRequest {
     fn from(request: &Request) -> Self {

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::visit::Visitor;
 use super::{RecordedCall, Tree};
-use crate::key::Kind;
+use crate::kubernetes::key::Kind;
 
 /// What a masked value begins with. [`MASK_DIGITS`] hexadecimal digits follow. Its base64 needs no padding.
 pub const MASK: &str = "masked:";

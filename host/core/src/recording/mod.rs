@@ -10,8 +10,8 @@ mod visit;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::key::Kind;
-use crate::limits::Limits;
+use crate::kubernetes::key::Kind;
+use crate::plugin::limits::Limits;
 
 pub use self::mask::{KEY_BYTES, MASK, MASK_DIGITS, Masker, Masks};
 pub use self::tree::Tree;

@@ -5,7 +5,7 @@ use super::{
     RecordedFieldError, RecordedGet, RecordedInput, RecordedList, RecordedLog, RecordedOutcome, RecordedRead,
     RecordedRequest, RecordedReview, RecordedUser, Tree,
 };
-use crate::key::Kind;
+use crate::kubernetes::key::Kind;
 
 /// Looks at texts, and may change them.
 pub(super) trait Visitor {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 pub use pilothouse_description::built_in::BUILT_IN;
 
-use crate::key::Kind;
-use crate::served::{KindFacts, ServedKind};
+use crate::kubernetes::key::Kind;
+use crate::kubernetes::served::{KindFacts, ServedKind};
 
 /// How an API server serves one of Kubernetes' own kinds, in whatever version. That it has a status is not known.
 pub fn served(kind: &Kind) -> Option<ServedKind> {

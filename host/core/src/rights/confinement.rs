@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::rules::Place;
 use super::{MAX_NAMESPACES, RightsError, listed};
-use crate::manifest::is_label;
-use crate::reach::Reach;
+use crate::plugin::manifest::is_label;
+use crate::reads::reach::Reach;
 /// The namespaces that a Plugin is confined to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confinement {

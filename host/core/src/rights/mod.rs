@@ -24,10 +24,10 @@ pub mod words;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::key::Kind;
-use crate::manifest::{Access, CheckedManifest, Controller, Touch, TouchScope, is_label, is_subdomain};
-use crate::reach::Reach;
-use crate::served::ServedKind;
+use crate::kubernetes::key::Kind;
+use crate::kubernetes::served::ServedKind;
+use crate::plugin::manifest::{Access, CheckedManifest, Controller, Touch, TouchScope, is_label, is_subdomain};
+use crate::reads::reach::Reach;
 pub use confinement::Confinement;
 use resources::Resources;
 use rules::{Place, Resource, Rules, Verb};

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::installed::InstalledHost;
 use super::objects::Acting;
-use crate::manifest::{is_label, is_subdomain};
+use crate::plugin::manifest::{is_label, is_subdomain};
 
 /// What a list asks for to find these ConfigMaps.
 pub const SELECTOR: &str = "app.kubernetes.io/name=pilothouse,app.kubernetes.io/component=published-host";

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::built_in;
-use crate::key::Kind;
-use crate::manifest::CheckedManifest;
-use crate::served::ServedKind;
+use crate::kubernetes::key::Kind;
+use crate::kubernetes::served::ServedKind;
+use crate::plugin::manifest::CheckedManifest;
 
 /// How the kinds of a plugin are served, as far as that is known.
 #[derive(Clone, Debug, Default)]

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::objects::{Acting, Grantee, objects};
 use super::resources::{Resources, kinds};
 use super::*;
-use crate::manifest;
-use crate::served::KindFacts;
+use crate::kubernetes::served::KindFacts;
+use crate::plugin::manifest;
 
 const CRD: &str = "apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

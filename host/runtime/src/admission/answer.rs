@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pilothouse_cluster::store::Store;
+use pilothouse_cluster::cache::store::Store;
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::{conversion, match_condition, patch, review};
-use pilothouse_core::contract::{FieldError, Review};
-use pilothouse_core::parsed_size::parsed_size;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::{FieldError, Review};
 use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
+use pilothouse_core::status::reason::Reason;
+use pilothouse_core::text::parsed_size::parsed_size;
 use pilothouse_core::{Failure, Limits, Name};
 use pilothouse_metrics::ReviewReads;
 use pilothouse_webhook::budget::{MAX_PARSED_BYTES, SMALL_BODY_BYTES};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pilothouse_cluster::webhooks::WebhookKind;
+use pilothouse_cluster::resources::webhooks::WebhookKind;
 use pilothouse_core::admission::configuration::{Hook, WebhookContext, conversion, mutating, validating};
 use serde_json::{Value, json};
 

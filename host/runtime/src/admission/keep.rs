@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::webhooks::{self, CaBundleUpdate, Made, SecretWrite, WebhookConfiguration, WebhookKind};
+use pilothouse_cluster::resources::webhooks;
+use pilothouse_cluster::resources::webhooks::{CaBundleUpdate, Made, SecretWrite, WebhookConfiguration, WebhookKind};
 use pilothouse_core::admission::configuration::{HOST_LABEL, configuration_name, owner_reference};
 use pilothouse_webhook::certificates::{CertificateError, Certificates};
 use pilothouse_webhook::clients::{ClientAuthorities, ClientAuthoritiesError};

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pilothouse_cluster::webhooks::SecretPlace;
+use pilothouse_cluster::resources::webhooks::SecretPlace;
 use pilothouse_core::admission::configuration::Endpoint;
 use pilothouse_webhook::certificates::Lifetimes;
 

@@ -1,6 +1,6 @@
 //! Owns what a review does whose plugin may read what this replica does not have in its cache, where replicas divide the
 //! work: it goes to the replica that holds the shard of the namespace, and where that cannot answer, what may be read is
-//! listed live, so that the answer is right and only slower. Who answers is decided in [`pilothouse_core::shards`].
+//! listed live, so that the answer is right and only slower. Who answers is decided in [`pilothouse_core::replicas::shards`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pilothouse_cluster::codec::ObjectCodec;
-use pilothouse_cluster::live_list::{LiveListError, ReadBytes};
-use pilothouse_cluster::store::{IndexValues, Store};
-use pilothouse_core::manifest::Access;
-use pilothouse_core::reach::Reach;
-use pilothouse_core::shards::Answerer;
+use pilothouse_cluster::cache::codec::ObjectCodec;
+use pilothouse_cluster::cache::store::{IndexValues, Store};
+use pilothouse_cluster::watch::live_list::{LiveListError, ReadBytes};
+use pilothouse_core::plugin::manifest::Access;
+use pilothouse_core::reads::reach::Reach;
+use pilothouse_core::replicas::shards::Answerer;
 use pilothouse_core::{Kind, Name};
 use pilothouse_webhook::log_throttle::LogThrottle;
 use pilothouse_webhook::peers::{ForwardError, PeerClient};
@@ -194,7 +194,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::SystemTime;
 
-    use pilothouse_core::shards::HashRanges;
+    use pilothouse_core::replicas::shards::HashRanges;
     use pilothouse_webhook::certificates::{Certificates, Lifetimes};
 
     use super::*;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pilothouse_cluster::webhooks::{CertificateSecret, SecretPlace};
+use pilothouse_cluster::resources::webhooks::{CertificateSecret, SecretPlace};
 use pilothouse_core::admission::configuration::HOST_LABEL;
 use pilothouse_webhook::certificates::Certificates;
 

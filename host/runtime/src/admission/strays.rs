@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::webhooks::{self, WebhookKind};
+use pilothouse_cluster::resources::webhooks;
+use pilothouse_cluster::resources::webhooks::WebhookKind;
 use pilothouse_core::admission::configuration::{PLUGIN_LABEL, convert_path};
 use tokio::time::Instant;
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use pilothouse_cluster::cache::store::Store;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::{WatchError, WatchErrorKind};
-use pilothouse_cluster::store::Store;
 use pilothouse_core::Kind;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use pilothouse_cluster::Client;
-use pilothouse_cluster::openapi::Schemas;
-use pilothouse_core::shards::{Divisions, ShardHolders};
+use pilothouse_cluster::write::openapi::Schemas;
+use pilothouse_core::replicas::shards::{Divisions, ShardHolders};
 use pilothouse_metrics::Metrics;
 
 use crate::context::competing_plugins::KnownPlugins;

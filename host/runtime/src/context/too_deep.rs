@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::write::events::Regarding;
 use pilothouse_core::Kind;
-use pilothouse_core::contract::{Event, EventType};
-use pilothouse_core::depth::MAX_DEPTH;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::{Event, EventType};
+use pilothouse_core::status::reason::Reason;
+use pilothouse_core::text::depth::MAX_DEPTH;
 use tokio::sync::Notify;
 
 use crate::lanes::lane::Lane;

@@ -1,5 +1,5 @@
 //! Owns this replica's part in choosing a leader: it takes the Lease, renews it and gives it back, and opens and closes the
-//! fence before the API server. What to do about a Lease is decided in [`pilothouse_core::lease`].
+//! fence before the API server. What to do about a Lease is decided in [`pilothouse_core::replicas::lease`].
 //!
 //! A replica that does not lead does all that changes nothing: it keeps its caches, loads and tries plugins, queues what
 //! changes, and answers admission. When it leads, it works through its queue.
@@ -13,9 +13,9 @@ use std::time::Duration;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::{LeaseTerm, Passage, WriteFence};
-use pilothouse_cluster::lease::{LeaseApi, LeaseGroup, LiveLease};
-use pilothouse_core::backoff;
-use pilothouse_core::lease::{LeaseCandidate, LeaseStep, LeaseTimes};
+use pilothouse_cluster::resources::lease::{LeaseApi, LeaseGroup, LiveLease};
+use pilothouse_core::replicas::lease::{LeaseCandidate, LeaseStep, LeaseTimes};
+use pilothouse_core::status::backoff;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 

@@ -1,8 +1,8 @@
 //! Decides what the cache has to hold of a kind, so that one watch serves all lanes that need the kind.
 
-use pilothouse_cluster::reflector::Detail;
-use pilothouse_core::path::Projection;
-use pilothouse_core::reach::Reach;
+use pilothouse_cluster::watch::reflector::Detail;
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::reads::reach::Reach;
 
 /// What the cache has to know of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

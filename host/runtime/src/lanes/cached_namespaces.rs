@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use pilothouse_core::shards::{Division, Divisions, HashRanges};
+use pilothouse_core::replicas::shards::{Division, Divisions, HashRanges};
 use tokio::sync::watch;
 
 /// What the cache is to hold.

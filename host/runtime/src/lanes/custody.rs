@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::Store;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::{CachedObject, ControllerRef};
-use pilothouse_cluster::store::Store;
 use pilothouse_core::Name;
 use pilothouse_core::ownership::{ORPHAN_FINALIZER, OwnerLink};
 

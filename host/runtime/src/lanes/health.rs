@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pilothouse_core::crash::{Advice, Census, CrashHistory};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::crash::{Advice, Census, CrashHistory};
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Kind, Name, Tenant};
 use pilothouse_crds::plugin::LastFailure;
 use pilothouse_sandbox::LogSink;

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use pilothouse_cluster::decoding;
+use pilothouse_cluster::cache::decoding;
 use pilothouse_cluster::discovery::ServedKind;
-use pilothouse_cluster::events::EventRecorder;
-use pilothouse_cluster::facts::FactKeys;
+use pilothouse_cluster::object::facts::FactKeys;
 use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
 use pilothouse_cluster::write::FieldManagerClient;
-use pilothouse_core::depth::is_too_deep;
-use pilothouse_core::grants::{Grant, Grants};
-use pilothouse_core::inventory::{FormerKind, Made, former_controller};
-use pilothouse_core::manifest::{Access, Admission, Filter, TouchScope};
-use pilothouse_core::path::Projection;
-use pilothouse_core::reach::Reach;
+use pilothouse_cluster::write::events::EventRecorder;
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::plugin::grants::{Grant, Grants};
+use pilothouse_core::plugin::inventory::{FormerKind, Made, former_controller};
+use pilothouse_core::plugin::manifest::{Access, Admission, Filter, TouchScope};
+use pilothouse_core::reads::reach::Reach;
+use pilothouse_core::replicas::shards::{Division, HashRanges};
 use pilothouse_core::rights::AdmissionExports;
-use pilothouse_core::shards::{Division, HashRanges};
+use pilothouse_core::text::depth::is_too_deep;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
@@ -266,7 +266,7 @@ impl Lane {
         if is_primary {
             projection = projection.union(self.grants.primary_projection());
             if self.brings_crd {
-                let status = pilothouse_core::path::FieldPath::parse(".status").expect("this is a path");
+                let status = pilothouse_core::kubernetes::path::FieldPath::parse(".status").expect("this is a path");
                 projection = projection.union(&Projection::new([&status]));
             }
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::{RequestError, chain};
-use pilothouse_cluster::identity::Impersonation;
-use pilothouse_cluster::permissions::{Permission, account_has, listed};
+use pilothouse_cluster::write::identity::Impersonation;
+use pilothouse_cluster::write::permissions::{Permission, account_has, listed};
 use pilothouse_core::Kind;
 use pilothouse_core::answer::shorten;
 use pilothouse_core::rights::objects::account_name;

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::host_resources::HostResource;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::contract::EventType;
+use pilothouse_cluster::resources::host_resources::HostResource;
 use pilothouse_core::diff::rank;
-use pilothouse_core::reason::Reason;
-use pilothouse_core::shards::Division;
+use pilothouse_core::plugin::contract::EventType;
+use pilothouse_core::replicas::shards::Division;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Key, Retry};
 use pilothouse_crds::plugin::DeletionPolicy;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_cluster::host_resources::{HostResource, HostResourceApi};
+use pilothouse_cluster::resources::host_resources::{HostResource, HostResourceApi};
 use pilothouse_sandbox::PluginComponent;
 use tokio::sync::watch;
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pilothouse_core::manifest::is_label;
+use pilothouse_core::plugin::manifest::is_label;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::rights::Confinement;
-use pilothouse_core::wasi::Wasi;
 use pilothouse_crds::plugin::DeletionPolicy;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

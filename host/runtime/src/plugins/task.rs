@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_cluster::events::EventRecorder;
 use pilothouse_cluster::write::FieldManagerClient;
-use pilothouse_core::backoff;
+use pilothouse_cluster::write::events::EventRecorder;
+use pilothouse_core::status::backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

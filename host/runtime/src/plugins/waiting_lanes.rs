@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 use tokio::time::{Instant, sleep};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_core::Name;
-use pilothouse_core::contract::LogLevel;
+use pilothouse_core::plugin::contract::LogLevel;
 use tokio::time::Instant;
 
 /// How much a plugin may log at once, in bytes: as much as sixteen calls may at most.

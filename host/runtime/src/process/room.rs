@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::apart::apart;
-use pilothouse_core::contract::Outcome;
-use pilothouse_core::parsed_size::parsed_size;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::Outcome;
+use pilothouse_core::status::reason::Reason;
+use pilothouse_core::text::parsed_size::parsed_size;
 use pilothouse_core::{Failure, Limits};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -228,7 +228,7 @@ fn answer_size(answer: &Outcome) -> AnswerSize {
 mod tests {
     use std::time::Duration;
 
-    use pilothouse_core::contract::{Desired, Lifecycle, Ownership};
+    use pilothouse_core::plugin::contract::{Desired, Lifecycle, Ownership};
     use tokio::time::timeout;
 
     use super::*;

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use pilothouse_core::{Name, Tenant, backoff};
+use pilothouse_core::status::backoff;
+use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
 use super::hot_loop::{HotLoop, HotLoopLimiter, RunRecord, seed};

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::{Failure, Key, Name, backoff};
+use pilothouse_core::status::backoff;
+use pilothouse_core::{Failure, Key, Name};
 use tokio::time::Instant;
 
 use super::{Cause, Writes};

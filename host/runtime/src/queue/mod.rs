@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::shards::{HashRanges, OwnedOf, OwnedWork};
+use pilothouse_core::replicas::shards::{HashRanges, OwnedOf, OwnedWork};
 use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 

@@ -698,7 +698,7 @@ async fn the_depth_is_what_a_look_at_each_object_would_count() {
 }
 
 mod hot_loops {
-    use pilothouse_core::reason::Reason;
+    use pilothouse_core::status::reason::Reason;
     use pilothouse_core::{Failure, Key, Kind};
 
     use super::*;

@@ -10,9 +10,9 @@ use std::time::Duration;
 use pilothouse_core::Failure;
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::patch::with_defaults;
-use pilothouse_core::contract::{FieldError, Phase, Request, Review};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::{FieldError, Phase, Request, Review};
 use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
+use pilothouse_core::status::reason::Reason;
 use serde_json::Value;
 
 use crate::lanes::lane::Lane;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::contract::Request;
-use pilothouse_core::depth::MAX_DEPTH;
 use pilothouse_core::ownership::Owner;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::Request;
+use pilothouse_core::status::reason::Reason;
+use pilothouse_core::text::depth::MAX_DEPTH;
 use pilothouse_core::{Failure, Kind};
 
 use crate::context::HostContext;

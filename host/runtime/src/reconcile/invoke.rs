@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::apart::weigh;
-use pilothouse_core::contract::{Finalization, Outcome};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::{Finalization, Outcome};
 use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Tenant};
 use pilothouse_sandbox::CallResult;
 

@@ -32,7 +32,7 @@ use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt, TriggerReason, Wr
 use crate::telemetry::traces::Trace;
 use pilothouse_cluster::apart::weigh;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Key, Name, Retry};
 
 pub use crate::reconcile::write::requests::{is_shared, release_child};
@@ -74,14 +74,7 @@ async fn reconcile_traced(
             JobResult::unchanged(ReconcileResult::Done { again: None })
         }
         gather::GatherResult::Selected(gathered)
-            if cleanup::orphan::was_missed(
-                host,
-                lane,
-                primary_ref,
-                &gathered.object,
-                &gathered.owner,
-            )
-            .await =>
+            if cleanup::orphan::was_missed(host, lane, primary_ref, &gathered.object, &gathered.owner).await =>
         {
             let gather::Gathered { object, owner, .. } = gathered;
             orphaned(host, lane, primary_ref, gather::ExcludedPrimary { object, owner }).await

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::DesiredObject;
-use pilothouse_core::canonical::digest;
+use pilothouse_core::diff::canonical::digest;
+use pilothouse_core::diff::preview::{Preview, PreviewAction, PreviewedChange};
 use pilothouse_core::diff::{Action, Difference};
-use pilothouse_core::fields::FieldSet;
-use pilothouse_core::preview::{Preview, PreviewAction, PreviewedChange};
+use pilothouse_core::kubernetes::fields::FieldSet;
 use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pilothouse_core::Failure;
 use pilothouse_core::answer::{self, CheckedAnswer, PrimaryName};
-use pilothouse_core::contract::Outcome;
-use pilothouse_core::dependencies::Read;
+use pilothouse_core::plugin::contract::Outcome;
+use pilothouse_core::reads::dependencies::Read;
 
 use super::gather::Gathered;
 use super::invoke::Invoked;

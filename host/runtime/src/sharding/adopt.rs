@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::fence::Passage;
-use pilothouse_core::shards::{Divisions, PlannedShard, ShardPlan};
+use pilothouse_core::replicas::shards::{Divisions, PlannedShard, ShardPlan};
 use tokio::time::Instant;
 
 use super::{Adopting, HURRY, Replica};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::fence::{LeaseTerm, Passage};
-use pilothouse_cluster::lease::{GroupWrite, LiveLease};
-use pilothouse_core::shards::{HashRanges, LiveShard, ShardPlan, assign, hash_of};
+use pilothouse_cluster::resources::lease::{GroupWrite, LiveLease};
+use pilothouse_core::replicas::shards::{HashRanges, LiveShard, ShardPlan, assign, hash_of};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Owns this replica's part in dividing the work among active replicas: it announces itself, takes and gives back shards, and
 //! tells the queue and the fence what is its own. How namespaces are divided into shards, and shards among replicas, is
-//! decided in [`pilothouse_core::shards`].
+//! decided in [`pilothouse_core::replicas::shards`].
 //!
 //! Each shard has a Lease, and so has each replica. A replica's Lease says which version of the plan the replica works by.
 //! Nobody takes up anything that is new in a version before all replicas that live work by it: a replica writes its Lease
@@ -21,9 +21,9 @@ use std::time::Duration;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_cluster::lease::LeaseGroup;
-use pilothouse_core::lease::LeaseTimes;
-use pilothouse_core::shards::{
+use pilothouse_cluster::resources::lease::LeaseGroup;
+use pilothouse_core::replicas::lease::LeaseTimes;
+use pilothouse_core::replicas::shards::{
     Division, Divisions, HashRanges, HoldingReplica, OwnedWork, ShardHolder, ShardHolders, ShardPlan,
 };
 use tokio::sync::oneshot;

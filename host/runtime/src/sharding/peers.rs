@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pilothouse_cluster::lease::LiveLease;
-use pilothouse_core::backoff;
-use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
-use pilothouse_core::shards::{HIGHEST_VERSION, hash_of, peer_address};
+use pilothouse_cluster::resources::lease::LiveLease;
+use pilothouse_core::replicas::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
+use pilothouse_core::replicas::shards::{HIGHEST_VERSION, hash_of, peer_address};
+use pilothouse_core::status::backoff;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 

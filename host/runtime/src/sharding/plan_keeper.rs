@@ -7,10 +7,10 @@ use std::time::Duration;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::namespace_count::count_by_namespace;
-use pilothouse_cluster::shard_plan::{LivePlan, ShardPlanApi};
+use pilothouse_cluster::resources::shard_plan::{LivePlan, ShardPlanApi};
+use pilothouse_cluster::watch::namespace_count::count_by_namespace;
 use pilothouse_core::Kind;
-use pilothouse_core::shards::{
+use pilothouse_core::replicas::shards::{
     Division, LiveShard, NamespaceLoads, ShardPlan, better_plan, first_plan, is_uneven, with_loads,
 };
 use tokio::task::JoinSet;

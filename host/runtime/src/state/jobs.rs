@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::Tenant;
-use pilothouse_core::crash::Census;
+use pilothouse_core::plugin::crash::Census;
 use tokio::time::Instant;
 
 use super::SharedState;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::Store;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::Store;
-use pilothouse_core::dependencies::budget::GROUP_BYTES;
-use pilothouse_core::manifest::Access;
+use pilothouse_core::plugin::manifest::Access;
+use pilothouse_core::reads::dependencies::budget::GROUP_BYTES;
 use pilothouse_core::{Key, Kind, Name};
 use tokio::time::Instant;
 

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use pilothouse_cluster::decoding::NoDecoding;
+use pilothouse_cluster::cache::decoding::NoDecoding;
 
 #[cfg(debug_assertions)]
 thread_local! {

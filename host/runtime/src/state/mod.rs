@@ -30,9 +30,9 @@ mod writes;
 
 use std::collections::{HashMap, HashSet};
 
-use pilothouse_cluster::store::Store;
-use pilothouse_core::dependencies::Dependencies;
-use pilothouse_core::preview::{MAX_PRIMARIES, Previews};
+use pilothouse_cluster::cache::store::Store;
+use pilothouse_core::diff::preview::{MAX_PRIMARIES, Previews};
+use pilothouse_core::reads::dependencies::Dependencies;
 use tokio::sync::Notify;
 
 use crate::context::competing_plugins::CompetingPluginWaits;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::apart::apart;
-use pilothouse_cluster::codec::ObjectCodec;
+use pilothouse_cluster::cache::codec::ObjectCodec;
+use pilothouse_cluster::cache::store::{IndexValues, ObjectChange, Store, WatchSource};
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::{IndexValues, ObjectChange, Store, WatchSource};
-use pilothouse_core::reach::Reach;
+use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
 
 use super::{SharedState, Tables};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_core::Name;
-use pilothouse_core::shards::{Divisions, HashRanges, OwnedOf, OwnedWork};
+use pilothouse_core::replicas::shards::{Divisions, HashRanges, OwnedOf, OwnedWork};
 
 use super::SharedState;
 use crate::lanes::lane::Lane;

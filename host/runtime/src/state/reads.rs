@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::QueryCandidates;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::QueryCandidates;
-use pilothouse_core::dependencies::Read;
-use pilothouse_core::path::Projection;
-use pilothouse_core::query::CheckedQuery;
-use pilothouse_core::reach::Reach;
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::query::CheckedQuery;
+use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
 
 use super::{SharedState, Tables};

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::ObjectChange;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::ObjectChange;
-use pilothouse_core::dependencies::Woken;
 use pilothouse_core::ownership::OwnerLink;
+use pilothouse_core::reads::dependencies::Woken;
 use pilothouse_core::{Key, Name};
 
 use super::Tables;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use pilothouse_cluster::store::WatchSource;
-use pilothouse_core::dependencies::Read;
-use pilothouse_core::query::CheckedQuery;
-use pilothouse_core::selector::Selector;
+use pilothouse_cluster::cache::store::WatchSource;
+use pilothouse_core::kubernetes::selector::Selector;
+use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::query::CheckedQuery;
 use pilothouse_core::{Key, Kind};
 use serde_json::{Value, json};
 

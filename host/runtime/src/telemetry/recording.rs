@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pilothouse_core::contract::{ListOptions, LogLevel};
+use pilothouse_core::plugin::contract::{ListOptions, LogLevel};
 use pilothouse_core::recording::{
     FORMAT, Header, KEY_BYTES, Line, Masker, Masks, RecordedAnswer, RecordedCall, RecordedGet, RecordedInput,
     RecordedList, RecordedLog, RecordedRead, RecordedUsage, Trailer, Tree,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pilothouse_core::answer::shorten;
-use pilothouse_core::contract::LogLevel;
+use pilothouse_core::plugin::contract::LogLevel;
 use pilothouse_core::{Failure, Key};
 use pilothouse_traces::{FinishedSpan, SpanContext, SpanEvent, SpanLink, SpanOutcome, SpanSink, Value};
 use tokio::time::Instant;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
-use pilothouse_cluster::definitions::{self, DefinitionEvent};
+use pilothouse_cluster::watch::definitions;
+use pilothouse_cluster::watch::definitions::DefinitionEvent;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::Client;
-use pilothouse_cluster::codec::ObjectCodec;
+use pilothouse_cluster::cache::codec::ObjectCodec;
 use pilothouse_cluster::discovery::{Discovery, ServedKind};
 use pilothouse_cluster::error::{RequestError, WatchError};
-use pilothouse_cluster::reflector::{Detail, Reflector, Sink as _};
-use pilothouse_core::reach::Reach;
-use pilothouse_core::{Kind, backoff};
+use pilothouse_cluster::watch::reflector::{Detail, Reflector, Sink as _};
+use pilothouse_core::Kind;
+use pilothouse_core::reads::reach::Reach;
+use pilothouse_core::status::backoff;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -289,7 +290,7 @@ impl InformerTask {
 
 #[cfg(test)]
 mod tests {
-    use pilothouse_cluster::decoding::NoDecoding;
+    use pilothouse_cluster::cache::decoding::NoDecoding;
     use serde_json::{Value, json};
     use tokio::task::Id;
 
@@ -445,9 +446,12 @@ mod tests {
         let need = &needs[&primary_kind()];
         let shown: Vec<_> = [".spec", ".data", ".status"]
             .into_iter()
-            .map(|path| pilothouse_core::path::FieldPath::parse(path).unwrap())
+            .map(|path| pilothouse_core::kubernetes::path::FieldPath::parse(path).unwrap())
             .collect();
-        assert!(need.projection.covers(&pilothouse_core::path::Projection::new(&shown)));
+        assert!(
+            need.projection
+                .covers(&pilothouse_core::kubernetes::path::Projection::new(&shown))
+        );
         assert_eq!(need.reach, Reach::all());
     }
 

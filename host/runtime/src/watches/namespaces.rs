@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::Client;
-use pilothouse_cluster::namespaces::{self, NamespaceEvent};
+use pilothouse_cluster::watch::namespaces;
+use pilothouse_cluster::watch::namespaces::NamespaceEvent;
 
 use crate::context::HostContext;
 

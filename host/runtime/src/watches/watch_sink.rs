@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::WatchSource;
 use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::reflector::Sink;
-use pilothouse_cluster::store::WatchSource;
+use pilothouse_cluster::watch::reflector::Sink;
 use pilothouse_core::{Kind, Name};
 
 use crate::context::HostContext;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
-use pilothouse_core::grants::Grants;
-use pilothouse_core::path::Projection;
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel};
+use pilothouse_core::plugin::grants::Grants;
 use pilothouse_core::{Failure, Kind, Name};
 use pilothouse_plugin::testing::FakeCluster;
 use serde_json::Value;

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use pilothouse_core::contract::Request;
-use pilothouse_core::grants::Grants;
-use pilothouse_core::{Limits, manifest};
+use pilothouse_core::Limits;
+use pilothouse_core::plugin::contract::Request;
+use pilothouse_core::plugin::grants::Grants;
+use pilothouse_core::plugin::manifest;
 use pilothouse_plugin::testing::{Answer, FakeCluster};
 use pilothouse_plugin::{Controller, Failure, Outcome};
 use pilothouse_sandbox::{CallResult, PluginComponent};

@@ -2,8 +2,9 @@
 //! and the bounds on how a guest may refuse an object or warn about it.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::{self, FieldError, FieldErrorKind, Phase, UserInfo};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract;
+use pilothouse_core::plugin::contract::{FieldError, FieldErrorKind, Phase, UserInfo};
+use pilothouse_core::status::reason::Reason;
 
 use crate::stop::{MAX_GUEST_WORDS, shorten};
 use bindings::pilothouse::plugin::{admission as guest, types};

@@ -1,9 +1,9 @@
 //! Owns the way from version 0.1.0's types to the contract's words, and the bounds on what a guest may answer.
 
-use pilothouse_core::contract::{
+use pilothouse_core::plugin::contract::{
     Condition, ConditionStatus, Desired, Event, EventType, Lifecycle, Outcome, Ownership, Request, first_member,
 };
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Limits};
 
 use super::bindings::pilothouse::plugin::types as guest;

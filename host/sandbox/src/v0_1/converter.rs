@@ -1,7 +1,7 @@
 //! Owns the optional interface `converter`: whether a component exports it, with the right types, and its call.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::ConverterResult;
+use pilothouse_core::plugin::contract::ConverterResult;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 

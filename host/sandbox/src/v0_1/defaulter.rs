@@ -1,7 +1,8 @@
 //! Owns the optional interface `defaulter`: whether a component exports it, with the right types, and its call.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::{self, DefaulterResult};
+use pilothouse_core::plugin::contract;
+use pilothouse_core::plugin::contract::DefaulterResult;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 

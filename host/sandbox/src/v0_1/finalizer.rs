@@ -1,6 +1,6 @@
 //! Owns the optional interface `finalizer`: whether a component exports it, with the right types, and its call.
 
-use pilothouse_core::contract;
+use pilothouse_core::plugin::contract;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 

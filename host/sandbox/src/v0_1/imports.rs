@@ -1,9 +1,10 @@
 //! Owns the imports of version 0.1.0: each call is counted, then answered by the call's [`Imports`].
 //!
-//! [`Imports`]: pilothouse_core::contract::Imports
+//! [`Imports`]: pilothouse_core::plugin::contract::Imports
 
 use pilothouse_core::Kind;
-use pilothouse_core::contract::{self, LogLevel};
+use pilothouse_core::plugin::contract;
+use pilothouse_core::plugin::contract::LogLevel;
 
 use super::bindings::pilothouse::plugin::{clock, cluster, log, types};
 use crate::state::CallState;

@@ -16,8 +16,8 @@ use wasmtime::component::types::{Component as ComponentType, ComponentItem};
 use wasmtime::component::{ComponentNamedList, HasSelf, InstancePre, Lift, Linker, Lower};
 use wasmtime::{Engine, Error};
 
-use pilothouse_core::contract::PACKAGE;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::PACKAGE;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use crate::plugin::Optional;

@@ -1,7 +1,7 @@
 //! Owns the call of `reconciler.reconcile`.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::{Outcome, Request};
+use pilothouse_core::plugin::contract::{Outcome, Request};
 use wasmtime::Store;
 
 use super::bindings::pilothouse::plugin::types as guest;

@@ -1,7 +1,8 @@
 //! Owns the optional interface `validator`: whether a component exports it, with the right types, and its call.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::{self, ValidatorResult};
+use pilothouse_core::plugin::contract;
+use pilothouse_core::plugin::contract::ValidatorResult;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 

@@ -52,13 +52,15 @@ struct Datetime {
 pub(crate) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     let ty = component.component_type();
     let names = ty.imports(engine).map(|(name, _)| name.to_owned());
-    names.filter(|name| pilothouse_core::wasi::is_wasi(name)).collect()
+    names
+        .filter(|name| pilothouse_core::plugin::wasi::is_wasi(name))
+        .collect()
 }
 
 /// Answers all that a component imports of WASI 0.2, whatever its minor version is.
 pub(crate) fn link(linker: &mut Linker<CallState>, engine: &Engine, component: &Component) -> wasmtime::Result<()> {
     for (name, import) in component.component_type().imports(engine) {
-        let Some(interface) = pilothouse_core::wasi::interface(name) else {
+        let Some(interface) = pilothouse_core::plugin::wasi::interface(name) else {
             continue;
         };
         let ComponentItem::ComponentInstance(instance) = import.ty else {

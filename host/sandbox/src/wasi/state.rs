@@ -1,7 +1,7 @@
 //! Owns what the inert set of WASI remembers of one call: its clock, its random numbers, what is waited for, and the lines
 //! that are being written.
 
-use pilothouse_core::contract::LogLevel;
+use pilothouse_core::plugin::contract::LogLevel;
 
 use crate::state::CallState;
 use crate::stop::{MAX_GUEST_WORDS, Stop, shorten};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{Own, Recorder, request, sandbox};
-use pilothouse_core::contract::Outcome;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::plugin::contract::Outcome;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits};
 use pilothouse_sandbox::{CallResult, PluginComponent};
 use serde_json::{Value, json};

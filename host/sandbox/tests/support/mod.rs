@@ -10,7 +10,7 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use pilothouse_core::contract::{Imports, ListOptions, LogLevel, Request};
+use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel, Request};
 use pilothouse_core::{Failure, Kind};
 use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use pilothouse_cluster::codec::ObjectCodec;
-use pilothouse_cluster::store::{IndexValues, Store};
+use pilothouse_cluster::cache::codec::ObjectCodec;
+use pilothouse_cluster::cache::store::{IndexValues, Store};
 use pilothouse_core::Kind;
-use pilothouse_core::path::Projection;
-use pilothouse_core::reach::Reach;
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::reads::reach::Reach;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 

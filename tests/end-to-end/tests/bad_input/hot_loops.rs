@@ -7,7 +7,7 @@ mod simulated {
     use kube::api::{DeleteParams, Patch, PatchParams};
     use kube::{Api, Client};
     use pilothouse_core::Limits;
-    use pilothouse_core::failure::{LONGEST_EDIT_WAIT, LONGEST_REQUESTED_WAIT};
+    use pilothouse_core::status::failure::{LONGEST_EDIT_WAIT, LONGEST_REQUESTED_WAIT};
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::log::{Guests, Lines};
     use pilothouse_runtime::clock::WallClock;

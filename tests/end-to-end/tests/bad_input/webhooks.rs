@@ -11,7 +11,7 @@ pub(crate) mod simulated {
     use kube::api::DeleteParams;
     use pilothouse_core::admission::configuration::{WebhookContext, without_bundles};
     use pilothouse_core::admission::render::{WebhookInterfaces, rendered};
-    use pilothouse_core::manifest;
+    use pilothouse_core::plugin::manifest;
     use pilothouse_end_to_end::host::webhooks;
     use pilothouse_end_to_end::log::Guests;
     use pilothouse_end_to_end::webhooks::{Asker, gate_review};

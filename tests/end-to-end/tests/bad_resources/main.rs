@@ -9,7 +9,7 @@ use std::path::Path;
 use kube::Client;
 use kube::api::PostParams;
 use kube::core::{ApiResource, GroupVersionKind, Request};
-use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_end_to_end::components::root;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -171,9 +171,13 @@ async fn install(client: &Client, definition: &Value) {
         kind: text("/spec/names/kind").to_owned(),
         definition: definition.clone(),
     };
-    pilothouse_cluster::install::install_crd(client, &crd, pilothouse_cluster::install::Edited::Keep)
-        .await
-        .expect("the server takes the definition");
+    pilothouse_cluster::resources::install::install_crd(
+        client,
+        &crd,
+        pilothouse_cluster::resources::install::Edited::Keep,
+    )
+    .await
+    .expect("the server takes the definition");
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn folder(version: &str) -> PathBuf {
 const RELIC: &str = "c93f3ee0fa08c2cf820bebc4fb7fa1ae2d41dadaf7404bc44f39e1ea9ffa3a16";
 
 mod isolated {
-    use pilothouse_core::contract::{FieldErrorKind, LogLevel};
+    use pilothouse_core::plugin::contract::{FieldErrorKind, LogLevel};
     use pilothouse_core::{Blame, Retry};
     use pilothouse_sandbox::Optional;
     use pilothouse_testkit::isolation::{Admission, Finalized, Isolated};

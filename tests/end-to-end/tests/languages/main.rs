@@ -8,7 +8,7 @@ mod external {
     macro_rules! language {
         ($module:ident, $folder:literal, $tests:expr $(, $with_wasi:ident)? $(; $fatal:ident)?) => {
             mod $module {
-                use pilothouse_core::wasi::Wasi;
+                use pilothouse_core::plugin::wasi::Wasi;
 
                 use crate::support;
 

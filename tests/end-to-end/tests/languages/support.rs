@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use pilothouse_core::wasi::Wasi;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_end_to_end::components;
 use pilothouse_runtime::HostOptions;
 use pilothouse_sandbox::{ComponentError, LoadError, PluginComponent, Sandbox};

@@ -4,7 +4,7 @@
 mod simulated {
     use std::time::Duration;
 
-    use pilothouse_cluster::identity::AccountTokens;
+    use pilothouse_cluster::write::identity::AccountTokens;
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::{Stage, hostile, unhurried};
     use pilothouse_runtime::{HostOptions, Identity};

@@ -6,7 +6,7 @@ mod simulated {
     use kube::Api;
     use kube::api::{DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
-    use pilothouse_core::selector::Selector;
+    use pilothouse_core::kubernetes::selector::Selector;
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::{app_service, create, hostile, unhurried};
     use pilothouse_runtime::HostOptions;

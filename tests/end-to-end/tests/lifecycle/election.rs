@@ -13,7 +13,7 @@ pub mod simulated {
     use kube::Api;
     use kube::api::{DeleteParams, Patch, PatchParams};
     use pilothouse_cluster::fence::WriteFence;
-    use pilothouse_core::lease::LeaseTimes;
+    use pilothouse_core::replicas::lease::LeaseTimes;
     use pilothouse_end_to_end::host::{RuntimeHost, webhooks};
     use pilothouse_end_to_end::scrape::Scrape;
     use pilothouse_end_to_end::stage::{app_service, unhurried};

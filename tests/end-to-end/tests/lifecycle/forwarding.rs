@@ -14,8 +14,8 @@ mod simulated {
     use kube::Api;
     use kube::api::{Patch, PatchParams};
     use pilothouse_cluster::fence::WriteFence;
-    use pilothouse_core::lease::LeaseTimes;
-    use pilothouse_core::shards::ShardPlan;
+    use pilothouse_core::replicas::lease::LeaseTimes;
+    use pilothouse_core::replicas::shards::ShardPlan;
     use pilothouse_end_to_end::host::{RuntimeHost, webhooks};
     use pilothouse_end_to_end::stage::unhurried;
     use pilothouse_end_to_end::webhooks::Asker;

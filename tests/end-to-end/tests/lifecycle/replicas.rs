@@ -12,7 +12,7 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
-use pilothouse_core::shards::{ShardPlan, hash_of};
+use pilothouse_core::replicas::shards::{ShardPlan, hash_of};
 use pilothouse_end_to_end::program::{Folder, Process, component};
 use pilothouse_end_to_end::stage::{app_service, create};
 use pilothouse_testkit::cluster::{Cluster, Mark};

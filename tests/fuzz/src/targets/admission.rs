@@ -3,8 +3,8 @@
 
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::{conversion, match_condition, patch, review};
-use pilothouse_core::contract::{FieldError, FieldErrorKind};
-use pilothouse_core::path::{FieldPath, Projection};
+use pilothouse_core::kubernetes::path::{FieldPath, Projection};
+use pilothouse_core::plugin::contract::{FieldError, FieldErrorKind};
 use serde_json::Value;
 use serde_json::value::RawValue;
 

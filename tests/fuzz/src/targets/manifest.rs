@@ -1,6 +1,6 @@
 //! Owns the target `manifest`: the text that a plugin's `describe` returns.
 
-use pilothouse_core::manifest;
+use pilothouse_core::plugin::manifest;
 
 use crate::refused;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_testkit::isolation::Isolated;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pilothouse_cluster::host_resources::HostResourceApi;
+use pilothouse_cluster::resources::host_resources::HostResourceApi;
 use pilothouse_core::Kind;
 use pilothouse_runtime::check_plugin;
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pilothouse_cluster::codec::ObjectCodec;
+use pilothouse_cluster::cache::codec::ObjectCodec;
+use pilothouse_cluster::cache::store::{IndexValues, Store, WatchSource};
 use pilothouse_cluster::discovery::{Discovery, ServedKind};
 use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
-use pilothouse_cluster::store::{IndexValues, Store, WatchSource};
+use pilothouse_cluster::watch::reflector::{Detail, Reflector, Sink};
 use pilothouse_core::answer::KindFacts;
-use pilothouse_core::path::{FieldPath, Projection};
-use pilothouse_core::reach::Reach;
+use pilothouse_core::kubernetes::path::{FieldPath, Projection};
+use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::{Kind, Name};
 
 use crate::cluster::{chunks, client, runtime};
@@ -77,8 +77,10 @@ fn read(object: &CachedObject) {
             let _ = fields.surplus(&desired);
             let _ = fields.is_within(&value);
             for reading in [
-                pilothouse_core::fields::LeafSemantics::AsApplied,
-                pilothouse_core::fields::LeafSemantics::By(&pilothouse_core::types::Types::default()),
+                pilothouse_core::kubernetes::fields::LeafSemantics::AsApplied,
+                pilothouse_core::kubernetes::fields::LeafSemantics::By(
+                    &pilothouse_core::kubernetes::types::Types::default(),
+                ),
             ] {
                 let _ = fields.missing(&desired, reading);
             }

@@ -1,12 +1,11 @@
 //! Owns the calls of an isolated plugin that come before an object is stored, or between its versions: defaulting,
 //! validation, conversion; and the circumstances of a review. Leaves what is around a call to `mod`.
 
-use pilothouse_core::{
-    Failure,
-    admission::{field_errors::InvalidObject, patch::with_defaults},
-    contract::{FieldError, Phase, Review, UserInfo, ValidatorResult},
-    reason::Reason,
-};
+use pilothouse_core::Failure;
+use pilothouse_core::admission::field_errors::InvalidObject;
+use pilothouse_core::admission::patch::with_defaults;
+use pilothouse_core::plugin::contract::{FieldError, Phase, Review, UserInfo, ValidatorResult};
+use pilothouse_core::status::reason::Reason;
 use serde_json::Value;
 
 use super::{

@@ -9,15 +9,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use pilothouse_core::{
-    Failure, Kind, Name,
-    contract::{Imports, ListOptions, LogLevel},
-    dependencies::Read,
-    grants::{Grant, Grants},
-    path::Projection,
-    query::CheckedQuery,
-    reason::Reason,
-};
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel};
+use pilothouse_core::plugin::grants::{Grant, Grants};
+use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::query::CheckedQuery;
+use pilothouse_core::status::reason::Reason;
+use pilothouse_core::{Failure, Kind, Name};
 use pilothouse_simulator::rfc3339;
 use serde_json::{Value, value::RawValue};
 

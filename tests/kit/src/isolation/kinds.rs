@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use pilothouse_core::{Kind, answer::KindFacts, served::ServedKind};
+use pilothouse_core::Kind;
+use pilothouse_core::answer::KindFacts;
+use pilothouse_core::kubernetes::served::ServedKind;
 use serde_json::Value;
 
 use super::{Isolated, identity};

@@ -43,16 +43,15 @@ use std::{
     time::Duration,
 };
 
-use pilothouse_core::{
-    Failure, Kind, Limits, Name,
-    answer::{self, PrimaryName},
-    contract::{Finalization, Outcome, Request},
-    grants::Grants,
-    manifest::{self, CheckedManifest, ManifestError},
-    reason::Reason,
-    rights::AdmissionExports,
-    wasi::Wasi,
-};
+use pilothouse_core::answer::{self, PrimaryName};
+use pilothouse_core::plugin::contract::{Finalization, Outcome, Request};
+use pilothouse_core::plugin::grants::Grants;
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::manifest::{CheckedManifest, ManifestError};
+use pilothouse_core::plugin::wasi::Wasi;
+use pilothouse_core::rights::AdmissionExports;
+use pilothouse_core::status::reason::Reason;
+use pilothouse_core::{Failure, Kind, Limits, Name};
 pub use pilothouse_sandbox::Usage;
 use pilothouse_sandbox::{CallResult, Compiler, LoadError, Optional, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;

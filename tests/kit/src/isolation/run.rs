@@ -1,7 +1,8 @@
 //! Owns what the host does about one object, in the host's order: defaults, validation, then the reconcile, or the finalizer
 //! of an object that is being deleted. Leaves the single calls to `mod` and `admission`.
 
-use pilothouse_core::{answer::CheckedAnswer, contract::Finalization};
+use pilothouse_core::answer::CheckedAnswer;
+use pilothouse_core::plugin::contract::Finalization;
 use pilothouse_sandbox::Usage;
 use serde_json::Value;
 

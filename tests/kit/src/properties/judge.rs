@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilothouse_core::Kind;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 

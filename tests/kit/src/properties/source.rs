@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use pilothouse_core::{
-    Kind,
-    manifest::{CheckedManifest, Controller, Filter},
-    path::FieldStep,
-};
+use pilothouse_core::Kind;
+use pilothouse_core::kubernetes::path::FieldStep;
+use pilothouse_core::plugin::manifest::{CheckedManifest, Controller, Filter};
 use pilothouse_simulator::built_in_definitions;
 use serde_json::{Map, Value, json};
 

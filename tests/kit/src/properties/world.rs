@@ -5,18 +5,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use pilothouse_core::{
-    Kind, Name,
-    answer::{CheckedAnswer, DesiredObject},
-    canonical::drop_nulls,
-    diff::{body, rank},
-    fields::{FieldSet, LeafSemantics},
-    host_conditions::HostConditions,
-    manifest::Access,
-    ownership::{KEEP_ANNOTATION, OWNER_LABEL, Owner},
-    recreate,
-    status::{PluginPart, StatusInput, desired_status},
-};
+use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
+use pilothouse_core::diff::canonical::drop_nulls;
+use pilothouse_core::diff::{body, rank};
+use pilothouse_core::kubernetes::fields::{FieldSet, LeafSemantics};
+use pilothouse_core::ownership::{KEEP_ANNOTATION, OWNER_LABEL, Owner, recreate};
+use pilothouse_core::plugin::manifest::Access;
+use pilothouse_core::status::host_conditions::HostConditions;
+use pilothouse_core::status::{PluginPart, StatusInput, desired_status};
+use pilothouse_core::{Kind, Name};
 use pilothouse_simulator::rfc3339;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
@@ -383,7 +380,7 @@ fn lost(desired: &DesiredObject, body: &Value, stored: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use pilothouse_core::contract::Lifecycle;
+    use pilothouse_core::plugin::contract::Lifecycle;
     use pilothouse_core::rights::built_in;
 
     use super::*;

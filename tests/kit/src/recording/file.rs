@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use pilothouse_core::contract::VERSIONS;
+use pilothouse_core::plugin::contract::VERSIONS;
+use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::recording::{FORMAT, Header, Line, RecordedCall, Trailer};
-use pilothouse_core::wasi::Wasi;
 use pilothouse_sandbox::{Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
 use thiserror::Error;

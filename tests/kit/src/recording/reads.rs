@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
-use pilothouse_core::grants::Grants;
+use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel};
+use pilothouse_core::plugin::grants::Grants;
 use pilothouse_core::recording::{RecordedCall, RecordedFailure, RecordedGet, RecordedList, RecordedRead, Tree};
 use pilothouse_core::{Failure, Kind, Name};
 

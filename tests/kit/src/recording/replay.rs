@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pilothouse_core::Limits;
-use pilothouse_core::grants::Grants;
-use pilothouse_core::manifest::{self, Access, CheckedManifest, Controller, Manifest};
-use pilothouse_core::path::FieldPath;
+use pilothouse_core::kubernetes::path::FieldPath;
+use pilothouse_core::plugin::grants::Grants;
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::manifest::{Access, CheckedManifest, Controller, Manifest};
 use pilothouse_core::recording::{RecordedAnswer, RecordedCall, RecordedInput};
 use pilothouse_sandbox::{CallResult, Optional, PluginComponent};
 use serde_json::Value;

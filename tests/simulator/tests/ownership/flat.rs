@@ -1,7 +1,7 @@
 //! Compares which kinds the host reads without their types with the definitions of a real server.
 
 use pilothouse_core::Kind;
-use pilothouse_core::fields::LeafSemantics;
+use pilothouse_core::kubernetes::fields::LeafSemantics;
 use serde_json::{Map, Value};
 
 const DEFINITIONS: &str = include_str!("../../schemas/definitions.json");

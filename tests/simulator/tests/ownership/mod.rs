@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use edits::{Edit, edits};
 use pilothouse_core::Kind;
-use pilothouse_core::fields::{FieldSet, LeafSemantics};
-use pilothouse_core::types::Types;
+use pilothouse_core::kubernetes::fields::{FieldSet, LeafSemantics};
+use pilothouse_core::kubernetes::types::Types;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 use sigstore_verify::crypto::compute_key_hint;
 use sigstore_verify::types::{DerCertificate, DerPublicKey, SignatureBytes, pae};
 
-use crate::digest::Digest;
-use crate::signature::SignatureMaterial;
+use crate::content::digest::Digest;
+use crate::trust::signature::SignatureMaterial;
 
 pub const ISSUER: &str = "https://token.actions.githubusercontent.com";
 pub const SUBJECT: &str = "https://github.com/example/plugins/.github/workflows/release.yml@refs/tags/v1.0.0";

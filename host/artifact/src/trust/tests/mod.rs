@@ -16,7 +16,7 @@ use self::instance::{
     AFTER_EXPIRY, ISSUER, Instance, SUBJECT, Signer, WHILE_VALID, payload, statement, unlogged_bundle,
 };
 use super::*;
-use crate::digest::Digest;
+use crate::content::digest::Digest;
 
 const REPOSITORY: &str = "registry.example.com/plugins/a";
 const SIGN: &str = "https://sigstore.dev/cosign/sign/v1";

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use pilothouse_artifact::{Digest, TrustSource};
 use pilothouse_test_registry::{Manner, Registry, reply};
 
-use super::super::command_line::{PATIENCE, fetch_all};
 use super::{fetcher, plain, reference, registry_of};
+use crate::artifact::host::command_line::{PATIENCE, fetch_all};
 use crate::plugins::NamedFile;
 
 fn named(registry: &Registry) -> NamedFile {

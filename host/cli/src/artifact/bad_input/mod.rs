@@ -23,7 +23,7 @@ use pilothouse_test_registry::{REPOSITORY, Registry, plugin};
 use pilothouse_testkit::cluster::Cluster;
 use serde_json::{Value, json};
 
-use super::host_store::HostArtifacts;
+use crate::artifact::host::store::HostArtifacts;
 
 /// The namespace of pull secrets.
 const NAMESPACE: &str = "pilothouse";

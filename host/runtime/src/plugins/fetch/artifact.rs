@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::pull_secret::read_pull_secret;
-use pilothouse_core::backoff;
-use pilothouse_core::contract::EventType;
+use pilothouse_cluster::resources::pull_secret::read_pull_secret;
+use pilothouse_core::plugin::contract::EventType;
+use pilothouse_core::status::backoff;
 use pilothouse_crds::plugin::{ArtifactStatus, PluginStatus};
 
 use crate::artifacts::{

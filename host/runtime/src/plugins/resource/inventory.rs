@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::host_resources::{HostResource, KINDS_MANAGER};
-use pilothouse_cluster::install::is_defined;
+use pilothouse_cluster::resources::host_resources::{HostResource, KINDS_MANAGER};
+use pilothouse_cluster::resources::install::is_defined;
 use pilothouse_core::Kind;
-use pilothouse_core::grants::Grants;
-use pilothouse_core::inventory::{Inventory, Made};
+use pilothouse_core::plugin::grants::Grants;
+use pilothouse_core::plugin::inventory::{Inventory, Made};
 use serde_json::json;
 use tokio::time::Instant;
 

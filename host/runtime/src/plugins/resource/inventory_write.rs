@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_cluster::host_resources::HostResource;
-use pilothouse_cluster::reflector::is_before;
+use pilothouse_cluster::resources::host_resources::HostResource;
+use pilothouse_cluster::watch::reflector::is_before;
 use pilothouse_core::Kind;
-use pilothouse_core::inventory::{Inventory, Made};
+use pilothouse_core::plugin::inventory::{Inventory, Made};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::events::Regarding;
+use pilothouse_cluster::write::events::Regarding;
 use pilothouse_core::answer::shorten;
-use pilothouse_core::contract::{Event, EventType};
+use pilothouse_core::plugin::contract::{Event, EventType};
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
 

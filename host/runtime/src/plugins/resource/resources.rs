@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::host_resources::{HostResource, HostResourceApi, HostResources};
-use pilothouse_cluster::install::{Edited, install_crd};
+use pilothouse_cluster::resources::host_resources::{HostResource, HostResourceApi, HostResources};
+use pilothouse_cluster::resources::install::{Edited, install_crd};
 use pilothouse_core::Kind;
 use pilothouse_core::answer::shorten;
-use pilothouse_core::manifest::BroughtCrd;
-use pilothouse_core::takeover::shared_managers;
+use pilothouse_core::ownership::takeover::shared_managers;
+use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_crds::plugin::{GROUP, VERSION, plugin_definition};
 use serde_json::Value;
 use tokio::sync::watch;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::host_resources::{HostResource, HostResourceApi, MANAGER};
-use pilothouse_cluster::reflector::is_before;
+use pilothouse_cluster::resources::host_resources::{HostResource, HostResourceApi, MANAGER};
+use pilothouse_cluster::watch::reflector::is_before;
 use pilothouse_core::answer::shorten;
-use pilothouse_core::preview::{Preview, PreviewedChange};
+use pilothouse_core::diff::preview::{Preview, PreviewedChange};
 use pilothouse_crds::plugin::{ControllerStatus, PluginStatus, PreviewedPrimary, WaitedPrimary};
 use serde_json::Value;
 use tokio::sync::watch;

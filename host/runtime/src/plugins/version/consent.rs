@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pilothouse_core::consent::{ACCEPT, Consent};
+use pilothouse_core::ownership::consent::{ACCEPT, Consent};
 
 use super::prepare::DescribedPlugin;
 use crate::lanes::lane::{Lane, RunMode};

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::install::{CrdInCluster, compare_crd};
-use pilothouse_cluster::permissions::{Permission, listed};
-use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_cluster::resources::install::{CrdInCluster, compare_crd};
+use pilothouse_cluster::write::permissions::{Permission, listed};
+use pilothouse_core::plugin::manifest::BroughtCrd;
 use tokio::time::Instant;
 
 use super::prepare::DescribedPlugin;

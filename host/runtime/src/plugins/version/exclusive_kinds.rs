@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_core::exclusive_kinds::{ExclusiveKindRequest, KindTaken, Standing, decide};
+use pilothouse_core::plugin::exclusive_kinds::{ExclusiveKindRequest, KindTaken, Standing, decide};
 use tokio::sync::watch;
 
 /// What all plugins want to themselves.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::identity::Impersonation;
-use pilothouse_cluster::permissions::{Permission, has, listed, user};
+use pilothouse_cluster::write::identity::Impersonation;
+use pilothouse_cluster::write::permissions::{Permission, has, listed, user};
 use pilothouse_core::Kind;
-use pilothouse_core::manifest::Access;
+use pilothouse_core::plugin::manifest::Access;
 use pilothouse_core::rights::{Confinement, KindUse};
 use tokio::time::Instant;
 

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
-use pilothouse_cluster::events::EventRecorder;
-use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::write::FieldManagerClient;
-use pilothouse_core::description::{self, Exports};
-use pilothouse_core::grants::Grants;
-use pilothouse_core::inventory::{Inventory, former_controller};
-use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller, Manifest};
+use pilothouse_cluster::write::events::EventRecorder;
+use pilothouse_cluster::write::identity::Impersonation;
+use pilothouse_core::plugin::description;
+use pilothouse_core::plugin::description::Exports;
+use pilothouse_core::plugin::grants::Grants;
+use pilothouse_core::plugin::inventory::{Inventory, former_controller};
+use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::manifest::{BroughtCrd, CheckedManifest, Controller, Manifest};
 use pilothouse_core::rights::AdmissionExports;
 use pilothouse_core::{Blame, Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
@@ -82,7 +84,7 @@ pub enum DescribeError {
     Finalizer(String),
     /// A limit is out of its range.
     #[error(transparent)]
-    Limit(#[from] pilothouse_core::limits::LimitError),
+    Limit(#[from] pilothouse_core::plugin::limits::LimitError),
 }
 
 impl DescribeError {

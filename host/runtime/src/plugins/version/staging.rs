@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::identity::Impersonation;
-use pilothouse_cluster::install::{Edited, install_crd};
-use pilothouse_core::exclusive_kinds::{ExclusiveKindRequest, WAITS_ANNOTATION};
+use pilothouse_cluster::resources::install::{Edited, install_crd};
+use pilothouse_cluster::write::identity::Impersonation;
+use pilothouse_core::plugin::exclusive_kinds::{ExclusiveKindRequest, WAITS_ANNOTATION};
 use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::{Blame, Kind};
 use pilothouse_sandbox::{LoadError, PluginComponent};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::DesiredObject;
 use pilothouse_core::contribution::{ClaimAge, Leaves, take_apart};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Key};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;

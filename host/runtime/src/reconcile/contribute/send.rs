@@ -8,8 +8,8 @@ use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{ApplyPrecondition, LiveObject};
 use pilothouse_core::contribution::{Claim, HeldField, Leaves, assemble, conflicting};
-use pilothouse_core::emptied::{ApplyManager, Emptied};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::diff::emptied::{ApplyManager, Emptied};
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 use serde_json::{Map, Value, json};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::contribution::{self, Claim, ClaimBisection, Leaves, Path, RefusedClaim, Standing, unite};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use super::send::SendResult;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::Key;
 use pilothouse_core::answer::CheckedAnswer;
-use pilothouse_core::canonical::digest;
-use pilothouse_core::fields::FieldSet;
+use pilothouse_core::diff::canonical::digest;
+use pilothouse_core::kubernetes::fields::FieldSet;
 use pilothouse_core::status;
 use serde_json::{Map, Value};
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use pilothouse_cluster::events::Regarding;
-use pilothouse_core::contract::{Event, EventType};
+use pilothouse_cluster::write::events::Regarding;
+use pilothouse_core::plugin::contract::{Event, EventType};
 use pilothouse_core::schema_pruning;
 use pilothouse_core::status::{self, OBSERVED_GENERATION, STATUS};
 use serde_json::{Map, Value};

@@ -4,13 +4,15 @@
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
 use pilothouse_cluster::write::ApplyPrecondition;
-use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::collision::{self, Entries, FieldLocation, Search, Step};
-use pilothouse_core::contest::FieldTaker;
-use pilothouse_core::fields::LeafSemantics;
-use pilothouse_core::path::Projection;
-use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, Retry, recreate, values};
+use pilothouse_core::diff::canonical::DESIRED_ANNOTATION;
+use pilothouse_core::diff::contest::FieldTaker;
+use pilothouse_core::kubernetes::fields::LeafSemantics;
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::kubernetes::values;
+use pilothouse_core::ownership::recreate;
+use pilothouse_core::status::reason::Reason;
+use pilothouse_core::{Failure, Retry};
 use serde_json::Value;
 
 use super::requests::version;

@@ -3,7 +3,7 @@
 
 use pilothouse_cluster::write::ApplyPrecondition;
 use pilothouse_core::Failure;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 
 use super::requests::Tries;
 use crate::queue::WrittenBody;

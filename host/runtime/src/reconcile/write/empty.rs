@@ -1,4 +1,4 @@
-//! Applies, after a patch has emptied the members in whose place the apply would leave null ([`pilothouse_core::emptied`]).
+//! Applies, after a patch has emptied the members in whose place the apply would leave null ([`pilothouse_core::diff::emptied`]).
 //! Makes requests.
 
 use pilothouse_cluster::discovery::ServedKind;
@@ -6,7 +6,7 @@ use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{ApplyResponse, LiveObject};
 use pilothouse_core::Name;
-use pilothouse_core::emptied::{ApplyManager, Emptied};
+use pilothouse_core::diff::emptied::{ApplyManager, Emptied};
 use serde_json::{Map, Value};
 
 use super::requests::{Requests, version};

@@ -7,7 +7,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{ApplyPrecondition, ApplyResponse, LiveObject, Propagation};
-use pilothouse_core::takeover;
+use pilothouse_core::ownership::takeover;
 use pilothouse_core::{Key, Name};
 use tokio::time::Instant;
 

@@ -2,7 +2,7 @@
 //! request.
 
 use pilothouse_cluster::error::RequestError;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use crate::reconcile::apply::PlanExecution;

@@ -1,6 +1,6 @@
 //! Says what to do about a failure: in one sentence, by its reason. docs/conditions.md has more about each.
 
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure};
 
 /// What to do about a failure.

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pilothouse_cluster::permissions::Permission;
-use pilothouse_core::dependencies::Read;
-use pilothouse_core::query::CheckedQuery;
+use pilothouse_cluster::write::permissions::Permission;
+use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::query::CheckedQuery;
 use pilothouse_core::{Kind, Name};
 
 use super::access::Refusal;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pilothouse_cluster::permissions::Permission;
+use pilothouse_cluster::write::permissions::Permission;
 use pilothouse_core::{Kind, Name};
 
 use super::access::Refusal;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pilothouse_cluster::permissions::Permission;
+use pilothouse_cluster::write::permissions::Permission;
 use pilothouse_core::answer::shorten;
 use pilothouse_webhook::api::{ApiHandler, ApiRequest, ApiResponse, ApiServer, ApiTransport, OwnCertificates};
 use serde::Serialize;

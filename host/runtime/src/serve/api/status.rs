@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::permissions::Permission;
+use pilothouse_cluster::write::permissions::Permission;
 use pilothouse_core::{Key, Kind, Name};
 use tokio::time::Instant;
 

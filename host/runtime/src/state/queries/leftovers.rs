@@ -7,10 +7,10 @@ use std::sync::Arc;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::Kind;
-use pilothouse_core::inventory::{FormerKind, Made};
-use pilothouse_core::manifest::Access;
-use pilothouse_core::path::Projection;
-use pilothouse_core::reach::Reach;
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::plugin::inventory::{FormerKind, Made};
+use pilothouse_core::plugin::manifest::Access;
+use pilothouse_core::reads::reach::Reach;
 use tokio::time::Instant;
 
 use crate::lanes::custody::{is_kept, is_labelled, is_ours, is_primary_of};

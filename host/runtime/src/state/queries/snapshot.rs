@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::diff::preview::{Preview, Previews};
 use pilothouse_core::ownership::Owner;
-use pilothouse_core::preview::{Preview, Previews};
 use pilothouse_core::{Key, Kind, Name};
 
 use crate::lanes::custody::{children_of, is_orphaning, is_unselected_child};

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::{ObjectChange, Store, WatchSource};
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::reflector::is_before;
-use pilothouse_cluster::store::{ObjectChange, Store, WatchSource};
+use pilothouse_cluster::watch::reflector::is_before;
 use pilothouse_core::{Key, Kind};
 use tokio::time::Instant;
 
@@ -306,7 +306,7 @@ fn is_seen(awaited: &AwaitedEcho, object: Option<&CachedObject>) -> bool {
 #[cfg(test)]
 mod tests {
     use pilothouse_core::Name;
-    use pilothouse_core::path::Projection;
+    use pilothouse_core::kubernetes::path::Projection;
 
     use super::*;
 

@@ -4,11 +4,11 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::{QueryCandidates, Store};
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::{QueryCandidates, Store};
 use pilothouse_core::Kind;
-use pilothouse_core::dependencies::Read;
-use pilothouse_core::query::CheckedQuery;
+use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::query::CheckedQuery;
 
 use crate::lanes::lane::Lane;
 

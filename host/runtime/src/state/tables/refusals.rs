@@ -121,8 +121,8 @@ mod tests {
     use std::sync::Arc;
 
     use pilothouse_core::Name;
-    use pilothouse_core::path::Projection;
-    use pilothouse_core::reason::Reason;
+    use pilothouse_core::kubernetes::path::Projection;
+    use pilothouse_core::status::reason::Reason;
 
     use super::*;
 

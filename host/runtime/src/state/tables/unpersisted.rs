@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use pilothouse_cluster::object::{AppliedFields, CachedObject};
-use pilothouse_core::values::ValueDifference;
+use pilothouse_core::kubernetes::values::ValueDifference;
 use pilothouse_core::{Key, Kind};
 
 /// What the server made of an apply of ours and does not hold as it was sent.

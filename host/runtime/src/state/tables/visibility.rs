@@ -5,16 +5,16 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use pilothouse_cluster::decoding;
+use pilothouse_cluster::cache::decoding;
+use pilothouse_cluster::cache::store::ObjectChange;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::ObjectChange;
 use pilothouse_core::Failure;
-use pilothouse_core::dependencies::{ChangedObject, Interest};
-use pilothouse_core::depth::Bounded;
-use pilothouse_core::host_conditions::{HostConditions, RECONCILED};
-use pilothouse_core::manifest::Access;
-use pilothouse_core::path::FieldPath;
-use pilothouse_core::query::{CheckedQuery, values_at};
+use pilothouse_core::kubernetes::path::FieldPath;
+use pilothouse_core::plugin::manifest::Access;
+use pilothouse_core::reads::dependencies::{ChangedObject, Interest};
+use pilothouse_core::reads::query::{CheckedQuery, values_at};
+use pilothouse_core::status::host_conditions::{HostConditions, RECONCILED};
+use pilothouse_core::text::depth::Bounded;
 use serde_json::Value;
 
 use crate::lanes::lane::Lane;
@@ -216,7 +216,7 @@ impl ChangedObject<PrimaryRef> for ChangeVisibility {
 #[cfg(test)]
 mod tests {
     use pilothouse_core::Kind;
-    use pilothouse_core::path::Projection;
+    use pilothouse_core::kubernetes::path::Projection;
     use serde_json::json;
 
     use super::*;

@@ -1,8 +1,8 @@
 //! What a real API server makes of the CRDs of this repository is no difference from what plugins bring.
 
 use kube::api::{Patch, PatchParams};
-use pilothouse_cluster::install::{CrdInCluster, compare_crd};
-use pilothouse_core::manifest::BroughtCrd;
+use pilothouse_cluster::resources::install::{CrdInCluster, compare_crd};
+use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_end_to_end::components::root;
 use serde_json::{Value, json};
 

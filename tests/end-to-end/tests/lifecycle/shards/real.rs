@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use pilothouse_core::shards::{NamespaceLoads, first_plan};
+use pilothouse_core::replicas::shards::{NamespaceLoads, first_plan};
 use pilothouse_end_to_end::stage::create;
 use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::controlplane::Options;

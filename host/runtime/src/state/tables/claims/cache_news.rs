@@ -1,8 +1,8 @@
 //! Decides what a change in the cache means for the claims on an object: who need not wait for it any more, and whether the
 //! object is looked at again.
 
+use pilothouse_cluster::cache::store::{ObjectChange, Store};
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::{ObjectChange, Store};
 use pilothouse_core::{Key, Kind};
 
 use super::registry::Contributions;

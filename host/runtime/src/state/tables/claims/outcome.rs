@@ -6,11 +6,12 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pilothouse_cluster::cache::store::Store;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::Store;
+use pilothouse_core::Failure;
 use pilothouse_core::contribution::Leaves;
-use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, backoff};
+use pilothouse_core::status::backoff;
+use pilothouse_core::status::reason::Reason;
 use tokio::time::Instant;
 
 use super::registry::Contributions;

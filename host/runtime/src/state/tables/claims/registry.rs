@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::store::Store;
+use pilothouse_cluster::cache::store::Store;
 use pilothouse_core::contribution::{Claim, ClaimAge, Leaves};
 use pilothouse_core::{Key, Kind};
 use tokio::sync::oneshot;

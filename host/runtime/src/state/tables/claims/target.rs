@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::reflector::is_before;
+use pilothouse_cluster::watch::reflector::is_before;
 use pilothouse_core::contribution::{Claim, Leaves};
 use pilothouse_core::{Failure, Key};
 use tokio::sync::oneshot;

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::Store;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::Store;
 use pilothouse_core::contribution::{self, Claim, Leaf, Leaves, LostClaim, Path, Standing};
 use pilothouse_core::ownership::OwnerLink;
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Key, Retry};
 
 use super::registry::Contributions;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::store::WatchSource;
+use pilothouse_cluster::cache::store::WatchSource;
 use pilothouse_core::contribution::{ClaimAge, Leaf, Leaves, Path};
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 use tokio::sync::oneshot::Receiver;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use pilothouse_cluster::cache::store::Store;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::Store;
-use pilothouse_core::manifest::Access;
-use pilothouse_core::reach::Reach;
+use pilothouse_core::plugin::manifest::Access;
+use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
 
 use super::registry::Contributions;

@@ -93,7 +93,7 @@ impl FailureHistory {
 #[cfg(test)]
 mod tests {
     use pilothouse_core::Name;
-    use pilothouse_core::reason::Reason;
+    use pilothouse_core::status::reason::Reason;
 
     use super::*;
 

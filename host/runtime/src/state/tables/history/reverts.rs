@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pilothouse_core::Key;
-use pilothouse_core::contest::FieldTaker;
+use pilothouse_core::diff::contest::FieldTaker;
 
 use crate::lanes::primary::{LaneId, PrimaryRef};
 

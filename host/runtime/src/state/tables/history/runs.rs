@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::reason::Reason;
+use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Key};
 
 use crate::lanes::primary::{LaneId, PrimaryRef};

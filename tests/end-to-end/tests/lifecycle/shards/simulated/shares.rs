@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use pilothouse_core::shards::ShardPlan;
+use pilothouse_core::replicas::shards::ShardPlan;
 use pilothouse_end_to_end::host::RuntimeHost;
 use pilothouse_simulator::{Fault, Rule};
 use pilothouse_testkit::cluster::Mark;

@@ -1,0 +1,7 @@
+//! Describes what an artifact consists of: descriptors, digests, its manifest, its bill of materials.
+
+pub(crate) mod descriptor;
+pub(crate) mod digest;
+pub(crate) mod json;
+pub(crate) mod manifest;
+pub(crate) mod sbom;

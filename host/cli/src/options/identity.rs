@@ -1,0 +1,58 @@
+//! Owns `--identity`: in whose name the host makes a plugin's requests.
+
+use anyhow::bail;
+use clap::ValueEnum;
+use pilothouse_core::plugin::manifest::is_label;
+use pilothouse_core::rights::objects::Acting;
+
+use crate::install::HOST_NAMESPACE;
+
+/// The values of `--identity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IdentityMode {
+    /// In its own
+    None,
+    /// In that of the plugin's ServiceAccount, by impersonation
+    Impersonate,
+    /// In that of the plugin's ServiceAccount, with tokens from TokenRequest
+    Token,
+}
+
+impl IdentityMode {
+    /// The namespace of the plugins' accounts, which is the host's own; none: the host makes all requests in its own name. A host that
+    /// runs Plugin resources outside of a cluster has the namespace for which `pilothouse install` installs.
+    pub fn namespace(self, namespace: Option<&str>, by_resources: bool) -> anyhow::Result<Option<String>> {
+        if self == Self::None {
+            return Ok(None);
+        }
+        let Some(namespace) = namespace.or(by_resources.then_some(HOST_NAMESPACE)) else {
+            bail!(
+                "--identity {self} needs the namespace that the plugins' ServiceAccounts are in, and this is no pod; give it with \
+                 --namespace"
+            )
+        };
+        if !is_label(namespace) {
+            bail!("--namespace {namespace:?} is not a DNS label; give the namespace that the plugins' accounts are in")
+        }
+        Ok(Some(namespace.to_owned()))
+    }
+
+    /// What the host's account needs for it.
+    pub fn acting(self) -> Acting {
+        match self {
+            Self::None => Acting::Host,
+            Self::Impersonate => Acting::Impersonation,
+            Self::Token => Acting::Token,
+        }
+    }
+}
+
+impl std::fmt::Display for IdentityMode {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::None => "none",
+            Self::Impersonate => "impersonate",
+            Self::Token => "token",
+        })
+    }
+}

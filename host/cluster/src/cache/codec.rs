@@ -1,0 +1,346 @@
+//! Owns the codec of cached objects of one kind: it trims them to the visible fields, compresses them against a sample
+//! of the kind, and interns what repeats.
+//!
+//! LZ4 in blocks, because a read has to stay cheap (a microsecond for an object of a few KB) and needs no C. An object
+//! alone compresses badly; against others of its kind, little is left but what is its own.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use pilothouse_core::Kind;
+use pilothouse_core::kubernetes::path::Projection;
+use serde_json::value::RawValue;
+
+use crate::object::apply_entry::ApplyEntry;
+use crate::object::facts::{FactKeys, MetadataFacts};
+use crate::object::raw::RawObject;
+use crate::object::{CachedObject, ObjectError};
+
+/// The sample that objects of a kind are compressed against has at most so many bytes. It is hashed at each compression,
+/// and copied at each read.
+const SAMPLE_BYTES: usize = 8 * 1024;
+
+/// Of so many objects a sample is made.
+const SAMPLED_OBJECTS: usize = 4;
+
+/// What repeats is looked through for what nobody uses any more when there is twice as much as after the last look, and
+/// at least this much.
+const SMALLEST_SWEEP: usize = 256;
+
+/// In front of bytes that are text, and of bytes that are compressed.
+const PLAIN: u8 = 0;
+const COMPRESSED: u8 = 1;
+
+/// How the objects of one kind are kept.
+#[derive(Debug)]
+pub struct ObjectCodec {
+    kind: Arc<Kind>,
+    layout: RwLock<Arc<ObjectLayout>>,
+    texts: Interner<str>,
+    entries: Interner<[ApplyEntry]>,
+    keys: RwLock<Arc<FactKeys>>,
+    facts: Interner<MetadataFacts>,
+}
+
+/// How an object was trimmed and compressed; all that is needed to read it again.
+#[derive(Debug)]
+pub struct ObjectLayout {
+    projection: Projection,
+    sample: Box<[u8]>,
+}
+
+impl ObjectLayout {
+    /// What is shown of the object.
+    pub fn projection(&self) -> &Projection {
+        &self.projection
+    }
+}
+
+impl ObjectCodec {
+    /// Objects of a kind are trimmed to a projection.
+    pub fn new(kind: Arc<Kind>, projection: Projection) -> Self {
+        Self {
+            kind,
+            layout: RwLock::new(Arc::new(ObjectLayout {
+                projection,
+                sample: Box::default(),
+            })),
+            texts: Interner::default(),
+            entries: Interner::default(),
+            keys: RwLock::default(),
+            facts: Interner::default(),
+        }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &Arc<Kind> {
+        &self.kind
+    }
+
+    /// How objects are kept from now on.
+    pub fn layout(&self) -> Arc<ObjectLayout> {
+        self.layout.read().clone()
+    }
+
+    /// Trims to another projection from now on. What was read before is trimmed by [`ObjectCodec::again`].
+    pub fn trim_to(&self, projection: Projection) {
+        let mut layout = self.layout.write();
+        let sample = layout.sample.clone();
+        *layout = Arc::new(ObjectLayout { projection, sample });
+    }
+
+    /// Keeps the facts of each object that these keys name, too, from now on. Says whether that is new: then what was read
+    /// before is brought up to date by [`ObjectCodec::with_facts`].
+    pub fn ask(&self, keys: &FactKeys) -> bool {
+        let mut known = self.keys.write();
+        let is_new = !known.covers(keys);
+        if is_new {
+            *known = Arc::new(known.union(keys));
+        }
+        is_new
+    }
+
+    /// What is looked for in each object.
+    pub(crate) fn keys(&self) -> Arc<FactKeys> {
+        self.keys.read().clone()
+    }
+
+    /// Whether an object that was read before has all the facts that are asked for now.
+    pub(crate) fn has_facts_of(&self, object: &CachedObject) -> bool {
+        object.fact_keys().covers(&self.keys.read())
+    }
+
+    /// An object that was read before, with the facts that are asked for now.
+    pub fn with_facts(&self, object: &CachedObject) -> CachedObject {
+        object.with_facts(self)
+    }
+
+    /// Takes a sample of these objects to compress others against, if there is none yet.
+    pub fn learn(&self, objects: &[&RawValue]) {
+        let layout = self.layout();
+        if !layout.sample.is_empty() || objects.is_empty() {
+            return;
+        }
+        let step = objects.len().div_ceil(SAMPLED_OBJECTS);
+        let mut sample = Vec::new();
+        for object in objects.iter().step_by(step) {
+            let Ok(text) = layout.projection.project(object, &self.kind) else {
+                continue;
+            };
+            let rest = SAMPLE_BYTES - sample.len();
+            let fair = (SAMPLE_BYTES / SAMPLED_OBJECTS).max(if sample.is_empty() { SAMPLE_BYTES / 2 } else { 0 });
+            sample.extend_from_slice(&text.as_bytes()[..text.len().min(rest).min(fair)]);
+        }
+        *self.layout.write() = Arc::new(ObjectLayout {
+            projection: layout.projection.clone(),
+            sample: sample.into(),
+        });
+    }
+
+    /// Reads an object from the server's JSON.
+    pub fn read(&self, text: &RawValue) -> Result<CachedObject, ObjectError> {
+        let read = CachedObject::read_with(serde_json::from_str(text.get()), &self.kind, self);
+        read.map_err(|error| error.named_by(text.get()))
+    }
+
+    /// Reads an object that has been taken apart already.
+    pub(crate) fn read_parts(&self, parts: RawObject<'_>) -> Result<CachedObject, ObjectError> {
+        CachedObject::read_with(Ok(parts), &self.kind, self)
+    }
+
+    /// An object that was read before, as it would be read now; the projection may only have become narrower.
+    pub fn again(&self, object: &CachedObject) -> CachedObject {
+        let text = object.text();
+        let raw: &RawValue = serde_json::from_str(&text).expect("the text was read through when it came");
+        let layout = self.layout();
+        let text = layout
+            .projection
+            .project(raw, &self.kind)
+            .expect("a path is less deep than what was read through");
+        object.with_text(&text, layout)
+    }
+
+    /// A text that many objects have, kept once.
+    pub(crate) fn text(&self, text: &str) -> Arc<str> {
+        self.texts.keep(text, || Arc::from(text))
+    }
+
+    /// Facts that many objects have, kept once.
+    pub(crate) fn facts(&self, facts: &MetadataFacts) -> Arc<MetadataFacts> {
+        self.facts.keep(facts, || Arc::new(facts.clone()))
+    }
+
+    /// Entries that many objects have, kept once.
+    pub(crate) fn entries(&self, entries: &[ApplyEntry]) -> Arc<[ApplyEntry]> {
+        self.entries.keep(entries, || Arc::from(entries))
+    }
+}
+
+/// Compresses text. `own` holds the object's identity, which the compressed text need not repeat.
+pub(crate) fn pack(text: &str, layout: &ObjectLayout, own: &[&str]) -> Box<[u8]> {
+    let plain = || {
+        let mut bytes = Vec::with_capacity(text.len() + 1);
+        bytes.push(PLAIN);
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.into_boxed_slice()
+    };
+    let Ok(length) = u32::try_from(text.len()) else {
+        return plain();
+    };
+    if layout.sample.is_empty() {
+        return plain();
+    }
+    let mut bytes = vec![0; 5 + lz4_flex::block::get_maximum_output_size(text.len())];
+    bytes[0] = COMPRESSED;
+    bytes[1..5].copy_from_slice(&length.to_le_bytes());
+    match lz4_flex::block::compress_into_with_dict(text.as_bytes(), &mut bytes[5..], &known(layout, own)) {
+        Ok(written) if written + 5 <= text.len() => {
+            bytes.truncate(5 + written);
+            bytes.into_boxed_slice()
+        }
+        _ => plain(),
+    }
+}
+
+/// The length of the text that [`pack`] was given.
+pub(crate) fn packed_bytes(bytes: &[u8]) -> usize {
+    match bytes {
+        [COMPRESSED, a, b, c, d, ..] => u32::from_le_bytes([*a, *b, *c, *d]) as usize,
+        plain => plain.len().saturating_sub(1),
+    }
+}
+
+/// The text that [`pack`] was given.
+pub(crate) fn unpack<'a>(bytes: &'a [u8], layout: &ObjectLayout, own: &[&str]) -> Cow<'a, str> {
+    const WRITTEN: &str = "the bytes were written by pack with this form";
+    match bytes.split_first().expect(WRITTEN) {
+        (&PLAIN, text) => Cow::Borrowed(std::str::from_utf8(text).expect(WRITTEN)),
+        (_, rest) => {
+            let (length, compressed) = rest.split_at(4);
+            let length = u32::from_le_bytes(length.try_into().expect(WRITTEN)) as usize;
+            let text = lz4_flex::block::decompress_with_dict(compressed, length, &known(layout, own)).expect(WRITTEN);
+            Cow::Owned(String::from_utf8(text).expect(WRITTEN))
+        }
+    }
+}
+
+/// What an object is compressed against: the kind's sample, and what is known of the object itself.
+fn known(layout: &ObjectLayout, own: &[&str]) -> Vec<u8> {
+    let mut known = Vec::with_capacity(layout.sample.len() + own.iter().map(|text| text.len()).sum::<usize>());
+    known.extend_from_slice(&layout.sample);
+    for text in own {
+        known.extend_from_slice(text.as_bytes());
+    }
+    known
+}
+
+/// Keeps equal values once, for as long as somebody uses them.
+#[derive(Debug)]
+struct Interner<T: ?Sized>(Mutex<Interned<T>>);
+
+#[derive(Debug)]
+struct Interned<T: ?Sized> {
+    values: HashSet<Arc<T>>,
+    sweep_at: usize,
+}
+
+impl<T: ?Sized> Default for Interner<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Interned {
+            values: HashSet::new(),
+            sweep_at: SMALLEST_SWEEP,
+        }))
+    }
+}
+
+impl<T: ?Sized + Eq + Hash> Interner<T> {
+    fn keep(&self, value: &T, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        let mut kept = self.0.lock();
+        if let Some(value) = kept.values.get(value) {
+            return value.clone();
+        }
+        if kept.values.len() >= kept.sweep_at {
+            kept.values.retain(|value| Arc::strong_count(value) > 1);
+            kept.sweep_at = (kept.values.len() * 2).max(SMALLEST_SWEEP);
+        }
+        let value = make();
+        kept.values.insert(value.clone());
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(index: usize) -> Box<RawValue> {
+        RawValue::from_string(format!(
+            r#"{{"metadata":{{"name":"web-{index}","namespace":"shop","uid":"4c7e7c52-0f0b-4f0e-9a51-{index:012}","resourceVersion":"{index}"}},
+            "spec":{{"replicas":{index},"paused":false,"progressDeadlineSeconds":600,"revisionHistoryLimit":10}}}}"#
+        ))
+        .unwrap()
+    }
+
+    fn codec() -> ObjectCodec {
+        ObjectCodec::new(Arc::new(Kind::new("apps", "v1", "Deployment")), Projection::whole())
+    }
+
+    #[test]
+    fn what_was_made_small_reads_as_it_was() {
+        let codec = codec();
+        let plain = codec.read(&raw(1)).unwrap();
+        codec.learn(&[&raw(2), &raw(3)]);
+        let small = codec.read(&raw(1)).unwrap();
+        assert_eq!(plain.text(), small.text());
+        assert!(small.has_text_of(&plain) && !small.has_text_of(&codec.read(&raw(4)).unwrap()));
+        assert!(
+            small.packed_bytes() * 2 < plain.packed_bytes(),
+            "{} of {}",
+            small.packed_bytes(),
+            plain.packed_bytes()
+        );
+    }
+
+    #[test]
+    fn an_object_is_trimmed_again_when_less_is_shown() {
+        let codec = codec();
+        codec.learn(&[&raw(2)]);
+        let whole = codec.read(&raw(1)).unwrap();
+        codec.trim_to(Projection::default());
+        let trimmed = codec.again(&whole);
+        assert!(!trimmed.text().contains("replicas") && trimmed.text().contains("web-1"));
+        assert_eq!(trimmed.text(), codec.read(&raw(1)).unwrap().text());
+    }
+
+    /// Users write annotations of up to 256 KiB, and what the host finds in its own is part of what others are compressed
+    /// against.
+    #[test]
+    fn an_annotation_of_ours_may_have_any_length_and_any_characters() {
+        let codec = codec();
+        codec.learn(&[&raw(2), &raw(3)]);
+        for digest in ["x".repeat(250_000), "\\u0001\\u0002".repeat(20_000), String::new()] {
+            let text = format!(
+                r#"{{"metadata":{{"name":"web","uid":"\u0001","resourceVersion":"1","annotations":{{"pilothouse.dev/desired":"{digest}"}}}},"spec":{{"again":"{digest}"}}}}"#
+            );
+            let stored = codec.read(&RawValue::from_string(text).unwrap()).unwrap();
+            let value = stored.value();
+            assert_eq!(value["spec"]["again"].as_str(), stored.digest.as_deref());
+            codec.trim_to(Projection::whole());
+            assert_eq!(codec.again(&stored).text(), stored.text());
+        }
+    }
+
+    #[test]
+    fn what_nobody_uses_is_not_kept() {
+        let codec = codec();
+        let used = codec.text("used");
+        for index in 0..10_000 {
+            codec.text(&index.to_string());
+        }
+        assert!(codec.texts.0.lock().values.len() <= 2 * SMALLEST_SWEEP);
+        assert!(Arc::ptr_eq(&used, &codec.text("used")));
+    }
+}

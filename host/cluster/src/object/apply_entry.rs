@@ -1,0 +1,144 @@
+//! Owns what the host keeps of managedFields: the Apply entries of its own field managers. Children that differ only in
+//! their names and controllers have equal entries, and share them.
+
+use pilothouse_core::Kind;
+use pilothouse_core::kubernetes::fields::{FieldSet, names_several_items};
+use pilothouse_core::kubernetes::values;
+use serde_json::Value;
+
+use crate::object::CachedObject;
+use crate::object::controller_ref::ControllerRef;
+use crate::object::raw::{ManagedFieldsEntry, RawObject};
+
+/// Field managers of the host begin with this; the rest is the Plugin's name.
+pub const MANAGER_PREFIX: &str = "pilothouse/";
+
+/// What the host keeps of one entry of managedFields; only entries of its own managers are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApplyEntry {
+    pub(crate) manager: Box<str>,
+    api_version: Box<str>,
+    pub(crate) of_status: bool,
+    /// The field set as text, its list items in the order of the live object, and marks where it names the object or its
+    /// controller: children that differ in nothing else have the same entries, and share them.
+    fields: Box<str>,
+}
+
+impl ApplyEntry {
+    pub(crate) fn bytes(&self) -> usize {
+        self.fields.len()
+    }
+}
+
+/// Stand in a field set for the controller's uid and for the object's name. JSON has no such characters as they are, so
+/// what is put in comes out again.
+const CONTROLLER_MARK: &str = "\u{1}";
+const NAME_MARK: &str = "\u{2}";
+
+/// An entry of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct AppliedFields<'a> {
+    /// The version that it was written in.
+    pub api_version: &'a str,
+    /// A fingerprint of the values that the object has at its fields ([`values::fingerprint`]).
+    pub values: u64,
+    object: &'a CachedObject,
+    entry: &'a ApplyEntry,
+}
+
+impl<'a> AppliedFields<'a> {
+    pub(crate) fn new(object: &'a CachedObject, entry: &'a ApplyEntry, values: u64) -> Self {
+        Self {
+            api_version: &entry.api_version,
+            values,
+            object,
+            entry,
+        }
+    }
+
+    /// The field set as text, its list items in the order of the live object.
+    pub fn fields(&self) -> String {
+        let CachedObject { name, controller, .. } = self.object;
+        let controller = controller.as_ref().map_or("", |controller| &controller.uid);
+        self.entry
+            .fields
+            .replace(CONTROLLER_MARK, controller)
+            .replace(NAME_MARK, &quoted(&name.name))
+    }
+
+    /// The field set.
+    pub fn field_set(&self) -> FieldSet {
+        serde_json::from_str(&self.fields()).expect("the text was written from a field set")
+    }
+}
+
+/// The entries of the host's managers that an object has, each with the fingerprint of its values; that of an entry of the
+/// status is none, because statuses are compared whole.
+pub(crate) fn read_entries(
+    parts: &RawObject<'_>,
+    kind: &Kind,
+    name: &str,
+    controller: Option<&ControllerRef>,
+) -> Result<(Vec<ApplyEntry>, Vec<u64>), serde_json::Error> {
+    let (mut entries, mut fingerprints) = (Vec::new(), Vec::new());
+    // Parsed only where there is an entry of ours.
+    let mut live: Option<Value> = None;
+    for ManagedFieldsEntry {
+        manager,
+        operation,
+        api_version,
+        subresource,
+        fields_v1,
+    } in &parts.metadata.managed_fields
+    {
+        let (Some(manager), Some(text)) = (manager, fields_v1) else {
+            continue;
+        };
+        if !manager.starts_with(MANAGER_PREFIX) || operation.as_deref() != Some("Apply") {
+            continue;
+        }
+        // Nothing that the host applies has an entry that cannot be read: somebody else uses its name, and holds the fields.
+        let Ok(several) = names_several_items(text.get()) else {
+            continue;
+        };
+        let of_status = subresource.as_deref() == Some("status");
+        let mut fields = text.get().replace(&quoted(name), NAME_MARK);
+        let mut fingerprint = 0;
+        if several || !of_status {
+            let live = match &mut live {
+                Some(live) => live,
+                none => none.insert(parts.value()?),
+            };
+            let mut set: FieldSet = serde_json::from_str(text.get())?;
+            if let (false, Value::Object(live)) = (of_status, &*live) {
+                fingerprint = values::fingerprint(&set, live, kind);
+            }
+            if several {
+                set.order_as(live);
+                fields = serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK);
+            }
+        }
+        if let Some(controller) = controller {
+            fields = fields.replace(&*controller.uid, CONTROLLER_MARK);
+        }
+        entries.push(ApplyEntry {
+            manager: manager.as_ref().into(),
+            api_version: api_version.as_deref().unwrap_or_default().into(),
+            of_status,
+            fields: fields.into_boxed_str(),
+        });
+        fingerprints.push(fingerprint);
+    }
+    Ok((entries, fingerprints))
+}
+
+/// Whether a field manager is that of a plugin's owned objects: a plugin contributes as `pilothouse/NAME/contributed`.
+pub(crate) fn is_applier(manager: &str) -> bool {
+    let plugin = manager.strip_prefix(MANAGER_PREFIX);
+    plugin.is_some_and(|plugin| !plugin.contains('/'))
+}
+
+/// A name as it stands in the key of a list item: a string within a string.
+fn quoted(name: &str) -> String {
+    format!("\\\"{name}\\\"")
+}

@@ -1,0 +1,169 @@
+//! Owns what lanes ask about an object without reading it: its finalizers, and the labels and annotations that filters
+//! name. It is computed once, when the object arrives, so that a decision under the host's lock parses nothing.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use pilothouse_core::kubernetes::selector::Selector;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::object::raw::BorrowedText;
+
+/// The labels and annotations that filters of lanes name, of the objects of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FactKeys {
+    labels: BTreeSet<Box<str>>,
+    annotations: BTreeSet<Box<str>>,
+}
+
+impl FactKeys {
+    /// The labels that a selector looks at.
+    #[must_use]
+    pub fn with_labels(mut self, selector: &Selector) -> Self {
+        self.labels.extend(selector.keys().map(Box::from));
+        self
+    }
+
+    /// An annotation whose presence counts.
+    #[must_use]
+    pub fn with_annotation(mut self, annotation: &str) -> Self {
+        self.annotations.insert(annotation.into());
+        self
+    }
+
+    /// Whether the labels that a selector looks at are among them.
+    pub(crate) fn has_labels(&self, selector: &Selector) -> bool {
+        selector.keys().all(|key| self.labels.contains(key))
+    }
+
+    /// Whether an annotation is among them.
+    pub(crate) fn has_annotation(&self, annotation: &str) -> bool {
+        self.annotations.contains(annotation)
+    }
+
+    /// Whether all that another names is named here, too.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.labels.is_superset(&other.labels) && self.annotations.is_superset(&other.annotations)
+    }
+
+    /// What either names.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        Self {
+            labels: &self.labels | &other.labels,
+            annotations: &self.annotations | &other.annotations,
+        }
+    }
+}
+
+/// What is known of an object's metadata. Most objects of a kind have the same, and share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct MetadataFacts {
+    /// What was looked for.
+    pub(crate) keys: Arc<FactKeys>,
+    pub(crate) finalizers: Box<[Box<str>]>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    annotations: Box<[Box<str>]>,
+}
+
+impl MetadataFacts {
+    /// Reads the JSON of three members of the metadata, as far as there are any.
+    pub(crate) fn read(
+        keys: Arc<FactKeys>,
+        finalizers: Option<&RawValue>,
+        labels: Option<&RawValue>,
+        annotations: Option<&RawValue>,
+    ) -> Self {
+        // What has another form than Kubernetes gives it has no facts.
+        let finalizers: Vec<Box<str>> = parsed(finalizers).unwrap_or_default();
+        let present = |names: &BTreeSet<Box<str>>, text: Option<&RawValue>| -> Vec<(Box<str>, Box<str>)> {
+            if names.is_empty() {
+                return Vec::new();
+            }
+            let known: BTreeMap<Cow<'_, str>, Option<BorrowedText<'_>>> = parsed(text).unwrap_or_default();
+            let found = names.iter().filter_map(|name| {
+                let BorrowedText(value) = known.get(&**name)?.as_ref()?;
+                Some((name.clone(), value.as_ref().into()))
+            });
+            found.collect()
+        };
+        let labels = present(&keys.labels, labels);
+        let annotations = present(&keys.annotations, annotations);
+        Self {
+            keys,
+            finalizers: finalizers.into(),
+            labels: labels.into(),
+            annotations: annotations.into_iter().map(|(name, _)| name).collect(),
+        }
+    }
+
+    /// Whether a selector matches the labels. It must ask for known keys only.
+    pub(crate) fn matches(&self, selector: &Selector) -> bool {
+        selector.matches(|key| {
+            let label = self.labels.iter().find(|(name, _)| **name == *key);
+            label.map(|(_, value)| &**value)
+        })
+    }
+
+    /// Whether an annotation of a known key is there.
+    pub(crate) fn has_annotation(&self, annotation: &str) -> bool {
+        self.annotations.iter().any(|name| **name == *annotation)
+    }
+}
+
+fn parsed<'a, T: Deserialize<'a>>(text: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(text?.get()).ok()
+}
+
+/// Tells texts apart; it is compared within one process only.
+pub(crate) fn fingerprint(texts: &[Option<&RawValue>]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for text in texts {
+        text.map(RawValue::get).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn only_what_filters_name_is_kept() {
+        let selector = Selector::parse("app=web,!legacy").unwrap();
+        let keys = Arc::new(FactKeys::default().with_labels(&selector).with_annotation("on"));
+        let labels = raw(r#"{"app":"web","unique":"u-1"}"#);
+        let annotations = raw(r#"{"on":"","other":"x"}"#);
+        let finalizers = raw(r#"["a/b"]"#);
+        let facts = MetadataFacts::read(keys.clone(), Some(&finalizers), Some(&labels), Some(&annotations));
+        assert!(facts.matches(&selector) && facts.has_annotation("on"));
+        assert_eq!(
+            (facts.labels.len(), facts.annotations.len(), facts.finalizers.len()),
+            (1, 1, 1)
+        );
+        let others = raw(r#"{"app":"web","unique":"u-2"}"#);
+        let same = MetadataFacts::read(keys.clone(), Some(&finalizers), Some(&others), Some(&annotations));
+        assert_eq!(facts, same, "so they are shared");
+        let legacy = raw(r#"{"app":"web","legacy":""}"#);
+        assert!(!MetadataFacts::read(keys.clone(), None, Some(&legacy), None).matches(&selector));
+        let bare = MetadataFacts::read(keys, None, None, None);
+        assert!(!bare.matches(&selector) && !bare.has_annotation("on") && bare.finalizers.is_empty());
+    }
+
+    #[test]
+    fn metadata_of_another_form_has_no_facts() {
+        let keys = Arc::new(FactKeys::default().with_annotation("on"));
+        for text in ["[]", "3", r#"{"on":3}"#, r#"{"on":null}"#, r#"{"on":{"on":""}}"#] {
+            let text = raw(text);
+            let facts = MetadataFacts::read(keys.clone(), Some(&text), Some(&text), Some(&text));
+            assert!(!facts.has_annotation("on") && facts.finalizers.is_empty(), "{text}");
+        }
+    }
+}

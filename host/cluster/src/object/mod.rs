@@ -1,0 +1,519 @@
+//! Owns the form in which an object goes through the host: read once from the server's JSON, trimmed to what plugins
+//! may see, with what the host needs to know of ownership beside it (`object/controller_ref.rs`, `object/apply_entry.rs`).
+
+pub(crate) mod apply_entry;
+pub(crate) mod controller_ref;
+pub mod facts;
+pub(crate) mod raw;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::kubernetes::selector::Selector;
+use pilothouse_core::text::depth::{Bounded, is_plain, is_too_deep};
+use pilothouse_core::{Kind, Name};
+use serde::Deserialize;
+use serde::de::Error as _;
+use serde_json::Value;
+
+use crate::cache::codec::{ObjectCodec, ObjectLayout, pack, packed_bytes, unpack};
+use crate::cache::decoding;
+pub use crate::object::apply_entry::{AppliedFields, MANAGER_PREFIX};
+use crate::object::apply_entry::{ApplyEntry, is_applier, read_entries};
+pub use crate::object::controller_ref::ControllerRef;
+use crate::object::controller_ref::OwnerParts;
+use crate::object::facts::{FactKeys, MetadataFacts, fingerprint};
+use crate::object::raw::{BorrowedText, RawObject};
+
+/// An object as the cache holds it.
+#[derive(Clone, Debug)]
+pub struct CachedObject {
+    /// Its place.
+    pub name: Name,
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// Its resourceVersion, to be compared for equality or sent back.
+    pub resource_version: Box<str>,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// Whether it has a deletionTimestamp.
+    pub deleting: bool,
+    /// Its controller.
+    pub controller: Option<Box<ControllerRef>>,
+    /// The annotation with the digest of what was applied.
+    pub digest: Option<Box<str>>,
+    /// Whether the visible part nests deeper than anybody reads ([`pilothouse_core::text::depth`]).
+    is_too_deep: bool,
+    /// The host's entries of managedFields.
+    entries: Arc<[ApplyEntry]>,
+    /// The fingerprint of the values of each entry.
+    values: Box<[u64]>,
+    facts: Arc<MetadataFacts>,
+    /// Of the labels and annotations, to be compared.
+    marks: u64,
+    /// Of the status, to be compared.
+    status: u64,
+    /// The visible part of the object as JSON, made small.
+    packed: Box<[u8]>,
+    layout: Arc<ObjectLayout>,
+}
+
+/// An object that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{} cannot be read: {source}", titled(kind, name.as_ref()))]
+pub struct ObjectError {
+    kind: Kind,
+    /// Which object it is, as far as that can be read.
+    pub name: Option<Name>,
+    #[source]
+    source: serde_json::Error,
+}
+
+impl ObjectError {
+    /// The same error with the place of the object, as far as its text has one: it may be all that can be read of it.
+    pub(crate) fn named_by(mut self, text: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Head {
+            metadata: Identity,
+        }
+        #[derive(Deserialize)]
+        struct Identity {
+            name: String,
+            namespace: Option<String>,
+        }
+        if self.name.is_none() {
+            let head = serde_json::from_str(text).ok();
+            self.name = head.map(|Head { metadata }| Name::new(metadata.namespace.as_deref(), &metadata.name));
+        }
+        self
+    }
+}
+
+fn titled(kind: &Kind, name: Option<&Name>) -> String {
+    match name {
+        Some(name) => format!("{kind} {name}"),
+        None => format!("an object of kind {kind}"),
+    }
+}
+
+impl CachedObject {
+    /// Reads an object of a known kind and keeps what the projection shows.
+    pub fn read(text: &str, kind: &Kind, projection: &Projection) -> Result<Self, ObjectError> {
+        let codec = ObjectCodec::new(Arc::new(kind.clone()), projection.clone());
+        Self::read_with(serde_json::from_str(text), kind, &codec)
+    }
+
+    /// Reads an object and keeps it as the other objects of its kind are kept.
+    pub(crate) fn read_with(
+        parts: Result<RawObject<'_>, serde_json::Error>,
+        kind: &Kind,
+        codec: &ObjectCodec,
+    ) -> Result<Self, ObjectError> {
+        let failed = |name, source| ObjectError {
+            kind: kind.clone(),
+            name,
+            source,
+        };
+        let parts = parts.map_err(|source| failed(None, source))?;
+        Self::try_read(&parts, kind, codec).map_err(|source| failed(parts.name(), source))
+    }
+
+    fn try_read(parts: &RawObject<'_>, kind: &Kind, codec: &ObjectCodec) -> Result<Self, serde_json::Error> {
+        let RawObject { metadata, others } = parts;
+        let text = |name| -> Result<Option<Cow<'_, str>>, serde_json::Error> {
+            Ok(metadata.parse(name)?.map(|BorrowedText(text)| text))
+        };
+        let name = text("name")?.ok_or_else(|| serde_json::Error::missing_field("name"))?;
+        let name: Arc<str> = Arc::from(name.as_ref());
+        let namespace = text("namespace")?;
+        let uid = text("uid")?;
+        let OwnerParts { controller, digest } = OwnerParts::read(metadata, &name, codec)?;
+        let (entries, values) = read_entries(parts, kind, &name, controller.as_deref())?;
+        let layout = codec.layout();
+        let visible = layout
+            .projection()
+            .project_parts(Some(&metadata.others), others, kind)?;
+        // Read through once: what the cache holds can be read by everybody, or is known not to be.
+        let is_too_deep = !is_plain(&visible) && is_too_deep(&visible)?;
+        let object = Self {
+            name: Name {
+                namespace: namespace.as_deref().map(|namespace| codec.text(namespace)),
+                name,
+            },
+            uid: Arc::from(uid.as_deref().unwrap_or_default()),
+            resource_version: metadata.resource_version.as_ref().into(),
+            generation: metadata.parse("generation")?,
+            deleting: metadata.get("deletionTimestamp").is_some(),
+            controller,
+            digest,
+            is_too_deep,
+            entries: codec.entries(&entries),
+            values: values.into_boxed_slice(),
+            facts: codec.facts(&metadata.facts(codec.keys())),
+            marks: fingerprint(&[metadata.get("labels"), metadata.get("annotations")]),
+            status: fingerprint(&[parts.get("status")]),
+            packed: Box::default(),
+            layout: layout.clone(),
+        };
+        let packed = pack(&visible, &layout, &object.own());
+        Ok(Self { packed, ..object })
+    }
+
+    /// The same object with another visible part.
+    pub(crate) fn with_text(&self, text: &str, layout: Arc<ObjectLayout>) -> Self {
+        Self {
+            packed: pack(text, &layout, &self.own()),
+            layout,
+            is_too_deep: self.is_too_deep && is_too_deep(text).unwrap_or(true),
+            ..self.clone()
+        }
+    }
+
+    /// The same object with the facts that a codec asks for now.
+    pub(crate) fn with_facts(&self, codec: &ObjectCodec) -> Self {
+        let text = self.text();
+        let parts: RawObject<'_> = serde_json::from_str(&text).expect("the text was read through when it came");
+        Self {
+            facts: codec.facts(&parts.metadata.facts(codec.keys())),
+            ..self.clone()
+        }
+    }
+
+    /// The bytes that a walk through it reads: its visible part, and the host's entries of managedFields.
+    pub fn bytes(&self) -> usize {
+        let entries: usize = self.entries.iter().map(ApplyEntry::bytes).sum();
+        packed_bytes(&self.packed) + entries
+    }
+
+    /// Which labels and annotations were looked for.
+    pub(crate) fn fact_keys(&self) -> &FactKeys {
+        &self.facts.keys
+    }
+
+    /// Its finalizers.
+    pub fn finalizers(&self) -> &[Box<str>] {
+        &self.facts.finalizers
+    }
+
+    /// Whether a selector matches its labels. Nothing is decoded where the codec was asked for them before.
+    pub fn has_labels(&self, selector: &Selector) -> bool {
+        if self.facts.keys.has_labels(selector) {
+            return self.facts.matches(selector);
+        }
+        let value = self.value();
+        selector.matches(|key| value["metadata"]["labels"].get(key).and_then(Value::as_str))
+    }
+
+    /// Whether it has an annotation, of any value. Nothing is decoded where the codec was asked for it before.
+    pub fn has_annotation(&self, annotation: &str) -> bool {
+        if self.facts.keys.has_annotation(annotation) {
+            return self.facts.has_annotation(annotation);
+        }
+        self.value()["metadata"]["annotations"].get(annotation).is_some()
+    }
+
+    /// Whether this is the same object in the same state.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
+    }
+
+    /// Whether this is the same object in the same state, trimmed in the same way.
+    pub(crate) fn is_kept_like(&self, other: &Self) -> bool {
+        self.is_version_of(other) && self.projection() == other.projection()
+    }
+
+    /// Whether two states of an object have the same labels and annotations.
+    pub fn is_marked_like(&self, other: &Self) -> bool {
+        self.marks == other.marks
+    }
+
+    /// Whether two states of an object have the same status, as the server wrote it.
+    pub fn has_status_of(&self, other: &Self) -> bool {
+        self.status == other.status
+    }
+
+    /// What is kept of the object beside its text, so that the text need not hold it again.
+    fn own(&self) -> [&str; 4] {
+        let owner = self.controller.as_ref().map_or("", |controller| &controller.uid);
+        [
+            owner,
+            self.digest.as_deref().unwrap_or_default(),
+            &self.name.name,
+            &self.uid,
+        ]
+    }
+
+    /// Whether the object says that one of this uid controls it.
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        self.controller
+            .as_ref()
+            .is_some_and(|controller| *controller.uid == *uid)
+    }
+
+    /// The visible part of the object as JSON.
+    #[track_caller]
+    pub fn text(&self) -> Cow<'_, str> {
+        decoding::note();
+        unpack(&self.packed, &self.layout, &self.own())
+    }
+
+    /// The visible part of the object, parsed; what lies too deep is null.
+    pub fn value(&self) -> Value {
+        let Bounded(value) = serde_json::from_str(&self.text()).expect("the text was read through when it came");
+        value
+    }
+
+    /// Whether the visible part nests deeper than a plugin can read. Parts of it may be shallow enough.
+    pub fn is_too_deep(&self) -> bool {
+        self.is_too_deep
+    }
+
+    /// Whether two states of an object look alike.
+    pub fn has_text_of(&self, other: &Self) -> bool {
+        let same = Arc::ptr_eq(&self.layout, &other.layout) && self.own() == other.own();
+        if same {
+            // The same text is packed in the same way.
+            return self.packed == other.packed;
+        }
+        // Once for each object, after the kind is listed in another form.
+        decoding::allowed(|| self.text() == other.text())
+    }
+
+    /// What the cache shows of the object.
+    pub fn projection(&self) -> &Projection {
+        self.layout.projection()
+    }
+
+    /// The memory that the object takes, without what it shares with others of its kind.
+    pub fn held_bytes(&self) -> usize {
+        let Name { namespace, name } = &self.name;
+        let texts = [
+            namespace.as_ref().map_or(0, |namespace| namespace.len()),
+            name.len(),
+            self.uid.len(),
+            self.resource_version.len(),
+            self.digest.as_ref().map_or(0, |digest| digest.len()),
+            self.packed.len(),
+        ];
+        size_of::<Self>() + size_of_val(&*self.values) + texts.iter().sum::<usize>()
+    }
+
+    /// The bytes that the visible part takes.
+    pub fn packed_bytes(&self) -> usize {
+        self.packed.len()
+    }
+
+    /// A manager's Apply entry, of the status subresource or of the rest.
+    pub fn entry(&self, manager: &str, of_status: bool) -> Option<AppliedFields<'_>> {
+        let mut entries = self.entries.iter().zip(&self.values);
+        let (entry, values) = entries.find(|(entry, _)| &*entry.manager == manager && entry.of_status == of_status)?;
+        Some(AppliedFields::new(self, entry, *values))
+    }
+
+    /// The field managers of plugins that apply the object. Those under which plugins contribute are not among them.
+    pub fn appliers(&self) -> impl Iterator<Item = &str> {
+        let main = self.entries.iter().filter(|entry| !entry.of_status);
+        main.map(|entry| &*entry.manager).filter(|manager| is_applier(manager))
+    }
+
+    /// Whether an object is held as before: who controls it, what was applied, whether it goes, and which fields with which
+    /// values the managers hold that `is_asked` names. Nobody who only wants to know whether an object is as desired needs to look at
+    /// anything else.
+    pub fn is_held_like(&self, other: &Self, is_asked: impl Fn(&str) -> bool) -> bool {
+        let is_asked = |(entry, _): &(&ApplyEntry, &u64)| !entry.of_status && is_asked(&entry.manager);
+        let entries = self.entries.iter().zip(&self.values).filter(is_asked);
+        self.uid == other.uid
+            && self.controller == other.controller
+            && self.deleting == other.deleting
+            && self.digest == other.digest
+            && entries.eq(other.entries.iter().zip(&other.values).filter(is_asked))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_core::ownership::OwnerLink;
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    const TEXT: &str = r#"{"metadata":{"name":"c","namespace":"a","uid":"u","resourceVersion":"12","generation":2,
+        "annotations":{"pilothouse.dev/desired":"abc","other":"x"},
+        "ownerReferences":[{"apiVersion":"x.dev/v1","kind":"X","name":"x","uid":"o","controller":true},
+                           {"apiVersion":"v1","kind":"Y","name":"y","uid":"p"}],
+        "managedFields":[
+          {"manager":"pilothouse/p","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1",
+           "fieldsV1":{"f:list":{"k:{\"n\":1}":{".":{}},"k:{\"n\":2}":{".":{}}}}},
+          {"manager":"pilothouse/p","operation":"Update","apiVersion":"v1","fieldsV1":{"f:x":{}}},
+          {"manager":"kubectl","operation":"Apply","apiVersion":"v1","fieldsV1":{"f:y":{}}}]},
+        "list":[{"n":2},{"n":1}],"spec":{"b":1},"status":{"c":2}}"#;
+
+    fn stored() -> CachedObject {
+        let spec = pilothouse_core::kubernetes::path::FieldPath::parse(".spec").unwrap();
+        CachedObject::read(TEXT, &Kind::new("x.dev", "v1", "C"), &Projection::new([&spec])).unwrap()
+    }
+
+    #[test]
+    fn finalizers_labels_and_status_are_known_without_decoding() {
+        let selector = Selector::parse("app=web").unwrap();
+        let codec = ObjectCodec::new(Arc::new(Kind::new("x.dev", "v1", "C")), Projection::default());
+        codec.ask(&FactKeys::default().with_labels(&selector));
+        let read = |metadata: &str, status: &str| {
+            let text =
+                format!(r#"{{"metadata":{{"name":"c","uid":"u","resourceVersion":"1"{metadata}}},"status":{status}}}"#);
+            codec.read(&RawValue::from_string(text).unwrap()).unwrap()
+        };
+        let before = read(r#","labels":{"app":"web"},"finalizers":["x.dev/a"]"#, r#"{"ready":1}"#);
+        let relabelled = read(
+            r#","labels":{"app":"db"},"finalizers":["x.dev/a","x.dev/b"]"#,
+            r#"{"ready":1}"#,
+        );
+        let reported = read(r#","labels":{"app":"web"},"finalizers":["x.dev/a"]"#, r#"{"ready":2}"#);
+        let released = read(r#","labels":{"app":"web"}"#, r#"{"ready":1}"#);
+
+        let _guard = decoding::NoDecoding::begin();
+        let finalizers = |object: &CachedObject| object.finalizers().join(" ");
+        assert_eq!(
+            [&before, &relabelled, &released].map(finalizers),
+            ["x.dev/a", "x.dev/a x.dev/b", ""]
+        );
+        assert!(before.has_labels(&selector) && !relabelled.has_labels(&selector));
+        assert!(!before.is_marked_like(&relabelled) && before.is_marked_like(&reported));
+        assert!(before.has_status_of(&relabelled) && !before.has_status_of(&reported));
+    }
+
+    #[test]
+    fn what_the_host_needs_is_read_beside_the_visible_part() {
+        let stored = stored();
+        assert_eq!(stored.name, Name::new(Some("a"), "c"));
+        assert_eq!(
+            (&*stored.uid, &*stored.resource_version, stored.generation),
+            ("u", "12", Some(2))
+        );
+        assert_eq!(stored.digest.as_deref(), Some("abc"));
+        assert_eq!(stored.controller.as_ref().map(|it| &*it.uid), Some("o"));
+        let visible = stored.value();
+        assert_eq!(visible["spec"]["b"], 1);
+        assert_eq!(
+            visible["apiVersion"], "x.dev/v1",
+            "items of built-in lists come without it"
+        );
+        assert!(visible.get("status").is_none() && visible["metadata"].get("managedFields").is_none());
+    }
+
+    #[test]
+    fn an_object_without_controller_belongs_to_the_labelled_owner() {
+        let read = |metadata: &str| {
+            let text = format!(r#"{{"metadata":{{"name":"c","namespace":"b",{metadata}}}}}"#);
+            CachedObject::read(&text, &Kind::new("", "v1", "C"), &Projection::default())
+                .unwrap()
+                .controller
+        };
+        let label = r#""labels":{"pilothouse.dev/owner":"u"}"#;
+        let owner = read(&format!(
+            r#"{label},"annotations":{{"pilothouse.dev/owner-name":"x.dev/X/a/x"}}"#
+        ))
+        .unwrap();
+        assert_eq!(
+            (owner.bond, owner.namespace.as_deref(), &*owner.name, &*owner.uid),
+            (OwnerLink::Label, Some("a"), "x", "u")
+        );
+        let kept = r#""annotations":{"pilothouse.dev/owner-name":"x.dev/X/a/x","pilothouse.dev/keep":"true"}"#;
+        assert_eq!(read(&format!("{label},{kept}")).unwrap().bond, OwnerLink::Kept);
+        assert_eq!(read(label), None, "a label alone does not say enough");
+        let reference = r#""ownerReferences":[{"apiVersion":"v1","kind":"Y","name":"y","uid":"p","controller":true}]"#;
+        assert_eq!(read(&format!("{label},{kept},{reference}")).unwrap().uid, "p".into());
+    }
+
+    #[test]
+    fn an_object_whose_owner_reference_is_stripped_is_that_of_the_owner_in_our_entry() {
+        let digest = r#""annotations":{"pilothouse.dev/desired":"d"}"#;
+        let applied = |manager: &str| {
+            let fields = r#"{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"u\"}":{}}}}"#;
+            format!(
+                r#""managedFields":[{{"manager":"{manager}","operation":"Apply","apiVersion":"v1","fieldsV1":{fields}}}]"#
+            )
+        };
+        let read = |metadata: &[&str]| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"c","namespace":"b",{}}}}}"#,
+                metadata.join(",")
+            );
+            let object = CachedObject::read(&text, &Kind::new("", "v1", "C"), &Projection::default());
+            object.unwrap().controller.map(|it| (it.bond, it.uid.to_string()))
+        };
+        let ours = applied("pilothouse/p");
+        assert_eq!(read(&[digest, &ours]), Some((OwnerLink::Stripped, "u".to_owned())));
+        assert_eq!(read(&[&ours]), None, "the annotation is gone, too");
+        for others in ["kubectl", "pilothouse/p/contributed"] {
+            assert_eq!(read(&[digest, &applied(others)]), None);
+        }
+        let reference = r#""ownerReferences":[{"apiVersion":"v1","kind":"Y","name":"y","uid":"p","controller":true}]"#;
+        assert_eq!(read(&[digest, &ours, reference]).unwrap().1, "p");
+    }
+
+    #[test]
+    fn only_our_apply_entries_are_kept_in_live_list_order() {
+        let stored = stored();
+        assert_eq!(stored.entries.len(), 1);
+        assert_eq!(
+            stored.entry("pilothouse/p", false).unwrap().fields(),
+            r#"{"f:list":{"k:{\"n\":2}":{".":{}},"k:{\"n\":1}":{".":{}}}}"#
+        );
+    }
+
+    #[test]
+    fn a_change_of_what_others_write_is_no_change_of_how_it_is_held() {
+        let one = stored();
+        let other = CachedObject {
+            resource_version: "13".into(),
+            ..one.with_text("{}", one.layout.clone())
+        };
+        let is_held_like = |other: CachedObject| one.is_held_like(&other, |_| true);
+        assert!(is_held_like(other));
+        assert!(!is_held_like(CachedObject {
+            deleting: true,
+            ..one.clone()
+        }));
+        assert!(!is_held_like(CachedObject {
+            digest: None,
+            ..one.clone()
+        }));
+        let released = CachedObject {
+            entries: Arc::new([]),
+            ..one.clone()
+        };
+        assert!(!one.is_held_like(&released, |manager| manager == "pilothouse/p"));
+        assert!(one.is_held_like(&released, |manager| manager == "pilothouse/other"));
+    }
+
+    #[test]
+    fn what_is_not_an_object_is_an_error_that_names_the_kind() {
+        let error = CachedObject::read("[]", &Kind::new("", "v1", "Pod"), &Projection::default()).unwrap_err();
+        assert!(error.to_string().contains("v1 Pod"), "{error}");
+    }
+
+    #[test]
+    fn children_that_differ_in_name_and_controller_share_entries() {
+        let codec = ObjectCodec::new(Arc::new(Kind::new("", "v1", "Service")), Projection::default());
+        let child = |name: &str, owner: &str, label: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"{name}","uid":"u-{name}","ownerReferences":[{{"apiVersion":"x.dev/v1","kind":"X","name":"{name}","uid":"{owner}","controller":true}}],
+                "managedFields":[{{"manager":"pilothouse/p","operation":"Apply","apiVersion":"v1","fieldsV1":{{"f:metadata":{{"f:labels":{{"f:{label}":{{}}}},"f:ownerReferences":{{"k:{{\"uid\":\"{owner}\"}}":{{}}}}}},
+                "f:spec":{{"f:containers":{{"k:{{\"name\":\"{name}\"}}":{{"f:image":{{}}}}}}}}}}}}]}},
+                "spec":{{"containers":[{{"name":"{name}"}}]}}}}"#
+            );
+            codec.read(&RawValue::from_string(text).unwrap()).unwrap()
+        };
+        let one = child("one", "6f0e2c51-93c0-4c0e-b5a1-000000000001", "app");
+        let two = child("two", "6f0e2c51-93c0-4c0e-b5a1-000000000002", "app");
+        assert!(Arc::ptr_eq(&one.entries, &two.entries));
+        assert!(!Arc::ptr_eq(&one.entries, &child("one", "6f0e2c51", "other").entries));
+        let fields = two.entry("pilothouse/p", false).unwrap().fields();
+        assert!(
+            fields.contains(r#"k:{\"uid\":\"6f0e2c51-93c0-4c0e-b5a1-000000000002\"}"#)
+                && fields.contains(r#"k:{\"name\":\"two\"}"#),
+            "{fields}"
+        );
+    }
+}

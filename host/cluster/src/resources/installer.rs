@@ -1,0 +1,470 @@
+//! Owns the requests of an installer: it applies a plugin's account, roles, bindings and Plugin resource one by one, finds
+//! what an earlier installation left, and deletes. Which objects these are is left to `pilothouse_core::rights`.
+//!
+//! Objects that nobody labelled for the plugin are never changed: who could make a role could otherwise prepare one that an
+//! administrator's installation then binds.
+
+use http::{Method, Request};
+use kube::Client;
+use kube::client::Body;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use pilothouse_core::admission::configuration::PLUGIN_LABEL;
+use pilothouse_core::kubernetes::served::{KindFacts, ServedKind};
+use pilothouse_core::rights::objects::{
+    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, act_name, label_selector, watch_name,
+};
+use pilothouse_core::rights::{built_in, escalation};
+use pilothouse_core::{Kind, Name};
+use serde_json::{Map, Value, json};
+
+use crate::error::RequestError;
+use crate::write::{ApplyPrecondition, FieldManagerClient, send};
+
+/// The field manager of an installation.
+pub const MANAGER: &str = "pilothouse-install";
+
+/// Objects in a page of a list.
+const PAGE: u32 = 500;
+
+/// Makes and removes what a plugin needs in a cluster.
+pub struct Installer {
+    client: Client,
+    writer: FieldManagerClient,
+    plugin: String,
+}
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It was not there.
+    Created,
+    /// It was there, and differed.
+    Changed,
+    /// It was there as it is wanted.
+    Unchanged,
+}
+
+/// Why an object is not as it is wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallerError {
+    /// The API server refused a request, or could not be asked.
+    #[error("cannot {verb} {title}: {source}")]
+    Request {
+        /// What was tried.
+        verb: &'static str,
+        /// The object.
+        title: String,
+        /// What the API server said.
+        #[source]
+        source: RequestError,
+    },
+    /// The user may not do it at all.
+    #[error(
+        "cannot {verb} {title}: {message}; have somebody who may do it apply what `pilothouse install` prints with -o yaml"
+    )]
+    Forbidden {
+        /// What was tried.
+        verb: &'static str,
+        /// The object.
+        title: String,
+        /// What the API server said.
+        message: String,
+    },
+    /// The user would grant more than they have.
+    #[error(
+        "cannot apply {title}: it grants rights that you do not have yourself, and the API server lets nobody grant these: \
+         {missing}; have somebody who has them, or who may `escalate` and `bind` roles, apply what `pilothouse install` prints \
+         with -o yaml"
+    )]
+    Escalation {
+        /// The role or the binding.
+        title: String,
+        /// The rights.
+        missing: String,
+    },
+    /// The object is somebody else's.
+    #[error(
+        "{title} exists and is not one that pilothouse has made for plugin {plugin}; delete it if nobody needs it, or give the plugin another name with NAME="
+    )]
+    Foreign {
+        /// The object.
+        title: String,
+        /// The plugin.
+        plugin: String,
+    },
+    /// A binding's role cannot be changed.
+    #[error(
+        "{title} binds another role, and a binding's role cannot be changed; delete the binding, and run the command again"
+    )]
+    OtherRole {
+        /// The binding.
+        title: String,
+    },
+    /// Somebody has deleted the role meanwhile.
+    #[error("{0} binds a role that does not exist; run the command again, which makes it")]
+    NoRole(String),
+    /// Others hold fields of the Plugin.
+    #[error("{title} exists, and others have set {fields}; change it there, or delete it and run the command again")]
+    Held {
+        /// The Plugin.
+        title: String,
+        /// Which fields, and by whom.
+        fields: String,
+    },
+    /// The object is on its way out.
+    #[error("{0} is being deleted; run the command again when it is gone")]
+    BeingDeleted(String),
+    /// Somebody was quicker.
+    #[error("{0} was changed at the same moment; run the command again")]
+    Meanwhile(String),
+    /// There is no such namespace.
+    #[error("there is no namespace {0}; create it, or name another")]
+    NoNamespace(String),
+    /// Nothing can be made in it.
+    #[error("namespace {0} is being deleted and takes nothing new; create it again when it is gone, or name another")]
+    Terminating(String),
+    /// Nobody has installed the CRD of Plugin.
+    #[error(
+        "the cluster does not serve pilothouse.dev/v1alpha1 Plugin; install the host's CRD first: run the host with \
+         --install-crds, or install its chart"
+    )]
+    NoPluginKind,
+}
+
+impl Installer {
+    /// For one plugin.
+    pub fn new(client: Client, plugin: &str) -> Self {
+        Self {
+            writer: FieldManagerClient::new(client.clone(), MANAGER.into()),
+            client,
+            plugin: plugin.to_owned(),
+        }
+    }
+
+    /// Checks that objects can be made in a namespace. Who may not look at it learns that when they are made.
+    pub async fn check_namespace(&self, namespace: &str) -> Result<(), InstallerError> {
+        let served = served(&Kind::new("", "v1", "Namespace"));
+        let name = Name::new(None, namespace);
+        match self.writer.live_whole(&served, &name).await {
+            Ok(None) => Err(InstallerError::NoNamespace(namespace.to_owned())),
+            Ok(Some(live)) if is_deleting(&live) => Err(InstallerError::Terminating(namespace.to_owned())),
+            Ok(Some(_)) => Ok(()),
+            Err(error) if error.code() == Some(403) => Ok(()),
+            Err(source) => Err(failed("look at", format!("namespace {namespace}"), source)),
+        }
+    }
+
+    /// An object as it is in the cluster, by its kind, namespace and name.
+    pub async fn find(&self, object: &Value) -> Result<Option<Value>, InstallerError> {
+        let (served, name) = place(object);
+        let live = self.writer.live_whole(&served, &name).await;
+        match live {
+            Ok(live) => Ok(live),
+            // Without a name in the answer it is the kind that is not served.
+            Err(error) if error.is_not_found() && served.kind.kind == "Plugin" => Err(InstallerError::NoPluginKind),
+            Err(source) => Err(failed("look at", title(object), source)),
+        }
+    }
+
+    /// Refuses what an installation must not change, before anything is applied.
+    pub fn check(&self, object: &Value, live: &Value) -> Result<(), InstallerError> {
+        let title = || title(object);
+        if is_deleting(live) {
+            return Err(InstallerError::BeingDeleted(title()));
+        }
+        if object["kind"] == "Plugin" {
+            return Ok(());
+        }
+        let labels = &live["metadata"]["labels"];
+        let is_ours = labels[MANAGED_BY_LABEL] == MANAGED_BY && labels[PLUGIN_LABEL] == *self.plugin;
+        // A role that collects the rules of others has more than it is given here.
+        if !is_ours || !live["aggregationRule"].is_null() {
+            return Err(InstallerError::Foreign {
+                title: title(),
+                plugin: self.plugin.clone(),
+            });
+        }
+        if object["roleRef"] != live["roleRef"] {
+            return Err(InstallerError::OtherRole { title: title() });
+        }
+        Ok(())
+    }
+
+    /// Applies an object, if there is none of its name, or if it is the plugin's.
+    pub async fn apply(&self, object: &Value) -> Result<Applied, InstallerError> {
+        let live = self.find(object).await?;
+        let (served, name) = place(object);
+        let mut body: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
+        let Some(live) = live else {
+            let applied = self.writer.apply(&served, &name, &body, ApplyPrecondition::Absent);
+            return match applied.await {
+                Ok(_) => Ok(Applied::Created),
+                Err(error) => Err(refused(object, error)),
+            };
+        };
+        self.check(object, &live)?;
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        let applied = if served.kind.kind == "Plugin" {
+            // What its users have changed is theirs.
+            if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
+                metadata.insert("uid".to_owned(), json!(uid));
+            }
+            self.writer
+                .apply(&served, &name, &body, ApplyPrecondition::AsInBody)
+                .await
+        } else {
+            self.writer
+                .apply(&served, &name, &body, ApplyPrecondition::Uid(uid))
+                .await
+        };
+        let applied = applied.map_err(|error| refused(object, error))?;
+        if live["metadata"]["resourceVersion"] == *applied.object.resource_version {
+            return Ok(Applied::Unchanged);
+        }
+        Ok(Applied::Changed)
+    }
+
+    /// The accounts, roles and bindings that were installed for the plugin, wherever they are: bindings first, the account
+    /// last.
+    pub async fn installed(&self) -> Result<Vec<Value>, InstallerError> {
+        let mut installed = Vec::new();
+        for (group, kind) in [
+            (RBAC_GROUP, "ClusterRoleBinding"),
+            (RBAC_GROUP, "RoleBinding"),
+            (RBAC_GROUP, "ClusterRole"),
+            (RBAC_GROUP, "Role"),
+            ("", "ServiceAccount"),
+        ] {
+            let kind = Kind::new(group, "v1", kind);
+            let found = self.list(&kind).await;
+            let title = || format!("each {} of plugin {}", kind.kind, self.plugin);
+            installed.extend(found.map_err(|source| failed("list", title(), source))?);
+        }
+        let names = [
+            account_name(&self.plugin),
+            watch_name(&self.plugin),
+            act_name(&self.plugin),
+        ];
+        installed.retain(|object| names.iter().any(|name| object["metadata"]["name"] == **name));
+        Ok(installed)
+    }
+
+    async fn list(&self, kind: &Kind) -> Result<Vec<Value>, RequestError> {
+        let mut found = Vec::new();
+        self.pages(&served(kind), None, &label_selector(&self.plugin), &mut |object| {
+            found.push(object);
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Objects of one of Kubernetes' own kinds with these labels, in one namespace or in all.
+    pub async fn labelled(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<Value>, InstallerError> {
+        let mut found = Vec::new();
+        let (served, mut keep) = (served(kind), |object| found.push(object));
+        let listed = self.pages(&served, namespace, selector, &mut keep);
+        listed.await.map_err(|source| {
+            let place = namespace.map(|namespace| format!(" of namespace {namespace}"));
+            failed(
+                "list",
+                format!("each {}{}", kind.kind, place.unwrap_or_default()),
+                source,
+            )
+        })?;
+        Ok(found)
+    }
+
+    async fn pages(
+        &self,
+        served: &ServedKind,
+        namespace: Option<&str>,
+        selector: &str,
+        show: &mut impl FnMut(Value),
+    ) -> Result<(), RequestError> {
+        let kind = &served.kind;
+        let selector = utf8_percent_encode(selector, NON_ALPHANUMERIC).to_string();
+        let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
+        let mut token = String::new();
+        loop {
+            let path = served.path(namespace, None);
+            let request = Request::builder()
+                .method(Method::GET)
+                .uri(format!("{path}?labelSelector={selector}&limit={PAGE}&continue={token}"))
+                .body(Body::empty())
+                .map_err(|error| garbled(&error))?;
+            let (_, text) = send(&self.client, request).await?;
+            let mut list: Value = serde_json::from_str(&text).map_err(|error| garbled(&error))?;
+            for item in list["items"].as_array_mut().into_iter().flatten() {
+                // Items of a list leave out what they are.
+                item["apiVersion"] = json!(kind.api_version());
+                item["kind"] = json!(kind.kind);
+                show(item.take());
+            }
+            match list["metadata"]["continue"].as_str() {
+                Some(next) if !next.is_empty() => {
+                    token = utf8_percent_encode(next, NON_ALPHANUMERIC).to_string();
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Shows each object of a kind, as it is served.
+    pub async fn each(&self, served: &ServedKind, mut show: impl FnMut(Value)) -> Result<(), InstallerError> {
+        let title = || format!("each {}", served.kind.kind);
+        self.pages(served, None, "", &mut show)
+            .await
+            .map_err(|source| failed("list", title(), source))
+    }
+
+    /// Deletes an object as it was found; says whether it was still there.
+    pub async fn delete(&self, object: &Value) -> Result<bool, InstallerError> {
+        let (served, name) = place(object);
+        let live = self.writer.live(&served, &name).await;
+        let Some(live) = live.map_err(|source| failed("look at", title(object), source))? else {
+            return Ok(false);
+        };
+        if *live.object.uid != *object["metadata"]["uid"].as_str().unwrap_or_default() {
+            return Err(InstallerError::Meanwhile(title(object)));
+        }
+        match self.writer.delete(&served, &live.object).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) if error.code() == Some(409) => Err(InstallerError::Meanwhile(title(object))),
+            Err(source) => Err(failed("delete", title(object), source)),
+        }
+    }
+}
+
+/// For people: `Role a/pilothouse-plugin-web`.
+pub fn title(object: &Value) -> String {
+    let (served, name) = place(object);
+    format!("{} {name}", served.kind.kind)
+}
+
+fn place(object: &Value) -> (ServedKind, Name) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let kind = Kind::from_api_version(&text(&object["apiVersion"]), &text(&object["kind"]));
+    let metadata = &object["metadata"];
+    let name = Name::new(metadata["namespace"].as_str(), &text(&metadata["name"]));
+    (served(&kind), name)
+}
+
+/// An installer handles Kubernetes' own kinds, and the Plugin.
+fn served(kind: &Kind) -> ServedKind {
+    built_in::served(kind).unwrap_or_else(|| ServedKind {
+        short_names: Vec::new(),
+        kind: kind.clone().into(),
+        plural: "plugins".to_owned(),
+        facts: KindFacts {
+            namespaced: false,
+            has_status: true,
+        },
+    })
+}
+
+fn is_deleting(live: &Value) -> bool {
+    !live["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn failed(verb: &'static str, title: String, source: RequestError) -> InstallerError {
+    if source.code() == Some(403) {
+        return InstallerError::Forbidden {
+            verb,
+            title,
+            message: source.to_string(),
+        };
+    }
+    InstallerError::Request { verb, title, source }
+}
+
+/// Why an apply was refused.
+fn refused(object: &Value, error: RequestError) -> InstallerError {
+    let title = title(object);
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    if error.is_in_terminating_namespace() {
+        return InstallerError::Terminating(namespace.to_owned());
+    }
+    if let Some(missing) = escalation::missing(&error.to_string()) {
+        return InstallerError::Escalation { title, missing };
+    }
+    let held = error.held_by_others();
+    if !held.is_empty() {
+        let fields = held.iter().map(|held| format!("{} ({})", held.path, held.manager));
+        let fields = fields.collect::<Vec<_>>().join(", ");
+        return InstallerError::Held { title, fields };
+    }
+    match error.code() {
+        Some(409) => InstallerError::Meanwhile(title),
+        Some(404) if error.to_string().starts_with("namespaces ") => InstallerError::NoNamespace(namespace.to_owned()),
+        Some(404) if !object["roleRef"].is_null() => InstallerError::NoRole(title),
+        _ => failed("apply", title, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(labels: &Value) -> Value {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "pilothouse-plugin-web", "labels": labels},
+        })
+    }
+
+    #[tokio::test]
+    async fn an_object_of_others_is_not_changed() {
+        let service = tower::service_fn(async |_: Request<Body>| {
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty()))
+        });
+        let installer = Installer::new(Client::new(service, "default"), "web");
+        let ours = json!({MANAGED_BY_LABEL: MANAGED_BY, PLUGIN_LABEL: "web"});
+        assert!(installer.check(&role(&ours), &role(&ours)).is_ok());
+        for labels in [
+            json!({}),
+            json!({MANAGED_BY_LABEL: MANAGED_BY, PLUGIN_LABEL: "other"}),
+            json!({PLUGIN_LABEL: "web"}),
+        ] {
+            let error = installer.check(&role(&ours), &role(&labels)).unwrap_err();
+            assert!(matches!(error, InstallerError::Foreign { .. }), "{error}");
+        }
+        let mut collecting = role(&ours);
+        collecting["aggregationRule"] = json!({"clusterRoleSelectors": [{}]});
+        let error = installer.check(&role(&ours), &collecting).unwrap_err();
+        assert!(matches!(error, InstallerError::Foreign { .. }), "{error}");
+        let mut going = role(&ours);
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let error = installer.check(&role(&ours), &going).unwrap_err();
+        assert!(matches!(error, InstallerError::BeingDeleted(_)), "{error}");
+    }
+
+    #[test]
+    fn plurals_of_kubernetes_are_those_of_its_types() {
+        use k8s_openapi::Resource;
+        use k8s_openapi::api::{
+            autoscaling, batch, certificates, coordination, discovery, flowcontrol, node, policy, scheduling, storage,
+        };
+
+        fn check<T: Resource>() {
+            let served = built_in::served(&Kind::new(T::GROUP, T::VERSION, T::KIND));
+            assert_eq!(served.map(|served| served.plural).as_deref(), Some(T::URL_PATH_SEGMENT));
+        }
+        check::<autoscaling::v2::HorizontalPodAutoscaler>();
+        check::<batch::v1::CronJob>();
+        check::<certificates::v1::CertificateSigningRequest>();
+        check::<coordination::v1::Lease>();
+        check::<discovery::v1::EndpointSlice>();
+        check::<flowcontrol::v1::FlowSchema>();
+        check::<flowcontrol::v1::PriorityLevelConfiguration>();
+        check::<node::v1::RuntimeClass>();
+        check::<policy::v1::PodDisruptionBudget>();
+        check::<scheduling::v1::PriorityClass>();
+        check::<storage::v1::VolumeAttachment>();
+    }
+}

@@ -1,0 +1,11 @@
+//! Reads and writes the objects that the host keeps for itself, and those of an installation.
+
+pub mod host_resources;
+pub mod install;
+pub mod installer;
+pub mod lease;
+pub(crate) mod own_object;
+pub mod pull_secret;
+pub mod release;
+pub mod shard_plan;
+pub mod webhooks;

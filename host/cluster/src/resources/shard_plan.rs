@@ -1,0 +1,71 @@
+//! Owns reading and writing the ConfigMap with the plan of shards. What is in it is decided in
+//! [`pilothouse_core::replicas::shards`].
+
+use std::time::Duration;
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::error::RequestError;
+use crate::resources::own_object::{OwnKind, OwnObject, is_ours};
+
+/// Its writes pass the fence for the leader alone.
+const CONFIG_MAP: OwnKind = OwnKind {
+    api_version: "v1",
+    kind: "ConfigMap",
+    plural: "configmaps",
+    is_unfenced: false,
+};
+
+/// The key of the plan.
+const KEY: &str = "plan.json";
+
+/// The ConfigMap as it was read.
+#[derive(Clone, Debug)]
+pub struct LivePlan(Value);
+
+impl LivePlan {
+    /// Whether a host has made it, and not other software.
+    pub fn is_ours(&self) -> bool {
+        is_ours(&self.0)
+    }
+
+    /// The plan's text; empty if there is none.
+    pub fn text(&self) -> &str {
+        self.0["data"][KEY].as_str().unwrap_or_default()
+    }
+}
+
+/// The plan of one host's replicas.
+#[derive(Clone)]
+pub struct ShardPlanApi(OwnObject);
+
+impl ShardPlanApi {
+    /// The ConfigMap of this name; each request may take so long.
+    pub fn new(client: Client, namespace: String, name: String, timeout: Duration) -> Self {
+        Self(OwnObject {
+            client,
+            kind: CONFIG_MAP,
+            namespace,
+            name,
+            timeout,
+        })
+    }
+
+    /// Namespace and name, for people.
+    pub fn title(&self) -> String {
+        self.0.title()
+    }
+
+    /// The plan as it is now; none if there is none.
+    pub async fn read(&self) -> Result<Option<LivePlan>, RequestError> {
+        Ok(self.0.read().await?.map(LivePlan))
+    }
+
+    /// Writes the plan if it still is as it was read, or still is not there. False means that it is not.
+    pub async fn write(&self, live: Option<&LivePlan>, text: &str) -> Result<bool, RequestError> {
+        let mut object = live.map_or_else(|| self.0.empty(), |live| live.0.clone());
+        object["data"][KEY] = json!(text);
+        Ok(self.0.write(&object, live.is_none()).await?.is_some())
+    }
+}

@@ -1,0 +1,473 @@
+//! Owns what has to be done for one owned object: create, apply, leave, wait, or say that it is somebody else's.
+
+pub mod canonical;
+pub mod contest;
+pub mod emptied;
+pub mod preview;
+use serde_json::{Map, Value};
+
+use crate::answer::DesiredObject;
+use crate::diff::canonical::{DESIRED_ANNOTATION, digest};
+use crate::kubernetes::fields::{FieldSet, LeafSemantics, Missing};
+use crate::kubernetes::key::Kind;
+use crate::kubernetes::types::Types;
+use crate::kubernetes::values;
+use crate::ownership::{self, CurrentOwner, Owner, OwnerLink};
+
+/// What the cache knows of a live object, as far as ownership goes.
+#[derive(Clone, Debug)]
+pub struct LiveOwnership<'a> {
+    /// Whose it is, as far as it says so.
+    pub holder: Option<CurrentOwner<'a>>,
+    /// Whether the object is being deleted.
+    pub deleting: bool,
+    /// The value of [`DESIRED_ANNOTATION`].
+    pub digest: Option<&'a str>,
+    /// Our manager's Apply entry for the main resource.
+    pub entry: Option<LiveEntry<'a>>,
+    /// Another plugin that applies the object.
+    pub rival: Option<CompetingPlugin<'a>>,
+}
+
+/// Another plugin with an Apply entry on an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompetingPlugin<'a> {
+    /// Its field manager.
+    pub manager: &'a str,
+    /// Whether it may still apply the object: it selects the owner, or whether it does is not known.
+    pub claims: bool,
+}
+
+/// One entry of managedFields.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveEntry<'a> {
+    /// The apiVersion that it was written in.
+    pub api_version: &'a str,
+    /// Its fields.
+    pub fields: &'a FieldSet,
+    /// How values of the kind are merged, if that was asked for.
+    pub types: Option<&'a Types>,
+    /// The fingerprint of the live values at its fields ([`values::fingerprint`]).
+    pub values: u64,
+    /// Whether the object is held as our last apply of the same digest left it: entry, values and annotation.
+    pub as_we_left_it: bool,
+}
+
+/// What has to be done for a desired object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is as desired.
+    Nothing,
+    /// It does not exist.
+    Create,
+    /// It exists, is ours, and differs.
+    Apply(Difference),
+    /// It exists and is somebody else's.
+    Foreign,
+    /// It exists, and another plugin with this field manager applies it.
+    CompetingPlugin(String),
+    /// It is the owner's, and a plugin with this field manager applied it that has nothing to do with the owner any more:
+    /// its fields become ours.
+    Adopt(String),
+    /// It is ours and must not be changed, but it does not say as desired whose it is.
+    Rebind,
+    /// It is being deleted; its successor can be made once it is gone.
+    Wait,
+    /// It belongs to a predecessor of the owner and will be collected; its successor can be made once it is gone.
+    Inherited,
+}
+
+/// Why an object of ours is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Something else is desired than was applied last.
+    Desired,
+    /// Somebody took these fields, or changed the order of their items.
+    Drift(Vec<String>),
+    /// Fields of ours may have other values than were applied, though they are still ours.
+    Values,
+    /// Our entry was written in another apiVersion of the kind.
+    ApiVersion,
+    /// Something may have been taken: whether it was, our entry alone does not show, and the types of the kind are not
+    /// known. With them the answer is another one; where they cannot be had, applying is the safe thing to do.
+    Unclear,
+}
+
+/// The place of a kind in the order of applying: what others need to exist comes first. Deletes go the other way round.
+pub fn rank(kind: &Kind) -> u8 {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Namespace") => 0,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => 1,
+        _ => 2,
+    }
+}
+
+/// The body to apply, taken out of the desired object: the object, whose it is, and the digest's annotation.
+///
+/// The digest covers whose it is too, so that an object made for a predecessor of the same name is not taken for ours.
+pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, String) {
+    let mut body = std::mem::take(&mut desired.body);
+    ownership::bind(&mut body, owner, OwnerLink::of(desired, owner));
+    let mut value = Value::Object(body);
+    let digest = digest(&value);
+    ownership::set(
+        &mut value["metadata"],
+        "annotations",
+        DESIRED_ANNOTATION,
+        digest.clone(),
+    );
+    let Value::Object(body) = value else {
+        unreachable!("it was made from an object four lines above")
+    };
+    (body, digest)
+}
+
+/// Decides what has to be done for one owned object, given the body to apply.
+pub fn decide(
+    desired: &DesiredObject,
+    body: &Map<String, Value>,
+    digest: &str,
+    owner: &Owner,
+    live: Option<&LiveOwnership<'_>>,
+) -> Action {
+    let Some(live) = live else {
+        return Action::Create;
+    };
+    let holder = match live.holder {
+        Some(holder) if holder.uid == owner.uid => holder,
+        // Kubernetes' garbage collector deletes what a predecessor referred to. What it does not collect is the
+        // successor's: one that was restored from a backup finds its objects again.
+        Some(holder) if holder.is_namesake && holder.bond == OwnerLink::Reference => return Action::Inherited,
+        Some(holder) if holder.is_namesake => holder,
+        _ => return Action::Foreign,
+    };
+    match live.rival {
+        Some(rival) if !rival.claims => return Action::Adopt(rival.manager.to_owned()),
+        Some(rival) if live.entry.is_none() => return Action::CompetingPlugin(rival.manager.to_owned()),
+        _ => {}
+    }
+    if live.deleting {
+        return Action::Wait;
+    }
+    if desired.lifecycle.create_only {
+        let is_bound = holder.uid == owner.uid && holder.bond == OwnerLink::of(desired, owner);
+        return if is_bound { Action::Nothing } else { Action::Rebind };
+    }
+    let Some(entry) = live.entry else {
+        return Action::Apply(Difference::Desired);
+    };
+    if entry.as_we_left_it {
+        return Action::Nothing;
+    }
+    if live.digest != Some(digest) {
+        return Action::Apply(Difference::Desired);
+    }
+    if entry.api_version != desired.kind().api_version() {
+        return Action::Apply(Difference::ApiVersion);
+    }
+    match entry
+        .fields
+        .missing(body, LeafSemantics::of(desired.kind(), entry.types))
+    {
+        Missing { paths, .. } if !paths.is_empty() => Action::Apply(Difference::Drift(paths)),
+        Missing { unclear: true, .. } => Action::Apply(Difference::Unclear),
+        Missing { .. } if values::fingerprint(entry.fields, body, desired.kind()) == entry.values => Action::Nothing,
+        Missing { .. } => Action::Apply(Difference::Values),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::kubernetes::key::Name;
+    use crate::kubernetes::served::{KindFacts, ServedKind};
+    use crate::plugin::contract::Lifecycle;
+
+    const OURS: CurrentOwner<'static> = CurrentOwner {
+        uid: "u1",
+        is_namesake: true,
+        bond: OwnerLink::Reference,
+    };
+
+    fn owner() -> Owner {
+        Owner {
+            kind: Kind::new("x.dev", "v1", "X"),
+            name: Name::new(Some("a"), "x"),
+            uid: "u1".into(),
+        }
+    }
+
+    fn served(group: &str, kind: &str) -> ServedKind {
+        ServedKind {
+            short_names: Vec::new(),
+            kind: Arc::new(Kind::new(group, "v1", kind)),
+            plural: format!("{}s", kind.to_lowercase()),
+            facts: KindFacts {
+                namespaced: true,
+                has_status: false,
+            },
+        }
+    }
+
+    fn desired() -> DesiredObject {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                          "metadata": {"name": "c", "namespace": "a"}, "data": {"k": "v"}});
+        DesiredObject {
+            served: served("", "ConfigMap"),
+            name: Name::new(Some("a"), "c"),
+            body: body.as_object().unwrap().clone(),
+            lifecycle: Lifecycle::default(),
+        }
+    }
+
+    fn entry() -> FieldSet {
+        serde_json::from_value(json!({
+            "f:data": {"f:k": {}},
+            "f:metadata": {"f:annotations": {"f:pilothouse.dev/desired": {}},
+                           "f:ownerReferences": {"k:{\"uid\":\"u1\"}": {}}}
+        }))
+        .unwrap()
+    }
+
+    fn decide_for(change: impl FnOnce(&mut LiveOwnership<'_>, &mut DesiredObject)) -> Action {
+        let mut desired = desired();
+        let (body, applied) = body(&mut desired.clone(), &owner());
+        let fields = entry();
+        let values = values::fingerprint(&fields, &body, desired.kind());
+        let mut live = LiveOwnership {
+            holder: Some(OURS),
+            deleting: false,
+            digest: Some(&applied),
+            entry: Some(LiveEntry {
+                api_version: "v1",
+                fields: &fields,
+                types: None,
+                values,
+                as_we_left_it: false,
+            }),
+            rival: None,
+        };
+        change(&mut live, &mut desired);
+        decide(&desired, &body, &applied, &owner(), Some(&live))
+    }
+
+    #[test]
+    fn an_object_that_is_held_as_it_was_applied_is_left_alone() {
+        assert_eq!(decide_for(|_, _| {}), Action::Nothing);
+    }
+
+    #[test]
+    fn other_values_in_fields_of_ours_are_applied_again() {
+        let changed = |live: &mut LiveOwnership<'_>, _: &mut DesiredObject| live.entry.as_mut().unwrap().values += 1;
+        assert_eq!(decide_for(changed), Action::Apply(Difference::Values));
+        let left = |live: &mut LiveOwnership<'_>, _: &mut DesiredObject| {
+            let entry = live.entry.as_mut().unwrap();
+            entry.values += 1;
+            entry.as_we_left_it = true;
+            live.digest = None;
+        };
+        assert_eq!(decide_for(left), Action::Nothing, "the server rewrites what is applied");
+    }
+
+    #[test]
+    fn an_absent_object_is_created() {
+        let (body, digest) = body(&mut desired(), &owner());
+        assert_eq!(decide(&desired(), &body, &digest, &owner(), None), Action::Create);
+    }
+
+    #[test]
+    fn a_foreign_object_is_never_applied() {
+        let theirs = CurrentOwner {
+            uid: "u2",
+            is_namesake: false,
+            bond: OwnerLink::Reference,
+        };
+        let unheld = |live: &mut LiveOwnership<'_>| (live.holder, live.entry) = (None, None);
+        assert_eq!(decide_for(|live, _| unheld(live)), Action::Foreign);
+        assert_eq!(decide_for(|live, _| live.holder = Some(theirs)), Action::Foreign);
+        assert_eq!(
+            decide_for(|live, _| {
+                unheld(live);
+                live.deleting = true;
+            }),
+            Action::Foreign
+        );
+    }
+
+    #[test]
+    fn a_predecessors_object_is_adopted_unless_garbage_collected() {
+        let left = |bond| CurrentOwner {
+            uid: "u0",
+            is_namesake: true,
+            bond,
+        };
+        let decide = |bond| {
+            decide_for(|live, _| {
+                live.holder = Some(left(bond));
+                live.digest = Some("its");
+            })
+        };
+        assert_eq!(decide(OwnerLink::Reference), Action::Inherited);
+        for bond in [OwnerLink::Label, OwnerLink::Kept] {
+            assert_eq!(decide(bond), Action::Apply(Difference::Desired));
+        }
+    }
+
+    #[test]
+    fn an_object_of_another_plugin_is_left_until_it_is_released() {
+        let rival = |claims| CompetingPlugin {
+            manager: "pilothouse/other",
+            claims,
+        };
+        let unheld = |claims| {
+            decide_for(|live, _| {
+                live.rival = Some(rival(claims));
+                live.entry = None;
+            })
+        };
+        assert_eq!(unheld(true), Action::CompetingPlugin("pilothouse/other".to_owned()));
+        assert_eq!(unheld(false), Action::Adopt("pilothouse/other".to_owned()));
+        let held = |claims| decide_for(|live, _| live.rival = Some(rival(claims)));
+        assert_eq!(held(true), Action::Nothing, "two that held it before stay as they are");
+        assert_eq!(held(false), Action::Adopt("pilothouse/other".to_owned()));
+    }
+
+    #[test]
+    fn what_others_need_comes_first() {
+        let mut kinds = [
+            Kind::new("apps", "v1", "Deployment"),
+            Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+            Kind::new("x.dev", "v1", "Namespace"),
+            Kind::new("", "v1", "Namespace"),
+        ];
+        kinds.sort_by_key(rank);
+        let order: Vec<_> = kinds.iter().map(|kind| kind.group.as_str()).collect();
+        assert_eq!(order, ["", "apiextensions.k8s.io", "apps", "x.dev"]);
+    }
+
+    #[test]
+    fn each_difference_is_applied() {
+        assert_eq!(
+            decide_for(|live, _| live.digest = Some("other")),
+            Action::Apply(Difference::Desired)
+        );
+        assert_eq!(
+            decide_for(|live, _| live.entry = None),
+            Action::Apply(Difference::Desired)
+        );
+        let in_beta = |live: &mut LiveOwnership<'_>, _: &mut DesiredObject| {
+            live.entry.as_mut().unwrap().api_version = "v1beta1";
+        };
+        assert_eq!(decide_for(in_beta), Action::Apply(Difference::ApiVersion));
+        let empty = FieldSet::default();
+        let (applied, digest) = body(&mut desired(), &owner());
+        let live = LiveOwnership {
+            holder: Some(OURS),
+            deleting: false,
+            digest: Some(&digest),
+            entry: Some(LiveEntry {
+                api_version: "v1",
+                fields: &empty,
+                types: None,
+                values: 0,
+                as_we_left_it: false,
+            }),
+            rival: None,
+        };
+        let Action::Apply(Difference::Drift(missing)) = decide(&desired(), &applied, &digest, &owner(), Some(&live))
+        else {
+            panic!("drift expected");
+        };
+        assert!(missing.contains(&".data".to_owned()) && missing.contains(&".metadata.ownerReferences".to_owned()));
+    }
+
+    #[test]
+    fn whether_a_member_of_a_map_was_emptied_hangs_on_the_types() {
+        let mut desired = desired();
+        desired.served = served("x.dev", "Map");
+        desired.body["data"] = json!({"k": {"weight": 1}});
+        let (body, digest) = body(&mut desired.clone(), &owner());
+        let fields = entry();
+        let decide_by = |types| {
+            let live = LiveOwnership {
+                holder: Some(OURS),
+                deleting: false,
+                digest: Some(&digest),
+                entry: Some(LiveEntry {
+                    api_version: "x.dev/v1",
+                    fields: &fields,
+                    types,
+                    values: 0,
+                    as_we_left_it: false,
+                }),
+                rival: None,
+            };
+            decide(&desired, &body, &digest, &owner(), Some(&live))
+        };
+        assert_eq!(decide_by(None), Action::Apply(Difference::Unclear));
+        assert_eq!(
+            decide_by(Some(&Types::default())),
+            Action::Apply(Difference::Drift(vec![".data.k.weight".to_owned()]))
+        );
+    }
+
+    #[test]
+    fn an_unpersisted_apply_is_not_applied_again() {
+        let empty = FieldSet::default();
+        let (applied, digest) = body(&mut desired(), &owner());
+        let live = LiveOwnership {
+            holder: Some(OURS),
+            deleting: false,
+            digest: Some(&digest),
+            entry: Some(LiveEntry {
+                api_version: "v1",
+                fields: &empty,
+                types: None,
+                values: 0,
+                as_we_left_it: true,
+            }),
+            rival: None,
+        };
+        assert_eq!(
+            decide(&desired(), &applied, &digest, &owner(), Some(&live)),
+            Action::Nothing
+        );
+    }
+
+    #[test]
+    fn an_object_that_is_being_deleted_is_waited_for() {
+        assert_eq!(decide_for(|live, _| live.deleting = true), Action::Wait);
+    }
+
+    #[test]
+    fn create_only_is_never_changed() {
+        let changed = |live: &mut LiveOwnership<'_>, desired: &mut DesiredObject| {
+            live.digest = None;
+            desired.lifecycle.create_only = true;
+        };
+        assert_eq!(decide_for(changed), Action::Nothing);
+    }
+
+    #[test]
+    fn create_only_with_another_bond_is_bound_anew_and_not_applied() {
+        let kept = |live: &mut LiveOwnership<'_>, desired: &mut DesiredObject| {
+            live.digest = None;
+            desired.lifecycle.create_only = true;
+            desired.lifecycle.keep = true;
+        };
+        assert_eq!(decide_for(kept), Action::Rebind);
+    }
+
+    #[test]
+    fn the_digest_depends_on_the_owner() {
+        let heir = Owner {
+            uid: "u2".into(),
+            ..owner()
+        };
+        assert_ne!(body(&mut desired(), &owner()).1, body(&mut desired(), &heir).1);
+    }
+}

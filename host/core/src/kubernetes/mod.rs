@@ -1,0 +1,12 @@
+//! Models what Kubernetes defines: names, kinds, field paths, label selectors, field sets, and how values are merged and compared.
+
+pub mod crd_change;
+pub mod crd_difference;
+pub mod fields;
+pub mod key;
+pub mod path;
+pub mod selector;
+pub mod served;
+pub mod token;
+pub mod types;
+pub mod values;

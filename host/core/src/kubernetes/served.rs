@@ -1,0 +1,69 @@
+//! Owns how a cluster serves a kind: what a request for its objects has to know.
+
+use std::sync::Arc;
+
+use crate::kubernetes::key::{Kind, Name};
+use crate::plugin::manifest::BroughtCrd;
+
+/// What the host knows of a kind that the cluster serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindFacts {
+    /// Whether its objects stand in namespaces.
+    pub namespaced: bool,
+    /// Whether it has the status subresource.
+    pub has_status: bool,
+}
+
+/// A kind that the cluster serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedKind {
+    /// The kind.
+    pub kind: Arc<Kind>,
+    /// The resource's name, such as `deployments`.
+    pub plural: String,
+    /// What people may write in its place, such as `deploy`.
+    pub short_names: Vec<String>,
+    /// Scope and subresources.
+    pub facts: KindFacts,
+}
+
+impl ServedKind {
+    /// How a kind will be served once this CRD is installed; none if it is not the kind's, or has not the kind's version.
+    pub fn of_crd(crd: &BroughtCrd, kind: &Kind) -> Option<Self> {
+        let spec = &crd.definition["spec"];
+        let mut versions = spec["versions"].as_array()?.iter();
+        let version = versions.find(|version| version["name"] == *kind.version)?;
+        let is_of_kind = crd.group == kind.group && crd.kind == kind.kind;
+        Some(Self {
+            kind: Arc::new(kind.clone()),
+            plural: spec["names"]["plural"].as_str().filter(|_| is_of_kind)?.to_owned(),
+            short_names: serde_json::from_value(spec["names"]["shortNames"].clone()).unwrap_or_default(),
+            facts: KindFacts {
+                namespaced: spec["scope"] == "Namespaced",
+                has_status: version["subresources"]["status"].is_object(),
+            },
+        })
+    }
+
+    /// The path of one object, or of the collection that it stands in.
+    pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
+        let root = if self.kind.group.is_empty() { "/api" } else { "/apis" };
+        let mut path = format!("{root}/{}", self.kind.api_version());
+        if let Some(namespace) = namespace {
+            path.push_str("/namespaces/");
+            path.push_str(namespace);
+        }
+        path.push('/');
+        path.push_str(&self.plural);
+        if let Some(name) = name {
+            path.push('/');
+            path.push_str(name);
+        }
+        path
+    }
+
+    /// The path of one object.
+    pub fn object_path(&self, name: &Name) -> String {
+        self.path(name.namespace.as_deref(), Some(&name.name))
+    }
+}

@@ -1,0 +1,323 @@
+//! Owns how an object says whose it is: by a controller reference where Kubernetes allows one, else by a label with the
+//! owner's uid and an annotation that names the owner.
+
+pub mod consent;
+pub mod recreate;
+pub mod takeover;
+use serde_json::{Map, Value, json};
+
+use crate::answer::DesiredObject;
+use crate::diff::canonical::DESIRED_ANNOTATION;
+use crate::kubernetes::key::{Kind, Name};
+
+/// The label with the owner's uid, on objects that no owner reference can hold.
+pub const OWNER_LABEL: &str = "pilothouse.dev/owner";
+
+/// The annotation beside it, which names the owner: `group/Kind/namespace/name`, with nothing between two slashes where
+/// there is no group or no namespace. No part can have a slash.
+pub const OWNER_ANNOTATION: &str = "pilothouse.dev/owner-name";
+
+/// The annotation of an object that stays when it is no longer desired; its value is `true`.
+pub const KEEP_ANNOTATION: &str = "pilothouse.dev/keep";
+
+/// The finalizer of an object whose deletion leaves what it owns: Kubernetes' garbage collector takes the owner references
+/// off first, and then the finalizer.
+pub const ORPHAN_FINALIZER: &str = "orphan";
+
+/// The owner of a plugin's objects, as an owner reference names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its place.
+    pub name: Name,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// What ties an object to its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OwnerLink {
+    /// A controller reference: Kubernetes' garbage collector takes the object away with its owner.
+    Reference,
+    /// A controller reference that a webhook of others strips from what is written: our entry in managedFields still has
+    /// it, with the owner's uid and nothing else. An edit that removes a reference removes it from the entry, too.
+    Stripped,
+    /// The label: the host takes it away, once the server says that the owner is gone.
+    Label,
+    /// The label, and nobody ever takes it away.
+    Kept,
+}
+
+impl OwnerLink {
+    /// What ties a desired object to its owner. An owner reference does not reach into another namespace, nor from a
+    /// namespace out of it; the garbage collector would delete the object.
+    pub fn of(desired: &DesiredObject, owner: &Owner) -> Self {
+        let reachable = owner.name.namespace.is_none() || owner.name.namespace == desired.name.namespace;
+        match (desired.lifecycle.keep, reachable) {
+            (true, _) => Self::Kept,
+            (false, true) => Self::Reference,
+            (false, false) => Self::Label,
+        }
+    }
+}
+
+/// Who holds a live object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CurrentOwner<'a> {
+    /// The owner's uid.
+    pub uid: &'a str,
+    /// Whether the owner has the kind and the name of the one that desires the object: it, or its predecessor.
+    pub is_namesake: bool,
+    /// What ties the object to it.
+    pub bond: OwnerLink,
+}
+
+/// The value of [`OWNER_ANNOTATION`].
+pub fn owner_name(kind: &Kind, name: &Name) -> String {
+    let namespace = name.namespace.as_deref().unwrap_or_default();
+    format!("{}/{}/{namespace}/{}", kind.group, kind.kind, name.name)
+}
+
+/// The group, the kind and the place that [`OWNER_ANNOTATION`] names; none if it was not written by a host.
+pub fn parse_owner_name(text: &str) -> Option<(&str, &str, Name)> {
+    let mut parts = text.split('/');
+    let (group, kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+    (parts.next().is_none() && !name.is_empty()).then(|| (group, kind, Name::new(namespace, name)))
+}
+
+/// Writes into a desired object whose it is.
+pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: OwnerLink) {
+    let metadata = body.entry("metadata").or_insert_with(|| json!({}));
+    if bond == OwnerLink::Reference {
+        metadata["ownerReferences"] = json!([{
+            "apiVersion": owner.kind.api_version(),
+            "kind": owner.kind.kind,
+            "name": &*owner.name.name,
+            "uid": owner.uid,
+            "controller": true,
+        }]);
+        return;
+    }
+    set(metadata, "labels", OWNER_LABEL, owner.uid.clone());
+    set(
+        metadata,
+        "annotations",
+        OWNER_ANNOTATION,
+        owner_name(&owner.kind, &owner.name),
+    );
+    if bond == OwnerLink::Kept {
+        set(metadata, "annotations", KEEP_ANNOTATION, "true".to_owned());
+    }
+}
+
+/// The members of a live object's metadata that say whose it is, as they have to be for it to be the owner's by this bond.
+/// What else stands in them stays. A member that is to go is null.
+pub fn rebind(metadata: &Value, owner: &Owner, bond: OwnerLink) -> Vec<(&'static str, Value)> {
+    let mut body = Map::new();
+    bind(&mut body, owner, bond);
+    let bound = &body["metadata"];
+    let references = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let references = references.filter(|reference| reference["controller"] != true);
+    let ours = bound["ownerReferences"].as_array().into_iter().flatten();
+    let references: Vec<Value> = references.chain(ours).cloned().collect();
+    let merged = |map: &str, reserved: &[&str]| {
+        let mut members = metadata[map].as_object().cloned().unwrap_or_default();
+        members.retain(|name, _| !reserved.contains(&name.as_str()));
+        members.extend(bound[map].as_object().cloned().unwrap_or_default());
+        Value::Object(members)
+    };
+    let members = [
+        ("ownerReferences", Value::Array(references)),
+        ("labels", merged("labels", &[OWNER_LABEL])),
+        (
+            "annotations",
+            merged("annotations", &[OWNER_ANNOTATION, KEEP_ANNOTATION]),
+        ),
+    ];
+    changed(metadata, members)
+}
+
+/// The members of a live object's metadata without anything that says that it is of the owner with this uid, or what was
+/// applied for it. What else stands in them stays. A member that is to go is null.
+pub fn unbind(metadata: &Value, uid: &str) -> Vec<(&'static str, Value)> {
+    let references = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let references = references.filter(|reference| reference["uid"] != uid);
+    let without = |map: &str, is_to_go: &dyn Fn(&str, &Value) -> bool| {
+        let mut members = metadata[map].as_object().cloned().unwrap_or_default();
+        members.retain(|name, value| !is_to_go(name, value));
+        Value::Object(members)
+    };
+    let members = [
+        ("ownerReferences", Value::Array(references.cloned().collect())),
+        (
+            "labels",
+            without("labels", &|name, value| name == OWNER_LABEL && value == uid),
+        ),
+        (
+            "annotations",
+            without("annotations", &|name, _| {
+                [OWNER_ANNOTATION, DESIRED_ANNOTATION].contains(&name)
+            }),
+        ),
+    ];
+    changed(metadata, members)
+}
+
+/// Those of the members of an object's metadata that are to be others than they are; null where one is to go.
+fn changed(metadata: &Value, members: [(&'static str, Value); 3]) -> Vec<(&'static str, Value)> {
+    let is_empty =
+        |value: &Value| value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+    let changed = members.into_iter().filter_map(|(name, value)| {
+        let before = metadata.get(name).filter(|before| !before.is_null());
+        match before {
+            None if is_empty(&value) => None,
+            Some(before) if *before == value => None,
+            Some(_) if is_empty(&value) => Some((name, Value::Null)),
+            _ => Some((name, value)),
+        }
+    });
+    changed.collect()
+}
+
+/// Sets a label or an annotation. Where the plugin's answer has something else than an object there, it stays, and the
+/// server refuses it in its own words.
+pub(crate) fn set(metadata: &mut Value, map: &str, name: &str, value: String) {
+    if let Value::Object(metadata) = metadata
+        && let Value::Object(map) = metadata.entry(map).or_insert_with(|| json!({}))
+    {
+        map.insert(name.to_owned(), Value::String(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::contract::Lifecycle;
+    use crate::rights::built_in;
+
+    fn owner(namespace: Option<&str>) -> Owner {
+        Owner {
+            kind: Kind::new("x.dev", "v1", "X"),
+            name: Name::new(namespace, "x"),
+            uid: "u1".into(),
+        }
+    }
+
+    fn desired(namespace: Option<&str>, keep: bool) -> DesiredObject {
+        DesiredObject {
+            served: built_in::served(&Kind::new("", "v1", "ConfigMap")).expect("it is in the table"),
+            name: Name::new(namespace, "c"),
+            body: json!({"metadata": {"name": "c", "labels": {"a": "b"}}})
+                .as_object()
+                .unwrap()
+                .clone(),
+            lifecycle: Lifecycle {
+                keep,
+                ..Lifecycle::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_reference_is_taken_only_where_kubernetes_lets_it_reach() {
+        let bond = |desired_in, owner_in, keep| OwnerLink::of(&desired(desired_in, keep), &owner(owner_in));
+        assert_eq!(bond(Some("a"), Some("a"), false), OwnerLink::Reference);
+        assert_eq!(bond(Some("a"), None, false), OwnerLink::Reference);
+        assert_eq!(bond(None, None, false), OwnerLink::Reference);
+        assert_eq!(bond(Some("b"), Some("a"), false), OwnerLink::Label);
+        assert_eq!(bond(None, Some("a"), false), OwnerLink::Label);
+        assert_eq!(bond(Some("a"), Some("a"), true), OwnerLink::Kept);
+    }
+
+    #[test]
+    fn what_no_reference_holds_has_a_label_and_the_owners_name() {
+        let mut body = desired(Some("b"), false).body;
+        bind(&mut body, &owner(Some("a")), OwnerLink::Label);
+        let metadata = &body["metadata"];
+        assert_eq!(metadata["labels"], json!({"a": "b", "pilothouse.dev/owner": "u1"}));
+        assert_eq!(
+            metadata["annotations"],
+            json!({"pilothouse.dev/owner-name": "x.dev/X/a/x"})
+        );
+        assert!(metadata.get("ownerReferences").is_none());
+
+        let mut kept = desired(Some("a"), true).body;
+        bind(&mut kept, &owner(Some("a")), OwnerLink::Kept);
+        assert_eq!(kept["metadata"]["annotations"]["pilothouse.dev/keep"], "true");
+        assert!(kept["metadata"].get("ownerReferences").is_none());
+    }
+
+    #[test]
+    fn an_object_is_bound_anew_and_keeps_what_others_wrote_beside() {
+        let theirs = json!({"apiVersion": "v1", "kind": "Y", "name": "y", "uid": "p"});
+        let ours = json!({"apiVersion": "x.dev/v1", "kind": "X", "name": "x", "uid": "u1", "controller": true});
+        let referred = json!({"ownerReferences": [ours, theirs], "labels": {"a": "b"}});
+        assert_eq!(
+            rebind(&referred, &owner(Some("a")), OwnerLink::Kept),
+            [
+                ("ownerReferences", json!([theirs])),
+                ("labels", json!({"a": "b", "pilothouse.dev/owner": "u1"})),
+                (
+                    "annotations",
+                    json!({"pilothouse.dev/owner-name": "x.dev/X/a/x", "pilothouse.dev/keep": "true"})
+                ),
+            ]
+        );
+        let kept = json!({
+            "labels": {"pilothouse.dev/owner": "u1"},
+            "annotations": {"pilothouse.dev/owner-name": "x.dev/X/a/x", "pilothouse.dev/keep": "true", "c": "d"},
+        });
+        assert_eq!(
+            rebind(&kept, &owner(Some("a")), OwnerLink::Reference),
+            [
+                ("ownerReferences", json!([ours])),
+                ("labels", Value::Null),
+                ("annotations", json!({"c": "d"})),
+            ]
+        );
+        assert_eq!(rebind(&kept, &owner(Some("a")), OwnerLink::Kept), []);
+    }
+
+    #[test]
+    fn an_orphan_keeps_what_others_wrote_and_nothing_of_its_owner() {
+        let reference = |uid: &str| json!({"apiVersion": "v1", "kind": "Y", "name": "y", "uid": uid});
+        let near = json!({
+            "ownerReferences": [reference("u1"), reference("p")], "annotations": {"pilothouse.dev/desired": "d"},
+        });
+        assert_eq!(
+            unbind(&near, "u1"),
+            [
+                ("ownerReferences", json!([reference("p")])),
+                ("annotations", Value::Null)
+            ]
+        );
+        let mut far = json!({"labels": {"a": "b"}, "annotations": {"c": "d", "pilothouse.dev/desired": "d"}});
+        far["labels"][OWNER_LABEL] = json!("u1");
+        far["annotations"][OWNER_ANNOTATION] = json!("x.dev/X/a/x");
+        assert_eq!(
+            unbind(&far, "u1"),
+            [("labels", json!({"a": "b"})), ("annotations", json!({"c": "d"}))]
+        );
+        assert_eq!(unbind(&json!({"labels": {OWNER_LABEL: "u2"}}), "u1"), []);
+    }
+
+    #[test]
+    fn the_owners_name_is_read_as_it_was_written() {
+        for (kind, name) in [
+            (Kind::new("x.dev", "v1", "X"), Name::new(Some("a"), "x")),
+            (Kind::new("", "v1", "Node"), Name::new(None, "n.example.com")),
+        ] {
+            let text = owner_name(&kind, &name);
+            assert_eq!(
+                parse_owner_name(&text),
+                Some((kind.group.as_str(), kind.kind.as_str(), name)),
+                "{text}"
+            );
+        }
+        for nonsense in ["", "a/b", "a/b/c/", "a/b/c/d/e"] {
+            assert_eq!(parse_owner_name(nonsense), None, "{nonsense}");
+        }
+    }
+}

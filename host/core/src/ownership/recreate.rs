@@ -1,0 +1,187 @@
+//! Decides how an object goes whose successor is about to be made, and what of the successor its predecessor alone forbids.
+
+use serde_json::{Map, Value};
+
+use crate::diff::canonical::DESIRED_ANNOTATION;
+use crate::kubernetes::key::Kind;
+use crate::ownership::{KEEP_ANNOTATION, OWNER_LABEL};
+
+/// The fate of the dependents of an object that is deleted to be made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dependents {
+    /// The successor adopts them: they stay.
+    Stay,
+    /// They go before the object is gone, so that the successor does not meet them.
+    GoFirst,
+    /// They go after the object.
+    GoAfter,
+}
+
+/// Controllers that adopt pods, or ReplicaSets, that match their selector and have no controller.
+const ADOPTING: [(&str, &str); 5] = [
+    ("apps", "Deployment"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("apps", "ReplicaSet"),
+    ("", "ReplicationController"),
+];
+
+/// Decides about the dependents of a live object whose successor is `body`. Only a selector that stays as it is makes the
+/// successor adopt them; the pods of a Job have its uid among their labels.
+pub fn dependents(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Dependents {
+    let is = |(group, name): &(&str, &str)| *group == kind.group && *name == kind.kind;
+    if ("batch", "Job") == (&*kind.group, &*kind.kind) {
+        return Dependents::GoFirst;
+    }
+    if !ADOPTING.iter().any(is) {
+        return Dependents::GoAfter;
+    }
+    let selector = body.get("spec").map(|spec| &spec["selector"]);
+    // A ReplicationController without a selector has the labels of its template.
+    if selector.is_some_and(|selector| *selector == live["spec"]["selector"]) {
+        Dependents::Stay
+    } else {
+        Dependents::GoFirst
+    }
+}
+
+/// Allocated members of a Service: while the predecessor exists, its successor cannot have the same.
+const ALLOCATED: [&str; 4] = ["clusterIP", "clusterIPs", "healthCheckNodePort", "loadBalancerIP"];
+
+/// The successor without what its predecessor holds and frees when it goes, for a dry run of its creation.
+pub fn without_held(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Map<String, Value> {
+    let mut body = body.clone();
+    if ("", "Service") != (&*kind.group, &*kind.kind) {
+        return body;
+    }
+    let Some(Value::Object(spec)) = body.get_mut("spec") else {
+        return body;
+    };
+    spec.retain(|name, value| !ALLOCATED.contains(&name.as_str()) || live["spec"][name] != *value);
+    let held: Vec<&Value> = live["spec"]["ports"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|port| &port["nodePort"])
+        .collect();
+    for port in spec
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        if let Value::Object(port) = port {
+            port.retain(|name, value| name != "nodePort" || !held.contains(&&*value));
+        }
+    }
+    body
+}
+
+/// Members of the metadata that change with each write, or say whose an object is.
+const NOT_CONTENT: [&str; 5] = [
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+];
+
+/// Whether two states of an object have the same content: all but the status, and but what changes with each write or says whose it
+/// is.
+pub fn has_same_content(one: &Value, other: &Value) -> bool {
+    content(one) == content(other)
+}
+
+fn content(object: &Value) -> Value {
+    let mut content = object.clone();
+    if let Some(members) = content.as_object_mut() {
+        members.remove("status");
+    }
+    if let Some(metadata) = content["metadata"].as_object_mut() {
+        metadata.retain(|name, _| !NOT_CONTENT.contains(&name.as_str()));
+        for (map, name) in [
+            ("annotations", DESIRED_ANNOTATION),
+            ("annotations", KEEP_ANNOTATION),
+            ("labels", OWNER_LABEL),
+        ] {
+            let Some(Value::Object(members)) = metadata.get_mut(map) else {
+                continue;
+            };
+            members.remove(name);
+            if members.is_empty() {
+                metadata.remove(map);
+            }
+        }
+    }
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn body(value: Value) -> Map<String, Value> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn dependents_stay_where_the_successor_selects_them() {
+        let selector = |app: &str| json!({"spec": {"selector": {"matchLabels": {"app": app}}}});
+        let decide = |group: &str, kind: &str, new: &str| {
+            dependents(&Kind::new(group, "v1", kind), &selector("a"), &body(selector(new)))
+        };
+        for kind in ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"] {
+            assert_eq!(decide("apps", kind, "a"), Dependents::Stay, "{kind}");
+            assert_eq!(decide("apps", kind, "b"), Dependents::GoFirst, "{kind}");
+        }
+        assert_eq!(decide("batch", "Job", "a"), Dependents::GoFirst);
+        assert_eq!(decide("", "Service", "a"), Dependents::GoAfter);
+        assert_eq!(decide("x.dev", "StatefulSet", "a"), Dependents::GoAfter);
+    }
+
+    #[test]
+    fn content_is_all_but_the_status_and_whose_an_object_is() {
+        let object = |change: &dyn Fn(&mut Value)| {
+            let mut object = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "p", "labels": {"a": "b"}, "annotations": {DESIRED_ANNOTATION: "1"}, "resourceVersion": "7"},
+                "spec": {"containers": [{"name": "a", "image": "a:1"}]},
+            });
+            change(&mut object);
+            object
+        };
+        let before = object(&|_| {});
+        let same: [&dyn Fn(&mut Value); 4] = [
+            &|it| it["status"] = json!({"phase": "Running"}),
+            &|it| it["metadata"]["resourceVersion"] = json!("8"),
+            &|it| it["metadata"]["annotations"] = json!({DESIRED_ANNOTATION: "2"}),
+            &|it| it["metadata"]["ownerReferences"] = json!([{"uid": "u2"}]),
+        ];
+        for change in same {
+            assert!(has_same_content(&before, &object(change)), "{}", object(change));
+        }
+        let other: [&dyn Fn(&mut Value); 3] = [
+            &|it| it["spec"]["containers"][0]["image"] = json!("a:2"),
+            &|it| it["metadata"]["labels"]["a"] = json!("c"),
+            &|it| it["metadata"]["annotations"]["x"] = json!("y"),
+        ];
+        for change in other {
+            assert!(!has_same_content(&before, &object(change)), "{}", object(change));
+        }
+    }
+
+    #[test]
+    fn a_successor_is_tried_without_the_addresses_of_its_predecessor() {
+        let live = json!({"spec": {"clusterIP": "10.0.0.7", "ports": [{"port": 80, "nodePort": 30001}]}});
+        let desired = body(json!({"spec": {"clusterIP": "10.0.0.7", "type": "NodePort",
+            "ports": [{"port": 80, "nodePort": 30001}, {"port": 81, "nodePort": 30002}]}}));
+        let tried = without_held(&Kind::new("", "v1", "Service"), &live, &desired);
+        assert_eq!(
+            Value::Object(tried),
+            json!({"spec": {"type": "NodePort",
+            "ports": [{"port": 80}, {"port": 81, "nodePort": 30002}]}})
+        );
+    }
+}

@@ -1,0 +1,338 @@
+//! Owns who has read what: the reads of each reconcile, and whom a change of an object wakes.
+//!
+//! A reader is a primary of one lane. After a reconcile its dependencies are replaced, not added to. Whether what a
+//! reader may see of the object has changed is asked from the caller, because lanes see different fields.
+//!
+//! What is remembered of one group of readers is bounded ([`budget`]). What would be over becomes coarser: the reader
+//! depends on the whole kind, or, where even that is too much, everybody in its group does. They may be woken too often
+//! then, and never too seldom.
+
+pub mod budget;
+mod query_readers;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+
+#[cfg(doc)]
+use self::budget::GROUP_BYTES;
+use self::budget::ReadBudget;
+use self::query_readers::QueryReaders;
+use crate::kubernetes::key::{Kind, Name};
+use crate::kubernetes::path::FieldPath;
+use crate::reads::query::CheckedQuery;
+
+/// One thing that a reconcile has read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Read {
+    /// An object by its name, there or not.
+    Get(Arc<Kind>, Name),
+    /// The objects that match a query.
+    List(Arc<Kind>, Arc<CheckedQuery>),
+    /// An object that stands in the way of a desired one: any change of it counts, seen or not.
+    Obstacle(Arc<Kind>, Name),
+    /// Some objects of a kind, in place of what would take too much memory.
+    Some(Arc<Kind>),
+    /// Some objects of a kind that stand in the way, likewise.
+    SomeObstacles(Arc<Kind>),
+}
+
+impl Read {
+    /// The kind that was read.
+    pub fn kind(&self) -> &Arc<Kind> {
+        match self {
+            Self::Get(kind, _)
+            | Self::List(kind, _)
+            | Self::Obstacle(kind, _)
+            | Self::Some(kind)
+            | Self::SomeObstacles(kind) => kind,
+        }
+    }
+
+    /// A read that every change concerns which concerns this one.
+    fn coarse(&self) -> Self {
+        match self {
+            // Queries ask by what is shown: what enters or leaves one has changed visibly.
+            Self::Get(kind, _) | Self::List(kind, _) | Self::Some(kind) => Self::Some(kind.clone()),
+            Self::Obstacle(kind, _) | Self::SomeObstacles(kind) => Self::SomeObstacles(kind.clone()),
+        }
+    }
+}
+
+/// A reader, and the group that it belongs to: its lane.
+pub trait Grouped {
+    /// Whose readers see the same of each object, and have one budget.
+    type Group: Clone + Eq + Hash + Ord;
+    /// The reader's group.
+    fn group(&self) -> Self::Group;
+}
+
+/// What a change of one object looks like to those who may have read it.
+pub trait ChangedObject<R: Grouped> {
+    /// Whether a group sees other bytes than before; also when the object came or went.
+    fn is_visible_to(&self, group: &R::Group) -> bool;
+    /// Whether the object matched a query before the change.
+    fn matched(&self, query: &CheckedQuery) -> bool;
+    /// Whether the object matches a query after the change.
+    fn matches(&self, query: &CheckedQuery) -> bool;
+    /// The scalars at a path, before and after the change.
+    fn values(&self, path: &FieldPath) -> BTreeSet<String>;
+}
+
+/// A path by which objects of a kind are looked up.
+pub type IndexKey = (Arc<Kind>, FieldPath);
+
+/// Whom a change wakes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Woken<R: Grouped> {
+    /// These, each once.
+    pub readers: Vec<R>,
+    /// Everybody in these groups.
+    pub groups: BTreeSet<R::Group>,
+}
+
+/// What a change of an object may be asked about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Whether it is visible to groups.
+    pub is_read: bool,
+    /// Whether the object matches queries.
+    pub is_queried: bool,
+}
+
+/// The reads of all readers, by what was read.
+#[derive(Debug)]
+pub struct Dependencies<R: Grouped> {
+    reads: HashMap<R, BTreeSet<Read>>,
+    gets: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
+    obstacles: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
+    lists: HashMap<Arc<Kind>, QueryReaders<R>>,
+    some: HashMap<Arc<Kind>, BTreeSet<R>>,
+    some_obstacles: HashMap<Arc<Kind>, BTreeSet<R>>,
+    /// Groups in which somebody depends on a kind, and it is not known who.
+    everybody: HashMap<Arc<Kind>, BTreeSet<R::Group>>,
+    everybodys_obstacles: HashMap<Arc<Kind>, BTreeSet<R::Group>>,
+    budgets: HashMap<R::Group, ReadBudget>,
+}
+
+impl<R: Grouped> Default for Dependencies<R> {
+    fn default() -> Self {
+        Self {
+            reads: HashMap::new(),
+            gets: HashMap::new(),
+            obstacles: HashMap::new(),
+            lists: HashMap::new(),
+            some: HashMap::new(),
+            some_obstacles: HashMap::new(),
+            everybody: HashMap::new(),
+            everybodys_obstacles: HashMap::new(),
+            budgets: HashMap::new(),
+        }
+    }
+}
+
+impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
+    /// Bounds what is remembered of a group from now on, in bytes; without this it is [`GROUP_BYTES`].
+    pub fn allow(&mut self, group: &R::Group, bytes: usize) {
+        self.budgets.entry(group.clone()).or_default().most = bytes;
+    }
+
+    /// Every reader of a group is about to be asked again: what is not known of them will be known then.
+    pub fn begin_anew(&mut self, group: &R::Group) {
+        for everybody in [&mut self.everybody, &mut self.everybodys_obstacles] {
+            everybody.retain(|_, groups| {
+                groups.remove(group);
+                !groups.is_empty()
+            });
+        }
+    }
+
+    /// Replaces what a reader depends on. Says by which paths nobody looks for objects any more.
+    pub fn replace(&mut self, reader: &R, reads: BTreeSet<Read>) -> Vec<IndexKey> {
+        let before = self.reads.remove(reader).unwrap_or_default();
+        let budget = self.budgets.entry(reader.group()).or_default();
+        budget.give_back(&before);
+        let reads = match budget.take(reads) {
+            Ok(reads) => reads,
+            Err(coarse) => {
+                self.depend_together(&reader.group(), coarse);
+                BTreeSet::new()
+            }
+        };
+        for new in reads.difference(&before) {
+            self.link(reader, new);
+        }
+        let mut unused = Vec::new();
+        for gone in before.difference(&reads) {
+            unused.extend(self.unlink(reader, gone));
+        }
+        if !reads.is_empty() {
+            self.reads.insert(reader.clone(), reads);
+        }
+        unused
+    }
+
+    /// Adds one read to what a reader depends on.
+    pub fn add(&mut self, reader: &R, read: Read) {
+        let known = self.reads.get(reader);
+        if known.is_some_and(|reads| reads.contains(&read) || reads.contains(&read.coarse())) {
+            return;
+        }
+        let is_first = known.is_none();
+        let budget = self.budgets.entry(reader.group()).or_default();
+        if budget.take_one(&read, is_first) {
+            self.link(reader, &read);
+            self.reads.entry(reader.clone()).or_default().insert(read);
+            return;
+        }
+        let mut reads = known.cloned().unwrap_or_default();
+        reads.insert(read);
+        // Where queries become coarser their index stays: whoever asks by it next has use for it.
+        self.replace(reader, reads);
+    }
+
+    /// Forgets a reader. Says by which paths nobody looks for objects any more.
+    pub fn remove(&mut self, reader: &R) -> Vec<IndexKey> {
+        self.replace(reader, BTreeSet::new())
+    }
+
+    /// Forgets a group with all of its readers; says which indexes nobody needs any more.
+    pub fn remove_group(&mut self, group: &R::Group) -> Vec<IndexKey> {
+        let gone: Vec<R> = self
+            .reads
+            .keys()
+            .filter(|reader| reader.group() == *group)
+            .cloned()
+            .collect();
+        let unused = gone.iter().flat_map(|reader| self.remove(reader)).collect();
+        self.begin_anew(group);
+        self.budgets.remove(group);
+        unused
+    }
+
+    /// How many reads are recorded of a group, and the bytes that they take, roughly.
+    pub fn recorded(&self, group: &R::Group) -> (usize, usize) {
+        let budget = self.budgets.get(group);
+        budget.map_or((0, 0), |budget| (budget.reads, budget.used))
+    }
+
+    /// What a reader depends on, as far as it is known of this reader alone.
+    pub fn of(&self, reader: &R) -> impl Iterator<Item = &Read> {
+        self.reads.get(reader).into_iter().flatten()
+    }
+
+    /// The kinds on which everybody in a group depends, because there was no room to remember who.
+    pub fn of_everybody(&self, group: &R::Group) -> BTreeSet<&Arc<Kind>> {
+        let coarse = self.everybody.iter().chain(&self.everybodys_obstacles);
+        let of_group = coarse.filter(|(_, groups)| groups.contains(group));
+        of_group.map(|(kind, _)| kind).collect()
+    }
+
+    /// How many readers depend on something.
+    pub fn readers(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// What [`Dependencies::woken`] may ask about a change of an object, as far as anybody depends on it now.
+    pub fn interest(&self, kind: &Arc<Kind>, name: &Name) -> Interest {
+        let is_queried = self.lists.contains_key(kind);
+        let is_read = is_queried
+            || self.some.contains_key(kind)
+            || self.everybody.contains_key(kind)
+            || self.gets.contains_key(&(kind.clone(), name.clone()));
+        Interest { is_read, is_queried }
+    }
+
+    /// Whom a change of an object wakes.
+    pub fn woken(&self, kind: &Arc<Kind>, name: &Name, change: &impl ChangedObject<R>) -> Woken<R> {
+        let key = (kind.clone(), name.clone());
+        let mut woken: Vec<&R> = Vec::new();
+        let sees = |reader: &&R| change.is_visible_to(&reader.group());
+        if let Some(getters) = self.gets.get(&key) {
+            woken.extend(getters.iter().filter(sees));
+        }
+        let from_gets = woken.len();
+        woken.extend(self.obstacles.get(&key).into_iter().flatten());
+        woken.extend(self.some_obstacles.get(kind).into_iter().flatten());
+        woken.extend(self.some.get(kind).into_iter().flatten().filter(sees));
+        for (query, readers) in self
+            .lists
+            .get(kind)
+            .into_iter()
+            .flat_map(|lists| lists.about(name, change))
+        {
+            match (change.matched(query), change.matches(query)) {
+                (false, false) => {}
+                (true, true) => woken.extend(readers.iter().filter(sees)),
+                _ => woken.extend(readers),
+            }
+        }
+        // Those who read by name are in order and each is there once; that is how thousands depend on one object.
+        if woken.len() > from_gets {
+            woken.sort_unstable();
+            woken.dedup();
+        }
+        let seeing = self.everybody.get(kind).into_iter().flatten();
+        let seeing = seeing.filter(|group| change.is_visible_to(group));
+        let hindered = self.everybodys_obstacles.get(kind).into_iter().flatten();
+        Woken {
+            readers: woken.into_iter().cloned().collect(),
+            groups: seeing.chain(hindered).cloned().collect(),
+        }
+    }
+
+    /// Nothing is kept of a reader but that somebody in its group depends on these.
+    fn depend_together(&mut self, group: &R::Group, coarse: BTreeSet<Read>) {
+        for read in coarse {
+            let everybody = match read {
+                Read::Obstacle(..) | Read::SomeObstacles(_) => &mut self.everybodys_obstacles,
+                Read::Get(..) | Read::List(..) | Read::Some(_) => &mut self.everybody,
+            };
+            everybody.entry(read.kind().clone()).or_default().insert(group.clone());
+        }
+    }
+
+    fn link(&mut self, reader: &R, read: &Read) {
+        let readers = match read {
+            Read::Get(kind, name) => self.gets.entry((kind.clone(), name.clone())).or_default(),
+            Read::Obstacle(kind, name) => self.obstacles.entry((kind.clone(), name.clone())).or_default(),
+            Read::Some(kind) => self.some.entry(kind.clone()).or_default(),
+            Read::SomeObstacles(kind) => self.some_obstacles.entry(kind.clone()).or_default(),
+            Read::List(kind, query) => {
+                self.lists.entry(kind.clone()).or_default().link(reader, query);
+                return;
+            }
+        };
+        readers.insert(reader.clone());
+    }
+
+    /// Says by which path nobody looks for objects any more.
+    fn unlink(&mut self, reader: &R, read: &Read) -> Option<IndexKey> {
+        match read {
+            Read::Get(kind, name) => unlink_from(&mut self.gets, (kind.clone(), name.clone()), reader),
+            Read::Obstacle(kind, name) => unlink_from(&mut self.obstacles, (kind.clone(), name.clone()), reader),
+            Read::Some(kind) => unlink_from(&mut self.some, kind.clone(), reader),
+            Read::SomeObstacles(kind) => unlink_from(&mut self.some_obstacles, kind.clone(), reader),
+            Read::List(kind, query) => {
+                let lists = self.lists.get_mut(kind)?;
+                let unused = lists.unlink(reader, query);
+                if lists.is_empty() {
+                    self.lists.remove(kind);
+                }
+                return unused.map(|path| (kind.clone(), path));
+            }
+        }
+        None
+    }
+}
+
+fn unlink_from<K: Eq + Hash, R: Ord>(index: &mut HashMap<K, BTreeSet<R>>, key: K, reader: &R) {
+    if let std::collections::hash_map::Entry::Occupied(mut readers) = index.entry(key) {
+        readers.get_mut().remove(reader);
+        if readers.get().is_empty() {
+            readers.remove();
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Handles texts of any size, depth and content: depth of JSON, memory once parsed, and what may be printed.
+
+pub mod depth;
+pub mod parsed_size;
+pub mod printable;
