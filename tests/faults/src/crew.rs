@@ -31,7 +31,8 @@ const END_WITHIN: Duration = Duration::from_secs(30);
 /// What happens in so long has a cause: watches that say nothing are given up, and the longest back-off is over. What such a
 /// watch shows then has consequences of its own: for 25 s after its definition has changed it is asked whether a kind is
 /// served otherwise, and the status of a Plugin that two hosts have written in turns is written again after a minute.
-const LONG: Duration = Duration::from_secs(400);
+/// Before that, Deployments that never become ready have passed their deadline of 600 s, which changes their status.
+const LONG: Duration = Duration::from_secs(1000);
 
 /// After convergence nothing is asked for so long.
 const CALM: Duration = Duration::from_secs(61);
