@@ -118,7 +118,7 @@ impl Contributions {
         }
         let results = results.into_iter();
         let results = results.map(|(primary_ref, result)| (primary_ref, ClaimOutcome { result, wrote }));
-        self.tell(store, queue, id, &results.collect(), waiters);
+        self.tell(store, queue, id, &results.collect(), waiters, trouble.is_some());
         if let Some(wait) = trouble {
             let wait = backoff::delay(troubles, seed(id)).max(wait);
             self.target_queue.look_again(id, now + wait);
@@ -132,6 +132,7 @@ impl Contributions {
         id: &TargetId,
         results: &BTreeMap<PrimaryRef, ClaimOutcome>,
         waiters: WaitingClaims,
+        is_undone: bool,
     ) {
         let Some(target) = self.target_mut(id) else {
             return;
@@ -149,7 +150,8 @@ impl Contributions {
             };
             let is_news = claim.told.as_ref() != Some(&outcome.result);
             claim.told = Some(outcome.result.clone());
-            if !matches!(&outcome.result, Err(failure) if failure.reason == Reason::Waiting) {
+            let waits_for_others = matches!(&outcome.result, Err(failure) if failure.reason == Reason::Waiting);
+            if !is_undone && !waits_for_others {
                 claim.before = None;
             }
             let waits = waiting.contains(primary_ref);
