@@ -27,7 +27,7 @@ const OTHERS: [&str; 18] = [
     "plugins/examples/website-go/README.md",
     "plugins/examples/website-js/README.md",
     "plugins/examples/website-python/README.md",
-    "tests/kit/README.md",
+    "author/kit/README.md",
 ];
 
 const SUMMARY: &str = "docs/SUMMARY.md";

@@ -307,6 +307,7 @@ fn every_path_that_the_architecture_names_exists() {
         let is_path = quoted.contains('/')
             && !quoted.contains([' ', '<', ':', '*', '$', '@'])
             && [
+                "author/",
                 "host/",
                 "description/",
                 "plugins/",

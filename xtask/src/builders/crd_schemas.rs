@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::schema::{Schemas, is_built, path_of};
 
 /// What a running API server has published, from the workspace's root.
-pub const PUBLISHED: &str = "tests/simulator/schemas/definitions.json";
+pub const PUBLISHED: &str = "author/simulator/schemas/definitions.json";
 
 /// What the API server takes for a quantity, as controller-gen writes it.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";

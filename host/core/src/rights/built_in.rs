@@ -29,10 +29,10 @@ mod tests {
 
     use super::*;
 
-    /// `tests/simulator/schemas/resources.json` is what a real API server answers to discovery.
+    /// `author/simulator/schemas/resources.json` is what a real API server answers to discovery.
     #[test]
     fn the_table_says_what_a_real_api_server_says() {
-        let text = include_str!("../../../../tests/simulator/schemas/resources.json");
+        let text = include_str!("../../../../author/simulator/schemas/resources.json");
         let lists: Vec<Value> = serde_json::from_str(text).unwrap();
         let mut compared = 0;
         for list in &lists {
