@@ -12,7 +12,8 @@ use pilothouse_core::text::printable::printable;
 use pilothouse_host::output::Format;
 use pilothouse_testkit::diff::{hidden, yaml};
 use pilothouse_testkit::documents::STANDARD_INPUT;
-use pilothouse_testkit::properties::{AcceptedFinding, Options, Property, Remark, Report, Violation, check};
+use pilothouse_testkit::properties::property::Property;
+use pilothouse_testkit::properties::{AcceptedFinding, Options, Remark, Report, Violation, check};
 use serde_json::{Value, json};
 
 use crate::plugin::{DEFAULT_NAMESPACE, DEFAULT_NOW, PluginArguments, Sorted, StateArguments};

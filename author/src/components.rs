@@ -13,7 +13,7 @@ use pilothouse_sandbox::{PluginComponent, Sandbox};
 
 use crate::new::{Language, package_name};
 use crate::sources::Sources;
-use crate::test::shown;
+use crate::test::result::shown;
 
 /// Where builds leave components, below a project's folder: `pilothouse build`, and commands of authors.
 pub const BUILT: [&str; 2] = ["target/plugins", "target/pilothouse"];

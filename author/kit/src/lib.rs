@@ -8,6 +8,7 @@ pub mod controlplane;
 pub mod diff;
 pub mod documents;
 mod environment;
+pub mod fate;
 pub mod host;
 pub mod isolation;
 pub mod kstatus;

@@ -25,6 +25,7 @@ use tokio::{
 
 use crate::{
     cluster::Cluster,
+    fate::Fate,
     scenario::{Objects, Reference},
 };
 
@@ -46,18 +47,6 @@ pub enum Workloads {
     Ready,
     /// Only where a step says so.
     Never,
-}
-
-/// What a step decides about the pods of one object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Fate {
-    /// They run and are ready.
-    Available,
-    /// Their containers exit with an error, over and over where they are restarted.
-    Failed,
-    /// They exit with success.
-    Completed,
 }
 
 /// API version, kind, namespace and name.

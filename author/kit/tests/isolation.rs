@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::OnceLock};
 
-use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::{Blame, Kind, Name};
 use pilothouse_testkit::isolation::{Admission, Isolated, Shown};
 use serde_json::{Value, json};

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use pilothouse_testkit::documents::parse;
 use pilothouse_testkit::isolation::{Isolated, sandbox};
-use pilothouse_testkit::properties::{CheckError, Options, Property, Report, Violation, check};
+use pilothouse_testkit::properties::property::Property;
+use pilothouse_testkit::properties::{CheckError, Options, Report, Violation, check};
 use serde_json::{Value, json};
 
 /// Builds the components once for all tests of this file.

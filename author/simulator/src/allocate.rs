@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, FieldError};
 use crate::kinds::{Resource, Storage};
+use crate::resource::Key;
+use crate::resource::text;
 use crate::state::State;
-use crate::store::{Change, Key};
 use crate::validate::service_addresses;
 
 /// Node ports are given out of this range.
@@ -16,30 +17,6 @@ const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 /// Cluster IPs are of 10.96.0.0/12, as where the tests run a real server, so that thousands of services fit.
 const CLUSTER_NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const CLUSTER_ADDRESSES: u32 = 1 << 20;
-
-/// Which service has which cluster IP.
-#[derive(Debug, Default)]
-pub(crate) struct Addresses(HashMap<String, Key>);
-
-impl Addresses {
-    /// Keeps the index up to date.
-    pub(crate) fn observe(&mut self, changes: &[Change]) {
-        let services = Storage::new("", "services");
-        for change in changes.iter().filter(|change| change.storage == services) {
-            if let Some(before) = &change.before {
-                self.0.remove(text(&before["spec"]["clusterIP"]));
-            }
-            let address = text(&change.after["spec"]["clusterIP"]);
-            if !change.deleted && !address.is_empty() && address != "None" {
-                self.0.insert(address.to_owned(), Key::of(&change.after));
-            }
-        }
-    }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
 
 /// Gives a new service its addresses and node ports, which the server does before it checks the rest.
 pub(crate) fn on_create(state: &mut State, resource: &Resource, object: &mut Value) -> Result<(), Failure> {

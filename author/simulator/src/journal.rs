@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::store::Change;
+use crate::change::Change;
 
 /// Who makes changes at the moment. Empty while the cluster's own controllers do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 mod admission;
 mod allocate;
 mod apply;
+pub mod change;
 mod clock;
 mod controllers;
 mod custom;
@@ -21,6 +23,7 @@ mod failure;
 mod faults;
 mod field_error;
 mod fields;
+pub mod inner;
 mod journal;
 mod kinds;
 pub mod kubelet;
@@ -51,6 +54,7 @@ mod watch;
 mod watching;
 mod webhooks;
 
+pub use crate::inner::TransportError;
 pub use clock::{Clock, rfc3339};
 pub use faults::{Asked, Fault, Faults, Rewrite, Rule, RuleId};
 pub use journal::{Author, Entry};
@@ -59,6 +63,6 @@ pub use options::{Controllers, Options, Workloads};
 pub use rights::Rights;
 pub use schema::built_in_definitions;
 pub use serve::Serving;
-pub use server::{ApiService, Simulator, TransportError};
+pub use server::{ApiService, Simulator};
 pub use stored::{CustomSchema, Objections};
 pub use stream::ResponseBody;

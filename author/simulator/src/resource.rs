@@ -11,7 +11,6 @@ use crate::decode::decode;
 use crate::events;
 use crate::fields::Set;
 use crate::schema::{Node, Schema};
-use crate::store::Key;
 
 /// Resources whose update may create.
 const CREATED_BY_UPDATE: &[&str] = &[
@@ -244,4 +243,30 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
 /// Splits `apps/v1`; the core group is empty.
 pub(crate) fn split_group_version(text: &str) -> (&str, &str) {
     text.split_once('/').unwrap_or(("", text))
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// Empty for cluster-scoped objects.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    pub(crate) fn of(object: &Value) -> Self {
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+        Self::new(text("namespace"), text("name"))
+    }
+}
+
+/// The text of a value, empty where it is none.
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }

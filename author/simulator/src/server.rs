@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::controllers;
 use crate::exchange::Exchange;
 use crate::faults::Faults;
+use crate::inner::{Inner, TransportError};
 use crate::journal::Entry;
 use crate::kinds::Storage;
 use crate::log::RequestLog;
@@ -23,36 +24,6 @@ use crate::options::Options;
 use crate::rights::Rights;
 use crate::state::State;
 use crate::stream::ResponseBody;
-
-/// The connection broke: the client cannot know whether the request took place.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TransportError {
-    /// Before the response arrived.
-    #[error("connection closed before the response arrived")]
-    Closed,
-    /// While the request's body was read.
-    #[error("read the request's body: {0}")]
-    Body(String),
-}
-
-/// What every handle of one simulated cluster shares.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) state: Mutex<State>,
-    pub(crate) log: RequestLog,
-    pub(crate) faults: Faults,
-    pub(crate) rights: Rights,
-}
-
-impl Inner {
-    pub(crate) fn revision(&self) -> u64 {
-        self.state.lock().store.revision()
-    }
-
-    pub(crate) fn now(&self) -> SystemTime {
-        self.state.lock().clock.now()
-    }
-}
 
 /// A simulated cluster. Clones are handles to the same one.
 #[derive(Debug, Clone)]

@@ -6,14 +6,15 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::allocate::Addresses;
+use crate::addresses::Addresses;
 use crate::clock::Clock;
-use crate::controllers::collect::Ownership;
+use crate::controllers::ownership::Ownership;
 use crate::custom::definition;
 use crate::kinds::{Kinds, Resource, Storage};
 use crate::options::{Controllers, Options};
 use crate::random::Random;
-use crate::store::{Key, Store};
+use crate::resource::Key;
+use crate::store::Store;
 use crate::webhooks::consultation::Consultation;
 
 /// Namespaces that every cluster has.

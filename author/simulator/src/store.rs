@@ -6,8 +6,10 @@ use std::sync::{Arc, Weak};
 
 use serde_json::Value;
 
+use crate::change::Change;
 use crate::journal::Journal;
 use crate::kinds::Storage;
+use crate::resource::Key;
 use crate::watch::Channel;
 
 /// Pages of lists that can still be continued.
@@ -15,39 +17,6 @@ const MAXIMAL_SNAPSHOTS: usize = 64;
 
 /// The first resource version; a real server never starts at nothing.
 const FIRST_REVISION: u64 = 1000;
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    /// Empty for cluster-scoped objects.
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-impl Key {
-    pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    pub(crate) fn of(object: &Value) -> Self {
-        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        Self::new(text("namespace"), text("name"))
-    }
-}
-
-/// One change of one object.
-#[derive(Debug, Clone)]
-pub(crate) struct Change {
-    pub(crate) revision: u64,
-    pub(crate) storage: Storage,
-    /// None when it was created.
-    pub(crate) before: Option<Arc<Value>>,
-    /// The object after the change; when it was deleted, its last state with the revision of the deletion.
-    pub(crate) after: Arc<Value>,
-    pub(crate) deleted: bool,
-}
 
 /// A snapshot that a list is paged from.
 #[derive(Debug)]

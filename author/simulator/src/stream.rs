@@ -12,9 +12,9 @@ use http_body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
+use crate::inner::Inner;
 use crate::kinds::Resource;
 use crate::request::Form;
-use crate::server::Inner;
 use crate::table;
 use crate::watch::{Channel, Event, EventKind};
 

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::selector::Selector;
-use crate::store::Change;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -138,7 +138,8 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::kinds::Kinds;
-    use crate::store::{Key, Store};
+    use crate::resource::Key;
+    use crate::store::Store;
     use serde_json::json;
 
     fn next(channel: &Channel) -> Option<(&'static str, Arc<Value>)> {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use pilothouse_core::answer::shorten;
 use pilothouse_core::diff::canonical::DESIRED_ANNOTATION;
+use pilothouse_core::text::printable::shorten;
 use pilothouse_testkit::diff::{HIDDEN, SECRET_MEMBERS, is_secret};
 use serde_json::{Map, Value};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pilothouse_core::answer::DesiredObject;
+use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_testkit::diff::{HIDDEN, SECRET_MEMBERS, diff, hidden, is_secret};
 use pilothouse_testkit::documents;
 use pilothouse_testkit::isolation::Isolated;

@@ -15,7 +15,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use pilothouse_core::Failure;
-use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
+use pilothouse_core::answer::CheckedAnswer;
+use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::plugin::contract::{Condition, Event, Lifecycle};
 use pilothouse_core::text::printable::printable;
 use pilothouse_host::output::counted;

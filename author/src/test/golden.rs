@@ -24,9 +24,9 @@ use pilothouse_testkit::documents::{self, Document};
 use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, Isolated, LogLine, Reconciled, Run};
 use serde_json::{Value, json};
 
-use super::{FinishedTest, TestFailure, TestKind, TestResult, shown};
 use crate::components::ComponentLoader;
 use crate::plugin::{DEFAULT_NAMESPACE, Settings, WasiArguments, placed, tell_findings};
+use crate::test::result::{FinishedTest, TestFailure, TestKind, TestResult, shown};
 
 /// The files of a case.
 pub(super) const INPUT: &str = "input.yaml";

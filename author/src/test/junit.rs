@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{FinishedTest, shown};
+use crate::test::result::{FinishedTest, shown};
 
 /// The report of tests that took so long in all.
 pub fn report(tests: &[FinishedTest], took: Duration) -> String {
@@ -74,8 +74,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{TestFailure, TestKind, TestResult};
     use super::*;
+    use crate::test::result::{TestFailure, TestKind, TestResult};
 
     fn finished(file: &str, result: TestResult) -> FinishedTest {
         FinishedTest {

@@ -4,15 +4,16 @@
 mod golden;
 pub mod junit;
 mod report;
+pub mod result;
 mod scenarios;
 mod select;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use pilothouse_host::plugins::CacheArguments;
 use pilothouse_testkit::scenario::Scenario;
 
@@ -22,6 +23,7 @@ use self::scenarios::Stage;
 use self::select::Selection;
 use crate::components::{ComponentFiles, ComponentLoader};
 use crate::plugin::WasiArguments;
+use crate::test::result::{FinishedTest, TestKind, TestOutput};
 use crate::verdict::NotAsExpected;
 
 /// What comes after the help.
@@ -75,108 +77,6 @@ pub struct TestCommand {
     /// The form of the output
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = TestOutput::Text)]
     output: TestOutput,
-}
-
-/// The form of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TestOutput {
-    /// A line for each test as it ends, and what is wrong with those that fail.
-    Text,
-    /// One document when all tests have ended.
-    Json,
-}
-
-/// What a test is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TestKind {
-    /// A golden case.
-    Golden,
-    /// A scenario on the simulated cluster.
-    Simulated,
-    /// A scenario on a real control plane.
-    Real,
-}
-
-impl TestKind {
-    /// In a word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Golden => "golden",
-            Self::Simulated => "simulated",
-            Self::Real => "real",
-        }
-    }
-}
-
-/// A test that has ended.
-#[derive(Clone, Debug)]
-pub struct FinishedTest {
-    /// The scenario's file, or the folder of the golden case.
-    pub file: PathBuf,
-    /// Its name.
-    pub name: String,
-    /// What it is.
-    pub kind: TestKind,
-    /// How long it took.
-    pub took: Duration,
-    /// What came of it.
-    pub result: TestResult,
-}
-
-/// What came of a test.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TestResult {
-    /// All was as expected.
-    Passed,
-    /// What is expected was written.
-    Updated,
-    /// Something was not as expected.
-    Failed(TestFailure),
-    /// It could not be run: a file of it has a mistake, or what it needs is missing.
-    Error(TestFailure),
-}
-
-/// Why a test failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TestFailure {
-    /// In one line.
-    pub message: String,
-    /// All of it: differences, and the reconcile that produced them.
-    pub details: String,
-}
-
-impl FinishedTest {
-    /// Why it failed, if it did.
-    pub fn failure(&self) -> Option<&TestFailure> {
-        match &self.result {
-            TestResult::Failed(failure) => Some(failure),
-            TestResult::Passed | TestResult::Updated | TestResult::Error(_) => None,
-        }
-    }
-
-    /// Why it could not be run, if it could not.
-    pub fn error(&self) -> Option<&TestFailure> {
-        match &self.result {
-            TestResult::Error(error) => Some(error),
-            TestResult::Passed | TestResult::Updated | TestResult::Failed(_) => None,
-        }
-    }
-
-    /// A test that could not be run.
-    fn not_run(file: &Path, name: &str, kind: TestKind, took: Duration, error: &anyhow::Error) -> Self {
-        let text = format!("{error:#}");
-        let (message, details) = text.split_once('\n').unwrap_or((&text, ""));
-        Self {
-            file: file.to_owned(),
-            name: name.to_owned(),
-            kind,
-            took,
-            result: TestResult::Error(TestFailure {
-                message: message.to_owned(),
-                details: details.to_owned(),
-            }),
-        }
-    }
 }
 
 impl TestCommand {
@@ -280,10 +180,4 @@ fn read(files: &[PathBuf], components: &ComponentFiles) -> anyhow::Result<Vec<Sc
         }
     }
     Ok(scenarios)
-}
-
-/// A path as it is shown: relative to the folder that the program runs in, where it is below it.
-pub(crate) fn shown(path: &Path) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(&here).unwrap_or(path).display().to_string()
 }

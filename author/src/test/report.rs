@@ -7,7 +7,7 @@ use pilothouse_host::ask::coloured;
 use serde_json::{Value, json};
 
 use super::golden::DIFFERENCE;
-use super::{FinishedTest, TestOutput, TestResult, shown};
+use crate::test::result::{FinishedTest, TestOutput, TestResult, shown};
 
 /// Colours by the escapes of ECMA-48.
 const GREEN: u8 = 32;
@@ -172,8 +172,8 @@ fn document(tests: &[FinishedTest], took: Duration) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{TestFailure, TestKind};
     use super::*;
+    use crate::test::result::{TestFailure, TestKind};
 
     fn finished(result: TestResult) -> FinishedTest {
         FinishedTest {

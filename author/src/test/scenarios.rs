@@ -14,8 +14,8 @@ use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::scenario::{self, Scenario, ScenarioError};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{FinishedTest, TestFailure, TestKind, TestResult, shown};
 use crate::components::ComponentLoader;
+use crate::test::result::{FinishedTest, TestFailure, TestKind, TestResult, shown};
 
 /// How many of the host's last lines a failure shows.
 const LOG_LINES: usize = 40;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
+use crate::content::blob::Content;
 use crate::layout::media_type_of;
 use crate::registry::session::Scope;
-use crate::store::{Content, Place, absent};
+use crate::store::{Place, absent};
 use crate::trust::discovery::Parts;
 use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, Progress, Silent};
 

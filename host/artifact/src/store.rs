@@ -2,13 +2,13 @@
 //! an OCI layout, and what can be done with it is the same.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use tokio::time::timeout;
 
+use crate::content::blob::{Content, Resolved};
 use crate::content::descriptor::{look_into, media_type};
 use crate::content::json::sorted;
 use crate::fetch::download::Download;
@@ -36,26 +36,6 @@ pub(crate) enum Place {
         /// `HOST/REPOSITORY` of which the layout is a mirror.
         mirrors: Option<String>,
     },
-}
-
-/// What a tag or digest stands for now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolved {
-    /// The manifest's digest.
-    pub digest: Digest,
-    /// The manifest's size in bytes.
-    pub size: u64,
-    /// The manifest's media type, as the registry says it.
-    pub media_type: String,
-}
-
-/// The bytes of a blob to push.
-#[derive(Clone, Debug)]
-pub enum Content {
-    /// In memory.
-    Bytes(Bytes),
-    /// In a file, read as it is sent.
-    File(PathBuf),
 }
 
 /// A file that belongs to an artifact: its CRDs, README or SBOM.

@@ -11,7 +11,8 @@ use cap::Cap;
 use pilothouse_artifact::{Digest, ErrorKind, PluginManifest, limits::MANIFEST_LIMIT, media_type};
 use serde_json::json;
 
-use pilothouse_test_registry::{Manner, Registry, component, download, limits, reply};
+use pilothouse_test_registry::exchange::{Manner, reply};
+use pilothouse_test_registry::{Registry, component, download, limits};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::error::RequestError;
-use crate::write::REQUEST_TIMEOUT;
+use crate::write::send::REQUEST_TIMEOUT;
 
 pub use pilothouse_core::kubernetes::served::ServedKind;
 

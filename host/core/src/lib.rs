@@ -18,7 +18,7 @@ pub mod rights;
 pub mod status;
 pub mod text;
 
-pub use crate::kubernetes::key::{Key, Kind, Name, Tenant};
-pub use crate::plugin::limits::Limits;
-pub use crate::status::failure::{Blame, Failure, Retry};
+pub use kubernetes::key::{Key, Kind, Name, Tenant};
 pub use pilothouse_description::schema_pruning;
+pub use plugin::limits::Limits;
+pub use status::failure::{Blame, Failure, Retry};

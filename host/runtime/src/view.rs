@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pilothouse_cluster::cache::store::Store;
 use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel};
 use pilothouse_core::plugin::grants::Grant;
-use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::reads::query::CheckedQuery;
 use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use pilothouse_core::status::reason::Reason;

@@ -12,10 +12,11 @@ use pilothouse_metrics::CallFunction;
 use wasmtime::Store;
 
 use crate::epoch_ticker::ticks;
+use crate::outcome::{Limit, MAX_GUEST_WORDS, shorten};
 use crate::plugin::PluginComponent;
 use crate::sandbox::{Mapped, stack_size};
 use crate::state::{Answers, AnyImports, CallResult, CallState, LogSink, Usage, log_to_tracing};
-use crate::stop::{Limit, MAX_GUEST_WORDS, classify, fault_of_answer, shorten};
+use crate::stop::{classify, fault_of_answer};
 
 /// Handles of component model resources in one instance. The contract has none, so these are the guest's own.
 const MAX_HANDLES: usize = 1000;

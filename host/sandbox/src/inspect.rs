@@ -11,7 +11,7 @@ use wasmparser::{
 };
 
 use crate::engine::MAX_MEMORY_BYTES;
-use crate::stop::shorten;
+use crate::outcome::shorten;
 use crate::v0_1;
 
 /// Names in one message.

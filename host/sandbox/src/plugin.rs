@@ -9,25 +9,9 @@ use pilothouse_metrics::CallMetrics;
 
 use crate::compile::cache::Code;
 use crate::inspect::check_wasi;
-use crate::load::LoadError;
+use crate::load_error::LoadError;
+use crate::optional::Optional;
 use crate::sandbox::{Mapped, SandboxShared};
-
-/// Which of the optional interfaces a plugin exports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each interface is there or not, whatever the others are"
-)]
-pub struct Optional {
-    /// It has something to do before an object goes.
-    pub finalizer: bool,
-    /// It fills in defaults.
-    pub defaulter: bool,
-    /// It validates.
-    pub validator: bool,
-    /// It converts between versions.
-    pub converter: bool,
-}
 
 /// A component that fits the contract. A clone is the same plugin; calls can run on several threads at once.
 #[derive(Clone)]

@@ -2,7 +2,6 @@
 //! before is `load`'s matter.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,13 +11,14 @@ use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
 use crate::compile::Compiler;
-use crate::compile::cache::{CacheError, Code, CodeCache};
+use crate::compile::cache::{Code, CodeCache};
 use crate::epoch_ticker::EpochTicker;
 use crate::inspect::{ComponentError, check_wasi};
-use crate::load::{LoadError, cache_error};
+use crate::load_error::SandboxError;
+use crate::load_error::{LoadError, cache_error};
+use crate::outcome::shorten;
 use crate::plugin::PluginComponent;
 use crate::state::CallState;
-use crate::stop::shorten;
 use crate::{engine, v0_1, wasi};
 
 /// The size of a component unless the options say otherwise; Python's have 18 MiB.
@@ -59,24 +59,6 @@ impl SandboxOptions {
             max_component_bytes: DEFAULT_MAX_COMPONENT_BYTES,
         }
     }
-}
-
-/// Why there is no sandbox.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SandboxError {
-    /// The cache cannot be used.
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    /// The engine cannot be made.
-    #[error("cannot make the engine for plugins: {message}")]
-    Engine {
-        /// Wasmtime's words.
-        message: String,
-    },
-    /// The thread that keeps the time of calls cannot be started.
-    #[error("cannot start the thread that keeps the time of plugins' calls: {0}")]
-    Ticker(#[source] io::Error),
 }
 
 /// Where plugins are loaded and run. A clone is the same sandbox.

@@ -7,7 +7,7 @@ use pilothouse_core::plugin::contract::{Imports, LogLevel, Outcome};
 use pilothouse_core::{Failure, Limits};
 use wasmtime::ResourceLimiter;
 
-use crate::stop::{Limit, MAX_GUEST_WORDS, Stop, shorten};
+use crate::outcome::{Limit, MAX_GUEST_WORDS, Stop, shorten};
 use crate::wasi::WasiState;
 
 /// A call that has ended, with its imports given back.

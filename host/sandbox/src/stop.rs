@@ -2,102 +2,12 @@
 //! function.
 
 use pilothouse_core::status::reason::Reason;
-use pilothouse_core::{Blame, Failure, Limits, Retry};
+use pilothouse_core::{Blame, Failure};
 use pilothouse_metrics::GuestFault;
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 
+use crate::outcome::{Limit, MAX_GUEST_WORDS, Stop, shorten};
 use crate::state::CallState;
-
-/// Of a guest's own words in a failure; conditions and events are read by people.
-pub(crate) const MAX_GUEST_WORDS: usize = 1024;
-
-/// Why the host ended a call from within, while the guest was waiting for an import or for memory.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// A limit was reached.
-    Limit(Limit),
-    /// An import answered with a failure.
-    Failure(Failure),
-    /// An import that is not there while the plugin describes itself or converts.
-    Unavailable(&'static str),
-    /// A function of WASI that the inert set does not have.
-    Inert(String),
-    /// The guest ended itself, with this status.
-    Exit(u8),
-}
-
-/// The limits of [`Limits`], by the names that a limits file gives them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
-    Time,
-    Memory,
-    Table,
-    Stack,
-    Transfer,
-    OutputBytes,
-    OutputObjects,
-    Reads,
-    ReadBytes,
-}
-
-impl Limit {
-    /// What the guest did, and the limit's name and value.
-    pub(crate) fn failure(self, limits: &Limits) -> Failure {
-        let (what, name, value) = match self {
-            Self::Time => ("took too long", "callMilliseconds", limits.call_milliseconds),
-            Self::Memory => ("wants too much memory", "memoryBytes", limits.memory_bytes),
-            Self::Table => ("wants too large a table", "tableElements", limits.table_elements),
-            Self::Stack => ("calls itself too deeply", "stackBytes", limits.stack_bytes),
-            Self::Transfer => (
-                "passes too much to the host at once",
-                "transferBytes",
-                limits.transfer_bytes,
-            ),
-            Self::OutputBytes => ("answers with too much", "outputBytes", limits.output_bytes),
-            Self::OutputObjects => ("wants too many objects", "outputObjects", limits.output_objects),
-            Self::Reads => ("reads too often", "reads", limits.reads),
-            Self::ReadBytes => ("reads too much", "readBytes", limits.read_bytes),
-        };
-        let failure = Failure::guest(
-            Reason::GuestLimit,
-            format!("the plugin {what}: limit {name} is {value}; fix the plugin, or raise its limit"),
-        );
-        // How long a call takes depends on the machine too, so time is worth another try; the rest is as before.
-        if self == Self::Time {
-            failure.retry(Retry::Backoff)
-        } else {
-            failure
-        }
-    }
-
-    /// What the metrics count it as.
-    fn fault(self) -> GuestFault {
-        match self {
-            Self::Time => GuestFault::Time,
-            Self::Memory => GuestFault::Memory,
-            Self::Table => GuestFault::Table,
-            Self::Stack => GuestFault::Stack,
-            Self::Transfer => GuestFault::Transfer,
-            Self::OutputBytes | Self::OutputObjects => GuestFault::Output,
-            Self::Reads => GuestFault::Reads,
-            Self::ReadBytes => GuestFault::ReadBytes,
-        }
-    }
-}
-
-impl std::fmt::Display for Stop {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Limit(limit) => write!(formatter, "limit {limit:?}"),
-            Self::Failure(failure) => failure.fmt(formatter),
-            Self::Unavailable(import) => write!(formatter, "{import} is not available"),
-            Self::Inert(function) => write!(formatter, "{function} is not available"),
-            Self::Exit(status) => write!(formatter, "exit with status {status}"),
-        }
-    }
-}
-
-impl std::error::Error for Stop {}
 
 /// What the metrics count a failure as that an answer turned out to be; none if it is not the guest's fault.
 pub(crate) fn fault_of_answer(failure: &Failure) -> Option<GuestFault> {
@@ -204,21 +114,10 @@ fn is_transfer(error: &wasmtime::Error) -> bool {
         .contains("fuel allocated for hostcalls has been exhausted")
 }
 
-/// At most `most` bytes of a text, with a mark where some are missing.
-pub(crate) fn shorten(text: &str, most: usize) -> String {
-    const MARK: &str = "...";
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let mut end = most.saturating_sub(MARK.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}{MARK}", &text[..end])
-}
-
 #[cfg(test)]
 mod tests {
+    use pilothouse_core::Limits;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::server::MAX_BODY_BYTES;
+use crate::handler::MAX_BODY_BYTES;
 
 /// A request of at most this size is small. Reviews of nearly all objects are.
 pub const SMALL_BODY_BYTES: usize = 256 * 1024;

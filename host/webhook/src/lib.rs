@@ -12,6 +12,7 @@ pub mod budget;
 pub mod certificates;
 pub mod clients;
 pub mod connections;
+pub mod handler;
 pub mod log_throttle;
 pub mod peers;
 pub mod plain;

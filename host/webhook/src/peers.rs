@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::certificates::{CertificateError, Certificates};
-use crate::server::{MAX_BODY_BYTES, WebhookResponse};
+use crate::handler::{MAX_BODY_BYTES, WebhookResponse};
 
 /// The header by which a replica says that it forwards a review. Its value proves that.
 pub const FORWARDED_HEADER: &str = "pilothouse-forwarded";

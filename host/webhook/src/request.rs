@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::budget::{ByteBudget, ParsedMemory, Reservation, ReservedBody};
 use crate::connections::{ReadingGuard, Slot};
+use crate::handler::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
 use crate::peers::FORWARDED_HEADER;
-use crate::server::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
 
 /// How many bytes of a body have to come in a second, beside the time that even the smallest one has.
 const BODY_BYTES_PER_SECOND: usize = 1024 * 1024;

@@ -5,9 +5,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,14 +17,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::budget::{ByteBudget, ParsedMemory};
+use crate::budget::ByteBudget;
 use crate::connections::ConnectionTimeouts;
+use crate::handler::WebhookHandler;
 use crate::log_throttle::LogThrottle;
 use crate::request::ConnectionContext;
 use crate::serving::{ConnectionLife, HEADER_BYTES, ServerName, ServerThreads};
-
-/// The largest question: an API server takes objects of 3 MiB, and sends the old one too.
-pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 
 /// The threads that serve.
 const THREADS: usize = 2;
@@ -42,70 +38,6 @@ const HANDSHAKE_RECORD: u8 = 22;
 /// What somebody who does not speak TLS is told.
 const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
 this server speaks HTTPS only\n";
-
-/// A question.
-#[derive(Debug)]
-pub struct WebhookRequest {
-    /// The path, without the query.
-    pub path: String,
-    /// How long the client waits, if it says so: `?timeout=5s`.
-    pub timeout: Option<Duration>,
-    /// When the head of the request was there: the client waits since then.
-    pub received: std::time::Instant,
-    /// Whether the client has shown a certificate, which was verified.
-    pub is_certified: bool,
-    /// Whether another replica has forwarded it: [`WebhookHandler::admits`] has taken its proof.
-    pub is_forwarded: bool,
-    /// The memory for parsing it.
-    pub memory: ParsedMemory,
-    /// What is asked. The server counts its bytes until the last copy of it is dropped, so whoever works on it keeps it.
-    pub body: Bytes,
-}
-
-/// What is known of a client before its question is read.
-#[derive(Clone, Copy, Debug)]
-pub struct WebhookClient<'a> {
-    /// Whether it has shown a certificate, which was verified.
-    pub is_certified: bool,
-    /// What it says to prove that it is another replica, which forwards what it was asked; none: it does not say so.
-    pub forwards: Option<&'a str>,
-}
-
-/// An answer.
-#[derive(Debug, PartialEq, Eq)]
-pub struct WebhookResponse {
-    /// The HTTP status code.
-    pub code: u16,
-    /// JSON where the code is 200, else words.
-    pub body: String,
-}
-
-impl WebhookResponse {
-    /// An answer of JSON.
-    pub fn json(body: String) -> Self {
-        Self { code: 200, body }
-    }
-
-    /// Words about what went wrong.
-    pub fn error(code: u16, body: impl Into<String>) -> Self {
-        Self {
-            code,
-            body: body.into(),
-        }
-    }
-}
-
-/// Who answers.
-pub trait WebhookHandler: Send + Sync + 'static {
-    /// Whether a client may ask at this path at all, before its question is read.
-    fn admits(&self, path: &str, client: WebhookClient<'_>) -> Result<(), WebhookResponse> {
-        let _ = (path, client);
-        Ok(())
-    }
-
-    /// Answers one question.
-    fn answer(&self, question: WebhookRequest) -> impl Future<Output = WebhookResponse> + Send;
-}
 
 /// A server that runs; it stops when this is dropped.
 #[derive(Debug)]

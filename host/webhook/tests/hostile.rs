@@ -13,7 +13,7 @@ use bytes::Bytes;
 use common::{IMPATIENT, Served, WITHIN, Wire, head, serve, trusting};
 use pilothouse_webhook::clients::ClientAuthorities;
 use pilothouse_webhook::connections::{ConnectionTimeouts, MAX_CONNECTIONS_OF_A_PEER};
-use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
+use pilothouse_webhook::handler::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 /// Says how many bytes it was asked; lets nobody to `/certified` who has shown no certificate.

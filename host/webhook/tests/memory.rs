@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cap::Cap;
 use common::{Wire, head, serve};
 use pilothouse_webhook::connections::ConnectionTimeouts;
-use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse};
+use pilothouse_webhook::handler::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);

@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use pilothouse_webhook::ServerConfig;
 use pilothouse_webhook::certificates::{Certificates, Lifetimes};
+use pilothouse_webhook::handler::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse};
 use pilothouse_webhook::peers::{ForwardError, PeerClient};
-use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse, WebhookServer};
+use pilothouse_webhook::server::WebhookServer;
 use tokio::sync::watch;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 

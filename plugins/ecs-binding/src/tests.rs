@@ -162,7 +162,7 @@ fn of_nodes_only_the_addresses_are_asked_for() {
 }
 
 mod isolated {
-    use pilothouse_core::reads::dependencies::Read;
+    use pilothouse_core::reads::dependencies::read::Read;
     use pilothouse_core::{Kind, Name};
     use pilothouse_testkit::isolation::Isolated;
     use serde_json::json;

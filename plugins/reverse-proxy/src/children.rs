@@ -10,19 +10,8 @@ use pilothouse_plugin::k8s::core::v1::{
 use sha2::{Digest as _, Sha256};
 
 use crate::check::Instance;
+use crate::labels::{CONFIG_SUM, INSTANCE, MANAGED_BY};
 use crate::nginx::http::{PORT, PROBE_PATH, PROBE_PORT};
-
-/// The label that says who keeps an object.
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-
-/// The label that tells the objects of one proxy from those of another.
-const INSTANCE: &str = "app.kubernetes.io/instance";
-
-/// The label with the hash of the configuration: it is on the pods too, so another configuration rolls them.
-const CONFIG_SUM: &str = "nginx-operator/configsum";
-
-/// The labels that users can't give to pods.
-pub(crate) const OWN_LABELS: [&str; 3] = [MANAGED_BY, INSTANCE, CONFIG_SUM];
 
 /// The value of [`MANAGED_BY`], which users of the original operator select by.
 const OPERATOR: &str = "nginx-operator";

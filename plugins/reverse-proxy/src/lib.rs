@@ -11,6 +11,7 @@
 mod check;
 mod children;
 mod defaults;
+pub mod labels;
 mod nginx;
 mod proxies;
 mod resource;

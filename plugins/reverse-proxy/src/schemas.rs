@@ -1,16 +1,6 @@
 //! Owns the rules of the CustomResourceDefinitions that have constants in them. A test keeps the definitions in `crds/`,
 //! and nothing else makes them, so nothing of this is in the component.
 
-use serde_json::{Value, json};
-
-use crate::children::OWN_LABELS;
-
-/// The labels that pods have from the operator.
-pub(crate) fn pod_label_rules() -> Value {
-    let rule = |label| json!({"rule": format!("!('{label}' in self)"), "message": format!("{label} is set by the operator; leave it out")});
-    OWN_LABELS.map(rule).into_iter().collect()
-}
-
 #[test]
 fn generated_crds_are_what_the_types_give() {
     let folder = env!("CARGO_MANIFEST_DIR");

@@ -34,10 +34,12 @@ fn segments(path: &str) -> Segments {
 fn code_of(text: &str) -> String {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     let code = lines.collect::<Vec<_>>().join("\n");
-    match code.find("#[cfg(test)]\nmod tests {") {
-        Some(tests) => code[..tests].to_owned(),
-        None => code,
-    }
+    let tests = code.match_indices("#[cfg(test)]\n").find(|(at, attribute)| {
+        let item = &code[at + attribute.len()..];
+        item.trim_start_matches("pub(crate) ").starts_with("mod tests {")
+    });
+    let code = tests.map_or(code.as_str(), |(at, _)| &code[..at]);
+    code.replace("pub(in crate::", "pub(in ")
 }
 
 /// The paths of a use tree, each with the name that it brings.

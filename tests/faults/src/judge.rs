@@ -10,10 +10,10 @@ use pilothouse_testkit::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
 use crate::copies::{self, Original};
+use crate::names::NEIGHBOUR;
+use crate::names::is_host;
+use crate::names::{TENANT, place};
 use crate::snapshot::{self, Ends, Snapshot};
-use crate::somebody::{TENANT, place};
-use crate::tenant::NEIGHBOUR;
-use crate::world::HOST_AGENT;
 
 /// The most differences of one kind that are told.
 const SHOWN: usize = 12;
@@ -268,11 +268,6 @@ impl Judge {
         }
         self.problems.push(format!("{what}:\n    {}", lines.join("\n    ")));
     }
-}
-
-/// Whether a client is one of the hosts.
-pub fn is_host(user_agent: &str) -> bool {
-    user_agent.starts_with(HOST_AGENT)
 }
 
 fn is_tenants(place: &str) -> bool {

@@ -16,10 +16,13 @@ use tokio::sync::mpsc;
 
 use crate::copies::Original;
 use crate::crew::Crew;
-use crate::judge::{Facts, Judge, is_host, written};
+use crate::judge::{Facts, Judge, written};
+use crate::names::NEIGHBOUR;
+use crate::names::TENANT;
+use crate::names::is_host;
 use crate::schedule::{Fault, Schedule};
-use crate::somebody::{Errands, TENANT};
-use crate::tenant::{NEIGHBOUR, Tenant};
+use crate::somebody::Errands;
+use crate::tenant::Tenant;
 use crate::world::World;
 
 /// For how long, by the run's clock, something is waited for that has to come: back-off and silent watches take minutes, and

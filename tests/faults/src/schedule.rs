@@ -6,7 +6,8 @@ use fastrand::Rng;
 use pilothouse_core::text::depth::MAX_DEPTH;
 use serde::{Deserialize, Serialize};
 
-use crate::rewriting::Part;
+use pilothouse_core::diff::canonical::DESIRED_ANNOTATION;
+use serde_json::{Value, json};
 
 /// The most faults of one schedule.
 const MOST: usize = 6;
@@ -390,6 +391,60 @@ impl fmt::Display for Schedule {
         }
         Ok(())
     }
+}
+
+/// Parts of an object that a mutating webhook changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// A value that the plugin desires.
+    Value,
+    /// The host's annotation is stripped.
+    Digest,
+    /// The owner references are stripped.
+    Owner,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Value, Self::Digest, Self::Owner];
+
+    pub fn change(self, object: &mut Value) {
+        let Some(metadata) = object["metadata"].as_object_mut() else {
+            return;
+        };
+        match self {
+            Self::Digest => {
+                let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+                annotations.map(|annotations| annotations.remove(DESIRED_ANNOTATION));
+            }
+            Self::Owner => _ = metadata.remove("ownerReferences"),
+            Self::Value => change_value(object),
+        }
+    }
+}
+
+/// Changes one value that the owner desires, where the kind has one that nothing else depends on.
+pub(crate) fn change_value(object: &mut Value) {
+    let fields = owners_entry(object).map(|entry| &entry["fieldsV1"]["f:data"]);
+    let key = fields
+        .and_then(Value::as_object)
+        .and_then(|fields| fields.keys().next());
+    let key = key.and_then(|key| key.strip_prefix("f:")).map(str::to_owned);
+    if object["spec"]["replicas"].is_u64() {
+        object["spec"]["replicas"] = json!(0);
+    }
+    if let Some(value) = key.and_then(|key| object.get_mut("data")?.get_mut(key)) {
+        *value = json!("cmV3cml0dGVu");
+    }
+}
+
+/// The entry in managedFields of the plugin that owns an object; what others contribute has another one.
+pub(crate) fn owners_entry(object: &Value) -> Option<&Value> {
+    let mut entries = object["metadata"]["managedFields"].as_array()?.iter();
+    entries.find(|entry| {
+        let manager = entry["manager"].as_str().and_then(|it| it.strip_prefix("pilothouse/"));
+        manager.is_some_and(|plugin| !plugin.contains('/'))
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pilothouse_simulator::Entry;
 use serde_json::{Value, json};
 
-use crate::somebody::place;
+use crate::names::place;
 
 /// Every object by its place.
 pub type Snapshot = BTreeMap<String, Value>;

@@ -15,12 +15,10 @@ use pilothouse_testkit::scenario::matching::mismatches;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::names::{TENANT, place};
 use crate::schedule::Fault;
+use crate::target::Target;
 use crate::tenant::Tenant;
-use crate::world::Target;
-
-/// The namespace in which the tenant has rights.
-pub const TENANT: &str = "tenant";
 
 /// The field manager of other people, and the prefix of all that they put on objects.
 const SOMEBODY: &str = "somebody";
@@ -57,11 +55,6 @@ pub(crate) struct Somebody {
     marks: AtomicUsize,
     complaints: Mutex<Vec<String>>,
     deleted: Mutex<BTreeMap<String, usize>>,
-}
-
-/// Names an object for people: `plural namespace/name`.
-pub fn place(plural: &str, namespace: &str, name: &str) -> String {
-    format!("{plural} {namespace}/{name}")
 }
 
 impl Errands {

@@ -17,12 +17,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::copies::{Answer, Original, edited, failing, is_reconciled, nested, said};
-use crate::judge::is_host;
+use crate::names::NEIGHBOUR;
+use crate::names::is_host;
+use crate::names::{TENANT, place};
 use crate::schedule::Fault;
-use crate::somebody::{TENANT, place};
-
-/// The namespace of the neighbour, who does nothing wrong.
-pub const NEIGHBOUR: &str = "neighbour";
 
 /// The field manager of tenant and neighbour.
 const MANAGER: &str = "tenant";

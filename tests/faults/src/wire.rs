@@ -17,8 +17,10 @@ use pilothouse_simulator::{ResponseBody, TransportError};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 
+use crate::names::HOST_AGENT;
 use crate::schedule::Moment;
-use crate::world::{Command, Fate, HOST_AGENT, Member, Target, World};
+use crate::target::Target;
+use crate::world::{Command, Fate, Member, World};
 
 type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 

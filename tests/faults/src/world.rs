@@ -16,9 +16,7 @@ use tokio::time::Instant;
 
 use crate::schedule::{Fault, Moment, Schedule, Strike};
 use crate::somebody::{Errand, Errands};
-
-/// How the hosts of a run call themselves; a number follows.
-pub const HOST_AGENT: &str = "pilothouse-host-";
+use crate::target::Target;
 
 /// A host of the run, by its number.
 pub type Member = usize;
@@ -68,20 +66,6 @@ pub enum Fate {
         lasts: Duration,
         replaced: bool,
     },
-}
-
-/// What a request is about, as far as faults look at it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    pub method: http::Method,
-    /// `/api/v1` or `/apis/group/version`.
-    pub prefix: String,
-    pub group: String,
-    pub plural: String,
-    pub namespace: String,
-    pub name: String,
-    pub subresource: String,
-    pub is_dry_run: bool,
 }
 
 /// A write whose process has died before it was carried out.
@@ -398,42 +382,6 @@ impl Inner {
             0 => Duration::ZERO,
             most => Duration::from_millis(self.rng.u64(0..=most)),
         }
-    }
-}
-
-impl Target {
-    /// What a request is about; of discovery and the like only the method.
-    pub fn of<B>(request: &Request<B>) -> Self {
-        let uri = request.uri();
-        let query = uri.query().unwrap_or_default();
-        let parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
-        let (prefix, group, rest) = match parts.as_slice() {
-            ["api", version, rest @ ..] => (format!("/api/{version}"), "", rest),
-            ["apis", group, version, rest @ ..] => (format!("/apis/{group}/{version}"), *group, rest),
-            _ => (String::new(), "", [].as_slice()),
-        };
-        let (namespace, rest) = match rest {
-            ["namespaces", namespace, rest @ ..] if !rest.is_empty() && !matches!(rest[0], "status" | "finalize") => {
-                (*namespace, rest)
-            }
-            rest => ("", rest),
-        };
-        let part = |index: usize| rest.get(index).copied().unwrap_or_default().to_owned();
-        Self {
-            method: request.method().clone(),
-            prefix,
-            group: group.to_owned(),
-            plural: part(0),
-            namespace: namespace.to_owned(),
-            name: part(1),
-            subresource: part(2),
-            is_dry_run: query.contains("dryRun="),
-        }
-    }
-
-    /// Whether it asks for a change.
-    pub fn is_write(&self) -> bool {
-        self.method != http::Method::GET && !self.is_dry_run
     }
 }
 

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use pilothouse_artifact::{Descriptor, Digest, media_type};
 use serde_json::{Value, json};
 
-use crate::{Reply, Request, State, reply};
+use crate::exchange::{Reply, Request, State, reply};
 
 /// What a registry answers by the specification.
 pub(crate) fn answer(request: &Request, state: &mut State) -> Reply {

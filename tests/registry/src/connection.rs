@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 
 use crate::answers::answer;
-use crate::{Manner, Reply, Request, State};
+use crate::exchange::{Manner, Reply, Request, State};
 
 pub(crate) async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex<State>>) -> Option<()> {
     let mut stream = BufReader::new(stream);

@@ -12,7 +12,7 @@ use std::{
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::plugin::contract::{Imports, ListOptions, LogLevel};
 use pilothouse_core::plugin::grants::{Grant, Grants};
-use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::reads::query::CheckedQuery;
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Kind, Name};

@@ -43,7 +43,8 @@ use std::{
     time::Duration,
 };
 
-use pilothouse_core::answer::{self, PrimaryName};
+use pilothouse_core::answer;
+use pilothouse_core::answer::desired::PrimaryName;
 use pilothouse_core::plugin::contract::{Finalization, Outcome, Request};
 use pilothouse_core::plugin::grants::Grants;
 use pilothouse_core::plugin::manifest;

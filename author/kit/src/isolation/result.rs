@@ -3,7 +3,8 @@
 use std::fmt;
 
 use pilothouse_core::Failure;
-use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
+use pilothouse_core::answer::CheckedAnswer;
+use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::plugin::contract::{Condition, EventType};
 use pilothouse_sandbox::Usage;
 use serde_json::{Map, Value, json};

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::Property;
 use super::judge::Finding;
+use crate::properties::property::Property;
 
 /// A finding that is meant to be as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -9,9 +9,9 @@ use pilothouse_core::status::reason::Reason;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::Property;
 use super::source::Schemas;
 use super::world::{Applied, World};
+use crate::properties::property::Property;
 use crate::{
     diff::{diff, hidden},
     documents::Document,

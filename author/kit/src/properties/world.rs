@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
+use pilothouse_core::answer::CheckedAnswer;
+use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::diff::canonical::drop_nulls;
 use pilothouse_core::diff::{body, rank};
 use pilothouse_core::kubernetes::fields::{FieldSet, LeafSemantics};
@@ -19,10 +20,10 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
-use super::Property;
 use super::judge::{Finding, title};
 use super::source::{Schemas, is_built_in};
 use super::taken_over::without_taken_over;
+use crate::properties::property::Property;
 use crate::{
     documents::{Document, identity},
     isolation::Isolated,

@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
 use super::{matching, path::Path};
+use crate::fate::Fate;
 use crate::kstatus;
-use crate::workloads::Fate;
 
 /// The field manager of writes that name none.
 pub(super) const MANAGER: &str = "scenario";

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::diff::diff;
+use pilothouse_testkit::fate::Fate;
 use pilothouse_testkit::scenario::{Objects, Reference};
-use pilothouse_testkit::workloads::{Fate, Nodes, Workloads};
+use pilothouse_testkit::workloads::{Nodes, Workloads};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

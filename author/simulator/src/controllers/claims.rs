@@ -3,14 +3,13 @@
 use serde_json::Value;
 
 use super::MANAGER;
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::objects::delete::set_finalizers;
+use crate::objects::prepare::PROTECTION;
 use crate::objects::update;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::{Change, Key};
-
-/// Holds a claim while a pod uses it.
-pub(crate) const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     let (claims, pods) = (Storage::new("", "persistentvolumeclaims"), Storage::new("", "pods"));

@@ -1,77 +1,19 @@
 //! Owns garbage collection: objects whose owners are gone, owners that wait for what they own, owners that let go.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::MANAGER;
-use crate::kinds::{Resource, Storage, split_group_version};
+use crate::change::Change;
+use crate::controllers::ownership::{Place, owners};
+use crate::kinds::{Resource, split_group_version};
 use crate::objects::delete::{self, FOREGROUND, ORPHAN, set_finalizers};
 use crate::objects::update;
+use crate::resource::Key;
+use crate::resource::text;
 use crate::state::State;
-use crate::store::{Change, Key};
-
-/// An object by its place.
-type Place = (Storage, Key);
-
-/// The most owners that are known to be gone; a real server's garbage collector remembers as many.
-const KNOWN_ABSENT: usize = 500;
-
-/// Which objects name which uid as their owner's.
-#[derive(Debug, Default)]
-pub(crate) struct Ownership {
-    dependents: BTreeMap<String, BTreeSet<Place>>,
-    /// The uids of owners that were seen to go while something depended on them: what they owned goes though their kind may
-    /// not be served any more.
-    absent: VecDeque<String>,
-}
-
-impl Ownership {
-    /// Keeps the index up to date.
-    pub(super) fn observe(&mut self, changes: &[Change]) {
-        for change in changes {
-            let place = (change.storage.clone(), Key::of(&change.after));
-            for uid in change.before.as_deref().into_iter().flat_map(owner_uids) {
-                if let Some(places) = self.dependents.get_mut(&uid) {
-                    places.remove(&place);
-                    if places.is_empty() {
-                        self.dependents.remove(&uid);
-                    }
-                }
-            }
-            let uid = text(&change.after["metadata"]["uid"]);
-            if change.deleted && self.dependents.contains_key(&uid) {
-                self.absent.push_back(uid);
-                self.absent.drain(..self.absent.len().saturating_sub(KNOWN_ABSENT));
-            }
-            if !change.deleted {
-                for uid in owner_uids(&change.after) {
-                    self.dependents.entry(uid).or_default().insert(place.clone());
-                }
-            }
-        }
-    }
-
-    pub(super) fn of(&self, uid: &str) -> Vec<Place> {
-        self.dependents.get(uid).into_iter().flatten().cloned().collect()
-    }
-}
-
-fn owners(object: &Value) -> &[Value] {
-    object["metadata"]["ownerReferences"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default()
-}
-
-fn owner_uids(object: &Value) -> Vec<String> {
-    owners(object).iter().map(|owner| text(&owner["uid"])).collect()
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
 
 fn has_finalizer(object: &Value, name: &str) -> bool {
     object["metadata"]["finalizers"]
@@ -134,7 +76,7 @@ fn owner_places(state: &State, object: &Value) -> Vec<Place> {
                 owner["kind"].as_str()?,
             )?;
             let namespace = if resource.namespaced {
-                text(&object["metadata"]["namespace"])
+                text(&object["metadata"]["namespace"]).to_owned()
             } else {
                 String::new()
             };
@@ -144,7 +86,7 @@ fn owner_places(state: &State, object: &Value) -> Vec<Place> {
 }
 
 fn look_up(state: &State, object: &Value, owner: &Value) -> Owner {
-    if state.ownership.absent.contains(&text(&owner["uid"])) {
+    if state.ownership.absent.contains(&text(&owner["uid"]).to_owned()) {
         return Owner::Absent;
     }
     let (group, _) = split_group_version(owner["apiVersion"].as_str().unwrap_or_default());
@@ -247,7 +189,7 @@ fn release_owner(state: &mut State, (storage, key): &Place) {
             };
             let kept = owners(&dependent)
                 .iter()
-                .filter(|owner| owner["uid"] != uid.as_str())
+                .filter(|owner| owner["uid"] != uid)
                 .cloned()
                 .collect();
             if let Some(resource) = state.kinds.of_storage(storage).cloned() {
@@ -261,7 +203,7 @@ fn release_owner(state: &mut State, (storage, key): &Place) {
             let references = dependent.map(|dependent| owners(dependent)).unwrap_or_default();
             references
                 .iter()
-                .any(|owner| owner["uid"] == uid.as_str() && owner["blockOwnerDeletion"] == true)
+                .any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
         };
         if dependents.iter().any(blocks) {
             return;

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use super::owned;
 use super::pods::{self, share};
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::kubelet::has_finished;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::{Change, Key};
 
 const REVISION: &str = "controller-revision-hash";
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::change::Change;
 use crate::custom::definition::{self, CLEANUP};
 use crate::kinds::Storage;
 use crate::objects::delete::{self, set_finalizers};
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::{Change, Key};
 
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     let storage = Storage::new("apiextensions.k8s.io", "customresourcedefinitions");

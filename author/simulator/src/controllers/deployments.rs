@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use super::pods::{self, number, share, template_hash};
 use super::{MANAGER, owned};
 use crate::apply::types::same;
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::objects::{create, update};
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::{Change, Key};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH: &str = "pod-template-hash";

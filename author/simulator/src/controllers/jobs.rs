@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 
 use super::pods::{self, count, number};
 use super::{MANAGER, owned};
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::objects::delete::{delete_internally, set_finalizers};
 use crate::objects::update;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::{Change, Key};
 
 /// Holds a pod that is not counted yet.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";

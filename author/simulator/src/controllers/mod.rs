@@ -9,6 +9,7 @@ mod deployments;
 mod jobs;
 mod namespaces;
 mod owned;
+pub mod ownership;
 mod pods;
 mod replicas;
 mod stateful;

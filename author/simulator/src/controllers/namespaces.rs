@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::MANAGER;
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::objects::{create, delete, update};
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::{Change, Key};
 
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     let storage = Storage::new("", "namespaces");

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::MANAGER;
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::objects::update;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::{Change, Key};
 
 /// The living objects of `kind` that changed themselves or by a child among `children`.
 pub(super) fn concerned(

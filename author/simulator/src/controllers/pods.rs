@@ -11,8 +11,8 @@ use crate::kinds::Storage;
 use crate::kubelet::{self, Outcome, has_finished};
 use crate::objects::{create, delete, update};
 use crate::options::Workloads;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::Key;
 
 /// Letters of a template's hash.
 const HASH_LENGTH: usize = 10;

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{owned, pods};
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::kubelet::has_finished;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::{Change, Key};
 
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     let sets = Storage::new("apps", "replicasets");

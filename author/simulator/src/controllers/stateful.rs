@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 
 use super::pods::{self, count, number};
 use super::{MANAGER, owned};
+use crate::change::Change;
 use crate::kinds::Storage;
 use crate::kubelet::has_finished;
 use crate::objects::{create, update};
+use crate::resource::Key;
+use crate::resource::text;
 use crate::state::State;
-use crate::store::{Change, Key};
 
 const REVISION: &str = "controller-revision-hash";
 
@@ -40,10 +42,6 @@ fn members(state: &State, set: &Value) -> Vec<(i64, Arc<Value>)> {
         .collect();
     found.sort_by_key(|(ordinal, _)| *ordinal);
     found
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 /// One step: makes the pods that are missing, or removes those that are too many, or one with an old template. In order, each

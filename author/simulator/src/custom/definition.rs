@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Column, CustomKind, ScalePaths};
 use crate::failure::FieldError;
 use crate::kinds::{Resource, Storage, Subresource};
+use crate::resource::text;
 use crate::schema::{Node, OBJECT_META, Schema};
 
 const VERBS: &[&str] = &[
@@ -22,10 +23,6 @@ const VERBS: &[&str] = &[
 
 /// Kept until the CRD's objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
 
 fn versions(definition: &Value) -> &[Value] {
     definition["spec"]["versions"]

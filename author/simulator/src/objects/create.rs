@@ -10,8 +10,8 @@ use crate::allocate;
 use crate::apply::update as ownership;
 use crate::failure::{Failure, FieldError};
 use crate::kinds::Resource;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::Key;
 use crate::validate;
 
 /// Letters that are added to `generateName`.

@@ -11,8 +11,8 @@ use crate::clock::rfc3339;
 use crate::failure::{Failure, FieldError};
 use crate::kinds::Resource;
 use crate::kubelet::has_finished;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::Key;
 
 /// Set while the garbage collector removes what the object owns first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";

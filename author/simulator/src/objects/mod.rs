@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::faults::Rewrite;
 use crate::kinds::Resource;
 use crate::request::Options;
-use crate::store::Key;
+use crate::resource::Key;
 
 /// One request to a resource.
 #[derive(Debug, Clone)]

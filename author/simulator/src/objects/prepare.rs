@@ -4,7 +4,6 @@
 use serde_json::{Map, Value, json};
 
 use crate::apply::types::same;
-use crate::controllers::claims::PROTECTION;
 use crate::custom::definition;
 use crate::defaults::TEMPLATE_GENERATION;
 use crate::failure::FieldError;
@@ -342,3 +341,6 @@ pub(crate) fn validate_update(object: &Value, old: &Value) -> Vec<FieldError> {
     }
     errors
 }
+
+/// Holds a claim while a pod uses it.
+pub(crate) const PROTECTION: &str = "kubernetes.io/pvc-protection";

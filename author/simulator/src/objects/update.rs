@@ -10,8 +10,8 @@ use crate::allocate;
 use crate::apply::types::same;
 use crate::failure::{Failure, FieldError};
 use crate::kinds::Resource;
+use crate::resource::Key;
 use crate::state::State;
-use crate::store::Key;
 use crate::validate;
 
 /// PUT of an object, or of its status.

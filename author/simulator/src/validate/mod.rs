@@ -23,6 +23,7 @@ use crate::custom::definition;
 use crate::failure::FieldError;
 use crate::kinds::Resource;
 use crate::quantity;
+use crate::resource::text;
 
 /// What is wrong with a new object.
 pub(crate) fn create(resource: &Resource, object: &Value) -> Vec<FieldError> {
@@ -75,10 +76,6 @@ fn of_kind(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Fiel
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition::validate(object),
         _ => Vec::new(),
     }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{Mode, OFlags};
 use tempfile::NamedTempFile;
 
-use super::CacheError;
 use super::hold::lock_shared;
+use crate::cache::error::CacheError;
 
 /// How often a file's use is noted at most: noting it means a write.
 const NOTED: Duration = Duration::from_mins(10);

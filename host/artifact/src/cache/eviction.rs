@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::directory::{TEMPORARY_PREFIX, create_own, open_own};
-use super::{CacheError, CacheUsage, Files, hold};
+use super::{CacheUsage, Files, hold};
+use crate::cache::error::CacheError;
 
 /// A partial download that nobody went on with for so long is removed.
 const ABANDONED: Duration = Duration::from_hours(7 * 24);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-use super::CacheError;
+use crate::cache::error::CacheError;
 use crate::content::digest::Digest;
 
 /// A file of the cache that is in use: no process removes it to make room until the hold is dropped.

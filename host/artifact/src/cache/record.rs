@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 use super::directory::{note_use, own_subdirectory, sync, temporary};
 use super::hold::Hold;
-use super::{ArtifactCache, CacheError, damaged, open_shared};
+use super::{ArtifactCache, damaged, open_shared};
+use crate::cache::error::CacheError;
 use crate::content::digest::Digest;
 
 /// The most bytes of a record.

@@ -11,7 +11,8 @@ use tempfile::TempPath;
 
 use super::directory::{create_own, sync, temporary};
 use super::hold::{self, Hold};
-use super::{ArtifactCache, CacheError, damaged, is_link};
+use super::{ArtifactCache, damaged, is_link};
+use crate::cache::error::CacheError;
 use crate::content::digest::Digest;
 
 /// A blob that is being written. If it is dropped before [`CacheWriter::commit`], what was written stays for the next

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
+use crate::content::annotation;
 use crate::content::descriptor::media_type;
 use crate::error::quoted;
 use crate::limits::PARSED_LIMIT;
@@ -23,22 +24,6 @@ pub const LAYER: &str = "application/wasm";
 const OLD_LAYER: &str = "application/vnd.wasm.content.layer.v1+wasm";
 /// The creation time of what nobody gave one: a fixed one, so that the same input has the same digest.
 const EPOCH: &str = "1970-01-01T00:00:00Z";
-
-/// Annotations of a plugin's manifest.
-pub mod annotation {
-    /// The plugin's name.
-    pub const TITLE: &str = "org.opencontainers.image.title";
-    /// Its version.
-    pub const VERSION: &str = "org.opencontainers.image.version";
-    /// Where its source code is.
-    pub const SOURCE: &str = "org.opencontainers.image.source";
-    /// Its licence, an SPDX expression.
-    pub const LICENSES: &str = "org.opencontainers.image.licenses";
-    /// What it does.
-    pub const DESCRIPTION: &str = "org.opencontainers.image.description";
-    /// When it was made.
-    pub const CREATED: &str = "org.opencontainers.image.created";
-}
 
 /// What is read of a manifest. Members that a plugin does not need may be anything.
 #[derive(Deserialize)]

@@ -1,5 +1,7 @@
 //! Describes what an artifact consists of: descriptors, digests, its manifest, its bill of materials.
 
+pub mod annotation;
+pub mod blob;
 pub(crate) mod descriptor;
 pub(crate) mod digest;
 pub(crate) mod json;

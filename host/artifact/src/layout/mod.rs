@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
+use crate::content::blob::{Content, Resolved};
 use crate::content::descriptor::{Listed, look_into, media_type};
 use crate::error::quoted;
 use crate::fetch::download::{Download, sink_failed};
@@ -24,7 +25,6 @@ use crate::layout::reads::DirectoryReads;
 use crate::limits::MANIFEST_LIMIT;
 use crate::reference::is_tag;
 use crate::registry::{Belonging, Index, fallback_tag};
-use crate::store::{Content, Resolved};
 use crate::{ArtifactError, Descriptor, Digest, ErrorKind, LayoutLocation, Limits, Location, Progress, Target};
 
 /// The annotation of an entry of index.json that gives it a tag.

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::content::blob::{Content, Resolved};
 use crate::content::descriptor::{Listed, look_into, media_type};
 use crate::error::quoted;
 use crate::fetch::download::{Download, sink_failed};
@@ -24,7 +25,6 @@ use crate::limits::{MANIFEST_LIMIT, PARSED_LIMIT};
 use crate::reference::is_tag;
 use crate::registry::http::{Body, Endpoint, Request, error, pause, worth_another_attempt};
 use crate::registry::session::{Scope, Session, same_server};
-use crate::store::{Content, Resolved};
 use crate::{ArtifactError, Credentials, Descriptor, Digest, ErrorKind, Progress, Reference, Target};
 
 /// What is accepted as a manifest. Others are refused by whoever reads them, with their name.

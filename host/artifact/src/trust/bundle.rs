@@ -9,8 +9,8 @@ use sigstore_verify::types::{Bundle, DsseEnvelope, HashAlgorithm, Sha256Hash, Si
 use super::crypto::knowing;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
-use super::verify::{Accepted, Manifest, Signers, evidence, signed_at};
 use crate::content::digest::Digest;
+use crate::trust::accepted::{Accepted, Manifest, Signers, evidence, signed_at};
 
 /// What `cosign sign` states. Any other predicate is an attestation: it says something about the artifact, perhaps that a
 /// scan of it has failed, and is no consent to run it. `cosign verify` itself does not look at this.

@@ -8,6 +8,7 @@
 //! With `default: accept`, a rule restricts a registry's name and not its contents: whoever may name a source can use
 //! another name of the same machine. Where that matters, the default has to be `refuse`.
 
+mod accepted;
 mod bundle;
 mod configuration;
 mod crypto;
@@ -35,7 +36,8 @@ use self::error::quoted;
 pub use self::error::{TrustError, TrustErrorKind, TrustPolicyError};
 use self::pattern::Repository;
 use self::rule::{Accepts, Loader, Rule};
-use self::verify::{Manifest, Signers, first_accepted};
+use self::verify::first_accepted;
+use crate::trust::accepted::{Manifest, Signers};
 use crate::trust::signature::SignatureMaterial;
 
 /// Which artifacts the host runs. Cheap to clone.
@@ -231,7 +233,7 @@ impl TrustPolicy {
         let manifest = Manifest::of(manifest);
         match first_accepted(&manifest, signatures, &signers) {
             Ok((signature, format)) => {
-                let verify::Accepted { signer, signed_at } = signature;
+                let accepted::Accepted { signer, signed_at } = signature;
                 accepted(Outcome::Signed {
                     signer,
                     format,

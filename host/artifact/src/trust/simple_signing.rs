@@ -14,8 +14,8 @@ use sigstore_verify::types::{Bundle, DerCertificate, SignatureBytes};
 use super::crypto::knowing;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
-use super::verify::{Accepted, Signers, evidence, signed_at};
 use crate::content::digest::Digest;
+use crate::trust::accepted::{Accepted, Signers, evidence, signed_at};
 
 /// The type that the payload of an image's signature names.
 const PAYLOAD_TYPE: &str = "cosign container image signature";

@@ -1,16 +1,10 @@
 //! Owns the decision about an artifact: it looks at each signature until one is accepted. Pure: no file, no network; the
 //! only clock is that of sigstore-verify, which refuses log entries from the future.
 
-use std::sync::Arc;
-
-use jiff::Timestamp;
-use sigstore_verify::{CertificateError, Error, VerificationResult};
-
-use super::error::{Rejection, quoted};
-use super::rule::{Claim, Identity, Key, Root};
+use super::error::Rejection;
 use super::simple_signing::Layer;
 use super::{SignatureFormat, bundle, simple_signing};
-use crate::content::digest::Digest;
+use crate::trust::accepted::{Accepted, Manifest, Signers};
 use crate::trust::signature::SignatureMaterial;
 
 /// The most bytes of one signature with its evidence. Bundles of cosign have 1 to 20 KiB.
@@ -18,47 +12,6 @@ const MAX_BYTES: usize = 512 << 10;
 
 /// The most signatures of an artifact that are looked at.
 const MAX_SIGNATURES: usize = 256;
-
-/// What has to be signed.
-pub(super) struct Manifest<'a> {
-    pub digest: Digest,
-    pub bytes: &'a [u8],
-}
-
-/// Whose signatures a rule accepts.
-pub(super) struct Signers<'a> {
-    pub keys: &'a [Key],
-    pub log: Option<&'a Arc<Root>>,
-    pub identities: &'a [Identity],
-}
-
-/// An accepted signature.
-pub(super) struct Accepted {
-    pub signer: String,
-    pub signed_at: Option<Timestamp>,
-}
-
-impl<'a> Manifest<'a> {
-    pub fn of(bytes: &'a [u8]) -> Self {
-        Self {
-            digest: Digest::of(bytes),
-            bytes,
-        }
-    }
-}
-
-impl Signers<'_> {
-    /// The trusted root of the identity that accepts what a certificate claims.
-    pub fn root_for(&self, claim: &Claim) -> Result<&Root, Rejection> {
-        let identity = self.identities.iter().find(|identity| identity.accepts(claim));
-        identity
-            .map(|identity| &*identity.root)
-            .ok_or_else(|| Rejection::UnknownIdentity {
-                identity: quoted(claim.identity.as_str()),
-                issuer: quoted(&claim.issuer),
-            })
-    }
-}
 
 /// The first signature that is accepted, or why none is.
 pub(super) fn first_accepted(
@@ -131,30 +84,5 @@ fn format(signature: &SignatureMaterial) -> SignatureFormat {
     match signature {
         SignatureMaterial::Bundle { .. } => SignatureFormat::Bundle,
         SignatureMaterial::SimpleSigning { .. } => SignatureFormat::SimpleSigning,
-    }
-}
-
-/// When the signature was made, as a trusted log or timestamp authority says.
-pub(super) fn signed_at(verified: &VerificationResult) -> Option<Timestamp> {
-    verified
-        .integrated_time()
-        .or_else(|| verified.verified_timestamps().iter().min().copied())
-}
-
-/// What an error of sigstore-verify means for a signature whose signer is accepted.
-pub(super) fn evidence(error: &Error, signer: &str, manifest: &Digest) -> Rejection {
-    let (signer, cause) = (signer.to_owned(), quoted(&error.to_string()));
-    match error {
-        Error::SignatureInvalid(_) => Rejection::Altered { signer },
-        Error::ArtifactMismatch(_) => Rejection::Evidence {
-            signer,
-            cause: format!("it is not about {manifest}"),
-        },
-        Error::Certificate(CertificateError::Malformed(_)) | Error::InvalidBundle(_) | Error::Types(_) => {
-            Rejection::Malformed(cause)
-        }
-        Error::Certificate(_) => Rejection::Certificate { signer, cause },
-        Error::UnsupportedBundle(_) | Error::UnsupportedArtifact(_) => Rejection::Unsupported(cause),
-        _ => Rejection::Evidence { signer, cause },
     }
 }

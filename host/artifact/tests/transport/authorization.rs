@@ -3,7 +3,8 @@
 use pilothouse_artifact::{Credentials, Digest, ErrorKind, Target};
 use serde_json::json;
 
-use pilothouse_test_registry::{REPOSITORY, Registry, client, component, download, plugin, reply};
+use pilothouse_test_registry::exchange::reply;
+use pilothouse_test_registry::{REPOSITORY, Registry, client, component, download, plugin};
 
 fn user() -> Credentials {
     Credentials::Basic {

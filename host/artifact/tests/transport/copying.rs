@@ -9,7 +9,8 @@ use pilothouse_artifact::{
 };
 use serde_json::{Value, json};
 
-use pilothouse_test_registry::{Registry, client, component, download, plugin, reply};
+use pilothouse_test_registry::exchange::reply;
+use pilothouse_test_registry::{Registry, client, component, download, plugin};
 
 fn tag(tag: &str) -> Target {
     Target::Tag(tag.to_owned())

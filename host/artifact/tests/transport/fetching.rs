@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_artifact::{ArtifactCache, Choice, Client, Fetcher, Limits, RegistriesConfig, TrustSource};
-use pilothouse_test_registry::{Manner, Registry, plugin, reply};
+use pilothouse_test_registry::exchange::{Manner, reply};
+use pilothouse_test_registry::{Registry, plugin};
 
 #[test]
 fn a_slow_download_holds_no_thread_that_may_block() {

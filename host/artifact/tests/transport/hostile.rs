@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use pilothouse_artifact::{ArtifactError, Credentials, Descriptor, Digest, ErrorKind, Target, media_type};
 use serde_json::json;
 
-use pilothouse_test_registry::{
-    Manner, REPOSITORY, Registry, Reply, client, component, download, limits, plugin, reply,
-};
+use pilothouse_test_registry::exchange::{Manner, Reply, reply};
+use pilothouse_test_registry::{REPOSITORY, Registry, client, component, download, limits, plugin};
 
 fn tag() -> Target {
     Target::Tag("1".into())

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use pilothouse_artifact::{Credentials, Digest, ErrorKind, PluginManifest, Progress, Target, media_type};
 use serde_json::json;
 
-use pilothouse_test_registry::{Manner, REPOSITORY, Registry, client, component, download, limits, plugin, reply};
+use pilothouse_test_registry::exchange::{Manner, reply};
+use pilothouse_test_registry::{REPOSITORY, Registry, client, component, download, limits, plugin};
 
 #[tokio::test]
 async fn a_tag_is_resolved_once_and_what_follows_is_asked_for_by_digest() {

@@ -9,7 +9,8 @@ use pilothouse_artifact::{
 };
 use serde_json::{Value, json};
 
-use pilothouse_test_registry::{Manner, REPOSITORY, Registry, component, download, plugin, reply};
+use pilothouse_test_registry::exchange::{Manner, reply};
+use pilothouse_test_registry::{REPOSITORY, Registry, component, download, plugin};
 
 fn readme(text: &str) -> Attachment {
     Attachment {

@@ -8,7 +8,8 @@ use pilothouse_artifact::{
 };
 use serde_json::{Value, json};
 
-use pilothouse_test_registry::{REPOSITORY, Registry, client, plugin, reply};
+use pilothouse_test_registry::exchange::reply;
+use pilothouse_test_registry::{REPOSITORY, Registry, client, plugin};
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
@@ -233,7 +234,7 @@ async fn without_a_valid_signature_a_closed_way_is_told() {
     let subject = registry.put("1", media_type::MANIFEST, cosign!("manifest.json"));
     assert_eq!(is_accepted(&registry).await, Ok(false));
     put_bundle(&registry, &subject, "{}", BUNDLE);
-    let closed = |request: &pilothouse_test_registry::Request| request.path.contains("manifests/sha256-");
+    let closed = |request: &pilothouse_test_registry::exchange::Request| request.path.contains("manifests/sha256-");
     registry.hook(move |request, _| closed(request).then(|| reply(403, &[], "")));
     assert_eq!(is_accepted(&registry).await, Err(ErrorKind::Forbidden));
     // Where the API answers, the tag that stands for it is not missed.

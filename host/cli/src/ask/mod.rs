@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use self::local::LocalHost;
 use self::replicas::{ReplicaDocument, Replies};
 pub use self::table::{Screen, coloured};
-use crate::install::HOST_NAMESPACE;
+use crate::options::identity::HOST_NAMESPACE;
 use crate::run::{ClusterArguments, USER_AGENT};
 
 /// How often a host is asked until the replica answers that leads: the Service picks any.

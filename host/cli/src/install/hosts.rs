@@ -11,7 +11,7 @@ use pilothouse_core::rights::objects::RBAC_GROUP;
 use pilothouse_core::rights::published::{PublishedHost, SELECTOR};
 use serde_json::Value;
 
-use super::HOST_NAMESPACE;
+use crate::options::identity::HOST_NAMESPACE;
 
 /// What a list asks for to find the bindings of hosts. They are of cluster scope, so only administrators make them.
 const BINDINGS: &str = "app.kubernetes.io/name=pilothouse";

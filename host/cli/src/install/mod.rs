@@ -42,6 +42,7 @@ use serde_json::{Value, json};
 
 use crate::WrongCommandLine;
 use crate::artifact::{RegistryArguments, component};
+use crate::options::identity::HOST_NAMESPACE;
 use crate::options::identity::IdentityMode;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::run::USER_AGENT;
@@ -130,9 +131,6 @@ pub struct InstallationArguments {
     #[command(flatten)]
     registries: RegistryArguments,
 }
-
-/// The host's namespace unless it is given.
-pub const HOST_NAMESPACE: &str = "pilothouse-system";
 
 /// How long a command waits for the host: SECONDS, or `false`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

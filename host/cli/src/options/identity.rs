@@ -5,8 +5,6 @@ use clap::ValueEnum;
 use pilothouse_core::plugin::manifest::is_label;
 use pilothouse_core::rights::objects::Acting;
 
-use crate::install::HOST_NAMESPACE;
-
 /// The values of `--identity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IdentityMode {
@@ -56,3 +54,6 @@ impl std::fmt::Display for IdentityMode {
         })
     }
 }
+
+/// The host's namespace unless it is given.
+pub const HOST_NAMESPACE: &str = "pilothouse-system";

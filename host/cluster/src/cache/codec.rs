@@ -16,8 +16,6 @@ use serde_json::value::RawValue;
 
 use crate::object::apply_entry::ApplyEntry;
 use crate::object::facts::{FactKeys, MetadataFacts};
-use crate::object::raw::RawObject;
-use crate::object::{CachedObject, ObjectError};
 
 /// The sample that objects of a kind are compressed against has at most so many bytes. It is hashed at each compression,
 /// and copied at each read.
@@ -108,16 +106,6 @@ impl ObjectCodec {
         self.keys.read().clone()
     }
 
-    /// Whether an object that was read before has all the facts that are asked for now.
-    pub(crate) fn has_facts_of(&self, object: &CachedObject) -> bool {
-        object.fact_keys().covers(&self.keys.read())
-    }
-
-    /// An object that was read before, with the facts that are asked for now.
-    pub fn with_facts(&self, object: &CachedObject) -> CachedObject {
-        object.with_facts(self)
-    }
-
     /// Takes a sample of these objects to compress others against, if there is none yet.
     pub fn learn(&self, objects: &[&RawValue]) {
         let layout = self.layout();
@@ -138,29 +126,6 @@ impl ObjectCodec {
             projection: layout.projection.clone(),
             sample: sample.into(),
         });
-    }
-
-    /// Reads an object from the server's JSON.
-    pub fn read(&self, text: &RawValue) -> Result<CachedObject, ObjectError> {
-        let read = CachedObject::read_with(serde_json::from_str(text.get()), &self.kind, self);
-        read.map_err(|error| error.named_by(text.get()))
-    }
-
-    /// Reads an object that has been taken apart already.
-    pub(crate) fn read_parts(&self, parts: RawObject<'_>) -> Result<CachedObject, ObjectError> {
-        CachedObject::read_with(Ok(parts), &self.kind, self)
-    }
-
-    /// An object that was read before, as it would be read now; the projection may only have become narrower.
-    pub fn again(&self, object: &CachedObject) -> CachedObject {
-        let text = object.text();
-        let raw: &RawValue = serde_json::from_str(&text).expect("the text was read through when it came");
-        let layout = self.layout();
-        let text = layout
-            .projection
-            .project(raw, &self.kind)
-            .expect("a path is less deep than what was read through");
-        object.with_text(&text, layout)
     }
 
     /// A text that many objects have, kept once.

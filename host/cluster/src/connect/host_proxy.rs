@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::connect::kubeconfig::Connection;
 use crate::connect::{ClusterTarget, ConnectError, configuration};
 use crate::error::RequestError;
-use crate::write::{REQUEST_TIMEOUT, send};
+use crate::write::send::{REQUEST_TIMEOUT, send};
 
 /// The header in which the host looks for a token.
 pub const TOKEN_HEADER: &str = "pilothouse-authorization";

@@ -6,8 +6,6 @@ use pilothouse_core::kubernetes::fields::{FieldSet, names_several_items};
 use pilothouse_core::kubernetes::values;
 use serde_json::Value;
 
-use crate::object::CachedObject;
-use crate::object::controller_ref::ControllerRef;
 use crate::object::raw::{ManagedFieldsEntry, RawObject};
 
 /// Field managers of the host begin with this; the rest is the Plugin's name.
@@ -25,8 +23,20 @@ pub(crate) struct ApplyEntry {
 }
 
 impl ApplyEntry {
+    /// The version that it was written in.
+    pub(crate) fn api_version(&self) -> &str {
+        &self.api_version
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.fields.len()
+    }
+
+    /// The field set as text, of an object with this controller and name.
+    pub(crate) fn fields_of(&self, controller: &str, name: &str) -> String {
+        self.fields
+            .replace(CONTROLLER_MARK, controller)
+            .replace(NAME_MARK, &quoted(name))
     }
 }
 
@@ -35,50 +45,13 @@ impl ApplyEntry {
 const CONTROLLER_MARK: &str = "\u{1}";
 const NAME_MARK: &str = "\u{2}";
 
-/// An entry of an object.
-#[derive(Clone, Copy, Debug)]
-pub struct AppliedFields<'a> {
-    /// The version that it was written in.
-    pub api_version: &'a str,
-    /// A fingerprint of the values that the object has at its fields ([`values::fingerprint`]).
-    pub values: u64,
-    object: &'a CachedObject,
-    entry: &'a ApplyEntry,
-}
-
-impl<'a> AppliedFields<'a> {
-    pub(crate) fn new(object: &'a CachedObject, entry: &'a ApplyEntry, values: u64) -> Self {
-        Self {
-            api_version: &entry.api_version,
-            values,
-            object,
-            entry,
-        }
-    }
-
-    /// The field set as text, its list items in the order of the live object.
-    pub fn fields(&self) -> String {
-        let CachedObject { name, controller, .. } = self.object;
-        let controller = controller.as_ref().map_or("", |controller| &controller.uid);
-        self.entry
-            .fields
-            .replace(CONTROLLER_MARK, controller)
-            .replace(NAME_MARK, &quoted(&name.name))
-    }
-
-    /// The field set.
-    pub fn field_set(&self) -> FieldSet {
-        serde_json::from_str(&self.fields()).expect("the text was written from a field set")
-    }
-}
-
 /// The entries of the host's managers that an object has, each with the fingerprint of its values; that of an entry of the
 /// status is none, because statuses are compared whole.
 pub(crate) fn read_entries(
     parts: &RawObject<'_>,
     kind: &Kind,
     name: &str,
-    controller: Option<&ControllerRef>,
+    controller: Option<&str>,
 ) -> Result<(Vec<ApplyEntry>, Vec<u64>), serde_json::Error> {
     let (mut entries, mut fingerprints) = (Vec::new(), Vec::new());
     // Parsed only where there is an entry of ours.
@@ -119,7 +92,7 @@ pub(crate) fn read_entries(
             }
         }
         if let Some(controller) = controller {
-            fields = fields.replace(&*controller.uid, CONTROLLER_MARK);
+            fields = fields.replace(controller, CONTROLLER_MARK);
         }
         entries.push(ApplyEntry {
             manager: manager.as_ref().into(),

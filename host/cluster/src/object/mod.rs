@@ -8,6 +8,9 @@ pub(crate) mod raw;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use pilothouse_core::kubernetes::fields::FieldSet;
+use serde_json::value::RawValue;
+
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::kubernetes::selector::Selector;
 use pilothouse_core::text::depth::{Bounded, is_plain, is_too_deep};
@@ -18,7 +21,7 @@ use serde_json::Value;
 
 use crate::cache::codec::{ObjectCodec, ObjectLayout, pack, packed_bytes, unpack};
 use crate::cache::decoding;
-pub use crate::object::apply_entry::{AppliedFields, MANAGER_PREFIX};
+pub use crate::object::apply_entry::MANAGER_PREFIX;
 use crate::object::apply_entry::{ApplyEntry, is_applier, read_entries};
 pub use crate::object::controller_ref::ControllerRef;
 use crate::object::controller_ref::OwnerParts;
@@ -128,7 +131,12 @@ impl CachedObject {
         let namespace = text("namespace")?;
         let uid = text("uid")?;
         let OwnerParts { controller, digest } = OwnerParts::read(metadata, &name, codec)?;
-        let (entries, values) = read_entries(parts, kind, &name, controller.as_deref())?;
+        let (entries, values) = read_entries(
+            parts,
+            kind,
+            &name,
+            controller.as_deref().map(|controller| &*controller.uid),
+        )?;
         let layout = codec.layout();
         let visible = layout
             .projection()
@@ -327,6 +335,75 @@ impl CachedObject {
             && self.deleting == other.deleting
             && self.digest == other.digest
             && entries.eq(other.entries.iter().zip(&other.values).filter(is_asked))
+    }
+}
+
+/// An entry of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct AppliedFields<'a> {
+    /// The version that it was written in.
+    pub api_version: &'a str,
+    /// A fingerprint of the values that the object has at its fields ([`values::fingerprint`]).
+    pub values: u64,
+    object: &'a CachedObject,
+    entry: &'a ApplyEntry,
+}
+
+impl<'a> AppliedFields<'a> {
+    pub(crate) fn new(object: &'a CachedObject, entry: &'a ApplyEntry, values: u64) -> Self {
+        Self {
+            api_version: entry.api_version(),
+            values,
+            object,
+            entry,
+        }
+    }
+
+    /// The field set as text, its list items in the order of the live object.
+    pub fn fields(&self) -> String {
+        let CachedObject { name, controller, .. } = self.object;
+        let controller = controller.as_ref().map_or("", |controller| &controller.uid);
+        self.entry.fields_of(controller, &name.name)
+    }
+
+    /// The field set.
+    pub fn field_set(&self) -> FieldSet {
+        serde_json::from_str(&self.fields()).expect("the text was written from a field set")
+    }
+}
+
+impl ObjectCodec {
+    /// Whether an object that was read before has all the facts that are asked for now.
+    pub(crate) fn has_facts_of(&self, object: &CachedObject) -> bool {
+        object.fact_keys().covers(&self.keys())
+    }
+
+    /// An object that was read before, with the facts that are asked for now.
+    pub fn with_facts(&self, object: &CachedObject) -> CachedObject {
+        object.with_facts(self)
+    }
+
+    /// Reads an object from the server's JSON.
+    pub fn read(&self, text: &RawValue) -> Result<CachedObject, ObjectError> {
+        let read = CachedObject::read_with(serde_json::from_str(text.get()), self.kind(), self);
+        read.map_err(|error| error.named_by(text.get()))
+    }
+
+    /// Reads an object that has been taken apart already.
+    pub(crate) fn read_parts(&self, parts: RawObject<'_>) -> Result<CachedObject, ObjectError> {
+        CachedObject::read_with(Ok(parts), self.kind(), self)
+    }
+
+    /// An object that was read before, as it would be read now; the projection may only have become narrower.
+    pub fn again(&self, object: &CachedObject) -> CachedObject {
+        let text = object.text();
+        let raw: &RawValue = serde_json::from_str(&text).expect("the text was read through when it came");
+        let layout = self.layout();
+        let text = layout
+            .projection()
+            .project(raw, self.kind())
+            .expect("a path is less deep than what was read through");
+        object.with_text(&text, layout)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::object::CachedObject;
 use crate::watch::reflector::Detail;
 use crate::watch::typed_watch;
 use crate::watch::typed_watch::{TypedObjects, TypedSink};
-use crate::write::send;
+use crate::write::send::send;
 
 /// The field manager of what the host writes for itself.
 pub const MANAGER: &str = "pilothouse";

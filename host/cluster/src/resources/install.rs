@@ -13,7 +13,7 @@ use pilothouse_core::plugin::manifest::BroughtCrd;
 use serde_json::{Value, json};
 
 use crate::error::RequestError;
-use crate::write::send;
+use crate::write::send::send;
 
 /// The field manager of the CRDs that hosts and installations apply.
 pub const MANAGER: &str = "pilothouse";

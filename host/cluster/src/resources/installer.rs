@@ -18,7 +18,8 @@ use pilothouse_core::{Kind, Name};
 use serde_json::{Map, Value, json};
 
 use crate::error::RequestError;
-use crate::write::{ApplyPrecondition, FieldManagerClient, send};
+use crate::write::send::send;
+use crate::write::{ApplyPrecondition, FieldManagerClient};
 
 /// The field manager of an installation.
 pub const MANAGER: &str = "pilothouse-install";

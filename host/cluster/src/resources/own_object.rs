@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::RequestError;
 use crate::fence::Unfenced;
-use crate::write::send;
+use crate::write::send::send;
 
 /// What kind of object it is, and who may write it.
 #[derive(Clone, Copy, Debug)]

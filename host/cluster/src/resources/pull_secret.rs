@@ -7,7 +7,7 @@ use kube::Client;
 use kube::client::Body;
 
 use crate::error::{RequestError, chain};
-use crate::write::send;
+use crate::write::send::send;
 
 /// The type of a pull secret, and its only key.
 const TYPE: &str = "kubernetes.io/dockerconfigjson";

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::discovery::ServedKind;
 use crate::error::RequestError;
-use crate::write::send;
+use crate::write::send::send;
 
 /// The field manager of a release.
 const MANAGER: &str = "pilothouse-release";

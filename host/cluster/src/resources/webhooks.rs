@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::RequestError;
-use crate::write::send;
+use crate::write::send::send;
 
 /// The field manager of these objects: another than that of the CRDs that the host installs, because a manager has one
 /// set of fields in an object.

@@ -1,8 +1,6 @@
 //! Owns lists that are made once, past the watches: what there is of a kind now, for somebody who cannot wait until the
 //! cache has it.
 
-use http::{HeaderName, HeaderValue};
-use kube::Client;
 use pilothouse_core::reads::reach::Scope;
 
 use crate::cache::codec::ObjectCodec;
@@ -12,6 +10,7 @@ use crate::object::CachedObject;
 use crate::watch::pages::{PageSize, read_page};
 use crate::watch::reflector::{Detail, Page, encoded, list_request};
 use crate::write::FieldManagerClient;
+use crate::write::identity::Reader;
 
 /// The most bytes of JSON that are read for one caller.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
@@ -29,12 +28,6 @@ pub enum LiveListError {
     /// There is more than may be read for one caller.
     #[error("they have more than {MOST_BYTES} bytes")]
     TooLarge,
-}
-
-/// In whose name lists are requested.
-pub(crate) struct Reader {
-    pub(crate) client: Client,
-    pub(crate) credentials: Option<(HeaderName, HeaderValue)>,
 }
 
 impl FieldManagerClient {

@@ -8,7 +8,7 @@ use kube::client::Body;
 use kube::core::Status;
 
 use crate::error::RequestError;
-use crate::write::REQUEST_TIMEOUT;
+use crate::write::send::REQUEST_TIMEOUT;
 
 /// The most objects in a page.
 const MOST_OBJECTS: u32 = 500;

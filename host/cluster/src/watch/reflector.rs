@@ -35,7 +35,7 @@ use crate::error::{RequestError, WatchError, chain};
 use crate::object::raw::RawObject;
 use crate::object::{CachedObject, ObjectError};
 use crate::watch::pages::{PageSize, read_page, refusal};
-use crate::write::REQUEST_TIMEOUT;
+use crate::write::send::REQUEST_TIMEOUT;
 
 /// How long the server is asked to keep a watch open.
 const WATCH_SECONDS: u32 = 290;

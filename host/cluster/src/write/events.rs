@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::error::RequestError;
 use crate::fence::WriteScope;
-use crate::write::send;
+use crate::write::send::send;
 
 /// The API server keeps events for an hour by default; after that the same event may be emitted again.
 const KEPT: Duration = Duration::from_hours(1);

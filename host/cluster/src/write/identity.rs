@@ -16,9 +16,8 @@ use tokio::time::Instant;
 
 use crate::error::RequestError;
 use crate::fence::Unfenced;
-use crate::watch::live_list::Reader;
 use crate::write::permissions::Permission;
-use crate::write::send;
+use crate::write::send::send;
 
 /// The header that names the user to be impersonated:
 /// <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>.
@@ -246,6 +245,12 @@ impl Impersonation {
 fn sensitive(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value
+}
+
+/// In whose name lists are requested.
+pub(crate) struct Reader {
+    pub(crate) client: Client,
+    pub(crate) credentials: Option<(HeaderName, HeaderValue)>,
 }
 
 #[cfg(test)]

@@ -6,32 +6,27 @@ pub mod identity;
 pub mod openapi;
 pub mod permissions;
 pub mod reviews;
+pub mod send;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
-use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
-use kube::core::Status;
-use kube::core::response::StatusDetails;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::apart::{apart, weigh};
+use crate::apart::apart;
 use crate::discovery::ServedKind;
 use crate::error::RequestError;
 use crate::fence::WriteScope;
 use crate::object::CachedObject;
-use crate::watch::live_list::Reader;
 use crate::write::identity::Impersonation;
-
-/// How long one request may take, answer included.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+use crate::write::identity::Reader;
+use crate::write::send::send;
 
 /// What an apply left behind.
 #[derive(Debug)]
@@ -559,44 +554,6 @@ fn identity(kind: &Kind, name: &Name) -> Value {
 fn read(text: &str, kind: &Kind) -> Result<CachedObject, RequestError> {
     apart(text.len(), || CachedObject::read(text, kind, &Projection::whole()))
         .map_err(|error| RequestError::Garbled(crate::error::chain(&error)))
-}
-
-/// Sends a request and reads the whole answer, within [`REQUEST_TIMEOUT`].
-pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
-    let exchange = async {
-        let response = client.send(request).await?;
-        let status = response.status();
-        let retry_after = response.headers().get(http::header::RETRY_AFTER).cloned();
-        let body = response.into_body().collect().await.map_err(RequestError::from)?;
-        let text =
-            String::from_utf8(body.to_bytes().into()).map_err(|error| RequestError::Garbled(error.to_string()))?;
-        weigh(text.len()).await;
-        if status.is_success() {
-            return Ok((status, text));
-        }
-        let mut answer: Status = serde_json::from_str(&text).unwrap_or_else(|_| {
-            let mut answer = Status::default();
-            answer.message.clone_from(&text);
-            answer
-        });
-        answer.code = status.as_u16();
-        // A server that is too busy says so in the header alone, with a body that is no Status.
-        if let Some(seconds) = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok()) {
-            let details = answer.details.get_or_insert_with(|| StatusDetails {
-                name: String::new(),
-                group: String::new(),
-                kind: String::new(),
-                uid: String::new(),
-                causes: Vec::new(),
-                retry_after_seconds: 0,
-            });
-            details.retry_after_seconds = details.retry_after_seconds.max(seconds);
-        }
-        Err(RequestError::Answered(Box::new(answer)))
-    };
-    tokio::time::timeout(REQUEST_TIMEOUT, exchange)
-        .await
-        .unwrap_or(Err(RequestError::Silent(REQUEST_TIMEOUT)))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::apart::apart;
 use crate::error::RequestError;
-use crate::write::send;
+use crate::write::send::send;
 
 /// How long an API server may serve a kind and not describe it: it publishes the OpenAPI of CRDs some seconds after they are
 /// established, and after its own start.

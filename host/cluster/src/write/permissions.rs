@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::RequestError;
 use crate::write::identity::Impersonation;
-use crate::write::send;
+use crate::write::send::send;
 
 /// The API group of access reviews.
 const AUTHORIZATION: &str = "authorization.k8s.io";

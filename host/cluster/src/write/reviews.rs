@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::RequestError;
 use crate::write::permissions::Permission;
-use crate::write::send;
+use crate::write::send::send;
 
 /// A user, as an authenticator of the API server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::answer::shorten;
 use crate::kubernetes::key::Kind;
 use crate::plugin::contract::{FieldError, FieldErrorKind};
+use crate::text::printable::shorten;
 
 /// The most that is shown of a value, in bytes.
 const MAX_SHOWN: usize = 256;

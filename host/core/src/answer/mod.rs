@@ -3,17 +3,19 @@
 
 mod objects;
 mod report;
+use crate::answer::desired::{DesiredObject, PrimaryName, first_twice, invalid};
+pub mod desired;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
 use self::objects::check_object;
 use self::report::{check_condition, check_event, check_status};
-use crate::kubernetes::key::{Kind, Name};
+use crate::kubernetes::key::Kind;
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
 use crate::plugin::grants::Grants;
@@ -32,43 +34,6 @@ const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// The shortest time after which it runs again: a plugin that asks for less gets this.
 const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
-
-/// Bytes of an option's name in a message.
-pub(crate) const MAX_OPTION: usize = 128;
-
-/// The object that an answer is about.
-#[derive(Clone, Debug)]
-pub struct PrimaryName<'a> {
-    /// Its kind.
-    pub kind: &'a Kind,
-    /// Its place.
-    pub name: &'a Name,
-}
-
-/// An object that should exist, in canonical form.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DesiredObject {
-    /// How the cluster serves its kind, as it was when the answer was checked.
-    pub served: ServedKind,
-    /// Its place.
-    pub name: Name,
-    /// The object, with `apiVersion`, `kind` and its place filled in.
-    pub body: Map<String, Value>,
-    /// Exceptions to its life.
-    pub lifecycle: Lifecycle,
-}
-
-impl DesiredObject {
-    /// Its kind.
-    pub fn kind(&self) -> &Kind {
-        &self.served.kind
-    }
-
-    /// For messages: `Deployment a/web`.
-    pub fn title(&self) -> String {
-        format!("{} {}", self.kind().kind, self.name)
-    }
-}
 
 /// An answer that has been checked.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -95,11 +60,6 @@ impl CheckedAnswer {
         let within = within.filter_map(|item| item.get("type").and_then(Value::as_str));
         self.conditions.iter().map(|it| it.type_.as_str()).chain(within)
     }
-}
-
-/// An answer that breaks the contract: nobody but the plugin's author can do anything about it.
-fn invalid(problem: impl std::fmt::Display) -> Failure {
-    Failure::guest(Reason::InvalidAnswer, format!("{problem}; fix the plugin"))
 }
 
 /// Checks an answer. `served` knows every declared kind that is served.
@@ -184,11 +144,6 @@ pub fn check(
     })
 }
 
-fn first_twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let mut seen = HashSet::new();
-    names.into_iter().find(|name| !seen.insert(*name))
-}
-
 /// The first few texts of several, and how many more there are.
 pub fn first_few<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>) -> String {
     pilothouse_description::first_of(texts, MAX_NAMED)
@@ -196,16 +151,3 @@ pub fn first_few<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>) 
 
 /// The most texts of several that a message names.
 const MAX_NAMED: usize = 5;
-
-/// Cuts a text to so many bytes at the border of a character.
-pub fn shorten(mut text: String, bytes: usize) -> String {
-    if text.len() > bytes {
-        let mut end = bytes.saturating_sub('…'.len_utf8());
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push('…');
-    }
-    text
-}

@@ -2,15 +2,18 @@
 
 use serde_json::{Map, Value};
 
-use super::{DesiredObject, KindFacts, MAX_OPTION, PrimaryName, invalid, shorten};
+use super::KindFacts;
+use crate::answer::desired::{DesiredObject, PrimaryName, invalid};
 use crate::diff::canonical::canonical;
 use crate::kubernetes::key::{Kind, Name};
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::contract::{Desired, Lifecycle, Ownership};
 use crate::plugin::grants::{Grant, Grants};
+use crate::plugin::manifest::MAX_OPTION;
 use crate::plugin::manifest::{Access, REPLACE, Touch, is_label};
 use crate::status::failure::Failure;
 use crate::status::reason::Reason;
+use crate::text::printable::shorten;
 
 /// Makes an object of what is desired, in canonical form.
 pub(super) fn check_object(

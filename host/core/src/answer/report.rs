@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::{first_twice, invalid, shorten};
+use crate::answer::desired::{first_twice, invalid};
 use crate::plugin::contract::{Condition, Event};
 use crate::status::failure::Failure;
 use crate::status::host_conditions::is_host_condition;
 use crate::status::reason::{MAX_REASON_BYTES, is_reason};
+use crate::text::printable::shorten;
 
 /// The longest message of a condition that is kept; the schema of metav1.Condition allows no more.
 pub const MAX_CONDITION_MESSAGE: usize = 32_768;

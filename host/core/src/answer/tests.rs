@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::plugin::contract::{ConditionStatus, Desired, EventType};
 use crate::plugin::manifest::REPLACE;
+use crate::text::printable::shorten;
 
 fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
     let grants = Grants::new(

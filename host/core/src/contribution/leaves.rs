@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::path::{Path, PathElement, parsed};
-use crate::answer::shorten;
 use crate::kubernetes::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
 use crate::kubernetes::types::{Shape, Types};
+use crate::text::printable::shorten;
 
 /// The longest path of a field, in bytes. Each field keeps its own, so that a long name would be there as often as it has
 /// fields.

@@ -6,7 +6,7 @@ pub mod emptied;
 pub mod preview;
 use serde_json::{Map, Value};
 
-use crate::answer::DesiredObject;
+use crate::answer::desired::DesiredObject;
 use crate::diff::canonical::{DESIRED_ANNOTATION, digest};
 use crate::kubernetes::fields::{FieldSet, LeafSemantics, Missing};
 use crate::kubernetes::key::Kind;

@@ -7,10 +7,10 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::answer::shorten;
 use crate::contribution::{IndexedObject, Leaf, Leaves};
 use crate::kubernetes::fields::FieldSet;
 use crate::kubernetes::key::Kind;
+use crate::text::printable::shorten;
 
 /// The most changes of one primary that are kept.
 const MAX_CHANGES: usize = 20;

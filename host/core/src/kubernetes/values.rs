@@ -11,9 +11,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::{Map, Value};
 
-use crate::answer::shorten;
 use crate::kubernetes::fields::{FieldSet, FieldSetElement, Trail, step};
 use crate::kubernetes::key::Kind;
+use crate::text::printable::shorten;
 use normal::{Context, normal};
 
 /// The most bytes of a value that a difference shows.

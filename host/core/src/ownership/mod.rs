@@ -6,7 +6,7 @@ pub mod recreate;
 pub mod takeover;
 use serde_json::{Map, Value, json};
 
-use crate::answer::DesiredObject;
+use crate::answer::desired::DesiredObject;
 use crate::diff::canonical::DESIRED_ANNOTATION;
 use crate::kubernetes::key::{Kind, Name};
 

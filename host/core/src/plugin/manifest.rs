@@ -9,11 +9,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::answer::{MAX_OPTION, shorten};
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::path::FieldPath;
 use crate::kubernetes::selector::Selector;
 use crate::status::reason::{MAX_REASON_BYTES, REASON_PATTERN, is_reason};
+use crate::text::printable::shorten;
 
 /// The longest manifest that is read, CRDs included.
 pub const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
@@ -589,6 +589,9 @@ fn parse_crd(member: &str, text: &str) -> Result<BroughtCrd, ManifestError> {
         definition: definition.clone(),
     })
 }
+
+/// Bytes of an option's name in a message.
+pub(crate) const MAX_OPTION: usize = 128;
 
 #[cfg(test)]
 mod tests {

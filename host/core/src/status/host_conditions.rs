@@ -6,10 +6,11 @@
 
 pub use pilothouse_description::status::{RECONCILED, RECONCILING, STALLED, SUCCESS};
 
-use crate::answer::{MAX_CONDITION_MESSAGE, shorten};
+use crate::answer::MAX_CONDITION_MESSAGE;
 use crate::plugin::contract::{Condition, ConditionStatus};
 use crate::status::failure::Failure;
 use crate::status::reason::Reason;
+use crate::text::printable::shorten;
 
 /// The reason of `Reconciled` where something rewrites what the host applies.
 pub const REWRITTEN: &str = "Rewritten";

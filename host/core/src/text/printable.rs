@@ -39,6 +39,19 @@ fn is_plain(character: char) -> bool {
     !character.is_control() && !steers
 }
 
+/// Cuts a text to so many bytes at the border of a character.
+pub fn shorten(mut text: String, bytes: usize) -> String {
+    if text.len() > bytes {
+        let mut end = bytes.saturating_sub('…'.len_utf8());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

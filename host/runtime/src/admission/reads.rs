@@ -16,9 +16,9 @@ use pilothouse_core::plugin::manifest::Access;
 use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::replicas::shards::Answerer;
 use pilothouse_core::{Kind, Name};
+use pilothouse_webhook::handler::WebhookResponse;
 use pilothouse_webhook::log_throttle::LogThrottle;
 use pilothouse_webhook::peers::{ForwardError, PeerClient};
-use pilothouse_webhook::server::WebhookResponse;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Names what is reconciled: a primary of a lane. A lane is one controller of one plugin, known by its number.
 
 use pilothouse_core::Name;
-use pilothouse_core::reads::dependencies::Grouped;
+use pilothouse_core::reads::dependencies::read::Grouped;
 
 /// A lane's number, in the order in which lanes came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -15,11 +15,11 @@ use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::write::identity::Impersonation;
 use pilothouse_cluster::write::permissions::{Permission, account_has, listed};
 use pilothouse_core::Kind;
-use pilothouse_core::answer::shorten;
 use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::rights::resources::Resources;
 use pilothouse_core::rights::rules::{Place, Verb};
 use pilothouse_core::rights::{AdmissionExports, ControllerNeeds, Rights, RightsError};
+use pilothouse_core::text::printable::shorten;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

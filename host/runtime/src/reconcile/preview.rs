@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::answer::DesiredObject;
+use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::diff::canonical::digest;
 use pilothouse_core::diff::preview::{Preview, PreviewAction, PreviewedChange};
 use pilothouse_core::diff::{Action, Difference};

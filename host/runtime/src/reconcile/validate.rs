@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_core::Failure;
-use pilothouse_core::answer::{self, CheckedAnswer, PrimaryName};
+use pilothouse_core::answer::desired::PrimaryName;
+use pilothouse_core::answer::{self, CheckedAnswer};
 use pilothouse_core::plugin::contract::Outcome;
-use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::dependencies::read::Read;
 
 use super::gather::Gathered;
 use super::invoke::Invoked;

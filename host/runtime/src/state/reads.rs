@@ -8,7 +8,7 @@ use pilothouse_cluster::cache::store::QueryCandidates;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::kubernetes::path::Projection;
-use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::reads::query::CheckedQuery;
 use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};

@@ -7,8 +7,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_core::answer::shorten;
 use pilothouse_core::plugin::contract::LogLevel;
+use pilothouse_core::text::printable::shorten;
 use pilothouse_core::{Failure, Key};
 use pilothouse_traces::{FinishedSpan, SpanContext, SpanEvent, SpanLink, SpanOutcome, SpanSink, Value};
 use tokio::time::Instant;

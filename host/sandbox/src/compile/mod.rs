@@ -24,7 +24,7 @@ use rustix::process::{getrlimit, setrlimit};
 
 use crate::compile::cgroup::memory_left;
 use crate::compile::turns::CompileTurn;
-use crate::stop::shorten;
+use crate::outcome::shorten;
 
 /// Standard input and output of a child process as paths.
 const CHILD_INPUT: &str = "/proc/self/fd/0";

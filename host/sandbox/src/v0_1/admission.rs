@@ -6,7 +6,7 @@ use pilothouse_core::plugin::contract;
 use pilothouse_core::plugin::contract::{FieldError, FieldErrorKind, Phase, UserInfo};
 use pilothouse_core::status::reason::Reason;
 
-use crate::stop::{MAX_GUEST_WORDS, shorten};
+use crate::outcome::{MAX_GUEST_WORDS, shorten};
 use bindings::pilothouse::plugin::{admission as guest, types};
 
 pub(super) mod bindings {

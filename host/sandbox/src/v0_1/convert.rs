@@ -7,7 +7,7 @@ use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Limits};
 
 use super::bindings::pilothouse::plugin::types as guest;
-use crate::stop::{Limit, MAX_GUEST_WORDS, shorten};
+use crate::outcome::{Limit, MAX_GUEST_WORDS, shorten};
 
 /// Conditions in one answer.
 const MAX_CONDITIONS: usize = 64;

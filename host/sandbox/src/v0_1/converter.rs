@@ -6,8 +6,8 @@ use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 use super::{Adapter, Exports, absent};
+use crate::outcome::{Limit, MAX_GUEST_WORDS, shorten};
 use crate::state::CallState;
-use crate::stop::{Limit, MAX_GUEST_WORDS, shorten};
 
 mod bindings {
     //! Generated from wit/.

@@ -8,8 +8,8 @@ use wasmtime::component::InstancePre;
 
 use super::admission::{self, bindings};
 use super::{Adapter, Exports, absent};
+use crate::outcome::Limit;
 use crate::state::CallState;
-use crate::stop::Limit;
 use bindings::exports::pilothouse::plugin::defaulter::{FieldError, Review};
 
 /// Where the functions of the interface are in a component.

@@ -7,8 +7,8 @@ use pilothouse_core::plugin::contract;
 use pilothouse_core::plugin::contract::LogLevel;
 
 use super::bindings::pilothouse::plugin::{clock, cluster, log, types};
+use crate::outcome::Stop;
 use crate::state::CallState;
-use crate::stop::Stop;
 
 impl types::Host for CallState {}
 

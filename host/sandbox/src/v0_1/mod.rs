@@ -20,7 +20,7 @@ use pilothouse_core::plugin::contract::PACKAGE;
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
-use crate::plugin::Optional;
+use crate::optional::Optional;
 use crate::state::CallState;
 
 /// The version that this adapter speaks.

@@ -11,8 +11,8 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentType, Lift, Linker, LinkerInstance, Lower, Resource, ResourceType};
 use wasmtime::{Engine, StoreContextMut};
 
+use crate::outcome::{Limit, Stop};
 use crate::state::CallState;
-use crate::stop::{Limit, Stop};
 pub(crate) use state::WasiState;
 use state::{Standard, WALL_CLOCK_START};
 

@@ -3,8 +3,8 @@
 
 use pilothouse_core::plugin::contract::LogLevel;
 
+use crate::outcome::{MAX_GUEST_WORDS, Stop, shorten};
 use crate::state::CallState;
-use crate::stop::{MAX_GUEST_WORDS, Stop, shorten};
 
 /// What the wall clock adds to the monotonic clock, in nanoseconds since 1970: 2000-01-01T00:00:00Z.
 pub(super) const WALL_CLOCK_START: u64 = 946_684_800 * 1_000_000_000;

@@ -65,7 +65,7 @@ macro_rules! proxy_spec {
             #[schemars(extend(
                 "maxProperties" = 64,
                 "additionalProperties" = {"type": "string", "maxLength": 63},
-                "x-kubernetes-validations" = crate::schemas::pod_label_rules()
+                "x-kubernetes-validations" = crate::labels::pod_label_rules()
             ))]
             pub pod_labels: BTreeMap<String, String>,
             /// The affinity of the pods, as in a Pod.

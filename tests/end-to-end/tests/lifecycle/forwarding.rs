@@ -23,8 +23,9 @@ mod simulated {
     use pilothouse_runtime::{ElectionOptions, HostOptions, WebhookOptions};
     use pilothouse_testkit::cluster::Cluster;
     use pilothouse_webhook::certificates::{Certificates, Lifetimes};
+    use pilothouse_webhook::handler::{WebhookHandler, WebhookRequest, WebhookResponse};
     use pilothouse_webhook::peers::{FORWARDED_HEADER, PeerClient};
-    use pilothouse_webhook::server::{WebhookHandler, WebhookRequest, WebhookResponse, WebhookServer};
+    use pilothouse_webhook::server::WebhookServer;
     use serde_json::{Value, json};
     use tokio::sync::watch;
 

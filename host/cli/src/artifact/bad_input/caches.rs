@@ -8,7 +8,8 @@ mod simulated {
 
     use pilothouse_artifact::{Descriptor, TrustSource};
     use pilothouse_end_to_end::fleet::Fleet;
-    use pilothouse_test_registry::{Manner, Registry, reply};
+    use pilothouse_test_registry::Registry;
+    use pilothouse_test_registry::exchange::{Manner, reply};
     use pilothouse_testkit::host::SteeredHost as _;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use serde_json::Value;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pilothouse_artifact::{Digest, TrustSource};
-use pilothouse_test_registry::{Manner, Registry, reply};
+use pilothouse_test_registry::Registry;
+use pilothouse_test_registry::exchange::{Manner, reply};
 
 use super::{fetcher, plain, reference, registry_of};
 use crate::artifact::host::command_line::{PATIENCE, fetch_all};

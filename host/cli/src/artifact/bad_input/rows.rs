@@ -1,7 +1,8 @@
 //! What registries and pull secrets do wrong: a row for each.
 
 use pilothouse_artifact::{Descriptor, Digest, media_type};
-use pilothouse_test_registry::{Manner, REPOSITORY, Registry, Reply, reply};
+use pilothouse_test_registry::exchange::{Manner, Reply, reply};
+use pilothouse_test_registry::{REPOSITORY, Registry};
 use serde_json::{Value, json};
 
 use super::component;

@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use crate::answer::shorten;
+use crate::text::printable::shorten;
 
 /// The most bytes of a path that people are shown.
 const SHOWN_BYTES: usize = 512;

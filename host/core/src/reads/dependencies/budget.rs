@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Read;
+use crate::reads::dependencies::read::Read;
 
 /// What the reads of one group take at most, unless it was said otherwise: some 100,000 readers with a read each. A guest
 /// chooses how often its reconciles read, and users how many objects there are.

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{ChangedObject, Grouped};
 use crate::kubernetes::key::Name;
 use crate::kubernetes::path::FieldPath;
+use crate::reads::dependencies::read::{ChangedObject, Grouped};
 use crate::reads::query::{Anchor, CheckedQuery};
 
 /// Who asked which query.

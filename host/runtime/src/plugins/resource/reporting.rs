@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::write::events::Regarding;
-use pilothouse_core::answer::shorten;
 use pilothouse_core::plugin::contract::{Event, EventType};
+use pilothouse_core::text::printable::shorten;
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
 

@@ -248,7 +248,7 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
             kind: name.to_owned(),
             status: status.to_owned(),
             reason: fact.reason.to_owned(),
-            message: pilothouse_core::answer::shorten(fact.message, LONGEST_MESSAGE),
+            message: pilothouse_core::text::printable::shorten(fact.message, LONGEST_MESSAGE),
             last_transition_time: since.map_or(now, |since| &since.last_transition_time).to_owned(),
             observed_generation: known.generation,
         }

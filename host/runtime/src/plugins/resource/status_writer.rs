@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use pilothouse_cluster::resources::host_resources::{HostResource, HostResourceApi, MANAGER};
 use pilothouse_cluster::watch::reflector::is_before;
-use pilothouse_core::answer::shorten;
 use pilothouse_core::diff::preview::{Preview, PreviewedChange};
+use pilothouse_core::text::printable::shorten;
 use pilothouse_crds::plugin::{ControllerStatus, PluginStatus, PreviewedPrimary, WaitedPrimary};
 use serde_json::Value;
 use tokio::sync::watch;

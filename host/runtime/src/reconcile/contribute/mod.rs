@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::answer::DesiredObject;
+use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::contribution::{ClaimAge, Leaves, take_apart};
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Key};

@@ -88,7 +88,7 @@ pub async fn say(host: &HostContext, lane: &Lane, gathered: &Gathered, problem: 
     let event = Event {
         type_: EventType::Warning,
         reason: STATUS_INCOMPLETE.to_owned(),
-        message: pilothouse_core::answer::shorten(problem.to_owned(), LONGEST_NOTE),
+        message: pilothouse_core::text::printable::shorten(problem.to_owned(), LONGEST_NOTE),
     };
     // The log and the Plugin's status say it, too.
     let now = host.clock.microseconds();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pilothouse_cluster::write::permissions::Permission;
-use pilothouse_core::answer::shorten;
+use pilothouse_core::text::printable::shorten;
 use pilothouse_webhook::api::{ApiHandler, ApiRequest, ApiResponse, ApiServer, ApiTransport, OwnCertificates};
 use serde::Serialize;
 use tokio::runtime::Handle as RuntimeHandle;

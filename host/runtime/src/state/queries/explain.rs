@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::{Key, Kind, Name};
 
 use crate::lanes::custody::{Custody, children_of, custody};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pilothouse_cluster::cache::store::{QueryCandidates, Store};
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::Kind;
-use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::reads::query::CheckedQuery;
 
 use crate::lanes::lane::Lane;

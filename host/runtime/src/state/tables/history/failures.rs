@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pilothouse_core::Failure;
-use pilothouse_core::answer::shorten;
+use pilothouse_core::text::printable::shorten;
 
 use crate::lanes::primary::{LaneId, PrimaryRef};
 

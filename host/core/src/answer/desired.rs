@@ -1,0 +1,55 @@
+//! Desired objects of an answer after their check.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+use crate::kubernetes::key::{Kind, Name};
+use crate::kubernetes::served::ServedKind;
+use crate::plugin::contract::Lifecycle;
+use crate::status::failure::Failure;
+use crate::status::reason::Reason;
+
+/// An object that should exist, in canonical form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredObject {
+    /// How the cluster serves its kind, as it was when the answer was checked.
+    pub served: ServedKind,
+    /// Its place.
+    pub name: Name,
+    /// The object, with `apiVersion`, `kind` and its place filled in.
+    pub body: Map<String, Value>,
+    /// Exceptions to its life.
+    pub lifecycle: Lifecycle,
+}
+
+impl DesiredObject {
+    /// Its kind.
+    pub fn kind(&self) -> &Kind {
+        &self.served.kind
+    }
+
+    /// For messages: `Deployment a/web`.
+    pub fn title(&self) -> String {
+        format!("{} {}", self.kind().kind, self.name)
+    }
+}
+
+/// The object that an answer is about.
+#[derive(Clone, Debug)]
+pub struct PrimaryName<'a> {
+    /// Its kind.
+    pub kind: &'a Kind,
+    /// Its place.
+    pub name: &'a Name,
+}
+
+/// An answer that breaks the contract: nobody but the plugin's author can do anything about it.
+pub(crate) fn invalid(problem: impl std::fmt::Display) -> Failure {
+    Failure::guest(Reason::InvalidAnswer, format!("{problem}; fix the plugin"))
+}
+
+pub(crate) fn first_twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut seen = HashSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
+}
