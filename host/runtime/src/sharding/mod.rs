@@ -6,6 +6,10 @@
 //! Nobody takes up anything that is new in a version before all replicas that live work by it: a replica writes its Lease
 //! with the version, then reads the plan again, then all Leases, and only then takes up work. If another replica has a
 //! later version meanwhile, it sees in turn that this one still works by the earlier one, and waits.
+//!
+//! With `--shards` all replicas write, and the fence checks the controller and namespace of every request again. A replica caches the
+//! namespaces of its shards: informers list again when shards move, and the queue takes in a namespace when all kinds of the lane have
+//! been listed there.
 
 mod adopt;
 mod leases;
