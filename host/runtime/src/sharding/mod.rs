@@ -10,6 +10,9 @@
 //! With `--shards` all replicas write, and the fence checks the controller and namespace of every request again. A replica caches the
 //! namespaces of its shards: informers list again when shards move, and the queue takes in a namespace when all kinds of the lane have
 //! been listed there.
+//!
+//! Versions of a plan end at 9223372036854775807. If somebody writes that one, into the plan or into a replica's Lease, all replicas refuse
+//! the leader's next plan. To recover, stop all replicas, delete the ConfigMap, and start them again.
 
 mod adopt;
 mod leases;
