@@ -1,7 +1,4 @@
 //! Owns `pilothouse run`, which is all of `pilothouse-host`: its options, and how signals stop it.
-//!
-//! A kubeconfig is read once, so a token or certificate within it that is exchanged needs a restart. Files that it names (`tokenFile`)
-//! are read again.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
