@@ -8,6 +8,9 @@
 //! concern it. `dependencies` bounds the records of one plugin to 128 MiB. A primary whose reads do not fit depends on every visible change of
 //! the kinds that it read; if even that does not fit, all primaries of its lane do. So a bound may wake a primary too often, and never
 //! too rarely.
+//!
+//! Known gaps: a kind has at most 16 indexes, and queries by further labels and fields scan all of its objects. A lane that depends on whole kinds
+//! does so until every one of its primaries is reconciled again, even if memory becomes free earlier.
 
 pub mod dependencies;
 pub mod query;

@@ -14,6 +14,10 @@
 //! [`pilothouse_core::rights`] derives from a manifest the rules that the requests of its plugin need, and no others. With `--identity` the
 //! writers of a lane act as the plugin's account, and the host reviews what that account may see of the shared watches: a lane without
 //! its rights does not run.
+//!
+//! A lane that is closed for want of rights keeps its claims and children as they are. Two hosts with different `--plugin-selector` do not see
+//! that their plugins bring the same kind. The installed CRD of a plugin is compared by its annotation, so one that a user has edited stays
+//! edited.
 
 mod access;
 pub mod fetch;

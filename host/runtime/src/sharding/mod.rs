@@ -13,6 +13,9 @@
 //!
 //! Versions of a plan end at 9223372036854775807. If somebody writes that one, into the plan or into a replica's Lease, all replicas refuse
 //! the leader's next plan. To recover, stop all replicas, delete the ConfigMap, and start them again.
+//!
+//! A replica that takes up work does not wait until its watches have shown all that the one before it has made, where a kind is cached
+//! whole. A create may then meet an object that exists (409); it changes nothing, and the object is read and adopted.
 
 mod adopt;
 mod leases;

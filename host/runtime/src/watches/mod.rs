@@ -7,6 +7,9 @@
 //!
 //! The watchdog looks every 30 s at everything that the host waits for. A wait of more than five minutes while its watch works is a bug of
 //! the host: the live object is read into the cache, the primary is released, and the wait is logged and counted (`Handle::stuck`).
+//!
+//! Known gap: if a kind is watched with a label selector, and a webhook removes such a label from an object that the host has just written,
+//! the watch never shows the write. The primary then waits for five minutes, until the watchdog looks.
 
 pub mod definitions;
 pub mod informers;

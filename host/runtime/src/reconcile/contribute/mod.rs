@@ -15,6 +15,10 @@
 //!    equals the result.
 //! 5. **Outcome.** The result is kept and wakes the primaries that wait. A primary that does not wait is requeued only if the outcome of
 //!    its claim changed.
+//!
+//! A preview shows the fields that would change as if nothing else claimed them, and not those that are removed with a claim. How a kind is
+//! merged is looked up once: if maps or lists of a CRD become atomic while it is served, the host notices when an apply shows the change or
+//! the CRD is made anew. Until then claims may be merged wrongly.
 
 mod send;
 mod settle;
