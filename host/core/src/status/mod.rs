@@ -2,7 +2,7 @@
 //! that Kubernetes asks for; and whether a live status shows it.
 //!
 //! `Reconciled` is True/Success, or False with a reason from a closed set (`reason`) or the controller's `failureReason`. `Reconciling` and
-//! `Stalled` follow kstatus and from the failure alone, or two hosts would rewrite each other's status.
+//! `Stalled` are those of kstatus. The failure alone decides which of the two is set, or two hosts would rewrite each other's status.
 //!
 //! A failure (`failure`) has a blame, a reason, and what makes another try worth it:
 //!
