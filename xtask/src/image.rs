@@ -1,5 +1,11 @@
 //! Owns building the image of the host: static programs, the folder that `deploy/image/Dockerfile` copies from, and an OCI
 //! archive made with buildah. Leaves what is in the image to the Dockerfile, and what it must be to the tests of the chart.
+//!
+//! `pilothouse-host` has at most 30,000,000 bytes (static, stripped): 29.7 MB for amd64 and about 23 for arm64. Of 24 MB code, host/runtime is
+//! 2.7, wasmtime's compiler 2.4, and Pulley, an interpreter that the host does not use and no feature leaves out, 0.45. Larger, when
+//! tried: `opt-level` z for dependencies, s for some of the own crates as well. With `-C llvm-args=-inline-threshold=100` for the last
+//! step it has 29.3 MB, and takes 5 % more processor time. `target/image/amd64.map` has the parts. Rust links static programs for arm64 at a fixed
+//! address, those for amd64 at a random one. musl has not been tried: the host tunes glibc's allocator.
 
 mod architecture;
 

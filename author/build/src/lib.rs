@@ -4,6 +4,9 @@
 //!
 //! `pilothouse build` and `cargo xtask plugins` both stand on this crate. It knows nothing of the host, so that the chores
 //! of this repository are built in seconds.
+//!
+//! The bytes of a component depend on the path of a dependency outside of its workspace, such as an SDK given with `--sdk PATH`: cargo's
+//! hash of such a crate has the whole path, and the order of functions follows it.
 
 #![forbid(unsafe_code)]
 

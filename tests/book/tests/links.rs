@@ -9,12 +9,13 @@ use pilothouse_book::markdown::{Page, page};
 use pilothouse_book::{pages, root};
 
 /// The pages outside of the book whose links are checked, too.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 19] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "RELEASING.md",
+    "ROADMAP.md",
     "deploy/README.md",
     "host/GLOSSARY.md",
     "plugins/sdk/README.md",

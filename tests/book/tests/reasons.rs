@@ -16,13 +16,17 @@ const OTHERS: [&str; 3] = [
 const NO_REASONS: [&str; 4] = ["Plugin", "Reconciling", "True", "False"];
 
 fn sources() -> Vec<String> {
-    let folder = root().join("host/runtime/src/plugins");
-    let listed = fs::read_dir(folder).expect("the folder is there");
-    let paths = listed.map(|entry| entry.expect("it can be read").path());
-    let files = paths.filter(|path| path.is_file());
-    let texts = files
-        .chain(OTHERS.map(|path| root().join(path)))
-        .map(fs::read_to_string);
+    let mut folders = vec![root().join("host/runtime/src/plugins")];
+    let mut files: Vec<_> = OTHERS.map(|path| root().join(path)).into();
+    while let Some(folder) = folders.pop() {
+        let listed = fs::read_dir(folder).expect("the folder is there");
+        let (inner, found): (Vec<_>, Vec<_>) = listed
+            .map(|entry| entry.expect("it can be read").path())
+            .partition(|path| path.is_dir());
+        folders.extend(inner);
+        files.extend(found);
+    }
+    let texts = files.into_iter().map(fs::read_to_string);
     texts.map(|text| text.expect("it is text")).collect()
 }
 

@@ -225,17 +225,65 @@ fn cycles(edges: &BTreeMap<Segments, BTreeSet<Segments>>) -> Vec<BTreeSet<Segmen
     components
 }
 
+/// The files that each file imports.
+fn imports(modules: &BTreeMap<Segments, Module>) -> BTreeMap<Segments, BTreeSet<Segments>> {
+    let of = |(name, module): (&Segments, &Module)| {
+        let found = module.paths.iter().filter_map(|path| resolve(modules, path, 0));
+        (name.clone(), found.filter(|import| import != name).collect())
+    };
+    modules.iter().map(of).collect()
+}
+
 fn import_cycles(source: &Path) -> Vec<BTreeSet<String>> {
     let modules = modules(source);
-    let mut edges = BTreeMap::new();
-    for (name, module) in &modules {
-        let imports = module.paths.iter().filter_map(|path| resolve(&modules, path, 0));
-        let imports: BTreeSet<Segments> = imports.filter(|import| import != name).collect();
-        edges.insert(name.clone(), imports);
-    }
     let file = |name: &Segments| modules[name].file.clone();
-    let cycles = cycles(&edges).into_iter();
+    let cycles = cycles(&imports(&modules)).into_iter();
     cycles.map(|cycle| cycle.iter().map(file).collect()).collect()
+}
+
+/// The row of each room in ARCHITECTURE.md's table of host/runtime.
+fn rows() -> BTreeMap<String, usize> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let (_, table) = text.split_once("| row | rooms |").expect("the table is there");
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| {
+        let mut cells = row.split('|').skip(1).map(str::trim);
+        Some((cells.next()?.parse().ok()?, cells.next()?))
+    });
+    let rooms = |(row, rooms): (usize, &str)| {
+        let rooms: Vec<_> = rooms.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        rooms.into_iter().map(move |room| (room, row))
+    };
+    cells.flat_map(rooms).collect()
+}
+
+#[test]
+fn the_runtimes_rooms_import_only_rows_above() {
+    let source = root().join("host/runtime/src");
+    let (rows, modules) = (rows(), modules(&source));
+    let rooms: BTreeSet<&String> = modules.keys().filter_map(|name| name.first()).collect();
+    assert_eq!(
+        rooms,
+        rows.keys().collect(),
+        "ARCHITECTURE.md has all rooms, and no others"
+    );
+    let mut arrows = BTreeSet::new();
+    for (from, imported) in imports(&modules) {
+        let to = imported.into_iter().filter_map(|import| import.into_iter().next());
+        arrows.extend(
+            from.into_iter()
+                .next()
+                .into_iter()
+                .flat_map(|from| to.map(move |to| (from.clone(), to))),
+        );
+    }
+    arrows.retain(|(from, to)| from != to);
+    let wrong: Vec<_> = arrows.iter().filter(|(from, to)| rows[from] < rows[to]).collect();
+    assert!(
+        wrong.is_empty(),
+        "these rooms import one of a row below theirs: {wrong:?}"
+    );
+    assert!(arrows.len() <= 90, "{} arrows between rooms", arrows.len());
 }
 
 #[test]

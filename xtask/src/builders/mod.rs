@@ -3,6 +3,9 @@
 //!
 //! `schema` reads what is kept of these documents in `openapi.json`, `names` and `docs` turn names and descriptions into
 //! Rust's, `emit` writes the code, `crd_schemas` the schemas for CustomResourceDefinitions, and `extract` makes `openapi.json` anew for another version of Kubernetes.
+//!
+//! Builders, and no structs, because only the setters that a plugin calls are linked: app-service is 7 KB larger than with structs written by
+//! hand, while the types of k8s-openapi grow a plugin with three children from 193 to 585 KB.
 
 mod crd_schemas;
 mod docs;

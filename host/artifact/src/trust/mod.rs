@@ -7,6 +7,11 @@
 //!
 //! With `default: accept`, a rule restricts a registry's name and not its contents: whoever may name a source can use
 //! another name of the same machine. Where that matters, the default has to be `refuse`.
+//!
+//! sigstore-verify, which verifies as cosign does and offline, takes a provider of algorithms (`crypto`). Its own, aws-lc-rs, has 2 MB of
+//! code. ring lacks only ML-DSA, and Ed25519ph, as which cosign 3 signs with keys of the type Ed25519: such keys are refused when the
+//! trust file is loaded. A signature is the statement of `cosign sign`. cosign itself takes any attestation for one, also that of a scan
+//! that has failed.
 
 mod accepted;
 mod bundle;

@@ -1,4 +1,5 @@
-//! Owns what the command takes from its environment. No other file reads environment variables.
+//! Reads the command's own environment variables. The variables of others are read where their files are: those of kubeconfigs and
+//! proxies in pilothouse-cluster (`connect`), those of docker's credentials in pilothouse-artifact (`registry::credentials`).
 
 use std::path::PathBuf;
 

@@ -1,4 +1,11 @@
 //! Caches the objects of each kind: what lists and watches make of them, compressed, and the indexes by which they are found.
+//!
+//! A relist updates in place: an unchanged object causes no event, an object that is missing from the list counts as deleted, and one
+//! that was made anew under the same name causes two events. An object is kept as LZ4 against a sample of its kind, and equal Apply entries
+//! are kept once (`codec`).
+//!
+//! An object of a complete list that cannot be read any more stays as it was read before, also where a plugin that came later needs more of
+//! its fields.
 
 pub mod codec;
 pub mod decoding;

@@ -1,4 +1,7 @@
 //! Connects to a cluster: finds the kubeconfig, or the pod's account, and sets time-outs and the user agent.
+//!
+//! A kubeconfig is read once, so a token or certificate within it that is exchanged needs a restart. Files that it names (`tokenFile`) are
+//! read again.
 
 pub(crate) mod connection_log;
 pub(crate) mod credentials;

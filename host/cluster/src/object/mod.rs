@@ -1,5 +1,8 @@
 //! Owns the form in which an object goes through the host: read once from the server's JSON, trimmed to what plugins
 //! may see, with what the host needs to know of ownership beside it (`object/controller_ref.rs`, `object/apply_entry.rs`).
+//!
+//! A [`CachedObject`] is its trimmed JSON and, beside it, identity, controller, deletion, digest, facts, and the Apply entries of
+//! `pilothouse/` managers with the order of their list items.
 
 pub(crate) mod apply_entry;
 pub(crate) mod controller_ref;

@@ -1,5 +1,17 @@
 //! Owns the requests that change objects: server-side apply, status, finalizers, delete. What they mean is decided
 //! elsewhere.
+//!
+//! There may be a second host, a user, or a write of the host's own that takes effect after its response was lost. Therefore no write
+//! addresses an object by its name alone ([`ApplyPrecondition`]):
+//!
+//! - **Create.** An apply without force that carries the resourceVersion `1`, which no stored object has. The API server creates what is
+//!   absent and answers 409 otherwise, so nothing ever has to be taken back. It is no POST, so that the host gets an Apply entry. An
+//!   API server of another make that ignores the resourceVersion answers 200; the host then reports `ForeignObject` and takes nothing back,
+//!   because it cannot know what the object was before.
+//! - **Update.** The forced apply carries the uid of the object for which it was decided. The server refuses it for any other.
+//! - **Delete.** uid and resourceVersion are preconditions.
+//!
+//! kube's own retry is off, because it repeats creates, too.
 
 pub mod events;
 pub mod identity;
@@ -560,6 +572,7 @@ fn read(text: &str, kind: &Kind) -> Result<CachedObject, RequestError> {
 mod tests {
     use std::sync::Mutex;
 
+    use http_body_util::BodyExt as _;
     use pilothouse_core::rights::built_in;
 
     use super::*;

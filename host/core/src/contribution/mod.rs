@@ -6,6 +6,11 @@
 //! as long as somebody may still claim it. Sending, and who is waited for, are host/runtime's matter.
 //!
 //! What a plugin owns has a manager of its own, also where its primaries contribute to it. There the owner's word counts.
+//!
+//! Fields that other managers hold are left to them, and the condition names these managers. If the server refuses the body, the claim at
+//! fault is found by the conflict's paths or by bisection (`bisect`). It keeps the fields that it holds, and waits until the target changes in
+//! more than its status. Which plugin holds what is read from the target itself (`holders` in `union`): no owner of a primary can write
+//! that memory, and a restart and another replica have it, too.
 
 mod bisect;
 mod conflict;

@@ -1,4 +1,20 @@
 //! Owns what has to be done for one owned object: create, apply, leave, wait, or say that it is somebody else's.
+//!
+//! For each owned object, in this order:
+//!
+//! 1. **Canonical form** (`canonical`): no null members, no metadata that the server sets, a Secret's `stringData` as `data`. An owner
+//!    reference is added where Kubernetes allows one, else a label ([`crate::ownership`]).
+//! 2. **Digest.** The annotation `pilothouse.dev/desired` has a digest of the body and the owner's uid. A different digest in the cache
+//!    means apply, and so does an entry in another apiVersion.
+//! 3. **Field ownership.** When somebody else changes one of the host's fields, the server moves it out of the host's Apply entry. So each
+//!    leaf of the desired body must be in that entry, and its list items must stand in the desired order; else the object has drifted.
+//!    Where an entry alone does not show whether a map was emptied, the kind's OpenAPI does, which is read once per kind.
+//! 4. **Values** (`kubernetes/values`). A webhook of others may change values within the host's own request, and anybody may apply under
+//!    the host's name. So the cache keeps a fingerprint of the values at the host's fields. It has to be that of the body, or the one that
+//!    the server made of the last apply. Where it is neither after a start, one GET compares the values themselves.
+//!
+//! The host remembers what a server does not keep as it was applied: a dropped field costs one request for each start, and a rewritten
+//! value one more for each resync.
 
 pub mod canonical;
 pub mod contest;

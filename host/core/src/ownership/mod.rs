@@ -1,5 +1,20 @@
 //! Owns how an object says whose it is: by a controller reference where Kubernetes allows one, else by a label with the
 //! owner's uid and an annotation that names the owner.
+//!
+//! `decide` in [`crate::diff`] looks at the owner that an object names, and at the plugins that apply it:
+//!
+//! | the object | action |
+//! |---|---|
+//! | names the primary, by uid | applied, where it differs |
+//! | names a predecessor (same kind, namespace and name, another uid) by label | adopted: an owner that was restored from a backup finds its objects |
+//! | names a predecessor by owner reference | waited for: the garbage collector deletes it |
+//! | names the primary, and another plugin applies it that selects the primary | `ForeignObject`, naming that plugin, until that plugin lets go |
+//! | the same, but that plugin does not select the primary any more, or is gone | its entry of managedFields is taken over, then applied |
+//! | is `create-only`, and does not name its owner as desired | only owner reference, labels and annotations are patched |
+//! | anything else | `ForeignObject` |
+//!
+//! A host with Plugin resources knows all plugins of the cluster. To a host with `--plugin`, a plugin that it does not run counts as one
+//! that still applies its objects. An object to be deleted that another plugin applies loses the entry of this plugin only.
 
 pub mod consent;
 pub mod recreate;

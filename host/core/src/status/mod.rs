@@ -1,5 +1,24 @@
 //! The status that a primary should have: the plugin's part, its conditions and the host's, merged by type with the times
 //! that Kubernetes asks for; and whether a live status shows it.
+//!
+//! `Reconciled` is True/Success, or False with a reason from a closed set (`reason`) or the controller's `failureReason`. `Reconciling` and
+//! `Stalled` are those of kstatus. The failure alone decides which of the two is set, or two hosts would rewrite each other's status.
+//!
+//! A failure (`failure`) has a blame, a reason, and what makes another try worth it:
+//!
+//! | cause | blame | retried |
+//! |---|---|---|
+//! | the plugin says `transient` | cluster | with back-off |
+//! | the plugin says `permanent` | user | after a change of the object or of what was read |
+//! | a trap, a broken limit, an answer that breaks the contract, an undeclared read | guest | after a change; a call that took too long also with back-off |
+//! | 400, 413, 415, 422; 500 `failed to create typed patch object` | guest | after a change |
+//! | 403, 404, 409, 429, 5xx, no answer | cluster | with back-off |
+//! | a foreign object, a child that is being deleted | cluster | when that object changes in any way |
+//! | a missing target, a field of it that others hold | cluster, user | when the target, or the holder's claim, changes |
+//! | a kind that is not listed, a lost call | cluster, host | with back-off |
+//!
+//! A resync tries all once, but sends no body that was refused. Of several failures, one that time can help with decides. Retry-After is
+//! honoured for up to five minutes; an edit by somebody else ends that wait.
 
 pub mod backoff;
 pub mod failure;

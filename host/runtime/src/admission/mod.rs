@@ -1,6 +1,13 @@
 //! Owns how API servers ask plugins: a server on threads of its own, so that no queue of reconciles delays it (`answer`),
 //! what a review reads that another replica has (`reads`), the objects that the cluster has to have for it (`keep`, with `secret` and `hooks`), and the search for such objects
 //! where webhooks are off (`strays`).
+//!
+//! A review that cannot be answered in time is an HTTP error, for the failure policy. A webhook proves nothing: a failure policy, a
+//! selector or a timeout may let an object pass. So defaulter and validator run before each reconcile, whatever happened at admission. If the host
+//! remembered what admission had validated, two hosts would come to different results.
+//!
+//! Configurations stay as long as somebody wants the plugin, whether it runs or not. What names another host is left alone while that
+//! host's Secret exists.
 
 mod answer;
 mod hooks;

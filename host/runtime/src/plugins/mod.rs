@@ -6,6 +6,18 @@
 //! `prepare`, `staging`, `running` and `finish`; `plugin` is what there is of one plugin; `exclusive_kinds` keeps two from having the same kind,
 //! `permissions` names missing rights of the host, `access` reviews those of the plugin's account, `inventory` and `inventory_write` know what earlier versions owned; `reporting`,
 //! `state` and `status_writer` make the status of the Plugin resource, together with [`crate::lanes::health`].
+//!
+//! A plugin that goes is closed, waits for what runs, and is forgotten with what only it watched. If its resource is deleted, primaries
+//! that are being deleted are finished first; then claims and children are removed, if `deletionPolicy` says so. On SIGTERM running
+//! reconciles have `--grace` seconds to finish.
+//!
+//! [`pilothouse_core::rights`] derives from a manifest the rules that the requests of its plugin need, and no others. With `--identity` the
+//! writers of a lane act as the plugin's account, and the host reviews what that account may see of the shared watches: a lane without
+//! its rights does not run.
+//!
+//! A lane that is closed for want of rights keeps its claims and children as they are. Two hosts with different `--plugin-selector` do not see
+//! that their plugins bring the same kind. The installed CRD of a plugin is compared by its annotation, so one that a user has edited stays
+//! edited.
 
 mod access;
 pub mod fetch;

@@ -5,6 +5,19 @@
 //! workers, `hot_loop` how objects are slowed that would go on for ever, `writes` what a run wrote, `item` what is remembered of one
 //! object, `types` what goes in and what comes out, `trigger` what people are told of why an object was queued.
 //! Nothing here waits or does I/O.
+//!
+//! An object is reconciled once at a time, and once more if it was requeued meanwhile. Which object of a lane is next:
+//!
+//! - **Class first:** an object's own changes, then objects that were made while no host ran, then changed dependencies, then resyncs,
+//!   then retries. A class that was passed over eight times is next, so no class starves.
+//! - **Tenant second:** within a class, the tenant that has used the least time is next. A tenant is a namespace, because Kubernetes grants
+//!   rights by namespace; a cluster-scoped object is a tenant of its own. Time counts over all classes.
+//!
+//! A quarter of the workers is reserved for plugins that have none, and a quarter of each plugin's share for tenants that have none. Guests
+//! run on blocking threads; requests and watches run on one thread.
+//!
+//! `hot_loop` slows an object of which ten runs have counted, each soon after the last, by up to 30 s, until it has been calm for 10 s more.
+//! Then `contest` in [`crate::reconcile`] reports, with the reason `Contested`, which field managers overwrite which fields.
 
 mod backlog;
 mod hot_loop;

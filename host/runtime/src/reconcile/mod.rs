@@ -1,9 +1,17 @@
-//! Owns the order of a reconcile: six stages, each in its own file. Each takes what the one before it made, so that no
-//! stage can be left out or run early.
+//! Reconciles one object: six stages, each in its own file. Each takes the type that the one before it returns.
 //!
 //! gather and diff read the cache; invoke runs the guest; validate checks the answer and records what was read; apply and
 //! report make requests. Beside them, `collect` deletes children of deleted primaries, `finalize` handles the
 //! plugin's finalizer, and `preview` takes the place of apply and report for a plugin in preview.
+//!
+//! The fields of these types are public within the crate, so the order is kept by [`reconcile`] alone. It deviates from it in these
+//! cases: a primary that has left the filter, and one that is not selected by a Plugin that deletes what it does not select, have their
+//! children pruned with an empty answer; one that is deleted with `orphan` lets go of them; a failure before the call goes straight to
+//! the report. Before the report, the failure of the finalizer or the finding of `contest` is added to what `apply` returned.
+//!
+//! The finalizer is set before the call. The reconcile then ends, and the next one begins when the cache shows the finalizer. It is removed
+//! when a primary that is being deleted has no children left. For a primary outside of `spec.namespaces` a Plugin writes nothing:
+//! children stay as they are and are counted, its finalizer is removed, and its claims are withdrawn.
 
 mod admit;
 mod apply;

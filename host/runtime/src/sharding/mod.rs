@@ -6,6 +6,16 @@
 //! Nobody takes up anything that is new in a version before all replicas that live work by it: a replica writes its Lease
 //! with the version, then reads the plan again, then all Leases, and only then takes up work. If another replica has a
 //! later version meanwhile, it sees in turn that this one still works by the earlier one, and waits.
+//!
+//! With `--shards` all replicas write, and the fence checks the controller and namespace of every request again. A replica caches the
+//! namespaces of its shards: informers list again when shards move, and the queue takes in a namespace when all kinds of the lane have
+//! been listed there.
+//!
+//! Versions of a plan end at 9223372036854775807. If somebody writes that one, into the plan or into a replica's Lease, all replicas refuse
+//! the leader's next plan. To recover, stop all replicas, delete the ConfigMap, and start them again.
+//!
+//! A replica that takes up work does not wait until its watches have shown all that the one before it has made, where a kind is cached
+//! whole. A create may then meet an object that exists (409); it changes nothing, and the object is read and adopted.
 
 mod adopt;
 mod leases;

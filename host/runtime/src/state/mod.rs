@@ -13,6 +13,21 @@
 //! our own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers`
 //! those about what earlier versions of a plugin made, `orphaned` those about what a primary leaves behind, `waits` lists what waits for something, `figures` counts what there
 //! is, and `explain` answers people who ask why.
+//!
+//! A change of an object (`route`) requeues
+//!
+//! - the primary itself, if what its lane sees of it changed, it was created or deleted, or others changed its status;
+//! - the owner of a child, if its controller, the host's entry, its digest or its deletion changed, and not by the host's own write;
+//! - the primaries that read it by `get`, if their visible bytes changed, whether it was there or not;
+//! - the primaries whose query it entered or left, or within which it changed visibly;
+//! - the primaries in whose way it stands (`Read::Obstacle`), after any change, and those that wait for a namespace that has come.
+//!
+//! It also tells the claims on the object, which decide whether the target is looked at again.
+//!
+//! **Read-your-writes.** Each write is recorded before it is sent, and after the response the resourceVersion or deletion to wait for. The
+//! queue holds the primary, without occupying a worker, until a watch shows exactly that write: the *echo*. An echo is no drift, and wakes the
+//! writer only if the server made something visible of the write. The wait ends with the watch, or with a complete list that
+//! shows it to be obsolete.
 
 mod claims;
 mod jobs;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pilothouse_cluster::cache::store::WatchSource;
 use pilothouse_core::kubernetes::selector::Selector;
-use pilothouse_core::reads::dependencies::Read;
+use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::reads::query::CheckedQuery;
 use pilothouse_core::{Key, Kind};
 use serde_json::{Value, json};

@@ -4,6 +4,9 @@
 //!
 //! A container that reaches its limit of memory loses its host, however the child was meant to be killed first (kubelets set
 //! `memory.oom.group`). So the child gets less than what the container has left, as limits that it reaches by itself.
+//!
+//! The process that runs guests has an engine that cannot compile. The code is kept under its digest in a directory that only this
+//! user may write to, and mapped from there while the plugin has something to do.
 
 pub(crate) mod cache;
 pub(crate) mod cgroup;

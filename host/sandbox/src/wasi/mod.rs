@@ -4,6 +4,9 @@
 //! There are no files, no network, no environment and no standard input. The clocks stand at fixed times and are moved on by
 //! reading and waiting alone, and random numbers have a fixed seed, so that equal calls give equal answers. What is written to
 //! standard output and standard error goes to the log. Every other function of WASI 0.2 can be imported, and ends the call.
+//!
+//! WASI has to be granted: the imports of a component show that it can do nothing else. The set is written by hand for languages whose
+//! runtimes need WASI; wasmtime-wasi would bring async and files.
 
 mod state;
 

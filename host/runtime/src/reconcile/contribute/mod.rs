@@ -3,6 +3,22 @@
 //! [`settle`] finds out which claims the server takes.
 //!
 //! A primary that waits occupies no worker, so that all that are queued can make their claims before the first write.
+//!
+//! All claims of a plugin on a target are one body, sent without force, with uid and resourceVersion. Its field manager is another than that
+//! of owned objects: where a plugin owns its target, too, neither apply drops the other's fields, and the owner's fields count.
+//!
+//! 1. **Claim.** A reconcile registers its claims and waits.
+//! 2. **Due.** `worker` looks at a target when no more of the plugin's primaries are queued, the last write was 250 ms ago, and the cache
+//!    shows the host's own writes of it.
+//! 3. **Snapshot.** The target and all claims on it are captured in one moment.
+//! 4. **Settle.** All claims are merged, each completely or not at all. Nothing is sent if the plugin's entry with its live values already
+//!    equals the result.
+//! 5. **Outcome.** The result is kept and wakes the primaries that wait. A primary that does not wait is requeued only if the outcome of
+//!    its claim changed.
+//!
+//! A preview shows the fields that would change as if nothing else claimed them, and not those that are removed with a claim. How a kind is
+//! merged is looked up once: if maps or lists of a CRD become atomic while it is served, the host notices when an apply shows the change or
+//! the CRD is made anew. Until then claims may be merged wrongly.
 
 mod send;
 mod settle;

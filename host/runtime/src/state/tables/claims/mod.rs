@@ -6,6 +6,10 @@
 //! target, `unclaimed` which fields are given up, `target_snapshot` all that a look begins with, and `outcome` how a look
 //! ends. Every operation that also concerns the cache, the lanes or the work
 //! queue takes them as arguments, so that [`crate::state`] can do it in one step.
+//!
+//! Fields that are held without a claim keep their live values until every primary that existed when its lane opened has been reconciled.
+//! Then the fields that nobody claims are given up (`unclaimed`), so no finalizer is needed. The Plugin's status names the primaries that are
+//! still missing.
 
 mod cache_news;
 mod due;
