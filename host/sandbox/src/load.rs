@@ -1,5 +1,5 @@
-//! Owns how a component becomes a [`PluginComponent`]: read, expected, looked at, and compiled unless the cache has its
-//! code.
+//! Loads a component as a [`PluginComponent`]: reads it, checks its digest, inspects it, and compiles it unless the
+//! cache has its code.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -12,7 +12,7 @@ use crate::inspect::{self, ComponentError, ComponentInterfaces, Inspected, inspe
 use crate::plugin::PluginComponent;
 use crate::sandbox::{Sandbox, SandboxError};
 
-/// Why a component was not loaded.
+/// Reasons why a component was not loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -21,43 +21,43 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It is larger than any plugin should be.
+    /// The component is larger than any plugin should be.
     #[error("cannot load the component {name}: it has more than {most} bytes, which is the limit for components")]
     TooLarge {
         /// The component.
         name: String,
-        /// The limit.
+        /// The limit in bytes.
         most: u64,
     },
-    /// It is another component than the one that was asked for.
+    /// The component is not the requested one.
     #[error(
         "cannot load the component {name}: its digest is sha256:{found}, not sha256:{expected}; correct the digest, or fetch that component"
     )]
     Digest {
         /// The component.
         name: String,
-        /// The digest that was asked for, in hexadecimal digits.
+        /// The requested digest, in hexadecimal digits.
         expected: String,
-        /// The digest that it has.
+        /// The digest that was found.
         found: String,
     },
-    /// It is not a plugin that this host runs.
+    /// The component is not a plugin that this host runs.
     #[error("cannot load the component {name}: {problem}")]
     Refused {
         /// The component.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: ComponentError,
     },
-    /// It does not compile.
+    /// The component does not compile.
     #[error("cannot load the component {name}: {source}")]
     Compile {
         /// The component.
         name: String,
-        /// Why not.
+        /// The cause.
         source: CompileError,
     },
     /// The cache failed.
@@ -65,7 +65,7 @@ pub enum LoadError {
     Cache {
         /// The component.
         name: String,
-        /// Why.
+        /// The cause.
         source: CacheError,
     },
     /// An engine failed.
@@ -73,7 +73,7 @@ pub enum LoadError {
     Sandbox {
         /// The component.
         name: String,
-        /// Why.
+        /// The cause.
         source: SandboxError,
     },
     /// The compiled code cannot be used, although it was compiled just now.
@@ -81,7 +81,7 @@ pub enum LoadError {
     Code {
         /// The component.
         name: String,
-        /// Wasmtime's words.
+        /// Wasmtime's message.
         message: String,
     },
 }
@@ -94,7 +94,7 @@ pub struct UncompiledComponent {
 }
 
 impl UncompiledComponent {
-    /// What it imports and exports, if it is a plugin that this host runs. What it imports of WASI need not be granted.
+    /// Returns its imports and exports, if it is a plugin that this host runs. Its imports of WASI need not be granted.
     pub fn interfaces(&self) -> Result<ComponentInterfaces, LoadError> {
         inspect::interfaces(&self.bytes).map_err(|problem| LoadError::Refused {
             name: self.name.clone(),
@@ -102,7 +102,7 @@ impl UncompiledComponent {
         })
     }
 
-    /// The component as it was read.
+    /// Returns the bytes of the component.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -116,7 +116,7 @@ impl Sandbox {
 
     /// Loads a component from a file, if it has this digest (SHA-256 in hexadecimal digits).
     pub fn load_expecting(&self, path: &Path, digest: Option<&str>) -> Result<PluginComponent, LoadError> {
-        // What was compiled before is not read into memory at all.
+        // A component that was compiled before is not read into memory at all.
         match self.load_known(path, digest)? {
             Some(plugin) => Ok(plugin),
             None => self.load_read(&self.read(path, digest)?),
@@ -137,7 +137,8 @@ impl Sandbox {
             return Ok(None);
         };
         match self.plugin(&name, found, length, &code) {
-            // A host compiled it that knew another draft of the contract; the component itself says what is wrong with it.
+            // The host that compiled it knew another draft of the contract; inspecting the component tells what is
+            // wrong.
             Err(LoadError::Refused {
                 problem: ComponentError::Signature { .. },
                 ..
@@ -168,7 +169,7 @@ impl Sandbox {
         self.load_digested(name, digest.clone(), bytes)
     }
 
-    /// Loads a component; `name` (a path, an OCI reference) is what messages call it.
+    /// Loads a component from bytes; `name` (a path, an OCI reference) identifies it in messages.
     pub fn load_bytes(&self, name: &str, bytes: &[u8]) -> Result<PluginComponent, LoadError> {
         self.load_digested(name, cache::digest(bytes), bytes)
     }
@@ -207,7 +208,7 @@ fn unread(path: &Path, source: io::Error) -> LoadError {
     }
 }
 
-/// Whether a component is the one that was asked for.
+/// Checks that a component has the expected digest.
 fn expect(name: &str, expected: Option<&str>, found: &str) -> Result<(), LoadError> {
     match expected {
         Some(expected) if expected != found => Err(LoadError::Digest {

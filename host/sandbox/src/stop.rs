@@ -8,25 +8,25 @@ use wasmtime::{PoolConcurrencyLimitError, Trap};
 
 use crate::state::CallState;
 
-/// Of a guest's own words in a failure; conditions and events are read by people.
+/// Bytes of a guest's own message in a failure; conditions and events are read by people.
 pub(crate) const MAX_GUEST_WORDS: usize = 1024;
 
-/// Why the host ended a call from within, while the guest was waiting for an import or for memory.
+/// Reasons why the host ended a call from within an import or a growth of memory.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// A limit was reached.
     Limit(Limit),
-    /// An import answered with a failure.
+    /// An import returned a failure.
     Failure(Failure),
-    /// An import that is not there while the plugin describes itself or converts.
+    /// The import is not available while the plugin describes itself or converts.
     Unavailable(&'static str),
-    /// A function of WASI that the inert set does not have.
+    /// The inert set of WASI does not have the function.
     Inert(String),
-    /// The guest ended itself, with this status.
+    /// The guest exited with this status.
     Exit(u8),
 }
 
-/// The limits of [`Limits`], by the names that a limits file gives them.
+/// Limits of [`Limits`], by their names in a limits file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     Time,
@@ -41,7 +41,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// What the guest did, and the limit's name and value.
+    /// Returns the failure: what the guest did, and the limit's name and value.
     pub(crate) fn failure(self, limits: &Limits) -> Failure {
         let (what, name, value) = match self {
             Self::Time => ("took too long", "callMilliseconds", limits.call_milliseconds),
@@ -62,7 +62,7 @@ impl Limit {
             Reason::GuestLimit,
             format!("the plugin {what}: limit {name} is {value}; fix the plugin, or raise its limit"),
         );
-        // How long a call takes depends on the machine too, so time is worth another try; the rest is as before.
+        // The duration of a call depends on the machine too, so a retry can succeed; with other limits it cannot.
         if self == Self::Time {
             failure.retry(Retry::Backoff)
         } else {
@@ -70,7 +70,7 @@ impl Limit {
         }
     }
 
-    /// What the metrics count it as.
+    /// Returns the metrics' label for it.
     fn fault(self) -> GuestFault {
         match self {
             Self::Time => GuestFault::Time,
@@ -99,12 +99,12 @@ impl std::fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
-/// What the metrics count a failure as that an answer turned out to be; none if it is not the guest's fault.
+/// Returns the metrics' label of a failure that an answer contained; none if it is not the guest's fault.
 pub(crate) fn fault_of_answer(failure: &Failure) -> Option<GuestFault> {
     fault(failure, GuestFault::Output)
 }
 
-/// The same, with what a broken limit counts as.
+/// Returns the label of a failure, with `limit` for a broken limit.
 fn fault(failure: &Failure, limit: GuestFault) -> Option<GuestFault> {
     let fault = match failure.reason {
         Reason::GuestLimit => limit,
@@ -114,7 +114,7 @@ fn fault(failure: &Failure, limit: GuestFault) -> Option<GuestFault> {
     (failure.blame == Blame::Guest).then_some(fault)
 }
 
-/// What an error of wasmtime means, given what the call had done until then, and what the metrics count it as.
+/// Translates an error of wasmtime, given the state of the call, into a failure and the metrics' label for it.
 pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, Option<GuestFault>) {
     let broken = |limit: Limit| (limit.failure(&state.limits), Some(limit.fault()));
     if let Some(stop) = error.downcast_ref::<Stop>() {
@@ -169,10 +169,10 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, 
     trapped(&what, state)
 }
 
-/// How Rust's library ends what it says of threads, sockets, files and clocks where there are none.
+/// End of the messages of Rust's standard library about threads, sockets, files and clocks on targets without them.
 const UNSUPPORTED: &str = " on this platform";
 
-/// What a plugin does in place of that.
+/// Advice that is appended to such a message.
 const CURE: &str = ", which has no threads, sockets, files, environment and clock: it reads objects and the time through `Cluster`, and \
                     answers with objects";
 
@@ -180,7 +180,7 @@ fn cure(message: &str) -> &'static str {
     if message.contains(UNSUPPORTED) { CURE } else { "" }
 }
 
-/// A call that did not come to its end, with what the guest said before.
+/// Returns the failure of a call that trapped, with the guest's last message.
 fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
     let words = match (&state.last_error, state.wasi.last_words()) {
         (Some(message), _) => {
@@ -196,7 +196,8 @@ fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
     (Failure::guest(Reason::GuestTrap, words), Some(GuestFault::Trap))
 }
 
-/// Wasmtime's error for this has no public type; a test with a guest that passes too much notices other words.
+/// Reports whether the guest passed too much data. Wasmtime's error for this has no public type; a test notices another
+/// wording.
 fn is_transfer(error: &wasmtime::Error) -> bool {
     error
         .root_cause()
@@ -204,7 +205,7 @@ fn is_transfer(error: &wasmtime::Error) -> bool {
         .contains("fuel allocated for hostcalls has been exhausted")
 }
 
-/// At most `most` bytes of a text, with a mark where some are missing.
+/// Returns at most `most` bytes of a text, with a mark where it was cut.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     const MARK: &str = "...";
     if text.len() <= most {

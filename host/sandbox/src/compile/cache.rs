@@ -1,8 +1,8 @@
-//! Owns compiled components: who has the code of one, where it is kept, and how it is made again. The files of the cache
-//! directory are `directory`'s matter.
+//! Compiled components: finds their code in the cache directory or in memory, and compiles them again where it is
+//! missing. The files of the directory are handled by `directory`.
 //!
-//! Code that the directory cannot hold, because a disk is full or must not be written to, stays in memory for as long as a
-//! plugin uses it. Who else may write to the directory is another matter: such a directory is refused.
+//! Code that the directory cannot hold, because a disk is full or read-only, stays in memory for as long as a plugin
+//! uses it. A directory that other users can write to is refused.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -22,11 +22,11 @@ use crate::compile::{CompileEnd, CompileError, Compiler};
 /// Hexadecimal digits of a SHA-256 digest.
 pub(crate) const DIGEST_LENGTH: usize = 64;
 
-/// The bytes that the directory may have, beyond which what was used least recently is removed. A plugin of usual size takes
-/// 2 MB, one in Python 60.
+/// Most bytes that the directory may have; beyond it, the least recently used files are removed. A plugin of usual size
+/// takes 2 MB, one in Python 60.
 const MOST_BYTES: u64 = 512 * 1024 * 1024;
 
-/// Why the cache cannot be used.
+/// Errors of the cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -35,7 +35,7 @@ pub enum CacheError {
     Make {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// Something else is in its place.
@@ -44,7 +44,7 @@ pub enum CacheError {
         /// The path.
         path: PathBuf,
     },
-    /// Code is run from it, so nobody else may own it.
+    /// The directory belongs to another user. Code is run from it, so only this user may own it.
     #[error(
         "the directory {} for compiled plugins belongs to user {owner}, and this process is user {user}; its files are run as \
          code, so give a directory of your own",
@@ -53,12 +53,12 @@ pub enum CacheError {
     ForeignOwner {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The user who owns it.
         owner: u32,
-        /// Who we are.
+        /// The user of this process.
         user: u32,
     },
-    /// Code is run from it, so nobody else may write to it.
+    /// Other users can write to the directory. Code is run from it, so only this user may.
     #[error(
         "others may write to the directory {} for compiled plugins (its mode is {mode:03o}); its files are run as code, so \
          take that away: chmod 700 {}",
@@ -67,20 +67,20 @@ pub enum CacheError {
     WritableByOthers {
         /// The directory.
         path: PathBuf,
-        /// Its permissions.
+        /// Its permissions (mode bits).
         mode: u32,
     },
     /// A file cannot be read, written or put in place; then the code stays in memory.
     #[error("cannot {action} {} in the cache of compiled plugins: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// The component is not in the cache any more.
+    /// The component is no longer in the cache.
     #[error("the component {digest} is gone from the cache {}; load the plugin again", .directory.display())]
     Gone {
         /// The component's digest.
@@ -97,20 +97,20 @@ pub enum CacheError {
 pub(crate) struct CodeCache {
     /// The directory, or why there is none.
     directory: Result<PathBuf, Arc<str>>,
-    /// One compilation at a time.
+    /// Turns: one compilation at a time.
     compiling: CompileTurns,
-    /// What the directory does not hold, by the component's digest.
+    /// Code that the directory does not hold, by the component's digest.
     in_memory: Mutex<HashMap<String, Weak<InMemory>>>,
 }
 
-/// Code whose bytes are those that the compiler wrote.
+/// Compiled code whose bytes are verified to be the compiler's output.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
     place: CodeLocation,
     pub(crate) bytes: u64,
     /// The contract's version that the component speaks, one of [`VERSIONS`].
     pub(crate) version: &'static str,
-    /// Whether it was compiled by this process.
+    /// Set if this process compiled it.
     pub(crate) fresh: bool,
 }
 
@@ -118,21 +118,21 @@ pub(crate) struct Code {
 enum CodeLocation {
     Disk {
         path: PathBuf,
-        /// As the file was when it was checked; if it still is, it need not be read again.
+        /// The file's identity when it was checked; while it is the same, the file need not be read again.
         identity: CodeIdentity,
-        /// Tells whoever makes room in the directory that the code is in use.
+        /// Shared lock on the file that keeps other processes from removing it while the code is in use.
         _use: Option<Arc<File>>,
     },
     Memory(Arc<InMemory>),
 }
 
-/// Code that is nowhere else.
+/// Code that exists only in memory.
 #[derive(Debug)]
 struct InMemory {
-    /// Sealed.
+    /// The file, sealed against writes.
     file: File,
     version: &'static str,
-    /// Why it is not on disk.
+    /// Reason why it is not on disk.
     why: Arc<str>,
 }
 
@@ -157,7 +157,7 @@ impl CodeIdentity {
 
 #[cfg(feature = "testing")]
 impl CodeCache {
-    /// A cache that holds nothing.
+    /// Returns a cache that holds nothing.
     pub(crate) fn nowhere() -> Self {
         Self {
             directory: Err("a test needs no code".into()),
@@ -168,7 +168,7 @@ impl CodeCache {
 }
 
 impl Code {
-    /// Code that is not there.
+    /// Returns code that does not exist.
     #[cfg(feature = "testing")]
     pub(crate) fn nowhere() -> Self {
         Self {
@@ -188,7 +188,7 @@ impl Code {
         }
     }
 
-    /// Where it can be mapped from.
+    /// Returns the path that it can be mapped from.
     pub(crate) fn path(&self) -> PathBuf {
         match &self.place {
             CodeLocation::Disk { path, .. } => path.clone(),
@@ -196,7 +196,7 @@ impl Code {
         }
     }
 
-    /// Whether it is still what was checked.
+    /// Reports whether the file is still the one that was checked.
     pub(crate) fn is_unchanged(&self) -> bool {
         match &self.place {
             CodeLocation::Disk { path, identity, .. } => {
@@ -206,7 +206,7 @@ impl Code {
         }
     }
 
-    /// Why it is not on disk, if it is not.
+    /// Returns the reason why it is not on disk, if it is not.
     pub(crate) fn kept_in_memory_because(&self) -> Option<Arc<str>> {
         match &self.place {
             CodeLocation::Disk { .. } => None,
@@ -244,8 +244,8 @@ impl Code {
 }
 
 impl CodeCache {
-    /// Makes the directory if it is not there, and refuses one that others can write to. One that cannot be made is done
-    /// without.
+    /// Opens the directory, making it if it is missing, and refuses one that others can write to. If it cannot be made,
+    /// the cache works without one.
     pub(crate) fn open(directory: &Path) -> Result<Self, CacheError> {
         let directory = match checked(directory) {
             Ok(directory) => {
@@ -269,7 +269,7 @@ impl CodeCache {
         })
     }
 
-    /// The code of a component that speaks this version: from the cache, else compiled from `component`.
+    /// Returns the code of a component that speaks this version: from the cache, else compiled from `component`.
     pub(crate) fn code(
         &self,
         digest: &str,
@@ -283,7 +283,7 @@ impl CodeCache {
         }
     }
 
-    /// The code of a component that was loaded before.
+    /// Returns the code of a component that was loaded before.
     pub(crate) fn code_again(
         &self,
         digest: &str,
@@ -307,15 +307,15 @@ impl CodeCache {
         }
     }
 
-    /// Forgets the code of a component, because it cannot be used. Where the disk does not let go of it, what is compiled
-    /// next stays in memory.
+    /// Forgets the code of a component, because it cannot be used. If the file cannot be deleted from disk, code that
+    /// is compiled next stays in memory.
     pub(crate) fn forget(&self, digest: &str) {
         if let Some(directory) = self.directory() {
             let _ = fs::remove_file(directory.index(digest));
         }
     }
 
-    /// The code of a component if it is there and is what was written: anything else is compiled again.
+    /// Returns the code of a component if it is cached and unchanged; code that was altered has to be compiled again.
     pub(crate) fn find(&self, digest: &str) -> Option<Code> {
         let held = self.lock_memory().get(digest).and_then(Weak::upgrade);
         match held {
@@ -338,7 +338,7 @@ impl CodeCache {
                 Ok(turn) => turn,
                 Err(code) => return Ok(code),
             };
-            // Another has compiled it meanwhile.
+            // Another thread or process has compiled it meanwhile.
             if let Some(code) = self.find(digest) {
                 return Ok(code);
             }
@@ -376,7 +376,7 @@ impl CodeCache {
             Ok(code) => Ok(code),
             Err(why) => self.hold(digest, version, code, why),
         };
-        // Whoever waits for the same component finds it from here on.
+        // Others that wait for the same component find its code from here on.
         drop(turn);
         if let Some(directory) = self.directory() {
             directory.shrink(MOST_BYTES);
@@ -384,7 +384,7 @@ impl CodeCache {
         code
     }
 
-    /// Keeps code in memory, for as long as somebody uses it.
+    /// Keeps code in memory, for as long as it is in use.
     fn hold(&self, digest: &str, version: &'static str, file: File, why: Arc<str>) -> Result<Code, CacheError> {
         let held = Arc::new(InMemory { file, version, why });
         let mut in_memory = self.lock_memory();
@@ -403,12 +403,12 @@ impl CodeCache {
     }
 }
 
-/// The SHA-256 of some bytes, in hexadecimal digits.
+/// Returns the SHA-256 of some bytes, in hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// The same of all that a reader has, and how many bytes those are.
+/// Returns the SHA-256 of everything that a reader yields, and its number of bytes.
 pub(crate) fn digest_of(mut reader: impl Read) -> io::Result<(String, u64)> {
     let mut hash = Sha256::new();
     let bytes = io::copy(&mut reader, &mut hash)?;
