@@ -1,6 +1,6 @@
-//! Owns the HTTPS server: TLS, and what is spoken over it. What is asked is left to a [`WebhookHandler`], which runs on this
-//! server's threads, so that nothing that the rest of the process does can make it wait. Its connections are `serving`'s
-//! matter; what one request may take, `request` decides.
+//! HTTPS server for webhooks. Requests are answered by a [`WebhookHandler`], on this server's threads, so that no other
+//! work of the process can make it wait. Connections are handled in `serving`, single requests and their limits in
+//! `request`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -25,10 +25,10 @@ use crate::log_throttle::LogThrottle;
 use crate::request::ConnectionContext;
 use crate::serving::{ConnectionLife, HEADER_BYTES, ServerName, ServerThreads};
 
-/// The largest question: an API server takes objects of 3 MiB, and sends the old one too.
+/// Largest request body: an API server accepts objects of 3 MiB, and sends the old one too.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 
-/// The threads that serve.
+/// Number of threads that serve.
 const THREADS: usize = 2;
 
 const NAME: ServerName = ServerName {
@@ -39,54 +39,55 @@ const NAME: ServerName = ServerName {
 /// The first byte of a TLS handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// What somebody who does not speak TLS is told.
+/// Response to a client that does not speak TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
 this server speaks HTTPS only\n";
 
-/// A question.
+/// Request.
 #[derive(Debug)]
 pub struct WebhookRequest {
     /// The path, without the query.
     pub path: String,
-    /// How long the client waits, if it says so: `?timeout=5s`.
+    /// The client's timeout, if it sends one: `?timeout=5s`.
     pub timeout: Option<Duration>,
-    /// When the head of the request was there: the client waits since then.
+    /// Time at which the head of the request was read: the client waits since then.
     pub received: std::time::Instant,
-    /// Whether the client has shown a certificate, which was verified.
+    /// Set if the client has presented a certificate, which was verified.
     pub is_certified: bool,
-    /// Whether another replica has forwarded it: [`WebhookHandler::admits`] has taken its proof.
+    /// Set if another replica has forwarded it, with a proof that [`WebhookHandler::admits`] has accepted.
     pub is_forwarded: bool,
-    /// The memory for parsing it.
+    /// Memory for parsing it.
     pub memory: ParsedMemory,
-    /// What is asked. The server counts its bytes until the last copy of it is dropped, so whoever works on it keeps it.
+    /// The body. The server counts its bytes until the last copy is dropped, so code that still needs them keeps a
+    /// copy.
     pub body: Bytes,
 }
 
-/// What is known of a client before its question is read.
+/// Facts about a client before its body is read.
 #[derive(Clone, Copy, Debug)]
 pub struct WebhookClient<'a> {
-    /// Whether it has shown a certificate, which was verified.
+    /// Set if it has presented a certificate, which was verified.
     pub is_certified: bool,
-    /// What it says to prove that it is another replica, which forwards what it was asked; none: it does not say so.
+    /// Its proof that it is another replica, which forwards a review; none if it does not claim to be one.
     pub forwards: Option<&'a str>,
 }
 
-/// An answer.
+/// Response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WebhookResponse {
     /// The HTTP status code.
     pub code: u16,
-    /// JSON where the code is 200, else words.
+    /// JSON if the code is 200, else plain text.
     pub body: String,
 }
 
 impl WebhookResponse {
-    /// An answer of JSON.
+    /// Returns a response of JSON.
     pub fn json(body: String) -> Self {
         Self { code: 200, body }
     }
 
-    /// Words about what went wrong.
+    /// Returns an error with a message.
     pub fn error(code: u16, body: impl Into<String>) -> Self {
         Self {
             code,
@@ -95,15 +96,15 @@ impl WebhookResponse {
     }
 }
 
-/// Who answers.
+/// Handles requests.
 pub trait WebhookHandler: Send + Sync + 'static {
-    /// Whether a client may ask at this path at all, before its question is read.
+    /// Checks whether a client may send requests to this path at all, before the body is read.
     fn admits(&self, path: &str, client: WebhookClient<'_>) -> Result<(), WebhookResponse> {
         let _ = (path, client);
         Ok(())
     }
 
-    /// Answers one question.
+    /// Answers one request.
     fn answer(&self, question: WebhookRequest) -> impl Future<Output = WebhookResponse> + Send;
 }
 
@@ -112,7 +113,7 @@ pub trait WebhookHandler: Send + Sync + 'static {
 pub struct WebhookServer(ServerThreads);
 
 impl WebhookServer {
-    /// Serves at an address, on threads of its own. New connections are shown what `tls` holds then.
+    /// Serves at an address, on threads of its own. New connections use the current content of `tls`.
     pub fn start<H: WebhookHandler>(
         address: SocketAddr,
         tls: watch::Receiver<Arc<ServerConfig>>,
@@ -121,7 +122,7 @@ impl WebhookServer {
         Self::start_with(address, tls, handler, ConnectionTimeouts::default())
     }
 
-    /// The same with other times than the usual ones.
+    /// Serves with these timeouts instead of the default ones.
     pub fn start_with<H: WebhookHandler>(
         address: SocketAddr,
         tls: watch::Receiver<Arc<ServerConfig>>,
@@ -141,7 +142,7 @@ impl WebhookServer {
         ServerThreads::start(NAME, THREADS, listener, patience, serve).map(Self)
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
@@ -151,7 +152,7 @@ impl WebhookServer {
 struct AcceptedConnection {
     life: ConnectionLife,
     config: Arc<ServerConfig>,
-    /// Tells of clients that do not agree on TLS.
+    /// Throttles log lines about clients whose TLS handshake fails.
     disagreeing: Arc<LogThrottle>,
 }
 
@@ -198,7 +199,7 @@ impl AcceptedConnection {
     }
 }
 
-/// Agrees on TLS with a client; a client that does not speak TLS is told so.
+/// Performs the TLS handshake; a client that does not speak TLS gets a message.
 async fn handshake(
     stream: TcpStream,
     config: Arc<ServerConfig>,
@@ -224,8 +225,8 @@ async fn handshake(
     }
 }
 
-/// Tells a client that does not speak TLS. What it sends is read to its end, because closing on unread bytes resets the
-/// connection, and the client would not see what it is told.
+/// Sends a message to a client that does not speak TLS. Its data is read to the end, because closing on unread bytes
+/// resets the connection, and the client would not see the message.
 async fn turn_away(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(NOT_TLS).await?;
     stream.shutdown().await?;
