@@ -1,5 +1,5 @@
-//! Owns `pilothouse release`: it frees objects of the finalizer of a plugin that was lost. It says what it would do, and
-//! does it when told to.
+//! `pilothouse release`: removes the finalizer of a lost plugin from its objects. By default it only prints them (dry
+//! run).
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -64,7 +64,7 @@ pub struct ReleaseCommand {
 }
 
 impl ReleaseCommand {
-    /// Looks for the objects, and frees them.
+    /// Finds the objects, and releases them.
     pub fn execute(self) -> anyhow::Result<()> {
         check(&self.finalizer)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -106,7 +106,7 @@ impl ReleaseCommand {
     }
 }
 
-/// Says what would be released.
+/// Prints the objects that would be released.
 fn preview(held: &[FinalizerHolder], finalizer: &str) {
     if held.is_empty() {
         return println!("no object has the finalizer {finalizer}");
@@ -129,7 +129,7 @@ fn document(finalizer: &str, yes: bool, objects: &[Value]) -> Value {
     json!({"finalizer": finalizer, "dryRun": !yes, "objects": objects})
 }
 
-/// What became of an object.
+/// Returns the outcome for an object.
 fn entry(object: &FinalizerHolder, released: bool, error: Option<&str>) -> Value {
     let kind = object.kind();
     let mut entry = json!({

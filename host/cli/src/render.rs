@@ -1,4 +1,4 @@
-//! Owns `pilothouse webhooks`: it prints what has API servers ask plugins, for who does not let the host make it. Needs no
+//! `pilothouse webhooks`: prints the webhook configurations, for installers whose host may not make them. Needs no
 //! cluster.
 
 use anyhow::Context as _;
@@ -45,7 +45,7 @@ pub struct WebhooksCommand {
 }
 
 impl WebhooksCommand {
-    /// Prints.
+    /// Prints the configurations.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
             plugin: NamedFile { name, file, .. },
@@ -97,7 +97,7 @@ impl WebhooksCommand {
     }
 }
 
-/// One document after the other.
+/// Concatenates documents.
 fn yaml(documents: &[Value]) -> anyhow::Result<String> {
     let mut yaml = String::new();
     for document in documents {

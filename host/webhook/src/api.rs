@@ -154,7 +154,7 @@ async fn accepted<H: ApiHandler>(
     };
     match stream {
         Ok(Ok(stream)) => {
-            life.slot.is_established();
+            life.slot.set_established();
             serve(stream, peer, life, handler).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "a client of the {} does not agree on TLS", NAME.title),

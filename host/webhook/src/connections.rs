@@ -212,7 +212,7 @@ impl Slot {
     }
 
     /// Records the end of the handshake: the time for the first request begins.
-    pub fn is_established(&self) {
+    pub fn set_established(&self) {
         self.change(|_| {});
     }
 

@@ -173,7 +173,7 @@ impl AcceptedConnection {
                 Ok(None) | Err(_) => return,
             },
         };
-        life.slot.is_established();
+        life.slot.set_established();
         let (_, session) = stream.get_ref();
         let is_certified = session.peer_certificates().is_some();
         let asked = Arc::new(ConnectionContext {

@@ -1,4 +1,4 @@
-//! Owns `pilothouse copy`: an artifact with everything that belongs to it, from one place to another.
+//! `pilothouse copy`: copies an artifact with everything that belongs to it from one place to another.
 
 use anyhow::bail;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! Owns `pilothouse top`: the plugins of a host by the time, memory and requests that they use.
+//! `pilothouse top`: prints the plugins of a host by the time, memory and requests that they use.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ enum SortKey {
 }
 
 impl TopCommand {
-    /// Asks and prints.
+    /// Queries the host and prints.
     pub fn execute(self) -> anyhow::Result<()> {
         run(async {
             let host = self.host.connect().await?;
@@ -63,7 +63,7 @@ impl TopCommand {
             let sum = used.sum();
             match host.output {
                 OutputForm::Json if self.interval.is_none() => print!("{}", after.as_json()?),
-                // A host without shards has one document, which is what it was before there were several.
+                // A host without shards has one document, printed as received.
                 OutputForm::Json if sum.document.host.shards_held.is_none() => {
                     println!("{}", serde_json::to_string(&sum.document)?);
                 }
@@ -88,7 +88,7 @@ async fn ask(host: &AskedHost) -> anyhow::Result<Replies<UsageDocument>> {
     host.ask_all("/api/v1/usage").await
 }
 
-/// What a process used between two answers. Where it has not answered before, it is what was used since it began.
+/// Returns the usage of a process between two answers, or since its start if it has not answered before.
 fn used(now: &UsageDocument, before: Option<&Replies<UsageDocument>>) -> UsageDocument {
     let is_same = |before: &&UsageDocument| {
         (&before.host.instance, &before.host.started) == (&now.host.instance, &now.host.started)

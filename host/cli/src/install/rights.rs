@@ -1,4 +1,4 @@
-//! Owns `pilothouse rights`: it prints the account, the roles and the bindings of a plugin, for whoever reads or applies them.
+//! `pilothouse rights`: prints the account, the roles and the bindings of a plugin, to be reviewed or applied.
 
 use clap::Args;
 use pilothouse_core::rights::objects::Acting;

@@ -344,7 +344,7 @@ impl CodeCache {
             }
             let compiled = compiler.compile(component, &turn).inspect_err(|error| {
                 if let CompileError::TimedOut { .. } = error {
-                    let _ = turn.took_too_long();
+                    let _ = turn.record_slice_over();
                 }
             });
             match compiled? {
@@ -352,8 +352,8 @@ impl CodeCache {
                     turn.compiled();
                     break (code, turn);
                 }
-                CompileEnd::GaveWay => turn.has_given_way(),
-                CompileEnd::SliceOver if turn.took_too_long() == SliceEnd::Never => {
+                CompileEnd::GaveWay => turn.record_yield(),
+                CompileEnd::SliceOver if turn.record_slice_over() == SliceEnd::Never => {
                     return Err(out_of_time(turn.seconds()));
                 }
                 CompileEnd::SliceOver => {}

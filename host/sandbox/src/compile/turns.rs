@@ -136,7 +136,7 @@ impl CompileTurn<'_> {
     }
 
     /// Records that the slice was too short.
-    pub(crate) fn took_too_long(&self) -> SliceEnd {
+    pub(crate) fn record_slice_over(&self) -> SliceEnd {
         let mut state = self.turns.lock();
         let known = state.known(&self.digest, self.slice);
         if self.slice + 1 == SLICES.len() {
@@ -148,7 +148,7 @@ impl CompileTurn<'_> {
     }
 
     /// Records that the compilation has given way.
-    pub(crate) fn has_given_way(&self) {
+    pub(crate) fn record_yield(&self) {
         self.turns.lock().known(&self.digest, self.slice).yields += 1;
     }
 
@@ -214,7 +214,7 @@ mod tests {
                                 .push(((*digest).to_owned(), *clock.lock().unwrap()));
                             return;
                         }
-                        if turn.took_too_long() == SliceEnd::Never {
+                        if turn.record_slice_over() == SliceEnd::Never {
                             return;
                         }
                     }
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_long_compilation_gives_way_to_a_new_component() {
         let turns = CompileTurns::default();
-        assert_eq!(turn(&turns, "bad").took_too_long(), SliceEnd::Again);
+        assert_eq!(turn(&turns, "bad").record_slice_over(), SliceEnd::Again);
         let long = turn(&turns, "bad");
         assert!(long.seconds() == 10 && !long.gives_way());
         thread::scope(|scope| {
@@ -269,7 +269,7 @@ mod tests {
             while !long.gives_way() {
                 thread::sleep(Duration::from_millis(1));
             }
-            long.has_given_way();
+            long.record_yield();
             drop(long);
             assert_eq!(usual.join().unwrap(), 2);
         });
@@ -288,7 +288,7 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let turns = CompileTurns::default();
         for number in 0..2 * MOST_REMEMBERED {
-            turn(&turns, &number.to_string()).took_too_long();
+            turn(&turns, &number.to_string()).record_slice_over();
         }
         assert_eq!(turns.lock().known.len(), MOST_REMEMBERED);
     }

@@ -29,7 +29,7 @@ mod simulated {
             .join(pilothouse_artifact::Digest::of(component).hex())
     }
 
-    /// Waits until the cache is the problem of a Plugin, whose condition names the reference, the file and the next step.
+    /// Waits until the Plugin has a condition about the cache that names the reference, the file and the next step.
     async fn fails_by_cache(fleet: &Fleet, reference: &str, words: &[&str]) -> Value {
         let told = fleet.says("it", "Fetched", "False", "CacheFailed").await;
         let message = told["message"].as_str().unwrap();
@@ -49,7 +49,7 @@ mod simulated {
         runs(&fleet, "it", &manifest).await;
         fleet.stage.host.stop().await.unwrap();
 
-        // The edit is a component that would run, if anybody took it.
+        // The edit is a component that would run if it were loaded.
         fs::write(blob(folder.path(), &bytes), component("hostile", 3, 1)).unwrap();
         registry.hook(|_, _| Some(reply(503, &[], "")));
         fleet.start_host().await;
@@ -75,7 +75,7 @@ mod simulated {
         let partial = folder.path().join("partial");
         fs::remove_dir(&partial).unwrap();
         fs::write(&partial, "").unwrap();
-        // What is there is enough for a start.
+        // The cached component is enough for a start.
         fleet.stage.host.stop().await.unwrap();
         let starts = fleet.stage.lines(&["plugin ready"]).len();
         fleet.start_host().await;
@@ -129,8 +129,8 @@ mod simulated {
         one.stage.stop().await;
     }
 
-    /// No file system of the test's own is full: in a process of its own no file may grow beyond 256 KiB, so a write fails in
-    /// the middle of a component, as on a full disk. `ENOSPC` itself is tested in the cache, with `/dev/full`.
+    /// No file system of the test's own is full: in a process of its own no file may grow beyond 256 KiB, so a write
+    /// fails in the middle of a component, as on a full disk. `ENOSPC` itself is tested in the cache, with `/dev/full`.
     #[tokio::test]
     async fn a_write_that_fails_in_the_middle_of_a_component_is_told_and_what_runs_goes_on() {
         if std::env::var_os(CHILD).is_some() {
@@ -157,7 +157,7 @@ mod simulated {
         );
     }
 
-    /// What the child does.
+    /// Body of the child process.
     async fn limited() {
         let (registry, first) = registry_of(&component("hostile", 2, 1)).await;
         let large = component("hostile", 4, 2 << 20);

@@ -16,7 +16,7 @@ fn named(registry: &Registry) -> NamedFile {
     format!("oci://{}", reference(registry)).parse().unwrap()
 }
 
-/// What the plugins are fetched as: the content of each file, in their order.
+/// Fetches plugins and returns the content of each file, in their order.
 async fn fetched(registries: &[&Registry], cache: &Path, patience: Duration) -> Vec<Vec<u8>> {
     let fetcher = fetcher(
         plain(registries.iter().copied()),
@@ -35,7 +35,7 @@ async fn fetched(registries: &[&Registry], cache: &Path, patience: Duration) -> 
     files.iter().map(read).collect()
 }
 
-/// Fails so many times, and works then.
+/// Makes the registry fail so many times, and work then.
 fn fails_at_first(registry: &Registry, times: usize) {
     let failed = AtomicUsize::new(0);
     registry.hook(move |_, _| (failed.fetch_add(1, Ordering::Relaxed) < times).then(|| reply(503, &[], "")));
@@ -108,7 +108,7 @@ async fn what_a_tag_meant_last_runs_while_the_registry_is_down() {
     let begun = Instant::now();
     assert_eq!(fetched(&[&registry], folder.path(), PATIENCE).await, [b"second"]);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // What the registry refuses for good is not covered up.
+    // A permanent refusal of the registry is not covered up by the cache.
     registry.hook(|_, _| Some(reply(403, &[], "")));
     assert!(fetched(&[&registry], folder.path(), PATIENCE).await.is_empty());
 }
