@@ -1,5 +1,5 @@
-//! Owns `pilothouse replay`: repeats the calls of a recording offline and prints the differences. Reading, repeating and
-//! comparing are the test kit's.
+//! `pilothouse replay`: repeats the calls of a recording offline and prints the differences. Reading, repeating and
+//! comparing are done by the test kit.
 
 use std::path::PathBuf;
 

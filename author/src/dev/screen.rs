@@ -1,5 +1,5 @@
-//! Owns the terminal while the live view is shown: its other screen, the keys, and giving it back as it was, also after a
-//! panic. Leaves what is drawn to `draw`.
+//! Terminal of the live view: its alternate screen, the keys, and restoring it, even after a panic. Drawing is left to
+//! `draw`.
 
 use std::io::{self, stdout};
 use std::panic;
@@ -20,10 +20,10 @@ use tokio::sync::mpsc;
 use super::draw;
 use super::model::Model;
 
-/// How often the thread that reads keys looks whether anybody wants them.
+/// Interval at which the thread that reads keys checks whether they are still wanted.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
-/// What somebody wants.
+/// Request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Quit,
@@ -34,7 +34,7 @@ pub(super) enum Wish {
     Resync,
     /// The window has another size.
     Redraw,
-    /// A part of the program has panicked, and the terminal was given back.
+    /// A part of the program has panicked, and the terminal was restored.
     GiveUp,
 }
 
@@ -45,8 +45,8 @@ pub(super) struct Screen {
     taken: Taken,
 }
 
-/// Whether the terminal is taken. It is given back once: a second time would move the cursor to where it was at first, and
-/// what was printed in between would be overwritten.
+/// Set while the terminal is in use. It is restored once: a second time would move the cursor back to its first
+/// position, and overwrite the output in between.
 #[derive(Clone)]
 struct Taken(Arc<AtomicBool>);
 
@@ -57,7 +57,7 @@ impl Taken {
 
     fn give_back(&self) {
         if self.0.swap(false, Ordering::SeqCst) {
-            // Whose terminal is gone has nothing to be restored.
+            // If the terminal is gone, there is nothing to restore.
             let _ = disable_raw_mode();
             let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         }
@@ -65,7 +65,7 @@ impl Taken {
 }
 
 impl Screen {
-    /// Takes the terminal. A panic, on whichever thread, gives it back before it says what it has to say.
+    /// Takes the terminal. A panic, on any thread, restores it before its message is printed.
     pub(super) fn open() -> io::Result<Self> {
         let taken = Taken(Arc::new(AtomicBool::new(true)));
         let (of_hook, say) = (taken.clone(), panic::take_hook());
@@ -97,7 +97,7 @@ impl Screen {
         })
     }
 
-    /// Draws, as long as the terminal is not given back.
+    /// Draws, unless the terminal was restored.
     pub(super) fn show(&mut self, model: &Model) -> io::Result<()> {
         if !self.taken.is_taken() {
             return Ok(());
@@ -105,9 +105,9 @@ impl Screen {
         self.terminal.draw(|frame| draw::draw(frame, model)).map(drop)
     }
 
-    /// Waits for a wish.
+    /// Waits for a request.
     pub(super) async fn wish(&mut self) -> Wish {
-        // Who reads no keys any more cannot be told to quit by them.
+        // Without a reader of keys the user could not quit.
         self.wishes.recv().await.unwrap_or(Wish::Quit)
     }
 }
@@ -158,8 +158,8 @@ mod tests {
     use super::pseudo_terminal::PseudoTerminal;
     use super::*;
 
-    /// Runs one of the tests below that are left out otherwise in a terminal: what it printed on the screen that is left, and
-    /// what it did after it had given the terminal back.
+    /// Runs one of the ignored tests below in a terminal. Returns its output on the alternate screen, and its output
+    /// after it had restored the terminal.
     fn left_after(test: &str) -> (String, String) {
         let mut terminal = PseudoTerminal::open();
         let mut command = Command::new(env::current_exe().unwrap());

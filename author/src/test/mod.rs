@@ -1,5 +1,5 @@
-//! Owns `pilothouse test`: which tests run, where, and how it ends. `select` finds the tests, `golden` and `scenarios` run
-//! them, `report` and `junit` say what came of them.
+//! `pilothouse test`: selects tests, runs them, and returns the exit code. `select` finds the tests, `golden` and
+//! `scenarios` run them, `report` and `junit` print the results.
 
 mod golden;
 pub mod junit;
@@ -24,7 +24,7 @@ use crate::components::{ComponentFiles, ComponentLoader};
 use crate::plugin::WasiArguments;
 use crate::verdict::NotAsExpected;
 
-/// What comes after the help.
+/// Examples below the help.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse test                                    # all tests of the project in this folder
@@ -86,7 +86,7 @@ pub enum TestOutput {
     Json,
 }
 
-/// What a test is.
+/// Kind of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestKind {
     /// A golden case.
@@ -98,7 +98,7 @@ pub enum TestKind {
 }
 
 impl TestKind {
-    /// In a word.
+    /// Returns it in a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Golden => "golden",
@@ -108,45 +108,45 @@ impl TestKind {
     }
 }
 
-/// A test that has ended.
+/// A finished test.
 #[derive(Clone, Debug)]
 pub struct FinishedTest {
     /// The scenario's file, or the folder of the golden case.
     pub file: PathBuf,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is.
+    /// Kind.
     pub kind: TestKind,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// What came of it.
+    /// Result.
     pub result: TestResult,
 }
 
-/// What came of a test.
+/// Result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TestResult {
-    /// All was as expected.
+    /// Passed.
     Passed,
-    /// What is expected was written.
+    /// The expected answer was written.
     Updated,
-    /// Something was not as expected.
+    /// The answer was not as expected.
     Failed(TestFailure),
-    /// It could not be run: a file of it has a mistake, or what it needs is missing.
+    /// The test could not be run: a file of it is invalid, or a requirement is missing.
     Error(TestFailure),
 }
 
-/// Why a test failed.
+/// Failure of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestFailure {
-    /// In one line.
+    /// Message in one line.
     pub message: String,
-    /// All of it: differences, and the reconcile that produced them.
+    /// Details: differences, and the reconcile that produced them.
     pub details: String,
 }
 
 impl FinishedTest {
-    /// Why it failed, if it did.
+    /// Returns the failure, if it failed.
     pub fn failure(&self) -> Option<&TestFailure> {
         match &self.result {
             TestResult::Failed(failure) => Some(failure),
@@ -154,7 +154,7 @@ impl FinishedTest {
         }
     }
 
-    /// Why it could not be run, if it could not.
+    /// Returns the error, if it could not be run.
     pub fn error(&self) -> Option<&TestFailure> {
         match &self.result {
             TestResult::Error(error) => Some(error),
@@ -162,7 +162,7 @@ impl FinishedTest {
         }
     }
 
-    /// A test that could not be run.
+    /// Returns a test that could not be run.
     fn not_run(file: &Path, name: &str, kind: TestKind, took: Duration, error: &anyhow::Error) -> Self {
         let text = format!("{error:#}");
         let (message, details) = text.split_once('\n').unwrap_or((&text, ""));
@@ -206,7 +206,7 @@ impl TestCommand {
             bail!("no test is selected; leave out --filter or --isolated, or name other files");
         }
         let scenarios = read(&scenarios, &components)?;
-        // Before anything runs: a component that cannot be loaded is an error and not the failure of a test.
+        // Checked before anything runs: a component that cannot be loaded is an error and not the failure of a test.
         let components = ComponentLoader {
             files: components,
             sandbox: self.cache.sandbox()?,
@@ -256,7 +256,7 @@ impl TestCommand {
     }
 }
 
-/// Reads scenarios. The mistakes of all files are told at once.
+/// Reads scenarios. The errors of all files are reported together.
 fn read(files: &[PathBuf], components: &ComponentFiles) -> anyhow::Result<Vec<Scenario>> {
     let (mut scenarios, mut mistakes) = (Vec::new(), Vec::new());
     for file in files {
@@ -282,7 +282,7 @@ fn read(files: &[PathBuf], components: &ComponentFiles) -> anyhow::Result<Vec<Sc
     Ok(scenarios)
 }
 
-/// A path as it is shown: relative to the folder that the program runs in, where it is below it.
+/// Formats a path relative to the current folder, if it is below it.
 pub(crate) fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(&here).unwrap_or(path).display().to_string()
