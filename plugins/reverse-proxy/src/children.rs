@@ -1,5 +1,5 @@
-//! Owns the children of both kinds: a ConfigMap, a Deployment and a Service. They have the fields that are ours and nothing
-//! else, so everything else stays as the server or somebody else sets it: the Service's clusterIP, for example.
+//! Children of both kinds: a ConfigMap, a Deployment and a Service. They only set the fields that are ours, so all
+//! others stay as the server or other field managers set them: the Service's clusterIP, for example.
 
 use pilothouse_plugin::Outcome;
 use pilothouse_plugin::k8s::apps::v1::Deployment;
@@ -12,22 +12,22 @@ use sha2::{Digest as _, Sha256};
 use crate::check::Instance;
 use crate::nginx::http::{PORT, PROBE_PATH, PROBE_PORT};
 
-/// The label that says who keeps an object.
+/// Label with the manager of an object.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// The label that tells the objects of one proxy from those of another.
+/// Label that distinguishes the objects of one proxy from those of another.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
-/// The label with the hash of the configuration: it is on the pods too, so another configuration rolls them.
+/// Label with the hash of the configuration: it is on the pods too, so another configuration rolls them out again.
 const CONFIG_SUM: &str = "nginx-operator/configsum";
 
-/// The labels that users can't give to pods.
+/// Labels that users can't give to pods.
 pub(crate) const OWN_LABELS: [&str; 3] = [MANAGED_BY, INSTANCE, CONFIG_SUM];
 
-/// The value of [`MANAGED_BY`], which users of the original operator select by.
+/// Value of [`MANAGED_BY`], which users of the original operator select by.
 const OPERATOR: &str = "nginx-operator";
 
-/// How many bytes of the hash are in the label, two characters each, as many as a `u128` has; a value has at most 63.
+/// Bytes of the hash in the label, two characters each, as many as a `u128` has; a value has at most 63 characters.
 const HASH_BYTES: usize = 16;
 
 /// The key of the configuration in the ConfigMap.
@@ -42,10 +42,10 @@ const USER: i32 = 101;
 /// The volume with the configuration.
 const CONFIGURATION: &str = "config";
 
-/// The volume that can be written to.
+/// The writable volume.
 const TEMPORARY: &str = "tmp";
 
-/// What should exist for a proxy with this configuration.
+/// Returns the children of a proxy with this configuration.
 pub(crate) fn outcome(instance: &Instance<'_>, configuration: &str) -> Outcome {
     let Instance { name, namespace, .. } = instance;
     let labels = [(MANAGED_BY, OPERATOR), (INSTANCE, name)];
@@ -82,7 +82,7 @@ fn sum(configuration: &str) -> String {
     format!("{sum:032x}")
 }
 
-/// Pods in which nginx runs with as few rights as it needs.
+/// Returns pods in which nginx runs with as few privileges as it needs.
 fn pods(instance: &Instance<'_>) -> PodTemplateSpec {
     let configuration = ConfigMapVolumeSource::new().name(&instance.name);
     PodTemplateSpec::new()

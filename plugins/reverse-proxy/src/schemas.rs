@@ -1,11 +1,11 @@
-//! Owns the rules of the CustomResourceDefinitions that have constants in them. A test keeps the definitions in `crds/`,
-//! and nothing else makes them, so nothing of this is in the component.
+//! Rules of the CustomResourceDefinitions that contain constants. Only a test makes the definitions in `crds/`, so none
+//! of this is in the component.
 
 use serde_json::{Value, json};
 
 use crate::children::OWN_LABELS;
 
-/// The labels that pods have from the operator.
+/// Returns the rules for labels of pods, which exclude the operator's own.
 pub(crate) fn pod_label_rules() -> Value {
     let rule = |label| json!({"rule": format!("!('{label}' in self)"), "message": format!("{label} is set by the operator; leave it out")});
     OWN_LABELS.map(rule).into_iter().collect()

@@ -1,5 +1,5 @@
-//! What proxies stand for: the children of both samples, field by field, the defaults, and what is refused. What nginx makes
-//! of the configuration is in `tests/nginx`.
+//! Behaviour of proxies: the children of both samples, field by field, the defaults, and the refusals. nginx's
+//! treatment of the configuration is tested in `tests/nginx`.
 
 use pilothouse_plugin::testing::{Answer, FakeCluster, Finalized, Ownership, describe};
 use pilothouse_plugin::{Failure, FieldError};
@@ -215,7 +215,7 @@ fn a_configuration_change_changes_the_checksum_and_only_that() {
         first
     );
     assert_ne!(sum(json!({"proxyPass": "http://b"})), first);
-    // What the defaulter writes out changes nothing.
+    // Defaults that the defaulter writes out change nothing.
     assert_eq!(sum(defaulted(http(json!({"proxyPass": "http://a"})))), first);
 }
 

@@ -1,4 +1,4 @@
-//! Which port a StreamIngress gets, and why it gets none: row by row.
+//! The port that a StreamIngress gets, or the reason why it gets none: row by row.
 
 use pilothouse_plugin::ConditionStatus;
 use pilothouse_plugin::testing::{Answer, FakeCluster, Ownership, describe};
@@ -57,13 +57,13 @@ fn reconcile(cluster: &FakeCluster, object: Value) -> Answer {
     cluster.reconcile::<StreamIngressPlugin>(object).unwrap()
 }
 
-/// Status and reason of the condition Accepted, and its message.
+/// Returns status and reason of the condition Accepted, and its message.
 fn accepted(answer: &Answer) -> (ConditionStatus, &str, &str) {
     let condition = answer.condition("Accepted").expect("it is always said");
     (condition.status, &condition.reason, &condition.message)
 }
 
-/// Checks that a StreamIngress gets nothing, for this reason and in these words.
+/// Checks that a StreamIngress gets nothing, with this reason and message.
 fn assert_refused(cluster: &FakeCluster, object: Value, reason: &str, message: &str) {
     let answer = reconcile(cluster, object);
     assert_eq!(accepted(&answer), (ConditionStatus::False, reason, message));
@@ -513,7 +513,7 @@ mod isolated {
     use pilothouse_testkit::isolation::Isolated;
     use serde_json::{Value, json};
 
-    /// Where `cargo xtask plugins` leaves the component.
+    /// Component as built by `cargo xtask plugins`.
     const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/plugins/stream-ingress.wasm");
 
     /// The component, with these objects in the cache.

@@ -1,5 +1,5 @@
-//! Owns the corpus of bad values: each with the field and the words that it is refused with, and how one who writes
-//! nginx.conf from a template would have been harmed.
+//! Corpus of bad values: each with its field, the error message, and the harm that it would do in an nginx.conf written
+//! from a template.
 
 use serde_json::{Value, json};
 
