@@ -1,4 +1,4 @@
-//! What a plugin says of itself is checked before the fake cluster calls it, and is what a component says.
+//! The fake cluster checks a plugin's description before it calls it, which is the component's.
 
 use pilothouse_plugin::testing::{FakeCluster, describe};
 use pilothouse_plugin::{

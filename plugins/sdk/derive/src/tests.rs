@@ -1,4 +1,4 @@
-//! What the derives make of a type, and what they refuse with which words.
+//! Expansion of the derives, and their error messages.
 
 use proc_macro2::TokenStream;
 use syn::{DeriveInput, parse_str};

@@ -100,25 +100,25 @@ pub use self::keep::{CONFIGURATION, keep, keep_configuration};
 use self::structural::make_structural;
 use crate::object::{Kind, Resource};
 
-/// The CustomResourceDefinition of a type whose derive has the attribute `#[crd]`; see the [module](self).
+/// Returns the CustomResourceDefinition of a type whose derive has the attribute `#[crd]`; see the [module](self).
 pub fn crd<T: CustomResource>() -> Value {
     T::definition().finish()
 }
 
-/// The schema of any object, for `#[schemars(schema_with = "pilothouse_plugin::crd::any_object")]`: the API server stores
-/// every member of it, and checks none.
+/// Returns the schema of any object, for `#[schemars(schema_with = "pilothouse_plugin::crd::any_object")]`: the API
+/// server stores every member of it, and checks none.
 pub fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// A resource whose definition is made from its type. Implemented by the derive [`Resource`].
 pub trait CustomResource: Resource {
-    /// The definition.
+    /// Returns the definition.
     #[doc(hidden)]
     fn definition() -> Definition;
 }
 
-/// What the derive calls to describe a definition.
+/// Builder that the derive calls to describe a definition.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Definition {
@@ -238,7 +238,7 @@ impl Definition {
     }
 }
 
-/// The structural schema of a type.
+/// Returns the structural schema of a type.
 fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {

@@ -1,8 +1,8 @@
 //! Builders of Kubernetes objects, one cargo feature for each API group; `k8s` is all of them.
 //!
-//! They are generated from the API server's OpenAPI documents, as client-go's apply configurations are. An object has the
-//! fields that were set and no others: what a plugin does not set stays as the server or somebody else has it. A builder
-//! is a JSON map, and only the setters that a plugin calls are in its component.
+//! They are generated from the API server's OpenAPI documents, like client-go's apply configurations. An object only
+//! has the fields that were set: all others stay as the server or other field managers set them. A builder is a JSON
+//! map, and only the setters that a plugin calls are in its component.
 //!
 #![cfg_attr(feature = "k8s-apps", doc = "```")]
 #![cfg_attr(not(feature = "k8s-apps"), doc = "```ignore")]
@@ -102,7 +102,7 @@ pub mod core {
     pub mod v1;
 }
 
-/// Types of `meta/v1`: what objects of all groups have.
+/// Types of `meta/v1`: members that objects of all groups have.
 #[path = "generated"]
 pub mod meta {
     #[path = "meta_v1.rs"]

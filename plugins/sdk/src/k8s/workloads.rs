@@ -1,4 +1,4 @@
-//! Owns the shortcuts to the pods of workloads, beside the generated setters.
+//! Shortcuts to the pods of workloads, beside the generated setters.
 
 use super::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use super::core::v1::{Container, Volume};
