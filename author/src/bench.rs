@@ -18,7 +18,7 @@ use crate::verdict::NotAsExpected;
 /// Calls before the first that is measured.
 const WARM_UP: u32 = 20;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse bench app-service.wasm -f web.yaml

@@ -21,7 +21,7 @@ use pilothouse_host::{compiling, inspect};
 
 use crate::new::Language;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse build

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::plugin::{DEFAULT_NAMESPACE, DEFAULT_NOW, PluginArguments, Sorted, StateArguments};
 use crate::verdict::NotAsExpected;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse check app-service.wasm

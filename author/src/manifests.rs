@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::build::{self, BuildOptions};
 use crate::components;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse manifests

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-/// Help that stands below the options of `completion`.
+/// Help below the options of `completion`.
 const COMPLETION_EXAMPLES: &str = "\
 Examples:
   pilothouse completion bash > ~/.local/share/bash-completion/completions/pilothouse
@@ -17,7 +17,7 @@ Examples:
 
 Exit code: 0, 2 if the command line is wrong.";
 
-/// Help that stands below the options of `man`.
+/// Help below the options of `man`.
 const MAN_EXAMPLES: &str = "\
 Examples:
   pilothouse man | man -l -

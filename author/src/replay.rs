@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::plugin::WasiArguments;
 use crate::verdict::NotAsExpected;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse replay web.recording.jsonl

@@ -151,9 +151,9 @@ impl Sources {
 /// Place of a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// It was given: a project's root.
+    /// A folder that was given: a project's root.
     Given,
-    /// It is inside one that was given.
+    /// A folder inside one that was given.
     Inside,
 }
 

@@ -16,7 +16,7 @@ use crate::toolchain::Toolchain;
 /// Crate for calling JavaScript. A component that is linked with it has imports that no host provides.
 const JAVASCRIPT: &str = "wasm-bindgen";
 
-/// That crate, and crates that only give access to it.
+/// The crate [`JAVASCRIPT`], and crates that only give access to it.
 const OF_JAVASCRIPT: [&str; 4] = [JAVASCRIPT, "js-sys", "web-sys", "wasm-bindgen-futures"];
 
 /// Crates whose default features depend on it, with features that do not.

@@ -202,7 +202,7 @@ impl Model {
         }
     }
 
-    /// Takes a new state, and returns the news.
+    /// Replaces the state, and returns the news.
     pub fn observe(&mut self, at: Duration, now: Snapshot) -> Vec<Line> {
         let snapshot = now.clone();
         let before = std::mem::replace(&mut self.now, now);

@@ -32,7 +32,7 @@ const SDK_FOLDER: &str = "plugins/sdk";
 /// Indentation of the spec in the templates of tests.
 const SPEC_INDENT: usize = 12;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse new website --kind example.com/v1/Website
@@ -53,7 +53,7 @@ project in another language has a small helper in place of the SDK.
 
 Exit code: 0, 1 if the files cannot be written, 2 if the command line is wrong.";
 
-/// Help of `new kind` that stands below the options.
+/// Help of `new kind` below the options.
 const KIND_EXAMPLES: &str = "\
 Examples:
   pilothouse new kind example.com/v1/Gallery
@@ -64,7 +64,7 @@ Run the command in the folder of a project. No file is overwritten, and lines th
 
 Exit code: 0, 1 if the folder has no project or the files cannot be written, 2 if the command line is wrong.";
 
-/// Help of `new admission` that stands below the options.
+/// Help of `new admission` below the options.
 const ADMISSION_EXAMPLES: &str = "\
 Examples:
   pilothouse new admission Gallery

@@ -24,7 +24,7 @@ const LIVE: &str = "cluster";
 /// First bytes of every component.
 const COMPONENT_MAGIC: &[u8] = b"\0asm";
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse render app-service.wasm -f web.yaml

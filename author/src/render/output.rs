@@ -4,7 +4,7 @@
 //!
 //! - `kind`, `apiVersion`, `namespace` (absent without one), `name`
 //! - `failure`: null, or `reason`, `blame`, `message`
-//! - `reconciledOnlyWith`: null, or what the controller's filter asks for, where it does not select the object
+//! - `reconciledOnlyWith`: null, or the condition of the controller's filter that does not select the object
 //! - `finalizer`: null, or `Done` or `Pending` for an object that is being deleted
 //! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`, `replace`), `object`
 //! - `status`, `conditions`, `events`, `requeueAfterMilliseconds`, `warnings` of the validator

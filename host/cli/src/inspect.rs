@@ -29,7 +29,7 @@ use crate::output::Format;
 use crate::plugins::{CacheArguments, read_document, reference_of};
 use pilothouse_core::text::printable::printable;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse inspect app-service.wasm

@@ -16,7 +16,7 @@ use crate::run::{ClusterArguments, USER_AGENT};
 /// The domains of Kubernetes' own finalizers: what they guard would be lost.
 const GUARDED: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse release example.com/finalizer                       # which objects have it

@@ -15,7 +15,7 @@ use crate::compiling;
 use crate::options::webhooks::{EndpointArguments, WebhookNames};
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse webhooks app-service.wasm --webhook-service pilothouse-system/pilothouse | kubectl apply -f -

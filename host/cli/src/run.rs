@@ -36,7 +36,7 @@ pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
 /// Idle time after which the host returns memory to the kernel.
 const REST: Duration = Duration::from_secs(5);
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse run --install-crds                                  # the plugins of the cluster's Plugin resources

@@ -1,4 +1,4 @@
-//! Settings of the C library's allocator, for the whole process: memory goes back to the kernel.
+//! Settings of the C library's allocator, for the whole process: freed memory is returned to the kernel.
 
 /// Pieces of at least this size are mapped by themselves, and unmapped as soon as they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

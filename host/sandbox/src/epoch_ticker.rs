@@ -64,7 +64,7 @@ impl EpochTicker {
 
     /// Keeps the clock running until the guard is dropped.
     pub(crate) fn run(&self) -> TickerGuard<'_> {
-        // Sequentially consistent, as is the thread's store to `asleep` before it looks at `active`: one of the two
+        // Sequentially consistent, as is the thread's store to `asleep` before it reads `active`: one of the two
         // sees the other, so no call runs with a sleeping clock.
         self.shared.active.fetch_add(1, Ordering::SeqCst);
         if self.shared.asleep.load(Ordering::SeqCst) {

@@ -17,7 +17,7 @@ pub struct CallResult<I, A = Outcome> {
     pub result: Result<A, Failure>,
     /// The imports after the call, with the reads that it made.
     pub imports: I,
-    /// What the call used.
+    /// The call's usage.
     pub usage: Usage,
 }
 

@@ -30,7 +30,7 @@ pub struct Manifest {
     version: String,
     description: String,
     pub(crate) controllers: Vec<ControllerManifest>,
-    /// Kinds whose controllers the configuration switches off. They are not sent to the host.
+    /// Kinds whose controllers the configuration switches off. The host does not see them.
     #[serde(skip)]
     pub(crate) switched_off: Vec<Kind>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -78,6 +78,7 @@ impl fmt::Display for Kind {
 /// assert_eq!(AppService::KIND, Kind::new("kosmos.io", "v1", "AppService"));
 /// assert_eq!(AppService::fields(), [".spec.size"]);
 /// ```
+///
 /// An implementation by hand only needs the kind. Then the manifest lists the fields: with
 /// [`ControllerManifest::fields`](crate::ControllerManifest::fields) for the primary, with
 /// [`Touch::read`](crate::Touch::read) for other kinds.

@@ -31,7 +31,7 @@ struct ServicePort {
 /// State of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upstream {
-    /// It leads to a port of a Service, or is not checked.
+    /// Open: it leads to a port of a Service, or is not checked.
     Open,
     /// There is no such Service.
     NotFound,

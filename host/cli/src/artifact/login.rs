@@ -12,7 +12,7 @@ use super::{RegistryArguments, Session, wait_for};
 /// The longest password or token. Those of cloud registries have some thousand characters.
 const LONGEST_PASSWORD: u64 = 64 << 10;
 
-/// Help of `login` that stands below the options.
+/// Help of `login` below the options.
 const LOGIN_EXAMPLES: &str = "\
 Examples:
   pilothouse login ghcr.io -u ada                                     asks for the password
@@ -24,7 +24,7 @@ $DOCKER_CONFIG/config.json or ~/.docker/config.json. A password is never an argu
 
 Exit code: 0 the credentials are kept, 1 they are not, 2 the command line is wrong.";
 
-/// Help of `logout` that stands below the options.
+/// Help of `logout` below the options.
 const LOGOUT_EXAMPLES: &str = "\
 Examples:
   pilothouse logout ghcr.io

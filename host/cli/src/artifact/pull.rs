@@ -9,7 +9,7 @@ use pilothouse_artifact::{Location, annotation};
 use super::fetch::{Found, find};
 use super::{RegistryArguments, Session, bytes, wait_for};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse pull ghcr.io/acme/app-service:0.1.0

@@ -33,7 +33,7 @@ pub mod artifact_type {
     pub const SBOM: &str = pilothouse_artifact::SBOM_MEDIA_TYPE;
 }
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse push target/plugins/app-service.wasm ghcr.io/acme/app-service:0.1.0

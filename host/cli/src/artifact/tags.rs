@@ -13,7 +13,7 @@ use super::{RegistryArguments, wait_for};
 use crate::output::Format;
 use pilothouse_core::text::printable::printable;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse tags ghcr.io/acme/app-service

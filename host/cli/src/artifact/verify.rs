@@ -12,7 +12,7 @@ use super::{RegistryArguments, Session, pinned, target_of, wait_for};
 use crate::plugins::read_document;
 use pilothouse_core::text::printable::printable;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse verify ghcr.io/acme/app-service:0.1.0 --key cosign.pub

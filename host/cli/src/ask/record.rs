@@ -22,7 +22,7 @@ use crate::output::counted;
 
 use super::{Answer, AskedHost, HostAddressArguments, OutputForm, run};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse record appservice/web -n shop --for 30s -o web.recording.jsonl

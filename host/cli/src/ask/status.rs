@@ -15,7 +15,7 @@ use super::table::{Cell, Emphasis, Screen, Table, ago, duration, emphasised};
 use super::{HostArguments, OutputForm, run};
 use crate::output::counted;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse status

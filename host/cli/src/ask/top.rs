@@ -10,7 +10,7 @@ use super::replicas::{Replies, silence};
 use super::table::{Cell, Emphasis, Screen, Table, duration, size};
 use super::{AskedHost, HostArguments, OutputForm, run};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse top

@@ -15,7 +15,7 @@ use super::status::{blame_in_words, title};
 use super::table::{Cell, Emphasis, Screen, Table, ago, duration};
 use super::{Answer, HostArguments, OutputForm, run};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse why appservice/web

@@ -27,7 +27,7 @@ use pilothouse_core::text::printable::printable;
 /// Next step after an error half-way.
 const AGAIN: &str = "what was applied stays; run the command again when it is corrected";
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse install app-service.wasm

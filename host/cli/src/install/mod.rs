@@ -213,7 +213,7 @@ pub struct LivePlugin {
 pub enum HostPlace {
     /// None: everything that the host publishes is given, or it is granted nothing.
     Nowhere,
-    /// This namespace, or else any.
+    /// The given namespace, or else any.
     In(Option<String>),
 }
 

@@ -7,7 +7,7 @@ use super::{Format, PluginArguments, printed, tell_remarks};
 use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse rights app-service.wasm

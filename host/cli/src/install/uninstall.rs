@@ -18,7 +18,7 @@ use pilothouse_core::text::printable::printable;
 /// Interval at which the Plugin is polled until it is deleted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse uninstall app-service

@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_mins(2);
 /// The most objects that are named in one list.
 const MOST_NAMED: usize = 20;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse upgrade app-service=app-service.wasm

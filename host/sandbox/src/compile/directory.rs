@@ -35,7 +35,7 @@ const TEMPORARY_PREFIX: &str = ".new-";
 /// The longest index that is read: a digest and a version.
 const INDEX_LENGTH: u64 = 256;
 
-/// The directory, which is there and has been checked.
+/// A directory that exists and has been checked.
 #[derive(Clone, Copy)]
 pub(crate) struct Directory<'a>(pub(crate) &'a Path);
 

@@ -75,7 +75,7 @@ pub enum Compiler {
         /// The program, usually the host's own.
         program: PathBuf,
     },
-    /// This process. Only for tests.
+    /// The current process. Only for tests.
     #[cfg(feature = "compiler")]
     InProcess,
 }
@@ -161,7 +161,7 @@ pub(crate) enum CompileEnd {
     Code(File),
     /// Its slice of processor time is used up.
     SliceOver,
-    /// It gave way to a component with a shorter slice.
+    /// The compilation gave way to a component with a shorter slice.
     GaveWay,
 }
 

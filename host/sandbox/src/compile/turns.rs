@@ -1,7 +1,7 @@
 //! Decides which component is compiled next, and for how long: one at a time, because a compiler takes much memory and all
 //! processors. A component that takes long must not keep usual ones waiting, so each gets a short slice of processor time
 //! first. One that needs more is compiled again with a longer slice, behind all that have had fewer, and gives way to them
-//! while it is being compiled. One that does not compile in the longest slice is not tried again for a while.
+//! while it is being compiled. One that does not compile in the longest slice is refused for a while.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -31,10 +31,10 @@
 //! );
 //! ```
 //!
-//! - `new` takes what each such object has: a kind's name, a container's name, a Service port's number.
+//! - `new` takes the members that each such object has: a kind's name, a container's name, a Service port's number.
 //! - A kind has the setters of its `spec`, and those of its metadata: `namespace`, `label(s)`, `annotation(s)`.
 //! - A list has a setter for the whole and one that adds an element: `containers` and `container`. A map has one for
-//!   several entries and one for a single one: `limits` and `limit`. Where a name has no singular, the latter is called
+//!   several entries and one for a single one: `limits` and `limit`. If a name has no singular, the latter is called
 //!   `add_env`, for example.
 //! - Every setter also takes an `Option`; see [`Field`]. `None` and empty lists leave a field as it is.
 //! - Quantities are strings (`"100m"`), enumerations too (`"IfNotPresent"`); the docs of the setter list the values.

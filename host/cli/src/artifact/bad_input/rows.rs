@@ -249,7 +249,7 @@ mod simulated {
     use super::super::{NAMESPACE, fetcher, host_with, plain, reference, registry_of, runs, tagged};
     use super::*;
 
-    /// A key whose private half nobody has.
+    /// A public key without a known private key.
     const KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
         MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAESPQfDEN/xBRWggsy/PIDdGLSVrVI\n\
         JexaY/X2pIG+F4kMmjtVMmZ76VVSgWsyI+SOi8LzZyW4G4uZDk6nVRtzUg==\n\
