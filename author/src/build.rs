@@ -141,7 +141,7 @@ impl BuildCommand {
             digest,
             findings,
         } = built;
-        inspect::tell(&findings);
+        inspect::print_findings(&findings);
         let unchanged = if changed { "" } else { "  (unchanged)" };
         println!("{title}  {bytes} bytes  {digest}\n{}{unchanged}", path.display());
         Ok(())
@@ -248,7 +248,7 @@ fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Re
     let checked = manifest::parse(&described).with_context(|| format!("{name} cannot be used"))?;
     let findings = inspect::findings(&plugin, &checked);
     if let Err(error) = inspect::refuse(&name, &findings) {
-        inspect::tell(&findings);
+        inspect::print_findings(&findings);
         return Err(error);
     }
     let changed = write_if_changed(&out, component)?;

@@ -128,7 +128,7 @@ impl PluginArguments {
 /// Prints contradictions in a plugin's description to standard error. For a component of other tools, a command that
 /// calls the plugin is the first one that its author runs.
 pub(crate) fn tell_findings(plugin: &Isolated) {
-    inspect::tell(&inspect::findings(plugin.plugin(), plugin.manifest()));
+    inspect::print_findings(&inspect::findings(plugin.plugin(), plugin.manifest()));
 }
 
 impl WasiArguments {

@@ -55,7 +55,7 @@ pub struct Sources {
 
 /// State of files: their paths and modification times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct Snapshot {
     fingerprint: u64,
     latest: Option<SystemTime>,
 }
@@ -78,17 +78,17 @@ impl Sources {
     /// are no longer being written. Ends with the receiver.
     pub(crate) fn follow(self) -> mpsc::UnboundedReceiver<SystemTime> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let mut known = self.look();
+        let mut known = self.scan();
         thread::spawn(move || {
             while !sender.is_closed() {
                 thread::sleep(LOOK_INTERVAL);
-                let mut now = self.look();
+                let mut now = self.scan();
                 if now == known {
                     continue;
                 }
                 loop {
                     thread::sleep(SETTLE_INTERVAL);
-                    let next = self.look();
+                    let next = self.scan();
                     if next == now {
                         break;
                     }
@@ -103,14 +103,14 @@ impl Sources {
         receiver
     }
 
-    fn look(&self) -> Look {
+    fn scan(&self) -> Snapshot {
         let (mut hasher, mut latest) = (DefaultHasher::new(), None);
         self.visit(|path, metadata| {
             let written = metadata.modified().ok();
             (path, metadata.len(), written).hash(&mut hasher);
             latest = latest.max(written);
         });
-        Look {
+        Snapshot {
             fingerprint: hasher.finish(),
             latest,
         }
@@ -185,7 +185,7 @@ mod tests {
             paths: vec![folder.path().to_owned()],
             except: vec![at("web.yaml")],
         };
-        let before = sources.look();
+        let before = sources.scan();
         for path in [
             "target/debug/x",
             ".git/HEAD",
@@ -204,7 +204,7 @@ mod tests {
         ] {
             fs::create_dir_all(at(path).parent().unwrap()).unwrap();
             fs::write(at(path), "22").unwrap();
-            assert_eq!(sources.look(), before, "{path}");
+            assert_eq!(sources.scan(), before, "{path}");
         }
         let mut known = before;
         for path in [
@@ -216,7 +216,7 @@ mod tests {
         ] {
             fs::create_dir_all(at(path).parent().unwrap()).unwrap();
             fs::write(at(path), "22").unwrap();
-            let now = sources.look();
+            let now = sources.scan();
             assert_ne!(now, known, "{path}");
             known = now;
         }

@@ -275,7 +275,7 @@ impl Dev {
                     BuildNews::Said(said) => self.hear(said),
                     BuildNews::Ended(result) => {
                         self.is_building = false;
-                        self.take(result).await?;
+                        self.use_component(result).await?;
                         if std::mem::take(&mut self.is_outdated) {
                             self.build(&builds);
                         }
@@ -285,7 +285,7 @@ impl Dev {
                     let tone = if line.starts_with("ERROR") { Tone::Bad } else { Tone::Plain };
                     self.say(Topic::Log, tone, line);
                 }
-                _ = looks.tick() => self.look(&mut observer).await?,
+                _ = looks.tick() => self.observe(&mut observer).await?,
             }
             if let Some(screen) = &mut self.screen {
                 screen
@@ -340,7 +340,7 @@ impl Dev {
     }
 
     /// Puts a component into use, or reports the failed build; then the one before stays in use.
-    async fn take(&mut self, result: anyhow::Result<BuiltComponent>) -> anyhow::Result<()> {
+    async fn use_component(&mut self, result: anyhow::Result<BuiltComponent>) -> anyhow::Result<()> {
         let component = match result {
             Ok(component) => component,
             Err(error) => {
@@ -369,7 +369,7 @@ impl Dev {
             Err(_) => Since::Start,
         };
         let running = self.model.now.plugin.as_ref().and_then(|plugin| plugin.digest.clone());
-        match self.session.give(&file).await {
+        match self.session.run_component(&file).await {
             Ok(given) if running.as_ref() == Some(&given.digest) => {
                 self.say(Topic::Build, Tone::Plain, "the component is the same as before");
             }
@@ -390,11 +390,11 @@ impl Dev {
     }
 
     /// Observes the host, and prints the news.
-    async fn look(&mut self, observer: &mut Observer) -> anyhow::Result<()> {
+    async fn observe(&mut self, observer: &mut Observer) -> anyhow::Result<()> {
         if let Some(reason) = self.session.failure().await {
             bail!("{reason}");
         }
-        let snapshot = observer.look(&mut self.session).await;
+        let snapshot = observer.observe(&mut self.session).await;
         let news = self.model.observe(self.begun.0.elapsed(), snapshot);
         self.print(&news);
         let is_ready = self.model.now.plugin.as_ref().is_some_and(|plugin| plugin.is_ready);

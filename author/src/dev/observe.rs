@@ -34,7 +34,7 @@ pub(super) struct Observer {
 
 impl Observer {
     /// Observes the state. Statuses are read if an object has changed, or if they are old.
-    pub(super) async fn look(&mut self, session: &mut Session) -> Snapshot {
+    pub(super) async fn observe(&mut self, session: &mut Session) -> Snapshot {
         let primaries = session.handle.primaries_of(&session.plugin, MAX_OBJECTS);
         let documents: Vec<ObjectDocument> = primaries
             .iter()
@@ -43,7 +43,7 @@ impl Observer {
         let keep = if session.is_real { REAL_STATES_FOR } else { STATES_FOR };
         let is_old = self.asked.is_none_or(|asked| asked.elapsed() > keep);
         if is_old || documents != self.documents {
-            self.ask(&documents, session).await;
+            self.read_statuses(&documents, session).await;
         }
         self.documents.clone_from(&documents);
         let seen = |name: &ObjectName| {
@@ -80,7 +80,7 @@ impl Observer {
         }
     }
 
-    async fn ask(&mut self, documents: &[ObjectDocument], session: &mut Session) {
+    async fn read_statuses(&mut self, documents: &[ObjectDocument], session: &mut Session) {
         // Objects with a status come first; of the others only changes are shown.
         let shown = documents
             .iter()

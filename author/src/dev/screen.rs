@@ -73,7 +73,7 @@ impl Screen {
             of_hook.give_back();
             say(panic);
         }));
-        let terminal = take().inspect_err(|_| taken.give_back())?;
+        let terminal = enter().inspect_err(|_| taken.give_back())?;
         let (sender, wishes) = mpsc::unbounded_channel();
         let of_keys = taken.clone();
         thread::spawn(move || {
@@ -118,7 +118,7 @@ impl Drop for Screen {
     }
 }
 
-fn take() -> io::Result<DefaultTerminal> {
+fn enter() -> io::Result<DefaultTerminal> {
     enable_raw_mode()?;
     execute!(stdout(), EnterAlternateScreen)?;
     Terminal::new(CrosstermBackend::new(stdout()))

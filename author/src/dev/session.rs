@@ -191,7 +191,7 @@ impl Session {
     }
 
     /// Makes the host run a component from now on.
-    pub(super) async fn give(&mut self, component: &Path) -> anyhow::Result<GivenComponent> {
+    pub(super) async fn run_component(&mut self, component: &Path) -> anyhow::Result<GivenComponent> {
         let bytes = fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
         let digest = Sha256::digest(&bytes).iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");

@@ -275,7 +275,7 @@ fn marker_in(path: &str, marker: &str) -> String {
 }
 
 /// Returns the source with the lines; none if it has no marker.
-fn put(lines: &MadeLines, source: &str) -> Option<String> {
+fn insert(lines: &MadeLines, source: &str) -> Option<String> {
     let MadeLines {
         path,
         marker,
@@ -340,7 +340,7 @@ pub fn put_all<'a>(folder: &Path, lines: &'a [MadeLines]) -> anyhow::Result<Put<
         let before = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let mut source = before.clone();
         for lines in own {
-            match put(lines, &source) {
+            match insert(lines, &source) {
                 Some(changed) => source = changed,
                 None => result.left.push(lines),
             }
@@ -422,34 +422,34 @@ mod tests {
             )),
             ..lines("src/lib.rs", "defaulters", &format!("{handler},"))
         };
-        let first = put(&exported("a::A"), source).unwrap();
-        let second = put(&exported("b::B"), &first).unwrap();
+        let first = insert(&exported("a::A"), source).unwrap();
+        let second = insert(&exported("b::B"), &first).unwrap();
         assert_eq!(
             second,
             "export!(\n    Operator,\n    defaulter: (\n        a::A,\n        b::B,\n        // pilothouse:defaulters\n    ),\n    \
              // pilothouse:interfaces\n);\n"
         );
-        assert!(put(&lines("src/lib.rs", "modules", "mod a;"), source).is_none());
+        assert!(insert(&lines("src/lib.rs", "modules", "mod a;"), source).is_none());
     }
 
     #[test]
     fn a_marker_is_a_comment_of_its_language_and_shared_lines_are_there_once() {
         let python = "# pilothouse:exports\n";
         assert_eq!(
-            put(&lines("app.py", "exports", "a = b\n\n"), python).unwrap(),
+            insert(&lines("app.py", "exports", "a = b\n\n"), python).unwrap(),
             "a = b\n\n# pilothouse:exports\n"
         );
-        assert_eq!(put(&lines("main.go", "exports", "a"), python), None);
+        assert_eq!(insert(&lines("main.go", "exports", "a"), python), None);
         let shared = MadeLines {
             is_shared: true,
             ..lines("wit/world.wit", "exports", "export a;\nexport b;")
         };
-        let once = put(&shared, "{\n    // pilothouse:exports\n}\n").unwrap();
+        let once = insert(&shared, "{\n    // pilothouse:exports\n}\n").unwrap();
         assert_eq!(once, "{\n    export a;\n    export b;\n    // pilothouse:exports\n}\n");
-        assert_eq!(put(&shared, &once).unwrap(), once);
+        assert_eq!(insert(&shared, &once).unwrap(), once);
         // Works even if the marker was removed.
         let without = once.replace("    // pilothouse:exports\n", "");
-        assert_eq!(put(&shared, &without).unwrap(), without);
+        assert_eq!(insert(&shared, &without).unwrap(), without);
     }
 
     #[test]

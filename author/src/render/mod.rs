@@ -181,7 +181,7 @@ impl RenderCommand {
             }
             compare::with_file(&plugin, with, &self.state.namespace, &rendered)?
         };
-        told(&differences)
+        print_differences(&differences)
     }
 
     fn diff_live(&self) -> anyhow::Result<()> {
@@ -234,11 +234,11 @@ impl RenderCommand {
                 failing - failures.len()
             ));
         }
-        told(&differences)
+        print_differences(&differences)
     }
 }
 
-fn told(differences: &[String]) -> anyhow::Result<()> {
+fn print_differences(differences: &[String]) -> anyhow::Result<()> {
     if differences.is_empty() {
         return Ok(());
     }

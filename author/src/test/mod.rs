@@ -230,7 +230,7 @@ impl TestCommand {
             for scenario in &scenarios {
                 let begun = Instant::now();
                 let told = match &stage {
-                    Ok(stage) => stage.tell(scenario),
+                    Ok(stage) => stage.run(scenario),
                     Err(error) => Err(anyhow!("{error}")),
                 };
                 reporter.ended(told.unwrap_or_else(|error| {

@@ -47,7 +47,7 @@ impl Stage {
     }
 
     /// Runs a scenario.
-    pub(super) fn tell(&self, scenario: &Scenario) -> anyhow::Result<FinishedTest> {
+    pub(super) fn run(&self, scenario: &Scenario) -> anyhow::Result<FinishedTest> {
         self.tail.clear();
         let begun = Instant::now();
         let host = |clock: WallClock| {

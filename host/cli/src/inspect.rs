@@ -169,7 +169,7 @@ pub fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Find
 }
 
 /// Prints the findings to standard error.
-pub fn tell(findings: &[Finding]) {
+pub fn print_findings(findings: &[Finding]) {
     for Finding {
         severity,
         name: _,

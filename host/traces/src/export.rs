@@ -73,7 +73,7 @@ pub struct Exporter {
     dropped: Arc<AtomicU64>,
     options: ExportOptions,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl SpanSink {
@@ -115,7 +115,7 @@ impl Exporter {
             dropped: sink.dropped.clone(),
             options,
             client: Client::builder(TokioExecutor::new()).build(connector),
-            told: None,
+            logged: None,
         };
         Ok((exporter, sink))
     }
@@ -174,7 +174,7 @@ impl Exporter {
         }
         if let Err(SendFailure { problem, .. }) = sent {
             self.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            self.tell(&problem);
+            self.log_failure(&problem);
         }
     }
 
@@ -205,12 +205,12 @@ impl Exporter {
         })
     }
 
-    fn tell(&mut self, problem: &str) {
+    fn log_failure(&mut self, problem: &str) {
         let now = Instant::now();
-        if self.told.is_some_and(|told| now - told < LOG_INTERVAL) {
+        if self.logged.is_some_and(|logged| now - logged < LOG_INTERVAL) {
             return;
         }
-        self.told = Some(now);
+        self.logged = Some(now);
         let (endpoint, dropped) = (&self.options.endpoint, self.dropped.load(Ordering::Relaxed));
         tracing::warn!(%endpoint, problem, dropped, "the collector does not take traces; spans are dropped");
     }

@@ -105,7 +105,7 @@ impl Pools {
         self.small.available_permits() + self.large.available_permits() == self.whole
     }
 
-    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
+    async fn acquire(&self, bytes: usize) -> OwnedSemaphorePermit {
         let pool = if bytes <= self.small_bytes {
             &self.small
         } else {
@@ -129,8 +129,8 @@ impl Reservation {
     /// that its requests queue up among themselves.
     pub async fn make(all: &ByteBudget, peer: &ByteBudget, bytes: usize) -> Self {
         Self {
-            _of_peer: peer.bodies.take(bytes).await,
-            _of_all: all.bodies.take(bytes).await,
+            _of_peer: peer.bodies.acquire(bytes).await,
+            _of_all: all.bodies.acquire(bytes).await,
         }
     }
 }
@@ -168,8 +168,8 @@ impl ParsedMemory {
             return None;
         }
         let held = Reservation {
-            _of_peer: self.peer.parsed.take(bytes).await,
-            _of_all: self.all.parsed.take(bytes).await,
+            _of_peer: self.peer.parsed.acquire(bytes).await,
+            _of_all: self.all.parsed.acquire(bytes).await,
         };
         Some(ParsedReservation { _held: held, bytes })
     }

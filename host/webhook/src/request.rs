@@ -73,7 +73,7 @@ impl<H: WebhookHandler> ConnectionContext<H> {
             tokio::spawn(timeout(time, discard(request.into_body())));
             return Err(too_large());
         };
-        let waits = waits(request.uri().query());
+        let waits = client_timeout(request.uri().query());
         let patience = waits.map_or(LONGEST_WAIT, |waits| waits.min(LONGEST_WAIT));
         // A body of unknown length counts as the largest.
         let bytes = declared.unwrap_or(MAX_BODY_BYTES);
@@ -164,7 +164,7 @@ async fn collect(mut body: Incoming, declared: Option<usize>) -> Result<Vec<u8>,
 }
 
 /// Returns the client's timeout, as API servers write it, or in milliseconds as other replicas do.
-fn waits(query: Option<&str>) -> Option<Duration> {
+fn client_timeout(query: Option<&str>) -> Option<Duration> {
     let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     match text.strip_suffix("ms") {
         Some(milliseconds) => milliseconds.parse().ok().map(Duration::from_millis),
@@ -197,11 +197,14 @@ mod tests {
 
     #[test]
     fn the_time_that_a_client_waits_is_read() {
-        assert_eq!(waits(Some("timeout=5s")), Some(Duration::from_secs(5)));
-        assert_eq!(waits(Some("a=b&timeout=30s")), Some(Duration::from_secs(30)));
-        assert_eq!(waits(Some("timeout=1500ms")), Some(Duration::from_millis(1500)));
-        assert_eq!(waits(Some("timeout=soon")), None);
-        assert_eq!(waits(None), None);
+        assert_eq!(client_timeout(Some("timeout=5s")), Some(Duration::from_secs(5)));
+        assert_eq!(client_timeout(Some("a=b&timeout=30s")), Some(Duration::from_secs(30)));
+        assert_eq!(
+            client_timeout(Some("timeout=1500ms")),
+            Some(Duration::from_millis(1500))
+        );
+        assert_eq!(client_timeout(Some("timeout=soon")), None);
+        assert_eq!(client_timeout(None), None);
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) ->
 
     // Compared with other conditions if there is no entry.
     let held = format!("{}{}", holder::held_for(&port), stream.destination());
-    match upstream::look(stream, cluster)? {
+    match upstream::check(stream, cluster)? {
         Upstream::Open => {}
         Upstream::NotFound => {
             let message = format!("{held}, but there is no Service {service}; correct spec.upstream, or create it");

@@ -40,7 +40,7 @@ pub enum Upstream {
 }
 
 /// Checks the Service of an upstream; one that is no Service of this cluster is accepted.
-pub fn look(stream: &StreamIngress, cluster: &Cluster) -> Result<Upstream, Failure> {
+pub fn check(stream: &StreamIngress, cluster: &Cluster) -> Result<Upstream, Failure> {
     let spec = &stream.spec;
     if !spec.is_service {
         return Ok(Upstream::Open);

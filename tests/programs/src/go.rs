@@ -181,7 +181,7 @@ impl GoModule {
 
     fn run_go(&self, module: &Path, output: &Path) -> Result<(), GoError> {
         let names: Vec<&str> = self.programs.iter().map(|program| program.name).collect();
-        self.say(&format!("building {} once ({})", names.join(", "), self.duration));
+        self.print_progress(&format!("building {} once ({})", names.join(", "), self.duration));
         let started = Instant::now();
         let mut go = Command::new("go")
             .args([
@@ -215,7 +215,7 @@ impl GoModule {
             if reported.elapsed() >= PROGRESS_INTERVAL {
                 reported = Instant::now();
                 let seconds = started.elapsed().as_secs();
-                self.say(&format!("{packages} packages after {seconds} s: {line}"));
+                self.print_progress(&format!("{packages} packages after {seconds} s: {line}"));
             }
             if tail.len() == BUILD_TAIL_LINES {
                 tail.remove(0);
@@ -230,13 +230,13 @@ impl GoModule {
                 tail: tail.join("\n"),
             });
         }
-        self.say(&format!("built after {} s", started.elapsed().as_secs()));
+        self.print_progress(&format!("built after {} s", started.elapsed().as_secs()));
         Ok(())
     }
 
     /// Writes straight to standard error: the test harness would capture output of `eprintln`, and six silent minutes
     /// look like a hang.
-    fn say(&self, message: &str) {
+    fn print_progress(&self, message: &str) {
         let _ = writeln!(io::stderr(), "{}: {message}", self.name);
     }
 }

@@ -110,7 +110,7 @@ impl RecordCommand {
         let parts = collect(&host, &path, &replicas).await?;
         let (text, trailer) = joined(parts)?;
         write(&output, &text)?;
-        say(&output, &trailer);
+        print_summary(&output, &trailer);
         if trailer.calls == 0 {
             bail!(
                 "no call was made within {} s; change the object while it is recorded, or record for longer with --for",
@@ -243,7 +243,7 @@ fn write(output: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}; give another file with --output", output.display()))
 }
 
-fn say(output: &Path, trailer: &Trailer) {
+fn print_summary(output: &Path, trailer: &Trailer) {
     let Trailer {
         calls,
         dropped,

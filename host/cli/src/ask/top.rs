@@ -53,12 +53,12 @@ impl TopCommand {
             let before = match self.interval {
                 None => None,
                 Some(seconds) => {
-                    let before = ask(&host).await?;
+                    let before = get_usage(&host).await?;
                     tokio::time::sleep(Duration::from_secs(seconds)).await;
                     Some(before)
                 }
             };
-            let after = ask(&host).await?;
+            let after = get_usage(&host).await?;
             let used = after.map(|after| used(after, before.as_ref()));
             let sum = used.sum();
             match host.output {
@@ -84,7 +84,7 @@ impl TopCommand {
     }
 }
 
-async fn ask(host: &AskedHost) -> anyhow::Result<Replies<UsageDocument>> {
+async fn get_usage(host: &AskedHost) -> anyhow::Result<Replies<UsageDocument>> {
     host.ask_all("/api/v1/usage").await
 }
 

@@ -139,7 +139,7 @@ fn view_lines(view: &ControllerView, now: Timestamp, screen: Screen) -> String {
         printable(&view.plugin),
         printable(&view.controller)
     );
-    text += &screen.wrapped(&state(view), 2);
+    text += &screen.wrapped(&state_text(view), 2);
     if let Some(failure) = &view.failure {
         let head = format!(
             "fails: {} (blame: {}), {} times since {}",
@@ -184,7 +184,7 @@ fn view_lines(view: &ControllerView, now: Timestamp, screen: Screen) -> String {
     text
 }
 
-fn state(view: &ControllerView) -> String {
+fn state_text(view: &ControllerView) -> String {
     let span = |seconds: Option<f64>| seconds.map(duration).unwrap_or_default();
     match view.state.as_str() {
         _ if !view.synced => "waits until all kinds that the controller needs are listed".to_owned(),

@@ -613,7 +613,7 @@ impl DescribedPlugin {
     /// Prints contradictions in its description to standard error. Those that cannot work are an error.
     pub fn check(&self) -> anyhow::Result<()> {
         let findings = inspect::findings(&self.component, &self.checked);
-        inspect::tell(&findings);
+        inspect::print_findings(&findings);
         inspect::refuse(&self.origin, &findings)
     }
 }

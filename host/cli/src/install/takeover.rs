@@ -83,7 +83,7 @@ impl Takeover {
         let (begun, mut shown) = (Instant::now(), None);
         loop {
             let live = installer.find(plugin).await?.unwrap_or_default();
-            let state = self.state(plugin, &live);
+            let state = self.progress(plugin, &live);
             let is_over = match &state {
                 TakenOver::Completely | TakenOver::Meanwhile | TakenOver::Suspended => true,
                 // No host prunes for a suspended Plugin.
@@ -103,7 +103,7 @@ impl Takeover {
         }
     }
 
-    fn state(&self, applied: &Value, live: &Value) -> TakenOver {
+    fn progress(&self, applied: &Value, live: &Value) -> TakenOver {
         let metadata = &live["metadata"];
         let is_same = |name: &str| metadata[name] == applied["metadata"][name];
         if !is_same("uid") || !is_same("generation") {
@@ -275,7 +275,7 @@ mod tests {
                     {"type": "Ready", "status": "True", "message": "fine"}, {"type": "Compiled", "status": "False", "message": "it traps"},
                 ],
             });
-            takeover().state(&live(2, &json!({})), &live(2, &status))
+            takeover().progress(&live(2, &json!({})), &live(2, &status))
         };
         let own = [
             owned("Web", "apps", "Deployment", &[]),
@@ -318,12 +318,12 @@ mod tests {
                 {"type": "Ready", "status": "False", "message": "no right"},
             ],
         });
-        let refused = takeover().state(&live(2, &json!({})), &live(2, &waits));
+        let refused = takeover().progress(&live(2, &json!({})), &live(2, &waits));
         assert_eq!(refused, TakenOver::NotYet("no right".to_owned()));
-        let changed = takeover().state(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
+        let changed = takeover().progress(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
         assert_eq!(changed, TakenOver::Meanwhile);
         assert_eq!(
-            takeover().state(&live(2, &json!({})), &Value::Null),
+            takeover().progress(&live(2, &json!({})), &Value::Null),
             TakenOver::Meanwhile
         );
     }

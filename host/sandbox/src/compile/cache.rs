@@ -145,7 +145,7 @@ struct CodeIdentity {
 }
 
 impl CodeIdentity {
-    fn of(metadata: &Metadata) -> Self {
+    fn from_metadata(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -200,7 +200,7 @@ impl Code {
     pub(crate) fn is_unchanged(&self) -> bool {
         match &self.place {
             CodeLocation::Disk { path, identity, .. } => {
-                fs::metadata(path).is_ok_and(|metadata| CodeIdentity::of(&metadata) == *identity)
+                fs::metadata(path).is_ok_and(|metadata| CodeIdentity::from_metadata(&metadata) == *identity)
             }
             CodeLocation::Memory(_) => true,
         }
@@ -227,7 +227,7 @@ impl Code {
             fresh,
             place: CodeLocation::Disk {
                 path,
-                identity: CodeIdentity::of(metadata),
+                identity: CodeIdentity::from_metadata(metadata),
                 _use: is_used.map(Arc::new),
             },
         }

@@ -41,9 +41,9 @@ pub(crate) struct Directory<'a>(pub(crate) &'a Path);
 
 impl Directory<'_> {
     /// Records that the files of a component are in use, so that they are not swept.
-    fn note(self, digest: &str, code: &Path, now: SystemTime) {
+    fn record_use(self, digest: &str, code: &Path, now: SystemTime) {
         for path in [&*self.component(digest), &*self.index(digest), code] {
-            let note = || {
+            let record = || {
                 let file = open_own(path)?;
                 if now
                     .duration_since(file.metadata()?.modified()?)
@@ -54,7 +54,7 @@ impl Directory<'_> {
                 io::Result::Ok(())
             };
             // At worst the component is compiled again after it was swept.
-            let _ = note();
+            let _ = record();
         }
     }
 
@@ -69,7 +69,7 @@ impl Directory<'_> {
         }
         let path = self.code(code);
         let file = open_own(&path).ok()?;
-        self.note(digest, &path, SystemTime::now());
+        self.record_use(digest, &path, SystemTime::now());
         // Read after the record of use, which changes the file's times.
         let metadata = file.metadata().ok()?;
         if digest_of(file).ok()?.0 != code {

@@ -61,7 +61,7 @@ pub(crate) fn link(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
 impl Adapter {
     /// Checks the types of all exports, the optional ones too.
     pub(crate) fn new(instance: InstancePre<CallState>) -> wasmtime::Result<Self> {
-        let exports = Exports::of(&instance);
+        let exports = Exports::new(&instance);
         manifest::check(&exports)?;
         reconciler::check(&exports)?;
         Ok(Self {
@@ -101,7 +101,7 @@ struct Exports {
 }
 
 impl Exports {
-    fn of(instance: &InstancePre<CallState>) -> Self {
+    fn new(instance: &InstancePre<CallState>) -> Self {
         Self {
             engine: instance.engine().clone(),
             component: instance.component().component_type(),

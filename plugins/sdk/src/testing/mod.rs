@@ -1,6 +1,6 @@
 //! Replaces the host in native tests: a cluster of objects given as JSON, with the manifest's rules in force.
 //!
-//! The plugin is called in the same way as by the host, from JSON to JSON. It sees only the fields that its manifest declares, so one
+//! The plugin is called in the same way as by the host, from JSON to JSON. It sees only declared fields, so one
 //! that is forgotten there is missing in a test and not in a cluster. The first call checks the plugin's description,
 //! like `pilothouse build`: a CRD whose status cannot hold the host's fields, a field that the CRD does not have or a
 //! finalizer that is not exported fails the test.
