@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_that_repeats_a_case_has_all_that_the_case_depends_on() {
+    fn the_command_that_repeats_a_case_has_all_its_inputs() {
         let again = |options: &[&str]| command(options).again(Property::Valid, 42);
         let end = "--seed 1 --case 42 --property valid";
         assert_eq!(again(&[]), format!("pilothouse check web.wasm {end}"));

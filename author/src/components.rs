@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_has_its_own_component_alone_and_scenarios_may_name_others() {
+    fn a_crate_has_one_component_and_scenarios_may_name_others() {
         let project = tempfile::tempdir().unwrap();
         let built = project.path().join(BUILT[0]);
         fs::create_dir_all(&built).unwrap();

@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugin_resource_has_configuration_and_grant_and_anything_else_is_a_configuration() {
+    fn a_plugin_resource_is_told_from_a_configuration() {
         let plain = json!({"kind": "Plugin", "wasi": "Inert"});
         let settings = Settings::of(plain.clone()).unwrap();
         assert_eq!((settings.configuration, settings.wasi), (Some(plain), None));

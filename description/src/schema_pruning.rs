@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn undeclared_members_alone_are_pruned_at_any_depth_and_the_rest_is_left_to_the_server() {
+    fn only_undeclared_members_are_pruned_at_any_depth() {
         let item = json!({"type": "object", "required": ["name"], "properties": {
             "name": {"type": "string"}, "count": {"type": "integer", "maximum": 3}}});
         let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn where_entries_have_the_same_second_the_last_writers_are_named() {
+    fn managed_fields_of_the_same_second_name_the_last_writers() {
         let object = |size: u8| {
             json!({"spec": {"size": size},
                    "metadata": {"managedFields": [entry("a", "5"), entry("b", "4")]}})

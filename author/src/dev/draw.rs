@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_with_children_why_they_ran_and_the_log_are_on_the_screen() {
+    fn objects_children_triggers_and_the_log_are_on_the_screen() {
         let screen = drawn(&model(), 120, 40);
         let text = screen.join("\n");
         for part in [

@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_has_changed_is_told_after_it_and_what_triggered_it_before_it() {
+    fn triggers_are_reported_before_a_run_and_its_changes_after() {
         let mut model = Model::new("web", String::new());
         let seen = |kind: &str, number: u8| SeenObject {
             name: name(kind, "web"),
@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_refused_says_why_and_the_one_before_goes_on() {
+    fn a_refused_version_is_reported_and_the_one_before_goes_on() {
         let mut model = Model::new("web", String::new());
         model.observe(Duration::ZERO, plugin("aaaa", "Running", ""));
         let refused = plugin(

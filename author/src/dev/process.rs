@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_is_heard_while_it_runs_and_ends_with_all_that_it_has_started() {
+    fn a_build_streams_its_output_and_ends_with_its_children() {
         let process = BuildProcess::default();
         let owner = EndOfBuilds(process.clone());
         let (sender, said) = std::sync::mpsc::channel();

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_a_component_nor_a_project_is_refused_with_the_next_step() {
+    fn a_path_without_component_or_project_is_refused_with_advice() {
         let folder = tempfile::tempdir().unwrap();
         assert!(refused(Path::new("/nope/web.wasm")).starts_with("there is no component /nope/web.wasm"));
         assert!(refused(Path::new("/nope")).starts_with("there is no folder /nope"));

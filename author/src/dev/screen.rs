@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_another_thread_gives_the_terminal_back_and_nothing_is_drawn_over_it() {
+    fn a_panic_of_another_thread_restores_the_terminal() {
         let (shown, after) = left_after("another_thread_panics");
         assert!(shown.contains("the host broke down"), "{shown}");
         assert!(after.contains("the wish is GiveUp"), "{after}");

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stand_above_their_marker_and_an_interface_is_exported_once() {
+    fn lines_are_above_their_marker_and_exports_are_not_repeated() {
         let source = "export!(\n    Operator,\n    // pilothouse:interfaces\n);\n";
         let exported = |handler: &str| MadeLines {
             otherwise: Some((
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_is_a_comment_of_its_language_and_shared_lines_are_there_once() {
+    fn markers_are_comments_and_shared_lines_are_not_repeated() {
         let python = "# pilothouse:exports\n";
         assert_eq!(
             insert(&lines("app.py", "exports", "a = b\n\n"), python).unwrap(),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_package_is_read_and_not_that_of_another_table() {
+    fn the_name_is_read_from_the_table_package() {
         let manifest =
             "[lib]\nname = \"a\"\n[package]\nversion = \"1\"\nname = \"site\"\n[dependencies]\nname = \"b\"\n";
         assert_eq!(package_name(manifest).as_deref(), Some("site"));

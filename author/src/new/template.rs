@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn a_language_without_template_is_refused_with_those_that_there_are() {
+    fn an_unknown_language_is_refused_with_the_known_ones() {
         let error = Language::named("cobol").unwrap_err();
         assert!(
             error.starts_with("there is no template for cobol; there is one for rust"),

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_granted_to_one_plugin_goes_before_what_is_granted_to_all() {
+    fn a_grant_of_one_plugin_takes_precedence_over_that_of_all() {
         let grants: Vec<WasiGrant> = ["inert", "shop=none"].map(|text| text.parse().unwrap()).into();
         assert_eq!(granted(&grants, "shop"), Wasi::None);
         assert_eq!(granted(&grants, "web"), Wasi::Inert);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_a_bearer_token_and_that_of_the_own_header_counts_first() {
+    fn the_own_header_takes_precedence_for_the_bearer_token() {
         assert_eq!(shown(&[]), None);
         assert_eq!(shown(&[("authorization", "Bearer a")]).as_deref(), Some("a"));
         assert_eq!(

@@ -339,7 +339,7 @@ fn a_stream_is_refused_by_field_too() {
 }
 
 #[test]
-fn the_longest_names_that_the_definitions_take_give_those_of_services() {
+fn the_longest_accepted_names_give_valid_names_of_services() {
     for (mut object, definition) in [
         (
             http(json!({"proxyPass": "http://a"})),

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_of_less_than_a_millisecond_is_one_that_the_contract_has() {
+    fn a_requeue_below_one_millisecond_becomes_one_millisecond() {
         let lowered = Outcome::new().requeue_after(Duration::from_nanos(1)).lower().unwrap();
         assert_eq!(lowered.requeue_after, Some(1));
     }

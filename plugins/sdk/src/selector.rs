@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_selector_in_a_resource_is_told_with_the_whole_path() {
+    fn an_invalid_selector_is_reported_with_the_whole_path() {
         #[derive(Debug, Deserialize)]
         #[allow(dead_code, reason = "only reading is tested")]
         struct Spec {

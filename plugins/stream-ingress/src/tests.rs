@@ -176,7 +176,7 @@ const OWN: &str = "TCP 5432 is held for shop/postgres:5433";
 const FORGED: &str = "TCP 5432 is held for evil/db:1";
 
 #[test]
-fn whose_entry_stands_keeps_the_port_whatever_age_and_status_say() {
+fn the_entrys_holder_keeps_the_port_despite_age_and_status() {
     let rival = older_rival(&json!({"service": "db", "port": 1}));
     let held = "TCP 5432 is held by StreamIngress shop/db, which had it first; choose another spec.listen, or wait for it to go";
     for rival in [rival.clone(), saying(rival, "True", FORGED)] {

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_in_between_is_the_difference_within_one_process() {
+    fn usage_is_the_difference_of_two_answers_of_one_process() {
         let before = document("2026-01-02T03:00:00Z", &[("a", 10, 1.0, 100)]);
         let now = document("2026-01-02T03:00:00Z", &[("a", 12, 1.5, 200), ("b", 1, 0.1, 300)]);
         let replies = |document: UsageDocument| Replies::new(String::new(), document);

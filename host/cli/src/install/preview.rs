@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_versions_would_change_is_no_difference_between_them() {
+    fn equal_changes_of_both_versions_are_no_difference() {
         let mut new = changes(&[
             ("x", &[("Update X", "1"), ("Create Y", "2")]),
             ("z", &[("Update Z", "3")]),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_versions_would_change_in_other_ways_is_a_difference() {
+    fn different_changes_of_both_versions_are_a_difference() {
         let mut new = changes(&[("x", &[("Update Secret X; .data.key: *** becomes ***", "2")])]);
         new.beyond(&changes(&[(
             "x",

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_has_taken_over_when_nothing_of_an_earlier_one_is_left() {
+    fn a_takeover_is_complete_when_no_earlier_object_is_left() {
         let state = |digest: &str, (observed, running): (i64, i64), owned: Value, finalizers: Value| {
             let status = json!({
                 "observedGeneration": observed, "runningGeneration": running, "digest": digest, "ownedKinds": owned, "finalizers": finalizers,
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_something_to_take_over_where_a_version_runs_or_left_something() {
+    fn a_takeover_follows_a_version_that_runs_or_left_objects() {
         let is_meant = |spec: Value, status: &Value| {
             let mut live = live(1, status);
             live["spec"] = spec;

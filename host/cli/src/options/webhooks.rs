@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_for_other_replicas_has_the_port_of_the_server_unless_it_is_given() {
+    fn the_peer_address_has_the_servers_port_by_default() {
         let of = |text: &str| address_of("--webhook-peer-address", text, 9443);
         assert_eq!(of("10.0.0.7").unwrap().to_string(), "10.0.0.7:9443");
         assert_eq!(of("10.0.0.7:1").unwrap().to_string(), "10.0.0.7:1");

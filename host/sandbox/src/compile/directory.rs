@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_least_recently_goes_first_and_what_is_used_stays() {
+    fn the_least_recently_used_files_are_removed_first() {
         let directory = tempfile::tempdir().unwrap();
         let cache = CodeCache::open(directory.path()).unwrap();
         let files = Directory(directory.path());

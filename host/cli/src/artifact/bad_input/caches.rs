@@ -40,7 +40,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn a_cached_component_that_was_edited_never_runs_and_is_fetched_again() {
+    async fn an_edited_component_in_the_cache_is_fetched_again() {
         let bytes = component("hostile", 2, 1);
         let (registry, manifest) = registry_of(&bytes).await;
         let folder = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn a_cache_that_cannot_be_written_to_keeps_what_it_has_and_says_what_it_cannot_take() {
+    async fn a_read_only_cache_is_reported_and_still_used() {
         let (registry, first) = registry_of(&component("hostile", 2, 1)).await;
         let (next, second) = registry_of(&component("hostile", 3, 1)).await;
         let folder = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn two_hosts_share_a_cache_and_neither_removes_what_the_other_runs() {
+    async fn hosts_that_share_a_cache_keep_each_others_components() {
         let bytes = component("hostile", 2, 1);
         let (registry, first) = registry_of(&bytes).await;
         let (next, second) = registry_of(&component("hostile", 3, 1)).await;
@@ -132,7 +132,7 @@ mod simulated {
     /// No file system of the test's own is full: in a process of its own no file may grow beyond 256 KiB, so a write
     /// fails in the middle of a component, as on a full disk. `ENOSPC` itself is tested in the cache, with `/dev/full`.
     #[tokio::test]
-    async fn a_write_that_fails_in_the_middle_of_a_component_is_told_and_what_runs_goes_on() {
+    async fn a_full_disk_is_reported_and_running_plugins_go_on() {
         if std::env::var_os(CHILD).is_some() {
             return limited().await;
         }
@@ -143,7 +143,7 @@ mod simulated {
             shell.arg(std::env::current_exe().unwrap());
             let name = concat!(
                 "artifact::bad_input::caches::simulated::",
-                "a_write_that_fails_in_the_middle_of_a_component_is_told_and_what_runs_goes_on"
+                "a_full_disk_is_reported_and_running_plugins_go_on"
             );
             shell.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
             shell.output().unwrap()

@@ -84,7 +84,7 @@ async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
 }
 
 #[tokio::test]
-async fn a_registry_that_stays_down_is_given_up_in_time_and_keeps_no_other_plugin() {
+async fn a_registry_that_stays_down_delays_no_other_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let (down, _) = registry_of(b"down").await;
     down.hook(|_, _| Some(reply(503, &[], "")));

@@ -421,7 +421,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn what_a_registry_does_wrong_is_a_condition_and_what_runs_goes_on() {
+    async fn a_faulty_registry_is_a_condition_and_running_plugins_go_on() {
         let (good, first) = registry_of(&component("hostile", 1, 1)).await;
         let (other, second) = registry_of(&component("bundle", 1, 1)).await;
         let registries = Registries::start().await;
