@@ -1,5 +1,4 @@
-//! `pilothouse check`: checks the properties that every plugin must have. The search for objects that break one is left
-//! to the test kit.
+//! `pilothouse check`: checks the properties that every plugin must have. The test kit searches for counterexamples.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;

@@ -1,5 +1,4 @@
-//! Finds the components of a project, and loads them by their names in scenarios. Building them is left to `pilothouse
-//! build`.
+//! Finds the components of a project, and loads them by their names in scenarios. `pilothouse build` makes them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,8 +62,7 @@ fn own_plugin(project: &Path) -> Option<String> {
     package_name(&manifest)
 }
 
-/// Returns the component of a project in another language than Rust, which that language's tools build. None if cargo
-/// builds it.
+/// Returns the component of a project in a language other than Rust, built by its own tools. None if cargo builds it.
 pub fn of_other_language(project: &Path) -> anyhow::Result<Option<PathBuf>> {
     let Some(language) = Language::of_project(project) else {
         return Ok(None);

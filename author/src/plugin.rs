@@ -139,8 +139,7 @@ impl WasiArguments {
 }
 
 impl Settings {
-    /// Reads the settings of a document. A configuration is never mistaken for a Plugin resource, which has an
-    /// apiVersion.
+    /// Reads the settings of a document. A Plugin resource is recognized by its apiVersion.
     pub fn of(mut document: Value) -> anyhow::Result<Self> {
         let api_version = document["apiVersion"].as_str().unwrap_or_default();
         if document["kind"] != "Plugin" || !api_version.starts_with(PLUGIN_GROUP) {
@@ -183,8 +182,7 @@ impl StateArguments {
         u64::try_from(milliseconds).with_context(|| format!("--now {} is before 1970; give a later time", self.now))
     }
 
-    /// Returns an error if standard input is named twice, in the cluster and in `others`, which are the sources of
-    /// other objects.
+    /// Returns an error if standard input is named twice, in the cluster and in `others`, the sources of other objects.
     pub fn read_once(&self, others: &[PathBuf]) -> Result<(), DocumentsError> {
         let is_input = |path: &&PathBuf| path.as_path() == Path::new(STANDARD_INPUT);
         if self.cluster.iter().chain(others).filter(is_input).count() > 1 {
@@ -283,8 +281,7 @@ impl StateArguments {
     }
 }
 
-/// Puts objects without a namespace into this one, and gives the plugin those that define kinds: they determine which
-/// kinds are namespaced.
+/// Puts objects without a namespace into this one, and gives the plugin the CRDs, which tell the scope of their kinds.
 pub(crate) fn placed(plugin: Isolated, cluster: &mut [Document], namespace: &str) -> Isolated {
     let is_definition = |document: &&Document| document.kind.kind == "CustomResourceDefinition";
     let definitions: Vec<Document> = cluster.iter().filter(is_definition).cloned().collect();

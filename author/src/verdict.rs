@@ -1,5 +1,4 @@
-//! Exit codes of the program: 0 is success, 1 an error, 2 a wrong command line, and 3 means that a plugin was run and
-//! its result is not as expected.
+//! Exit codes of the program: 0 is success, 1 an error, 2 a wrong command line, 3 an unexpected result of a plugin.
 
 use std::process::ExitCode;
 

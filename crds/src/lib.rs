@@ -1,5 +1,4 @@
-//! Types of Pilothouse's own resources, and the CustomResourceDefinitions generated from them; `crds/yaml` holds these
-//! as files.
+//! Types of Pilothouse's own resources, and the CustomResourceDefinitions generated from them as files in `crds/yaml`.
 //!
 //! `cargo xtask generate` rewrites the files; a test fails if they are stale.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! The `Plugin` resource (`pilothouse.dev/v1alpha1`, cluster scope): component, configuration and limits of a plugin,
-//! and its status.
+//! The `Plugin` resource (`pilothouse.dev/v1alpha1`, cluster scope): a plugin's component, configuration, limits and
+//! status.
 
 use std::collections::BTreeMap;
 

@@ -7,8 +7,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// Returns the structural schema of a type: without references, `null`s and closed objects, and with bounds that the
-/// API server understands.
+/// Returns the structural schema of a type: no references, `null`s and closed objects, and bounds of OpenAPI.
 pub fn structural_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;

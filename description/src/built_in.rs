@@ -1,5 +1,4 @@
-//! Kubernetes' own kinds: the names of their resources, and their scope. The scope of other kinds is known from their
-//! CRDs, or from a cluster.
+//! Kubernetes' own kinds: their resource names and their scope. Other kinds are known from CRDs, or from a cluster.
 
 /// Reports whether one of Kubernetes' own kinds is namespaced, in any version; none for other kinds.
 pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
@@ -9,8 +8,7 @@ pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     found.map(|(.., namespaced)| *namespaced)
 }
 
-/// Group, kind, resource, and true if namespaced. Tests in host/cluster and host/core compare it with k8s-openapi and
-/// with a real API server.
+/// Group, kind, resource, and true if namespaced. Tests compare it with k8s-openapi and with a real API server.
 #[rustfmt::skip]
 pub const BUILT_IN: &[(&str, &str, &str, bool)] = &[
     ("", "ComponentStatus", "componentstatuses", false),

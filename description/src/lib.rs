@@ -2,9 +2,8 @@
 //! interfaces that it exports. `inspect`, `install` and the build of a plugin print them, the host reports probable
 //! mistakes as a warning of the Plugin, and the SDK's fake cluster fails the test.
 //!
-//! Both sides parse a plugin's description in their own way and pass it here as a [`Description`]. Kinds that a call
-//! reads or wants and the manifest does not declare are only noticed during the call: then the host refuses the call,
-//! and fake clusters fail the test.
+//! Both sides parse a plugin's description in their own way and pass it here as a [`Description`]. Undeclared kinds
+//! that a call reads or wants are only noticed during the call: the host refuses it, and fake clusters fail the test.
 #![forbid(unsafe_code)]
 
 pub mod built_in;
@@ -176,8 +175,7 @@ pub fn check(description: &Description<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Returns all findings except for those about fields of the status that a CRD does not accept, which the host checks
-/// for any CRD.
+/// Returns all findings except those about the status in CRDs, which the host checks for any CRD.
 pub fn check_parts(description: &Description<'_>) -> Vec<Finding> {
     let mut findings = check::findings(description);
     findings.sort_by_key(|finding| finding.severity);

@@ -38,8 +38,8 @@ pub fn status_schema(root: &Value) -> Value {
     }
 }
 
-/// Returns the finding about parts of the host's status that the definition of a kind does not accept: its name and
-/// message; none if it accepts all.
+/// Returns name and message of the finding about host fields of the status that a CRD does not accept; none if it
+/// accepts all.
 pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<(&'static str, String)> {
     let versions = crd.definition["spec"]["versions"].as_array().into_iter().flatten();
     let version = versions.into_iter().find(|it| it["name"] == version)?;

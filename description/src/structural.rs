@@ -19,8 +19,8 @@ const FORBIDDEN: [&str; 7] = [
     "$defs",
 ];
 
-/// Members that a schema below allOf, anyOf, oneOf or not may not have: they describe a value, rather than restrict the
-/// valid values.
+/// Members that a schema below allOf, anyOf, oneOf or not may not have: they describe a value instead of restricting
+/// it.
 const NOT_NESTED: [&str; 13] = [
     "type",
     "additionalProperties",

@@ -47,8 +47,7 @@ pub struct Compilation<'a> {
 impl Compilation<'_> {
     /// Compiles the crate and returns the bytes of the module. Cargo's output goes to standard error.
     ///
-    /// Each plugin is compiled by itself, so that the features that one plugin requests of a shared dependency do not
-    /// change another one's bytes.
+    /// Each plugin is compiled by itself, so that features of a shared dependency do not change another plugin's bytes.
     pub fn run(&self) -> Result<Vec<u8>> {
         let Self {
             toolchain,
@@ -126,8 +125,7 @@ fn own_folders(package: &Package) -> Vec<(PathBuf, String)> {
     vec![(package.workspace.clone(), "plugin".to_owned())]
 }
 
-/// Returns the folders that projects share, with the replacement of each. If several match a path, rustc uses the last
-/// one.
+/// Returns the folders that projects share, with the replacement of each. rustc uses the last one that matches.
 fn folders(package: &Package) -> Vec<(PathBuf, String)> {
     let mut folders: Vec<_> = toolchain::home()
         .map(|home| (home, "home".to_owned()))

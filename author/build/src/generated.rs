@@ -20,8 +20,8 @@ const INCLUDE: &str = "include_str!(\"";
 /// Folders of a crate without sources of the library.
 const NO_SOURCES: [&str; 2] = ["target", "tests"];
 
-/// Rewrites the generated files of a crate, and returns those that have changed. A crate without such tests has none,
-/// and nothing is compiled for it.
+/// Rewrites the generated files of a crate, and returns those that have changed. Compiles nothing if it has no such
+/// tests.
 pub fn refresh(folder: &Path, arguments: &[OsString]) -> Result<Vec<PathBuf>> {
     let sources = sources(&folder.join("src"))?;
     if !sources.iter().any(|(_, text)| text.contains(GENERATED)) {

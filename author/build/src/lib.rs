@@ -19,8 +19,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// Compilation target of plugins. It has no system interface at all, so a component imports only the contract's
-/// interfaces.
+/// Compilation target of plugins. It has no system interface, so components import only the contract's interfaces.
 pub const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Writes a file atomically, and only if its content differs, so that readers never see half of it and watchers are not

@@ -1,4 +1,4 @@
-//! Cargo's metadata of a plugin's crate: its name, its library, the folders that its build uses. Leaves building it to
+//! Cargo's metadata of a plugin's crate: its name, its library, the folders of its build. Building is left to
 //! `compile`.
 
 use std::collections::{HashMap, VecDeque};
@@ -43,8 +43,7 @@ pub struct Package {
     pub workspace: PathBuf,
     /// Cargo's target directory.
     pub target_directory: PathBuf,
-    /// Folders of crates outside of the workspace that it is built with, such as a checkout of the SDK, with the name
-    /// of each.
+    /// Folders of crates outside of the workspace that it is built with, such as a checkout of the SDK, by name.
     pub neighbours: Vec<(PathBuf, String)>,
     /// Set if it is built with other crates of its workspace.
     pub has_members: bool,
@@ -202,8 +201,7 @@ impl Metadata {
         asked_by
     }
 
-    /// Returns an error for a dependency that calls JavaScript, which would otherwise be noticed only after compiling
-    /// everything.
+    /// Returns an error for a dependency that calls JavaScript, which would otherwise be noticed after compiling.
     fn check_dependencies(&self, root: &MetadataPackage) -> Result<()> {
         let linked = self.linked(&root.id);
         let Some(javascript) = self

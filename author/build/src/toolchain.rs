@@ -1,5 +1,4 @@
-//! Finds a compiler for plugins that knows the target, installs missing parts, and calls cargo isolated from the
-//! environment of an outer cargo.
+//! Finds a compiler for the target, installs missing parts, and calls cargo without the settings of an outer cargo.
 
 use std::env;
 use std::ffi::OsString;
@@ -106,8 +105,7 @@ impl Toolchain {
             command
                 .env("PATH", path.expect("the folders came from a PATH"))
                 .env("RUSTC", Path::new(DEBIAN_PROGRAMS).join("rustc"))
-                // Building the standard library is an unstable feature; in a release compiler only this variable
-                // enables it.
+                // Building the standard library is unstable; this variable enables it in a release compiler.
                 .env("RUSTC_BOOTSTRAP", "1");
         }
         command

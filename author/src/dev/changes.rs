@@ -44,8 +44,7 @@ pub enum Part {
     Status,
 }
 
-/// Describes the change and its authors in one line: `changed by kubectl: .spec.size: 1 becomes 2`. None if the part is
-/// the same.
+/// Describes the change and its authors: `changed by kubectl: .spec.size: 1 becomes 2`. None if the part is the same.
 pub fn between(before: &Value, now: &Value, part: Part) -> Option<String> {
     let mut changes = Vec::new();
     for name in names(before.as_object(), now.as_object()) {

@@ -1,7 +1,6 @@
 //! `pilothouse dev`: runs a cluster, the host and a plugin in this process, and swaps the plugin whenever its sources
 //! change. `session` has the host; `rebuild`, `process` and `sources` the component; `observe` reads the state, `model`
-//! determines the news and `changes` the differences; `draw`, `screen` and `plain` show it; `guest_log` collects the
-//! plugin's log.
+//! finds the news and `changes` the differences; `draw`, `screen` and `plain` show it, with the log of `guest_log`.
 
 mod changes;
 mod draw;
@@ -207,8 +206,7 @@ struct Dev {
     samples: Vec<PathBuf>,
     /// Set if the samples are to be applied when the plugin is ready.
     are_samples_due: bool,
-    /// Objects of the samples that are still to be applied. One request is made at a time, so that keys, builds and the
-    /// view stay responsive.
+    /// Objects of the samples still to be applied, one request at a time, so that keys and the view stay responsive.
     pending: VecDeque<PendingObject>,
     process: EndOfBuilds,
     is_building: bool,

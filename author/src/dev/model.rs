@@ -247,8 +247,7 @@ impl Model {
         news
     }
 
-    /// Returns the changes that an object's runs make: of its children, of the objects that it contributes to, and of
-    /// its status.
+    /// Returns the changes that an object's runs make: of its children, its contributions, and its status.
     fn effects(&mut self, title: &str, object: &ObjectNow) -> Vec<News> {
         let mut news = Vec::new();
         for written in object.children.iter().chain(&object.targets) {

@@ -1,5 +1,4 @@
-//! Reads the state of the host and the cluster: the plugin's objects, their children, and the status of each. The news
-//! in it is left to `model`.
+//! Reads the state of the host and the cluster: the plugin's objects, their children, and the status of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Process of a build: its output while it runs, line by line, and ending it with all its children. The command is
-//! chosen in `rebuild`.
+//! Process of a build: reads its output line by line, and ends it with all its children.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;

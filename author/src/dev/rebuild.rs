@@ -29,8 +29,8 @@ const CARGO_SETTINGS: [(&str, &str); 3] = [
 pub(super) enum Origin {
     /// A file that others write.
     File(PathBuf),
-    /// A project, and the command that builds it, if it is not `pilothouse build`; the language whose build that is,
-    /// unless the author gave it.
+    /// A project, and its build command, if it is not `pilothouse build`; its language, unless the author gave the
+    /// command.
     Project {
         folder: PathBuf,
         command: Option<String>,
@@ -126,8 +126,7 @@ impl Origin {
         matches!(self, Self::Project { .. })
     }
 
-    /// Builds the component, if it has a build. Blocks until it ends, and passes its output on. A build that fails is a
-    /// [`FailedBuild`].
+    /// Builds the component, if it has a build. Blocks, and passes the output on. The error is a [`FailedBuild`].
     pub(super) fn build(&self, process: &BuildProcess, heard: impl FnMut(Said)) -> anyhow::Result<BuiltComponent> {
         let begun = Instant::now();
         let file = match self {
@@ -202,8 +201,7 @@ fn run(
     .into())
 }
 
-/// Adds the missing tool of the language, or that its packages are missing, to an error: a shell only says that a
-/// command was not found.
+/// Adds the missing tool or packages of the language to an error: a shell only says that a command was not found.
 fn with_advice(error: anyhow::Error, language: Option<&Language>, folder: &Path) -> anyhow::Error {
     let missing = language.and_then(Language::missing_tool);
     let Some(missing) = missing.or_else(|| missing_packages(folder)) else {

@@ -1,5 +1,4 @@
-//! Terminal of the live view: its alternate screen, the keys, and restoring it, even after a panic. Drawing is left to
-//! `draw`.
+//! Terminal of the live view: its alternate screen, the keys, and restoring it, even after a panic.
 
 use std::io::{self, stdout};
 use std::panic;

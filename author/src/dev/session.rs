@@ -1,6 +1,5 @@
 //! The cluster, the host in this process, and the Plugin resource that names the component it runs: a new version is a
-//! new file and a change of that resource, so the host swaps it as in production. Observing the host is left to
-//! `observe`.
+//! new file and a change of that resource, so the host swaps it as in production.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -56,8 +55,7 @@ const WEBHOOKS: [(&str, &str); 2] = [
     ("pilothouse:plugin/validator@", "ValidatingWebhookConfiguration"),
 ];
 
-/// Parts of permanent refusals: an invalid object, a missing right, and a field that the schema does not have, for
-/// which API servers answer 500.
+/// Parts of permanent refusals: an invalid object, a missing right, and an unknown field (code 500).
 const FINAL: [&str; 4] = ["(422", "(403", "(400", "field not declared in schema"];
 
 /// Pause between two attempts.
@@ -118,8 +116,7 @@ pub(super) struct GivenComponent {
 const LARGE: usize = 1_000_000;
 
 impl Session {
-    /// Starts a cluster, if it is a simulated one, and the host on it. The kubeconfig of a simulated one is written to
-    /// a folder, if one is given.
+    /// Starts a cluster, if it is a simulated one, whose kubeconfig is written to the given folder, and the host on it.
     pub(super) async fn open(
         place: Place,
         sandbox: Sandbox,
@@ -334,8 +331,7 @@ impl Session {
     }
 }
 
-/// Returns the kinds of the webhook configurations that the host makes for a component. The host reports one that
-/// cannot be read.
+/// Returns the kinds of the webhook configurations that the host makes for a component; none if it is unreadable.
 fn configurations(sandbox: &Sandbox, component: &Path) -> Vec<&'static str> {
     let read = sandbox.read(component, None);
     let Ok(interfaces) = read.and_then(|component| component.interfaces()) else {

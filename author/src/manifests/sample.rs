@@ -1,5 +1,4 @@
-//! Invents an object of a kind: the fields that its CRD requires, with values that the schema admits as far as
-//! possible.
+//! Invents an object of a kind: the fields that its CRD requires, with values that the schema admits if possible.
 
 use serde_json::{Map, Value, json};
 

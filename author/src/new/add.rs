@@ -152,8 +152,7 @@ impl Project {
         values
     }
 
-    /// Returns a kind of the project by its name. The kinds of a project in Rust are found in its modules, else in the
-    /// CRDs.
+    /// Returns a kind of the project by its name, found in the modules of a project in Rust, else in the CRDs.
     fn kind(&self, folder: &Path, name: &str) -> anyhow::Result<KnownKind> {
         let (sources, kinds_in): (_, fn(&str) -> Vec<KnownKind>) = if self.language.helper.is_none() {
             (folder.join("src"), kinds_in)

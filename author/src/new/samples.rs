@@ -128,8 +128,7 @@ pub fn in_rust(value: &Value, indent: usize) -> String {
     format!("{open}\n{}\n{}{close}", members.join("\n"), " ".repeat(indent))
 }
 
-/// Formats a value in one line. Strings have Rust's escapes, which are not those of JSON, and integers a suffix with
-/// their type.
+/// Formats a value in one line. Strings have Rust's escapes instead of JSON's, and integers a suffix with their type.
 fn one_line(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),

@@ -100,8 +100,7 @@ pub struct Language {
     pub format: Option<Formatter>,
     /// Command that builds the component of a project.
     pub build: &'static str,
-    /// Programs that the build needs, each with the command that installs it. Those of Rust are found by
-    /// `pilothouse_build`.
+    /// Programs that the build needs, each with the command that installs it. For Rust see `pilothouse_build`.
     pub tools: &'static [(&'static str, &'static str)],
     /// Next commands in the folder of a new project.
     pub next: &'static [&'static str],

@@ -16,8 +16,7 @@ use super::output::{desired, uncovered};
 type Objects = BTreeMap<String, Vec<Value>>;
 
 /// Returns the objects that are desired and not expected, or expected and not desired. The file may be output of
-/// `render`: it has an object once for each primary that contributes to it, and Secrets as comments, with their values
-/// hidden.
+/// `render`: an object occurs once for each contributing primary, and Secrets are comments with hidden values.
 pub(super) fn with_file(
     plugin: &Isolated,
     expected: &Path,
@@ -116,8 +115,7 @@ fn new(title: &str) -> String {
     format!("+ {title}: desired, and not expected\n")
 }
 
-/// Returns the difference of two objects. Of a Secret whose values `render` has hidden, the names of the values are
-/// compared.
+/// Returns the difference of two objects. Of a Secret with hidden values, the names of the values are compared.
 fn difference(expected: &Value, desired: &Value) -> Option<String> {
     let mut values = SECRET_MEMBERS
         .into_iter()

@@ -1,5 +1,4 @@
-//! Prints results of commands: the form of the output, its width, and standard output, which may be a full disk or a
-//! closed pipe.
+//! Prints results of commands: their form, their width, and standard output, which may be a full disk or a closed pipe.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -36,8 +35,7 @@ pub fn width() -> usize {
     terminal_width().map_or(WIDTH, |width| width.min(WIDTH))
 }
 
-/// Writes to standard output. If that fails, the program ends: with 0 if the reader has closed the pipe, else with an
-/// error.
+/// Writes to standard output. An error ends the program: with 0 if the reader has closed the pipe.
 pub fn write(text: fmt::Arguments<'_>) {
     let mut stdout = io::stdout().lock();
     let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) else {

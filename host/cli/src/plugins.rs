@@ -35,8 +35,7 @@ impl NamedFile {
     }
 }
 
-/// Returns the reference that is given instead of a file: with a scheme, or as `HOST/REPOSITORY:TAG` if there is no
-/// such file.
+/// Returns the reference given instead of a file: with a scheme, or `HOST/REPOSITORY:TAG` if there is no such file.
 pub fn reference_of(file: &Path) -> Option<&str> {
     let text = file.to_str()?;
     let mut schemes = ["oci://", "oci-layout:", "oci-archive:"].iter();

@@ -1,5 +1,4 @@
-//! `pilothouse release`: removes the finalizer of a lost plugin from its objects. By default it only prints them (dry
-//! run).
+//! `pilothouse release`: removes the finalizer of a lost plugin from its objects (default: dry run).
 
 use anyhow::{Context as _, bail};
 use clap::Args;

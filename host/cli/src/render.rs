@@ -1,5 +1,4 @@
-//! `pilothouse webhooks`: prints the webhook configurations, for installers whose host may not make them. Needs no
-//! cluster.
+//! `pilothouse webhooks`: prints the webhook configurations, for an installer to apply. Needs no cluster.
 
 use anyhow::Context as _;
 use clap::Args;

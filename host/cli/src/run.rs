@@ -199,8 +199,7 @@ impl RunCommand {
             .enable_all()
             .build()
             .context("cannot start the threads of the host")?;
-        // A task of its own: the main loop is woken as often as other tasks, and on this thread each time would be a
-        // switch between threads.
+        // A task of its own: on this thread, each wake-up of the main loop would be a switch between threads.
         let ended = runtime
             .block_on(runtime.spawn(self.run_host()))
             .context("the host ended in the middle; this is a bug of the host")?;
@@ -237,8 +236,7 @@ impl RunCommand {
         // From here on a signal ends the host in order, however long its plugins take to load.
         let stop = stopped()?;
         tokio::pin!(stop);
-        // Bound first: an address that is in use is reported before any request is sent, and kubelet sees a host that
-        // starts.
+        // Bound first: an address in use is reported before any request is sent, and kubelet sees a starting host.
         let Monitoring {
             metrics,
             heartbeat,

@@ -5,9 +5,8 @@
 //! [`ReviewMetrics`] by the code that answers admission reviews, and [`WatchMetrics`] by the watches. `label` has the
 //! values of labels, `text` the text format of Prometheus.
 //!
-//! No label comes from an unbounded set. Plugins and their controllers are those of the cluster's Plugin resources, and
-//! their series are removed with them. Kinds are those that manifests name. Every other label is an enum of this crate
-//! or is bounded.
+//! No label comes from an unbounded set. Plugins and controllers are those of the cluster's Plugin resources, and their
+//! series are removed with them. Kinds are those that manifests name. All others are enums of this crate or bounded.
 #![forbid(unsafe_code)]
 
 mod label;

@@ -58,8 +58,7 @@ closed_set! {
 }
 
 closed_set! {
-    /// Faults of a plugin that end a call without an answer that the host accepts. Most are limits, under the names
-    /// that a limits file gives them.
+    /// Faults of a plugin that end a call without an answer. Most are limits, by their names in a limits file.
     GuestFault {
         /// A trap, such as a panic.
         Trap = "trap",
@@ -140,8 +139,7 @@ struct PluginSeries {
 #[derive(Debug)]
 struct ControllerSeries {
     reconciles: Vec<Counter>,
-    /// Histograms, each made when the first such reconcile ends, because it takes as many lines as all counters
-    /// together.
+    /// Histograms, each made when the first such reconcile ends: one prints as many lines as all counters together.
     durations: Vec<OnceLock<Histogram>>,
 }
 

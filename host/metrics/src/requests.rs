@@ -13,8 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::label::{LabelText, closed_set};
 
-/// Most resources that have series of their own. Manifests name the kinds, and any number of versions of a plugin may
-/// be installed while a host runs.
+/// Most resources that have series of their own: any number of plugin versions may name kinds while a host runs.
 const MAX_RESOURCES: usize = 500;
 
 /// Label of the resources beyond that.

@@ -97,8 +97,8 @@ impl PluginComponent {
 
     /// Converts one object, on a fresh instance. The plugin must export `converter`.
     ///
-    /// The log is the only import that is answered, as in [`PluginComponent::describe`]: the cache itself is listed
-    /// through conversion.
+    /// The log is the only import that is answered, as in [`PluginComponent::describe`]: the cache is listed through
+    /// this.
     pub fn convert(&self, object: &str, api_version: &str, limits: &Limits) -> CallResult<(), ConverterResult> {
         self.convert_with_log(object, api_version, limits, Box::new(log_to_tracing))
     }

@@ -94,8 +94,7 @@ impl Drop for TickerGuard<'_> {
     }
 }
 
-/// Returns the number of ticks after which a call of this length is stopped: never before its time is up, since the
-/// first tick may come at once.
+/// Returns the ticks after which a call of this length is stopped: one more, since the first tick may come at once.
 pub(crate) fn ticks(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u64::MAX - 1) + 1
 }
@@ -119,8 +118,8 @@ impl TickerShared {
                 idle = 0;
                 continue;
             }
-            // Late ticks (a busy machine, a stopped process) are not made up for: a guest is never stopped for time in
-            // which it did not run.
+            // Late ticks (a busy machine, a stopped process) are not made up for: time in which a guest did not run is
+            // free.
             (state, _) = self
                 .wake
                 .wait_timeout_while(state, TICK, |state| !state.closed)

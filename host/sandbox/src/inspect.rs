@@ -280,8 +280,7 @@ fn sections(bytes: &[u8]) -> Result<FoundInterfaces, ComponentError> {
     Ok(found)
 }
 
-/// Reports whether a type, or one that it declares, is the `request` of the drafts of version 0.1.0, which every plugin
-/// uses.
+/// Reports whether a type, or one that it declares, is the `request` of the drafts of 0.1.0, which every plugin uses.
 fn has_draft_types(ty: &ComponentType<'_>) -> bool {
     match ty {
         ComponentType::Defined(ComponentDefinedType::Record(fields)) => {
@@ -320,8 +319,7 @@ fn contract_version(found: &FoundInterfaces) -> Result<&'static str, ComponentEr
             }
         };
     }
-    // A component without any interface of the contract gets an error below that names what it lacks of the newest
-    // version.
+    // A component without any interface of the contract gets an error below about the newest version.
     let newest = VERSIONS.last().expect("the host knows a version of the contract");
     Ok(versions.into_iter().next().unwrap_or(newest))
 }

@@ -1,4 +1,4 @@
-//! Runs plugin components: loads them, enforces per-call limits, and answers imports from memory. The only crate with
+//! Runs plugin components: loads them, enforces per-call limits, answers imports from memory. The only crate with
 //! wasmtime.
 //!
 //! The meaning of an answer, and a plugin's rights to read and write, are left to host/core and host/runtime.

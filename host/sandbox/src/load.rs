@@ -1,5 +1,4 @@
-//! Loads a component as a [`PluginComponent`]: reads it, checks its digest, inspects it, and compiles it unless the
-//! cache has its code.
+//! Loads a [`PluginComponent`]: reads it, checks its digest, inspects it, and compiles it unless its code is cached.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -137,8 +136,7 @@ impl Sandbox {
             return Ok(None);
         };
         match self.plugin(&name, found, length, &code) {
-            // The host that compiled it knew another draft of the contract; inspecting the component tells what is
-            // wrong.
+            // The host that compiled it knew another draft of the contract; inspecting it gives the right error.
             Err(LoadError::Refused {
                 problem: ComponentError::Signature { .. },
                 ..

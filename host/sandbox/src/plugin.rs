@@ -190,8 +190,7 @@ impl PluginComponent {
             .bytes
     }
 
-    /// Returns the reason why its code is in memory alone and not in the cache directory; none if it is in the
-    /// directory.
+    /// Returns the reason why its code is in memory alone; none if it is in the cache directory.
     pub fn kept_in_memory_because(&self) -> Option<Arc<str>> {
         let mapping = self.inner.mapped.read().unwrap_or_else(PoisonError::into_inner);
         mapping.code.kept_in_memory_because()
@@ -232,8 +231,8 @@ impl PluginComponent {
             return Ok((mapped, None));
         }
         let start = Instant::now();
-        // Only one of several calls maps the code. It may have to be compiled again, which takes minutes; meanwhile the
-        // lock on the mapping stays free.
+        // Only one of several calls maps the code, which may take minutes of compiling; the lock on the mapping stays
+        // free.
         let _waking = inner.waking.lock().unwrap_or_else(PoisonError::into_inner);
         let code = {
             let state = inner.mapped.read().unwrap_or_else(PoisonError::into_inner);

@@ -49,8 +49,7 @@ mod linux {
         given_back
     }
 
-    /// Returns the mappings of a file, of those in `maps` (`/proc/PID/smaps`), that are read-only and do not differ
-    /// from the file.
+    /// Returns the read-only mappings of a file in `maps` (`/proc/PID/smaps`) that do not differ from the file.
     pub(super) fn unchanged(maps: &str, file: &Path) -> Vec<Range> {
         let mut unchanged = Vec::new();
         let mut mapping = None;

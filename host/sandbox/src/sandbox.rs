@@ -1,5 +1,4 @@
-//! The sandbox: engines, linkers and the cache, and the mapping of compiled code. Components are read and checked in
-//! `load`.
+//! The sandbox: engines, linkers and the cache, and the mapping of compiled code. `load` reads and checks components.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or an error of a host
-//! function.
+//! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or a host function's
+//! error.
 
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
@@ -196,8 +196,7 @@ fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
     (Failure::guest(Reason::GuestTrap, words), Some(GuestFault::Trap))
 }
 
-/// Reports whether the guest passed too much data. Wasmtime's error for this has no public type; a test notices another
-/// wording.
+/// Reports whether the guest passed too much data. Wasmtime's error has no public type; a test guards its wording.
 fn is_transfer(error: &wasmtime::Error) -> bool {
     error
         .root_cause()

@@ -1,6 +1,6 @@
 //! Sends spans to a collector: OTLP over HTTP with protobuf (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>), in
-//! batches, from a bounded queue. Recording a span never waits: if the collector is slow or unreachable, spans are
-//! dropped and counted.
+//! batches, from a bounded queue. Recording never waits: if the collector is slow or gone, spans are dropped and
+//! counted.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -120,8 +120,7 @@ impl Exporter {
         Ok((exporter, sink))
     }
 
-    /// Sends batches until every sink is dropped, or `over` resolves, and the last span is sent. Spans that are queued
-    /// after that are dropped.
+    /// Sends batches until every sink is dropped, or `over` resolves, and the queue is empty. Later spans are dropped.
     pub async fn run(mut self, over: impl Future<Output = ()>) {
         let mut over = pin!(over);
         let mut batch = Vec::new();

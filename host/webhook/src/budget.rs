@@ -1,7 +1,7 @@
 //! Bounds the memory of requests: the bytes that are read at the same time, and the memory that these bytes take once
 //! they are parsed, which may be a hundred times as much. A request reserves before it is read, and again before it is
-//! parsed. Small requests have budgets of their own, so that a few large ones never make them wait, and each peer gets
-//! a part of each budget.
+//! parsed. Small requests have budgets of their own, so that large ones never make them wait, and each peer gets a
+//! part.
 
 use std::sync::Arc;
 
@@ -26,8 +26,7 @@ const BODIES: Sizes = Sizes {
     large_of_a_peer: MAX_BODY_BYTES,
 };
 
-/// Memory of requests that are parsed at the same time. The largest of an API server, which updates an object of 1.5
-/// MiB, takes about 60 MiB.
+/// Memory of requests that are parsed at once. An API server's largest, an update of 1.5 MiB, takes about 60 MiB.
 const PARSED: Sizes = Sizes {
     small: SMALL_PARSED_BYTES,
     small_of_all: 32 * MEBIBYTE,

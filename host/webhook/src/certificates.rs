@@ -2,8 +2,8 @@
 //! have to be renewed; storing them, and publishing the authority to API servers, is left to callers.
 //!
 //! A renewal of the authority has two steps. First the new one is put before the old one in the bundle, while the
-//! server still presents a certificate of the old one. Only when API servers trust both, a certificate of the new one
-//! is presented.
+//! server presents a certificate of the old one. Only when API servers trust both, it presents one of the new
+//! authority.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,7 +28,7 @@ const AUTHORITY_NAME: &str = "pilothouse webhook authority";
 /// Allowance for clocks that differ: a certificate is valid from a little before it is made.
 const SKEW: Duration = Duration::from_mins(5);
 
-/// ALPN protocol. API servers call webhooks over HTTP/1.1 alone, so that a load balancer can spread their requests
+/// ALPN protocol. API servers call webhooks over HTTP/1.1, so that load balancers spread them
 /// (kubernetes/kubernetes#75791).
 const PROTOCOL: &[u8] = b"http/1.1";
 
@@ -106,7 +106,7 @@ impl Certificates {
         let kept = self.living_authorities(now);
         let usable = kept.first().filter(|newest| newest.is_of(&self.authority_key));
         let Some(newest) = usable else {
-            // The key is lost or not the authority's: API servers may still have to trust certificates that other hosts
+            // The key is lost or not the authority's: API servers may still trust certificates that other hosts
             // present.
             let made = Self::make(names, now, lifetimes)?;
             let bundle = made.bundle + &pem_of(&kept);
@@ -150,8 +150,8 @@ impl Certificates {
         self.server_config_for(None)
     }
 
-    /// Returns the configuration of a server that presents these certificates, and verifies those of its clients if
-    /// authorities are given.
+    /// Returns the configuration of a server that presents these certificates, and verifies its clients' if given
+    /// authorities.
     pub fn server_config_for(
         &self,
         clients: Option<&ClientAuthorities>,

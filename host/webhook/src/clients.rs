@@ -1,5 +1,4 @@
-//! Client authentication: the CA certificates that client certificates must chain to, if the administrator configures
-//! any.
+//! Client authentication: the CA certificates that client certificates must chain to, if configured.
 
 use std::sync::Arc;
 

@@ -121,8 +121,7 @@ impl Connections {
         }
     }
 
-    /// Returns a slot for a new connection of a peer; none if each slot that it could have belongs to a request that is
-    /// being answered.
+    /// Returns a slot for a new connection of a peer; none if all that it could have are answering requests.
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Slot> {
         let peer = peer.to_canonical();
         let mut table = self.table();

@@ -3,9 +3,8 @@
 //!
 //! Replicas share the authority of their certificates, and nobody else has its key. So the server at an address proves
 //! that it is a replica by a certificate of that authority for the host's name, before any part of the review is sent;
-//! and the client proves it by a code that only a holder of the key can compute. A client certificate would do the
-//! same, but then the server would request one from every client, and an API server that has a certificate of another
-//! authority would present that.
+//! and the client proves it by a code that only a holder of the key can compute. A client certificate would need a
+//! request for one from every client, and an API server that has one of another authority would present that.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -123,8 +122,7 @@ impl PeerClient {
         code.is_some_and(|code| hmac::verify(&self.key, PROOF_TEXT, &code).is_ok())
     }
 
-    /// Forwards a review to the replica at an address, with this timeout. The answer is the plugin's: its judgement, or
-    /// its failure.
+    /// Forwards a review to the replica at an address, with this timeout. Returns the plugin's judgement or failure.
     pub async fn forward(
         &self,
         address: SocketAddr,

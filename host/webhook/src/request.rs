@@ -1,5 +1,4 @@
-//! Handles one request: checks it, reserves its bytes before its body is read, bounds the time of reading, and writes
-//! the response.
+//! Handles one request: checks it, reserves its bytes, reads its body in bounded time, and writes the response.
 
 use std::sync::Arc;
 use std::time::Duration;

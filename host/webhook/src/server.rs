@@ -1,6 +1,5 @@
 //! HTTPS server for webhooks. Requests are answered by a [`WebhookHandler`], on this server's threads, so that no other
-//! work of the process can make it wait. Connections are handled in `serving`, single requests and their limits in
-//! `request`.
+//! work of the process can make it wait. `serving` handles connections, `request` single requests and their limits.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -58,8 +57,7 @@ pub struct WebhookRequest {
     pub is_forwarded: bool,
     /// Memory for parsing it.
     pub memory: ParsedMemory,
-    /// The body. The server counts its bytes until the last copy is dropped, so code that still needs them keeps a
-    /// copy.
+    /// The body. Its bytes count until the last copy is dropped, so code that still needs them keeps a copy.
     pub body: Bytes,
 }
 

@@ -1,5 +1,4 @@
-//! Validates an AppService into an app that can be built. The definition has the bounds of single fields; other rules
-//! are checked here.
+//! Validates an AppService into an app that can be built. Checks the rules that the definition does not have.
 
 use crate::ports::{self, ContainerPort, PortError};
 use crate::resource::{AppService, AppServiceSpec, ServicePort};

@@ -1,5 +1,5 @@
-//! The form of the status, and the CustomResourceDefinition in `crds/`: generated from the types of `resource` and the
-//! status below.
+//! The form of the status, and the CustomResourceDefinition in `crds/`, generated from the types of `resource` and
+//! here.
 //!
 //! Only a test makes it, so no code that makes schemas is in the component.
 

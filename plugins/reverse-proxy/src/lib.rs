@@ -1,5 +1,4 @@
-//! The reverse-proxy plugin: each ReverseProxy and each TCPReverseProxy manages an nginx, that is a ConfigMap, a
-//! Deployment and a Service.
+//! The reverse-proxy plugin: a ReverseProxy or TCPReverseProxy is an nginx in a ConfigMap, a Deployment and a Service.
 //!
 //! `resource` has the types that users write, `defaults` completes them, `check` validates them into a proxy that can
 //! be built or returns the problems by field, `nginx` has nginx's own rules (variables, syntax, regular expressions)

@@ -1,5 +1,4 @@
-//! Functions of each kind: its controller, its defaulter, its validator, and its finalizer. The differences of both
-//! kinds are in [`Proxy`].
+//! Controllers, defaulters, validators and finalizer of both kinds, whose differences are in [`Proxy`].
 
 use std::marker::PhantomData;
 

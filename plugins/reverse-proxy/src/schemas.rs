@@ -1,5 +1,4 @@
-//! Rules of the CustomResourceDefinitions that contain constants. Only a test makes the definitions in `crds/`, so none
-//! of this is in the component.
+//! Rules of the CustomResourceDefinitions with constants. Only a test uses them, so they are not in the component.
 
 use serde_json::{Value, json};
 

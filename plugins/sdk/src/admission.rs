@@ -4,11 +4,9 @@ use std::fmt;
 
 use crate::raw::admission;
 
-/// The input of a defaulter or a validator: an object that is about to be created, updated or deleted by a request, or
-/// to be reconciled.
+/// The input of a defaulter or a validator: an object about to be created, updated, deleted or reconciled.
 ///
-/// `Object` is the type of the author's [`Validator`](crate::Validator), and JSON for a
-/// [`Defaulter`](crate::Defaulter).
+/// `Object` is the type of the [`Validator`](crate::Validator), and JSON for a [`Defaulter`](crate::Defaulter).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Review<Object, Config = crate::NoConfig> {

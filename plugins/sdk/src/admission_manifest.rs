@@ -89,8 +89,7 @@ impl Admission {
         self
     }
 
-    /// Adds a condition in CEL with a name for messages: only requests for which it is true match. There can be up to
-    /// 60.
+    /// Adds a condition in CEL that requests must meet, with a name for messages. There can be up to 60.
     pub fn match_condition(mut self, name: impl Into<String>, expression: impl Into<String>) -> Self {
         self.match_conditions.push(MatchCondition {
             name: name.into(),

@@ -106,8 +106,8 @@ impl Cluster {
         self.raw_list(kind, options).iter().map(|json| read(json)).collect()
     }
 
-    /// Returns the objects of a kind that the resource with this metadata owns in its own namespace; for a
-    /// cluster-scoped resource, in every namespace. In the order of namespace and name. The host finds them by an
+    /// Returns the objects of a kind that the resource with this metadata owns in its own namespace (for a
+    /// cluster-scoped resource, in every namespace), in the order of namespace and name. The host finds them by an
     /// index.
     ///
     /// The manifest declares the kind with [`owns`](crate::ControllerManifest::owns) and
@@ -121,8 +121,8 @@ impl Cluster {
         self.owned(owner, None)
     }
 
-    /// Returns the objects with an owner reference to the owner, and those with the host's label: objects that are
-    /// kept, or in another namespace.
+    /// Returns the objects with an owner reference to the owner, or with the host's label (kept, or in another
+    /// namespace).
     fn owned<T: Resource + DeserializeOwned>(
         &self,
         owner: &ObjectMeta,

@@ -62,8 +62,7 @@ pub fn child<T: Fields + ?Sized>(path: &str, step: &str, fields: &mut Vec<String
     T::fields_at(&[path, step].concat(), fields);
 }
 
-/// Adds the paths that `T` reads of each element of the list at a path; the whole list if it reads each element as a
-/// whole.
+/// Adds the paths that `T` reads of each element of the list at a path; the list's own if `T` is read as a whole.
 pub fn each<T: Fields + ?Sized>(path: &str, fields: &mut Vec<String>) {
     let before = fields.len();
     let element = [path, "[]"].concat();

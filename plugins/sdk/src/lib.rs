@@ -5,10 +5,9 @@
 //!
 //! Authors implement the traits in `plugin`, `optional` and `object`; they return the types in `outcome`; reviews
 //! before storing are in `admission`; reads in `cluster`, `selector` and `time`; the declarations of a plugin in
-//! `manifest`, `admission_manifest` and, as far as they follow from types, in `declare` and `fields`. `k8s` has the
-//! builders of objects, `crd` the definitions of a plugin's own kinds. `dispatch` and `locate` convert JSON to the
-//! author's types, `guest`, `bindings` and `allocator` are the component's side, and [`testing`] replaces the host in
-//! native tests.
+//! `manifest`, `admission_manifest` and, as far as types imply them, `declare` and `fields`. `k8s` has the builders of
+//! objects, `crd` the definitions of a plugin's kinds. `dispatch` and `locate` convert JSON to the author's types,
+//! `guest`, `bindings` and `allocator` are the component's side, and [`testing`] replaces the host in native tests.
 
 #![allow(
     clippy::needless_pass_by_value,

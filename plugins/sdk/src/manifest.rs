@@ -98,8 +98,7 @@ impl Manifest {
         self
     }
 
-    /// Sets the JSON schema of the configuration, usually the text of a file by `include_str!`. Without a schema the
-    /// plugin accepts no configuration.
+    /// Sets the JSON schema of the configuration, usually by `include_str!`. Without it, none is accepted.
     ///
     /// # Panics
     ///
@@ -123,8 +122,7 @@ pub struct ControllerManifest {
     filter: Filter,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) finalizer: Option<String>,
-    /// Set to true if a [`Defaulter`](crate::Defaulter) is for the kind, once the plugin is exported with one for any
-    /// kind.
+    /// Set to true if a [`Defaulter`](crate::Defaulter) is for the kind, once the plugin exports one for any kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) defaulter: Option<bool>,
     /// Set to true if a [`Validator`](crate::Validator) is for the kind, in the same way.
@@ -167,8 +165,8 @@ impl ControllerManifest {
         Self::new(name, T::KIND).fields(fields)
     }
 
-    /// Adds fields of the resource that are read, for example `.spec` or `.spec.ports[].port`; `.` is the whole object.
-    /// Metadata is always included.
+    /// Adds fields of the resource that are read, such as `.spec.ports[].port`; `.` is all. Metadata is always
+    /// included.
     pub fn fields(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fields.extend(fields.into_iter().map(Into::into));
         self
@@ -215,9 +213,8 @@ impl ControllerManifest {
         self
     }
 
-    /// Adds one kind that is read, owned or contributed to. If there is a type for the kind, [`owns`](Self::owns),
-    /// [`reads`](Self::reads) and [`contributes`](Self::contributes) are shorter. A kind may be added only once, so do
-    /// not use both for one kind.
+    /// Adds one kind that is read, owned or contributed to. For a kind with a type, [`owns`](Self::owns),
+    /// [`reads`](Self::reads) and [`contributes`](Self::contributes) are shorter; do not use both for one kind.
     pub fn touches(mut self, touch: Touch) -> Self {
         self.touches.push(touch);
         self
@@ -314,8 +311,7 @@ impl Touch {
         self.access(Access::Contributed)
     }
 
-    /// Declares that objects of this kind are read: their metadata and these fields, as in
-    /// [`ControllerManifest::fields`].
+    /// Declares that objects of this kind are read: metadata and these fields (see [`ControllerManifest::fields`]).
     pub fn read(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fields.extend(fields.into_iter().map(Into::into));
         self.access(Access::Read)

@@ -17,8 +17,7 @@ pub fn is_dns_label(text: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Reports whether a text is a DNS name, like the names of most objects: at most 253 characters, labels separated by
-/// dots.
+/// Reports whether a text is a DNS name, like most objects' names: at most 253 characters, labels separated by dots.
 ///
 /// ```
 /// use pilothouse_plugin::names::is_dns_name;

@@ -86,8 +86,7 @@ pub trait Resource {
     /// Kind of the type's objects.
     const KIND: Kind;
 
-    /// Returns the paths of the fields that the type reads, beside the metadata, which is always included; empty if the
-    /// type does not list them.
+    /// Returns the paths of the fields that the type reads, beside the metadata; empty if the type does not list them.
     fn fields() -> Vec<String> {
         Vec::new()
     }

@@ -1,5 +1,4 @@
-//! Optional interfaces beside controllers: each is a trait that an author implements for one kind and names in
-//! [`export!`](crate::export).
+//! Optional interfaces: each is a trait that an author implements for a kind and names in [`export!`](crate::export).
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -72,8 +71,7 @@ impl Finalization {
     /// conditions, else [`Pending`](Self::Pending) with the outcome. So a last status is shown before the resource is
     /// deleted, which `Done` alone cannot write.
     ///
-    /// The type of the interface `finalizer` reads the status as a [`Value`], and the manifest declares it:
-    /// `.fields([".status"])`.
+    /// The type of `finalizer` reads the status as a [`Value`], which the manifest declares: `.fields([".status"])`.
     ///
     /// ```
     /// use pilothouse_plugin::{Condition, Finalization, Outcome, json};
@@ -116,8 +114,7 @@ pub trait Validator {
     /// The plugin's configuration.
     type Config;
 
-    /// The kind, as a type with the fields that are read. An object that does not have this form is refused with the
-    /// name of the field.
+    /// The kind, as a type with the fields that are read. An object of another form is refused with the field's name.
     type Object: Resource + DeserializeOwned;
 
     /// Returns warnings for the user who made the change, or the reasons why it is refused, field by field.

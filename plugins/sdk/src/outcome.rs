@@ -39,8 +39,7 @@ pub struct Outcome {
     broken: Option<String>,
 }
 
-/// Size of an outcome's JSON up to which objects are not dropped. Objects take about ten times as much memory as their
-/// JSON.
+/// Size of an outcome's JSON up to which objects are not dropped; they take about ten times that memory.
 #[cfg(target_family = "wasm")]
 const MAX_LEFT_BYTES: usize = 32 << 10;
 
@@ -257,8 +256,7 @@ impl ConditionStatus {
 /// Type of the condition that says whether a resource can be used.
 const READY: &str = "Ready";
 
-/// A condition of a resource's status, like `metav1.Condition`. The reason has at most 128 bytes; the host cuts a
-/// message after 32,768 bytes.
+/// A condition like `metav1.Condition`. The reason has at most 128 bytes; the host cuts a message after 32,768 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Condition {
@@ -401,8 +399,7 @@ impl Failure {
         Self::Transient(message.to_string())
     }
 
-    /// Returns a failure that stays until something changes. The message names the object, the cause, and the next
-    /// step.
+    /// Returns a failure that stays until something changes. The message names the object, the cause, and what to do.
     pub fn permanent(message: impl ToString) -> Self {
         Self::Permanent(message.to_string())
     }

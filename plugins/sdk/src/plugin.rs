@@ -59,8 +59,7 @@ use crate::outcome::{Failure, Outcome};
 /// # fn main() {}
 /// ```
 pub trait Plugin {
-    /// The plugin's configuration; [`NoConfig`] if there is none. Its `Default` is used if an installation gives no
-    /// configuration.
+    /// The plugin's configuration, or [`NoConfig`]. Its `Default` is used if an installation gives no configuration.
     type Config: DeserializeOwned + Default;
 
     /// The plugin's controllers: one [`Controller`], or a tuple of up to eight. The manifest declares each of them, and no
@@ -70,8 +69,7 @@ pub trait Plugin {
     /// Returns the plugin's description and the kinds that it reads or writes, with this configuration.
     fn manifest(config: &Self::Config) -> Manifest;
 
-    /// Checks rules that the type of the configuration cannot express. The error explains, by field, why the
-    /// configuration can't be used.
+    /// Checks rules that the type of the configuration cannot express. The error explains the problem, by field.
     fn check(_config: &Self::Config) -> Result<(), String> {
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! Parses label selectors, as text (`app=web,tier in (a,b),!old`) and as the LabelSelector of Kubernetes' API, and
-//! matches them.
+//! Parses and matches label selectors: text (`app=web,tier in (a,b),!old`), and the LabelSelector of Kubernetes' API.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,8 +16,8 @@ const MAX_PREFIX: usize = 253;
 /// A label selector. As a member of a spec it is deserialized from the form of Kubernetes' API, with `matchLabels` and
 /// `matchExpressions`; one that no API server would accept is an error with its path.
 ///
-/// An empty selector matches every object. A member that may be absent is an `Option`; in Kubernetes an absent selector
-/// means "no object".
+/// An empty selector matches every object. A member that may be absent is an `Option`; Kubernetes takes none for "no
+/// object".
 ///
 /// ```
 /// use pilothouse_plugin::{LabelSelector, ListOptions, json};

@@ -20,8 +20,7 @@ impl Moment {
         self.0
     }
 
-    /// Parses an RFC 3339 timestamp in UTC, for example a creationTimestamp: `2026-05-09T07:30:30Z`, with or without a
-    /// fraction. None if it is invalid.
+    /// Parses an RFC 3339 timestamp in UTC, such as `2026-05-09T07:30:30Z`, with or without a fraction; else none.
     ///
     /// ```
     /// use pilothouse_plugin::Moment;

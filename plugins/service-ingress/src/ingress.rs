@@ -8,8 +8,7 @@ use pilothouse_plugin::k8s::networking::v1::{
 
 use crate::settings::Settings;
 
-/// Returns the desired Ingress of a Service. It only sets the fields that are ours, so a class or a certificate that
-/// others add stays.
+/// Returns the desired Ingress of a Service, with our fields only: a class or certificate that others add stays.
 pub fn ingress(service: &ObjectMeta, settings: &Settings) -> Ingress {
     let port = ServiceBackendPort::new().number(settings.service_port.get());
     let backend = IngressBackend::new().service(IngressServiceBackend::new(&service.name).port(port));

@@ -31,8 +31,7 @@ pub enum Verdict {
     Refused(Condition),
 }
 
-/// Decides. The holder is checked before the upstream: one whose upstream is missing keeps its port, and the others
-/// wait.
+/// Decides. The holder is checked first: one whose upstream is missing keeps its port, and the others wait.
 pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) -> Result<Verdict, Failure> {
     let port = stream.port();
     let refused = |reason: &str, message: String| Ok(Verdict::Refused(Condition::is_false(ACCEPTED, reason, message)));

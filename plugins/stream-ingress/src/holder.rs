@@ -123,11 +123,9 @@ pub struct Holder {
     pub is_older: bool,
 }
 
-/// Finds the StreamIngress that holds the port which this one wants; none if it is this one. `entry` is the value in
-/// the ConfigMap.
+/// Finds the other StreamIngress that holds the wanted port; none if it is this one. `entry` is the ConfigMap's value.
 ///
-/// The answer depends only on those that want the same number, so the next one takes over as soon as the holder is
-/// deleted.
+/// The answer depends only on those that want the same number, so the next one takes over at once.
 pub fn other_holder(
     stream: &StreamIngress,
     entry: Option<&str>,

@@ -1,9 +1,8 @@
 //! The stream-ingress plugin: each StreamIngress opens a TCP or UDP port on a shared ingress-nginx.
 //!
 //! `resource` has the type that users write. `accept` decides whether one may have its port: `grant` checks its
-//! permission to lead to its destination, `holder` finds the holder of the port, and `upstream` checks that the
-//! destination exists; `entry` is its contribution to the ConfigMap and the Service of the ingress-nginx that
-//! `settings` names.
+//! permission, `holder` finds the holder of the port, and `upstream` checks the destination; `entry` is its
+//! contribution to the ConfigMap and the Service of the ingress-nginx that `settings` names.
 
 #![forbid(unsafe_code)]
 

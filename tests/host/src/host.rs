@@ -1,5 +1,4 @@
-//! The host inside another process: starts it on a cluster's client, changes its options, queries it, and stops it in
-//! order.
+//! The host inside another process: starts it on a cluster's client, changes its options, queries it, and stops it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,8 +50,7 @@ pub fn unhurried() -> Limits {
     }
 }
 
-/// A host in this process, on this runtime. If it collects the log of its thread, the runtime has to be
-/// single-threaded.
+/// A host in this process, on this runtime, which is single-threaded if the host collects the log of its thread.
 pub struct RuntimeHost<C> {
     components: C,
     options: HostOptions,
@@ -87,8 +85,7 @@ impl<C: Components + Default> Default for RuntimeHost<C> {
 }
 
 impl<C: Components + Default> RuntimeHost<C> {
-    /// Returns a host that installs CRDs, with other options and limits than the defaults. It collects the log of this
-    /// thread.
+    /// Returns a host that installs CRDs, with these options and limits. It collects the log of this thread.
     pub fn new(options: HostOptions, limits: Limits) -> Self {
         let tail = Tail::default();
         let guard = tail.follow();

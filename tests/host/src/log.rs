@@ -32,8 +32,7 @@ impl Tail {
         tracing::subscriber::set_default(self.subscriber())
     }
 
-    /// Collects the log of all threads, for the rest of the process: including plugins' lines, whose calls run on
-    /// threads of their own.
+    /// Collects the log of all threads, for the rest of the process. Plugins' calls run on threads of their own.
     pub fn follow_all(&self) {
         tracing::subscriber::set_global_default(self.subscriber()).expect("nobody else follows all threads");
     }

@@ -25,8 +25,7 @@ const BUILD_TAIL_LINES: usize = 20;
 pub struct GoModule {
     /// Name of the folder in the cache, and of the build in messages.
     pub name: &'static str,
-    /// Files of the module with their paths, among them `go.mod` and `go.sum`: these pin the version and the content of
-    /// everything that is built.
+    /// Files of the module with their paths, among them `go.mod` and `go.sum`, which pin versions and content.
     pub files: &'static [(&'static str, &'static str)],
     /// Programs, all built with one command.
     pub programs: Vec<GoProgram>,
@@ -136,8 +135,7 @@ impl GoModule {
         )
     }
 
-    /// Returns the name of a cache entry, a digest of everything that affects the build. A file for tools is not part
-    /// of it.
+    /// Returns the name of a cache entry, a digest of everything that affects the build; not of files for tools.
     fn digest(&self) -> String {
         let mut hash = Sha256::new();
         let texts = self.files.iter().map(|(_, text)| text);
@@ -234,16 +232,14 @@ impl GoModule {
         Ok(())
     }
 
-    /// Writes straight to standard error: the test harness would capture output of `eprintln`, and six silent minutes
-    /// look like a hang.
+    /// Writes straight to standard error: the harness captures `eprintln`, and six silent minutes look like a hang.
     fn print_progress(&self, message: &str) {
         let _ = writeln!(io::stderr(), "{}: {message}", self.name);
     }
 }
 
 impl GoProgram {
-    /// Returns the name that Go gives to the program: the last element of its package's path that is not a major
-    /// version.
+    /// Returns Go's name of the program: the last element of its package's path that is not a major version.
     fn built(&self) -> &'static str {
         let is_version = |name: &str| name.strip_prefix('v').is_some_and(|rest| rest.parse::<u32>().is_ok());
         let mut elements = self.package.rsplit('/');

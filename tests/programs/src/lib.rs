@@ -1,6 +1,5 @@
 //! Foreign programs that tests run: builds them from pinned Go modules into a cache, and runs processes that end with
-//! their owner. The programs, and their use in tests, are defined in `pilothouse-testkit`, `pilothouse-external` and
-//! the xtask.
+//! their owner. `pilothouse-testkit`, `pilothouse-external` and the xtask define which programs.
 #![forbid(unsafe_code)]
 
 pub mod environment;

@@ -1,5 +1,4 @@
-//! `pilothouse login` and `pilothouse logout`: stores and removes a user's credentials for a registry, where Docker's
-//! tools keep them.
+//! `pilothouse login` and `pilothouse logout`: stores and removes credentials for a registry in Docker's configuration.
 
 use std::io::{IsTerminal as _, Read as _};
 

@@ -158,8 +158,8 @@ impl HostAddressArguments {
     }
 }
 
-/// Returns a token to authenticate with. One that is made for the host is useless elsewhere if it leaks, so the
-/// kubeconfig's own, which is worth as much as its user, is only sent by users who may not have one made for the host's
+/// Returns a token to authenticate with. One that is made for the host is useless elsewhere if it leaks. The
+/// kubeconfig's own, which is worth as much as its user, is only sent if the user may not have one made for the host's
 /// account.
 async fn token(
     client: &Client,
@@ -221,8 +221,7 @@ impl AskedHost {
         Ok(replies)
     }
 
-    /// Gets a document from any replica that answers. For a while the Service has endpoints that have stopped or are
-    /// just starting.
+    /// Gets a document from any replica that answers. The Service may still list stopped or starting replicas.
     async fn ask_any(&self, path: &str) -> anyhow::Result<String> {
         let until = Instant::now() + ALL_WITHIN;
         for _ in 1..TRIES {
@@ -301,8 +300,7 @@ fn read<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     )
 }
 
-/// Reports whether the replica that answered is responsible for the object. An answer that is not a document is not
-/// requested again.
+/// Reports whether the replica that answered is responsible for the object. Invalid answers are not requested again.
 fn is_at_work(text: &str) -> bool {
     let said: Value = serde_json::from_str(text).unwrap_or_default();
     match &said["reconciledHere"] {

@@ -1,6 +1,5 @@
 //! `pilothouse record`: makes a host record the calls of a plugin, for a while or until there are enough, and writes
-//! them to a file. The file's format is described in docs/recordings.md; it is replayed by the crate for plugin
-//! authors.
+//! them to a file. docs/recordings.md describes its format; `pilothouse replay` repeats the calls.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -121,8 +120,7 @@ impl RecordCommand {
     }
 }
 
-/// Polls until the recording is over, or the command is interrupted. Returns the replicas that record, with the number
-/// of calls of each.
+/// Polls until the recording is over or interrupted. Returns the replicas that record, with their numbers of calls.
 async fn follow(host: &AskedHost, path: &str, within: Duration, count: u64) -> anyhow::Result<BTreeMap<String, u64>> {
     let until = Instant::now() + within;
     let mut replicas = BTreeMap::new();
@@ -275,8 +273,7 @@ fn print_summary(output: &Path, trailer: &Trailer) {
     }
 }
 
-/// Returns a random name for the recording, so that no other uses it by mistake. It is no secret, because each request
-/// is authorized.
+/// Returns a random name that no other recording has. It is no secret, because each request is authorized.
 fn new_id() -> String {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());

@@ -1,6 +1,5 @@
-//! `pilothouse install`: prints the rights that a plugin will have, asks for confirmation, and applies all that the
-//! plugin needs in the order in which a host can use it: CRDs, account, roles, bindings, and the Plugin last. Each step
-//! can be repeated.
+//! `pilothouse install`: prints the rights that a plugin will have, asks for confirmation, and applies CRDs, account,
+//! roles, bindings, and the Plugin last, so that the host can use them. Each step can be repeated.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -270,8 +269,7 @@ impl Plan {
             println!("CustomResourceDefinition {} {word}", crd.name);
         }
         if !self.is_narrower {
-            // Stale grants are removed first, and the Plugin is applied last: no version has more rights than it is
-            // given.
+            // Stale grants go first, and the Plugin is applied last: no version has more rights than it is given.
             delete(installer, &self.stale).await?;
         }
         let mut joint = Vec::new();
@@ -303,8 +301,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Waits until the host runs the plugin, and, if an earlier version has more rights, until it has pruned that
-    /// version's objects.
+    /// Waits until the host runs the plugin, and has pruned the objects of an earlier version with more rights.
     async fn runs(
         &self,
         installer: &Installer,

@@ -167,8 +167,7 @@ pub async fn losses(
     Ok(losses)
 }
 
-/// Returns comparisons of a live version with those to which objects move, and cautions about those that cannot be
-/// compared.
+/// Returns comparisons of a live version with those to which objects move, and cautions about impossible comparisons.
 fn comparisons(
     compare: CompareSchemas,
     live: (&Value, &str),

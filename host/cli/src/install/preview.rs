@@ -187,8 +187,7 @@ impl PreviewedVersion<'_> {
     }
 }
 
-/// Returns options of a host that keeps the changes of all primaries, and is confined to the namespaces of the Plugin
-/// as far as possible.
+/// Returns options of a host that keeps the changes of all primaries, confined to the Plugin's namespaces if possible.
 fn options(confinement: &Confinement) -> HostOptions {
     let reached = if confinement.namespaces().is_empty() {
         BTreeSet::new()

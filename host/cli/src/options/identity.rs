@@ -20,8 +20,7 @@ pub enum IdentityMode {
 
 impl IdentityMode {
     /// Returns the namespace of the plugins' accounts, which is the host's own; none if the host makes all requests as
-    /// itself. Outside of a cluster, a host that runs Plugin resources uses the namespace for which `pilothouse
-    /// install` installs.
+    /// itself. Outside of a cluster, with Plugin resources, it is the default namespace of `pilothouse install`.
     pub fn namespace(self, namespace: Option<&str>, by_resources: bool) -> anyhow::Result<Option<String>> {
         if self == Self::None {
             return Ok(None);

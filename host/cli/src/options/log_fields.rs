@@ -1,5 +1,4 @@
-//! Writes the fields of a text log so that one event is one line: texts from guests, API servers and registries are
-//! escaped.
+//! Writes the fields of a text log so that one event is one line: foreign texts are escaped.
 
 use std::fmt;
 

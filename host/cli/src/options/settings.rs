@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use jiff::Timestamp;
 
-/// Returns the default directory of compiled plugins: `$XDG_CACHE_HOME/pilothouse/plugins`, or the same below
-/// `~/.cache`.
+/// Returns the default directory of compiled plugins: `$XDG_CACHE_HOME/pilothouse/plugins`, or below `~/.cache`.
 pub fn default_cache_directory() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)

@@ -22,8 +22,7 @@ use crate::compile::{CompileEnd, CompileError, Compiler};
 /// Hexadecimal digits of a SHA-256 digest.
 pub(crate) const DIGEST_LENGTH: usize = 64;
 
-/// Most bytes that the directory may have; beyond it, the least recently used files are removed. A plugin of usual size
-/// takes 2 MB, one in Python 60.
+/// Most bytes of the directory; beyond it, least recently used files are removed. A plugin takes 2 MB, in Python 60.
 const MOST_BYTES: u64 = 512 * 1024 * 1024;
 
 /// Errors of the cache.
@@ -244,8 +243,7 @@ impl Code {
 }
 
 impl CodeCache {
-    /// Opens the directory, making it if it is missing, and refuses one that others can write to. If it cannot be made,
-    /// the cache works without one.
+    /// Opens or makes the directory, and refuses one that others can write to. Works without one if it cannot be made.
     pub(crate) fn open(directory: &Path) -> Result<Self, CacheError> {
         let directory = match checked(directory) {
             Ok(directory) => {

@@ -36,8 +36,7 @@ pub(crate) fn memory_left() -> Option<u64> {
     left(Path::new(MOUNT), &fs::read_to_string(OWN).unwrap_or_default())
 }
 
-/// Returns the least memory that any enclosing cgroup has left. `own` has a line `HIERARCHY:CONTROLLERS:PATH` for each
-/// hierarchy.
+/// Returns the least memory left in an enclosing cgroup. `own` has a line `HIERARCHY:CONTROLLERS:PATH` per hierarchy.
 fn left(mount: &Path, own: &str) -> Option<u64> {
     let of = |line: &str| {
         let mut parts = line.splitn(3, ':');

@@ -3,8 +3,7 @@
 //! Three kinds of files, each put in place by one rename, so that several processes can share the directory:
 //! `COMPONENT.wasm` is the component, `CODE.cwasm` is compiled code under the digest of its own bytes, and
 //! `COMPONENT-WASMTIME-SETTINGS-TARGET.index` holds the digest of the code that was compiled from a component, and the
-//! version of the contract that the component speaks, so that finding code does not require inspecting the component
-//! again.
+//! contract version that the component speaks, so that the component need not be inspected again.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};

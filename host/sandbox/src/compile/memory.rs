@@ -1,5 +1,4 @@
-//! Files that exist only in memory: input and output of a compiler, and compiled code that the cache directory cannot
-//! hold.
+//! Files that exist only in memory: a compiler's input and output, and compiled code that the disk cannot hold.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};

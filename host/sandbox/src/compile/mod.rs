@@ -1,6 +1,5 @@
 //! Compiles a component in a child process with limits, so that one that is hard on the compiler costs neither the
-//! host's memory nor its life. The component and its code are files in memory, so the compiler does not depend on a
-//! disk.
+//! host's memory nor its life. The component and its code are files in memory, so the compiler needs no disk.
 //!
 //! A container that reaches its memory limit loses its host even if the child was meant to be killed first (kubelets
 //! set `memory.oom.group`). So the child's own limits are lower than what the container has left.
@@ -30,8 +29,7 @@ use crate::stop::shorten;
 const CHILD_INPUT: &str = "/proc/self/fd/0";
 const CHILD_OUTPUT: &str = "/proc/self/fd/1";
 
-/// Wall-clock time of one compilation: at most, at least, and for each second of processor time, as other processes may
-/// be busy.
+/// Wall-clock time of one compilation: most, least, and per second of processor time (other processes may be busy).
 const MAX_TIME: Duration = Duration::from_mins(2);
 const LEAST_TIME: Duration = Duration::from_secs(10);
 const BUSY: u32 = 4;
@@ -56,8 +54,7 @@ const MAX_CPU_SECONDS: u64 = 100;
 /// The largest file that a compilation may write. It is in memory, too.
 const MAX_CODE_BYTES: u64 = 1024 * MEBIBYTE;
 
-/// Part of a container's remaining memory that stays for the host, and for memory that limits do not count: pages of
-/// the program, and of the kernel.
+/// Part of a container's remaining memory for the host, and for uncounted pages of the program and of the kernel.
 const KEPT_BYTES: u64 = 48 * MEBIBYTE;
 
 /// Divisor of the rest: one part in this many is for the code, the others are for compiling it.

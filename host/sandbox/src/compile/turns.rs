@@ -69,8 +69,7 @@ pub(crate) enum SliceEnd {
 pub(crate) struct TakesTooLong(pub(crate) u64);
 
 impl CompileTurns {
-    /// Waits for the turn of a component. `found` checks whether it is compiled by now; its result is returned in place
-    /// of a turn.
+    /// Waits for the turn of a component. If `found` returns its code meanwhile, that is returned in place of a turn.
     pub(crate) fn wait<T>(
         &self,
         digest: &str,

@@ -25,8 +25,7 @@ pub(super) mod bindings {
     });
 }
 
-/// Most errors of one refusal, and most warnings, that are passed on; the last one counts the rest. They are read by
-/// people.
+/// Most errors of a refusal, and most warnings, that are passed on to people; the last one counts the rest.
 const MAX_TOLD: usize = 64;
 
 /// Bytes of a field's path; longer ones are shortened.

@@ -57,8 +57,7 @@ impl clock::Host for CallState {
     }
 }
 
-/// Least granularity in milliseconds. The contract promises at least one second; a finer one would requeue objects all
-/// the time.
+/// Least granularity in milliseconds, as the contract promises; a finer one would requeue objects all the time.
 const LEAST_GRANULARITY: u64 = 1000;
 
 impl From<types::GroupVersionKind> for Kind {

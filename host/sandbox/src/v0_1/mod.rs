@@ -84,8 +84,8 @@ impl Adapter {
     }
 }
 
-/// Returns the failure of a call of an interface that is not exported. Callers check [`Optional`] first, so the host is
-/// at fault.
+/// Returns the failure of calling an interface that is not exported: the host's fault, as callers check [`Optional`]
+/// first.
 fn absent(interface: &str) -> Failure {
     Failure::host(
         Reason::HostFault,

@@ -1,10 +1,8 @@
-//! Inert set of WASI 0.2: links a component's imports of it. Its state during a call is in `state`; grants are checked
-//! where components are loaded.
+//! Inert set of WASI 0.2: links a component's imports of it. Its state during a call is in `state`.
 //!
 //! There are no files, no network, no environment and no standard input. The clocks start at fixed times and only
 //! advance when they are read or waited for, and random numbers have a fixed seed, so that equal calls give equal
-//! answers. Standard output and standard error go to the log. Every other function of WASI 0.2 can be imported, and
-//! ends the call.
+//! answers. Output and errors go to the log. Every other function of WASI 0.2 can be imported, and ends the call.
 
 mod state;
 

@@ -1,5 +1,4 @@
-//! State of the inert set of WASI during one call: its clock, its random numbers, its pollables, and the unfinished
-//! lines of its output.
+//! State of the inert set of WASI during one call: its clock, random numbers, pollables, and unfinished lines.
 
 use pilothouse_core::plugin::contract::LogLevel;
 
@@ -100,8 +99,8 @@ impl WasiState {
         self.clock
     }
 
-    /// Returns the next random number, by SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-    /// generators, 2014).
+    /// Returns the next number of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+    /// 2014).
     pub(super) fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

@@ -150,8 +150,7 @@ fn is_port(port: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit()) && port.len() <= 5 && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Reports whether this can be the name or the IPv4 address of a host. A host with variables is only known to nginx at
-/// run time.
+/// Reports whether this can be a host's name or IPv4 address. Only nginx knows the values of variables.
 fn is_host(host: &str, variables: bool) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if variables && has_variables(host) {

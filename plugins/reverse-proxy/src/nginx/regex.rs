@@ -2,8 +2,7 @@
 //!
 //! A parser of PCRE would be most of the component, and the `regex` crate has neither PCRE's messages nor its limits.
 //! So rare features are refused here: lookbehind, named groups, literal braces, conditions, verbs. Every accepted
-//! expression compiles with PCRE2 10.42; the oracle test verifies it with a real nginx. The messages of [`RegexError`]
-//! are PCRE's own if it has one.
+//! expression compiles with PCRE2 10.42; the oracle test checks that. [`RegexError`] has PCRE's messages if it has one.
 
 /// Deepest nesting of groups; PCRE2 allows 250.
 const DEEPEST: usize = 50;
@@ -11,8 +10,7 @@ const DEEPEST: usize = 50;
 /// The largest number in a quantifier; PCRE2 allows 65535.
 const LARGEST_COUNT: u32 = 1000;
 
-/// Largest size of an expression with its quantifiers written out, in items. PCRE2 refuses expressions that compile to
-/// more than 64 KiB.
+/// Largest size of an expression with its quantifiers written out, in items. PCRE2's limit is 64 KiB of compiled code.
 const LARGEST: u64 = 2000;
 
 /// Reasons why an expression is refused.
@@ -199,8 +197,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses an escape whose first character after the backslash was read. Returns the character; none if it is a set
-    /// of them.
+    /// Parses an escape whose first character after the backslash was read. Returns the character; none for a set.
     fn escaped(&mut self, escaped: char) -> Result<Option<char>, RegexError> {
         Ok(match escaped {
             'd' | 'D' | 'w' | 'W' | 's' | 'S' | 'h' | 'H' | 'v' | 'V' => None,
@@ -305,8 +302,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parses a quantifier. Returns the most repetitions of the item before; 1 for "any number", which PCRE does not
-    /// write out.
+    /// Parses a quantifier. Returns the most repetitions; 1 for "any number", which PCRE does not write out.
     fn quantifier(&mut self) -> Result<Option<u32>, RegexError> {
         let times = match self.peek() {
             Some('*' | '+' | '?') => {

@@ -1,5 +1,5 @@
-//! Corpus of bad values: each with its field, the error message, and the harm that it would do in an nginx.conf written
-//! from a template.
+//! Corpus of bad values: each with its field, its error, and the harm it would do in an nginx.conf made from a
+//! template.
 
 use serde_json::{Value, json};
 

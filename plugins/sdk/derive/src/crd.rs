@@ -144,8 +144,7 @@ impl Definition {
     }
 }
 
-/// Returns the texts in parentheses as pairs for the SDK, and the priority of a column. The first of the known ones are
-/// required.
+/// Returns the texts in parentheses as pairs, and the priority of a column. The first of the known ones are required.
 fn texts(
     meta: &ParseNestedMeta<'_>,
     known: &[(&str, &str)],

@@ -231,8 +231,7 @@ fn check_reading(field: &Field, member: &Member) -> Result<()> {
     }
 }
 
-/// Checks the type of a map's keys. The keys of a JSON object are strings, so serde would refuse other types in every
-/// object.
+/// Checks the type of a map's keys: keys of a JSON object are strings, so serde would refuse other types always.
 fn check_keys(field: &Field) -> Result<()> {
     let Some(PathArguments::AngleBracketed(arguments)) = map(&field.ty).map(|map| &map.arguments) else {
         return Ok(());

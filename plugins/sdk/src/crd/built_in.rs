@@ -1,6 +1,5 @@
 //! Schemas of Kubernetes' own types: those of the API server, without descriptions, expanded from `schemas.json`, which
-//! is generated with the builders. Only code that generates a definition is linked with it, so that it is in no
-//! component.
+//! is generated with the builders. Only linked with code that generates a definition, so it is in no component.
 
 use schemars::Schema;
 use serde_json::{Map, Value};

@@ -1,6 +1,5 @@
-//! Generates a plugin's files from its types: the CRDs in `crds/` and the schema of its configuration. A test of the
-//! plugin compares each with the generated text, and writes it if the environment variable `UPDATE` is set, as
-//! `pilothouse build` sets it.
+//! Generates a plugin's files from its types: the CRDs in `crds/` and the schema of its configuration. A test compares
+//! each with the generated text, and writes it if the environment variable `UPDATE` is set, as in `pilothouse build`.
 
 use std::path::Path;
 use std::{env, fs};
@@ -55,8 +54,8 @@ pub fn keep<T: CustomResource>(plugin: &str) {
     compare(&Path::new(plugin).join("crds").join(format!("{name}.yaml")), &text);
 }
 
-/// Compares the schema of a configuration's type with the file [`CONFIGURATION`] in the plugin's folder, or writes it,
-/// as [`keep`] does with a CRD.
+/// Compares a configuration's schema with the file [`CONFIGURATION`] in the plugin's folder, or writes it, like
+/// [`keep`].
 ///
 /// # Panics
 ///

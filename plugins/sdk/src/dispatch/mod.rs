@@ -1,5 +1,4 @@
-//! Converts the contract's JSON to an author's types and back: `describe` and `reconcile` for any plugin. The optional
-//! interfaces are in `optional`.
+//! Converts the contract's JSON to an author's types and back, for `describe` and `reconcile`; `optional` has the rest.
 
 pub(crate) mod optional;
 
@@ -22,8 +21,7 @@ use crate::raw::types;
 pub(crate) fn describe<P: ExportedPlugin>(config: Option<&str>) -> Result<String, String> {
     let manifest = manifest::<P>(config)?;
     let json = serde_json::to_string(&manifest);
-    // The instance ends with the call, so the code that would drop the manifest's parts would only enlarge the
-    // component.
+    // The instance ends with the call, so code that drops the manifest would only enlarge the component.
     std::mem::forget(manifest);
     json.map_err(|error| format!("the manifest cannot be written as JSON: {error}"))
 }
@@ -38,8 +36,7 @@ pub(crate) fn manifest<P: ExportedPlugin>(config: Option<&str>) -> Result<Manife
     Ok(manifest)
 }
 
-/// Checks that the manifest's controllers, and those that the configuration switches off, are those that the plugin
-/// has.
+/// Checks that the plugin's controllers are those that the manifest has or the configuration switches off.
 fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
     let mut implemented = Vec::new();
     P::Controllers::kinds(&mut implemented);
@@ -64,8 +61,7 @@ fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
     Ok(())
 }
 
-/// Declares in the manifest which controllers have a defaulter and a validator, and refuses a finalizer without an
-/// implementation.
+/// Declares in the manifest the kinds with defaulter and validator, and refuses a finalizer without implementation.
 fn declare_interfaces(manifest: &mut Manifest, interfaces: Interfaces) -> Result<(), String> {
     let Interfaces {
         finalizer,
@@ -161,8 +157,7 @@ struct KindOf<'a> {
 }
 
 impl<'a> KindOf<'a> {
-    /// Reads no further than necessary: the host sends both members before the others, and the author's type is read
-    /// from the whole.
+    /// Reads no further than necessary: the host sends both members first, and the author's type is read anew.
     fn read(json: &'a str) -> Result<Self, serde_json::Error> {
         let mut kind = None;
         let read = serde_json::Deserializer::from_str(json).deserialize_map(OfKind(&mut kind));

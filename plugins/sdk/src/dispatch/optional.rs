@@ -1,5 +1,4 @@
-//! Dispatches the calls of the optional interfaces: each goes to the one of several types that is for the object's
-//! kind.
+//! Dispatches the calls of the optional interfaces by the object's kind, to one of several types.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -157,8 +156,7 @@ impl<'a> ReviewCall<'a> {
         wanted.group == group && wanted.version == version && wanted.kind == kind
     }
 
-    /// Converts the review to the author's types; an object that does not have the author's form is refused with its
-    /// field.
+    /// Converts the review to the author's types; an object of another form is refused with its field.
     fn typed<Object: DeserializeOwned, Config>(&self, config: Config) -> Result<Review<Object, Config>, FieldError> {
         let admission::Review {
             phase,

@@ -1,7 +1,6 @@
 //! Writes into the JSON map below a builder.
 //!
-//! Setters are generic over their arguments, these functions are not: a component has each of them once, however many
-//! setters it calls.
+//! Setters are generic over their arguments, these functions are not, so a component has each of them once.
 
 use std::borrow::Cow;
 

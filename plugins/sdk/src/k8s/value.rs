@@ -12,8 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 use smol_str::SmolStr;
 
-/// A value that a setter has put into an object. It is made by [`Field::into_value`](super::Field::into_value), and is
-/// JSON.
+/// A JSON value that a setter puts into an object, made by [`Field::into_value`](super::Field::into_value).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldValue(pub(super) Node);
 
@@ -29,8 +28,7 @@ pub(super) enum Node {
     Map(Members),
 }
 
-/// JSON object below a builder, each name once. Up to [`FEW`] members are in the order of insertion, more are sorted by
-/// name.
+/// JSON object below a builder, each name once. Up to [`FEW`] members are in order of insertion, more are sorted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members(Vec<(Cow<'static, str>, Node)>);
 

@@ -15,8 +15,7 @@ use crate::manifest::{Access, ControllerManifest, Manifest, Touch};
 use crate::object::Kind;
 use crate::optional::{ExportedPlugin, Interfaces};
 
-/// Plugins that have been checked, each with its configuration and the accepted findings: tests call them again and
-/// again.
+/// Plugins that have been checked, each with its configuration and the accepted findings: tests call them repeatedly.
 static SEEN: Mutex<Option<HashSet<CheckKey>>> = Mutex::new(None);
 
 /// Name of a plugin's type, its configuration, and the names of accepted findings.

@@ -267,14 +267,12 @@ impl FakeCluster {
         self.state.borrow().reads.clone()
     }
 
-    /// Returns the cluster as a controller sees it, for tests that call one directly. Every field of every object is
-    /// visible.
+    /// Returns the cluster for tests that call a controller directly. Every field of every object is visible.
     pub fn cluster(&self) -> Cluster {
         Cluster::of_fake(self.clone())
     }
 
-    /// Calls the plugin for an object, like the host: under the configuration, with the fields that the manifest
-    /// declares.
+    /// Calls the plugin for an object, like the host: with the configuration, and the declared fields.
     ///
     /// # Panics
     ///

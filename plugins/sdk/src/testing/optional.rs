@@ -86,8 +86,7 @@ impl FakeCluster {
         self.validate_review::<P>(admission::Phase::Create, None, &object)
     }
 
-    /// Validates an object like [`validate`](Self::validate), before a reconcile: there is no request, so no user
-    /// either.
+    /// Validates an object like [`validate`](Self::validate), before a reconcile: there is no request, and no user.
     pub fn validate_before_reconcile<P: HasValidator>(&self, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
         self.validate_review::<P>(admission::Phase::Reconcile, None, &object)
     }

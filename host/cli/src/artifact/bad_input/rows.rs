@@ -255,8 +255,7 @@ mod simulated {
         JexaY/X2pIG+F4kMmjtVMmZ76VVSgWsyI+SOi8LzZyW4G4uZDk6nVRtzUg==\n\
         -----END PUBLIC KEY-----\n";
 
-    /// Rows in which the tag cannot be resolved, the manifest is wrong, the component is not served, is not signed, or
-    /// cannot be compiled.
+    /// Rows with an unresolvable tag, a wrong manifest, and a component that is missing, unsigned, or does not compile.
     const STEPS: &[&str] = &[
         "503",
         "two components",

@@ -1,5 +1,4 @@
-//! Connects host/runtime to host/artifact: implements the runtime's artifact store, and gives each problem a reason for
-//! the Plugin's conditions.
+//! Implements the artifact store of host/runtime by host/artifact, and gives each problem a reason for conditions.
 
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
@@ -52,8 +51,7 @@ impl HostArtifacts {
         self.trust.follow().await;
     }
 
-    /// Parses a reference of a Plugin resource. An OCI layout has to be below the plugin directory, which may be on a
-    /// mount that hangs.
+    /// Parses a reference of a Plugin resource. An OCI layout has to be below the plugin directory; its mount may hang.
     async fn location(&self, reference: &str) -> Result<Location, FetchError> {
         let mut location: Location = reference.parse()?;
         if let Location::Layout(layout) = &mut location {
