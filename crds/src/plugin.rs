@@ -1,5 +1,4 @@
-//! The `Plugin` resource (`pilothouse.dev/v1alpha1`, cluster scope): a plugin's component, configuration, limits and
-//! status.
+//! The `Plugin` resource (`pilothouse.dev/v1alpha1`, cluster scope): component, configuration, limits and status.
 
 use std::collections::BTreeMap;
 

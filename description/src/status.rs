@@ -38,8 +38,8 @@ pub fn status_schema(root: &Value) -> Value {
     }
 }
 
-/// Returns name and message of the finding about host fields of the status that a CRD does not accept; none if it
-/// accepts all.
+/// Returns name and message of the finding about the host's status fields that a CRD does not accept; none if there is
+/// none.
 pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<(&'static str, String)> {
     let versions = crd.definition["spec"]["versions"].as_array().into_iter().flatten();
     let version = versions.into_iter().find(|it| it["name"] == version)?;

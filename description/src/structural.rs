@@ -19,8 +19,7 @@ const FORBIDDEN: [&str; 7] = [
     "$defs",
 ];
 
-/// Members that a schema below allOf, anyOf, oneOf or not may not have: they describe a value instead of restricting
-/// it.
+/// Members that a schema below allOf, anyOf, oneOf or not may not have: they describe a value rather than restrict it.
 const NOT_NESTED: [&str; 13] = [
     "type",
     "additionalProperties",

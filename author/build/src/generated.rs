@@ -20,8 +20,7 @@ const INCLUDE: &str = "include_str!(\"";
 /// Folders of a crate without sources of the library.
 const NO_SOURCES: [&str; 2] = ["target", "tests"];
 
-/// Rewrites the generated files of a crate, and returns those that have changed. Compiles nothing if it has no such
-/// tests.
+/// Rewrites the generated files of a crate, and returns those that changed. Compiles nothing if no test makes one.
 pub fn refresh(folder: &Path, arguments: &[OsString]) -> Result<Vec<PathBuf>> {
     let sources = sources(&folder.join("src"))?;
     if !sources.iter().any(|(_, text)| text.contains(GENERATED)) {

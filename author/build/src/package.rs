@@ -1,5 +1,4 @@
-//! Cargo's metadata of a plugin's crate: its name, its library, the folders of its build. Building is left to
-//! `compile`.
+//! Cargo's metadata of a plugin's crate: its name, its library, the folders of its build. `compile` builds it.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;

@@ -29,8 +29,7 @@ const CARGO_SETTINGS: [(&str, &str); 3] = [
 pub(super) enum Origin {
     /// A file that others write.
     File(PathBuf),
-    /// A project, and its build command, if it is not `pilothouse build`; its language, unless the author gave the
-    /// command.
+    /// A project, and its build command, if it is not `pilothouse build`, with its language, unless the author gave it.
     Project {
         folder: PathBuf,
         command: Option<String>,

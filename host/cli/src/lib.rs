@@ -1,6 +1,5 @@
 //! Library of the programs `pilothouse` and `pilothouse-host`: a module for each command, and their common parts.
-//! `main.rs` is the program for people, with all commands. `bin/pilothouse-host.rs` is the one in an image: the host
-//! alone.
+//! `main.rs` is the program for people, with all commands. `bin/pilothouse-host.rs` is the image's: the host alone.
 #![forbid(unsafe_code)]
 
 #[macro_use]

@@ -4,8 +4,7 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE_BYTES: i32 = 1024 * 1024;
 
-/// Makes the allocator return large freed pieces of memory to the kernel at once. Must be called before any thread
-/// starts.
+/// Makes the allocator return large freed pieces of memory to the kernel. Must be called before any thread starts.
 ///
 /// glibc by default raises its threshold to the largest piece that was ever freed (up to 32 MiB), and from then on
 /// keeps such pieces in an arena of each thread. A host that handled a few large objects would keep a multiple of them.

@@ -97,8 +97,7 @@ impl PluginComponent {
 
     /// Converts one object, on a fresh instance. The plugin must export `converter`.
     ///
-    /// The log is the only import that is answered, as in [`PluginComponent::describe`]: the cache is listed through
-    /// this.
+    /// Answers no import but the log, as in [`PluginComponent::describe`]: the cache is listed through conversion.
     pub fn convert(&self, object: &str, api_version: &str, limits: &Limits) -> CallResult<(), ConverterResult> {
         self.convert_with_log(object, api_version, limits, Box::new(log_to_tracing))
     }

@@ -118,8 +118,7 @@ impl TickerShared {
                 idle = 0;
                 continue;
             }
-            // Late ticks (a busy machine, a stopped process) are not made up for: time in which a guest did not run is
-            // free.
+            // Late ticks (a busy machine, a stopped process) are not made up for: only time in which guests run counts.
             (state, _) = self
                 .wake
                 .wait_timeout_while(state, TICK, |state| !state.closed)

@@ -1,5 +1,4 @@
-//! Runs plugin components: loads them, enforces per-call limits, answers imports from memory. The only crate with
-//! wasmtime.
+//! Runs plugin components: loads them, enforces call limits, answers imports from memory. The only crate with wasmtime.
 //!
 //! The meaning of an answer, and a plugin's rights to read and write, are left to host/core and host/runtime.
 #![deny(unsafe_op_in_unsafe_fn)]

@@ -231,8 +231,7 @@ impl PluginComponent {
             return Ok((mapped, None));
         }
         let start = Instant::now();
-        // Only one of several calls maps the code, which may take minutes of compiling; the lock on the mapping stays
-        // free.
+        // Only one of several calls maps the code, perhaps after minutes of compiling; the mapping stays unlocked.
         let _waking = inner.waking.lock().unwrap_or_else(PoisonError::into_inner);
         let code = {
             let state = inner.mapped.read().unwrap_or_else(PoisonError::into_inner);

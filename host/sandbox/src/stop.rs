@@ -1,5 +1,4 @@
-//! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or a host function's
-//! error.
+//! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or an import's error.
 
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};

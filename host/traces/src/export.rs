@@ -1,6 +1,5 @@
 //! Sends spans to a collector: OTLP over HTTP with protobuf (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>), in
-//! batches, from a bounded queue. Recording never waits: if the collector is slow or gone, spans are dropped and
-//! counted.
+//! batches, from a bounded queue. Recording never waits: spans are dropped and counted if the collector is too slow.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;

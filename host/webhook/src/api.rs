@@ -1,6 +1,5 @@
 //! Server of the host's JSON API: GET only, over TLS, or over plain HTTP for clients on the same machine. Authorization
-//! is left to an [`ApiHandler`]. Has a thread of its own, so that it answers even while the rest of the process is
-//! stuck.
+//! is left to an [`ApiHandler`]. Its own thread answers even while the rest of the process is stuck.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};

@@ -1,7 +1,6 @@
 //! Bounds the memory of requests: the bytes that are read at the same time, and the memory that these bytes take once
 //! they are parsed, which may be a hundred times as much. A request reserves before it is read, and again before it is
-//! parsed. Small requests have budgets of their own, so that large ones never make them wait, and each peer gets a
-//! part.
+//! parsed. Small requests have budgets of their own, so that large ones never delay them, and each peer gets a part.
 
 use std::sync::Arc;
 

@@ -2,8 +2,7 @@
 //! have to be renewed; storing them, and publishing the authority to API servers, is left to callers.
 //!
 //! A renewal of the authority has two steps. First the new one is put before the old one in the bundle, while the
-//! server presents a certificate of the old one. Only when API servers trust both, it presents one of the new
-//! authority.
+//! server presents a certificate of the old one. Once API servers trust both, it presents one of the new.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -106,8 +105,7 @@ impl Certificates {
         let kept = self.living_authorities(now);
         let usable = kept.first().filter(|newest| newest.is_of(&self.authority_key));
         let Some(newest) = usable else {
-            // The key is lost or not the authority's: API servers may still trust certificates that other hosts
-            // present.
+            // The key is lost or not the authority's: API servers may still trust certificates of other hosts.
             let made = Self::make(names, now, lifetimes)?;
             let bundle = made.bundle + &pem_of(&kept);
             return Ok(Some(Self { bundle, ..made }));
@@ -150,8 +148,7 @@ impl Certificates {
         self.server_config_for(None)
     }
 
-    /// Returns the configuration of a server that presents these certificates, and verifies its clients' if given
-    /// authorities.
+    /// Returns the configuration of a server that presents these, and verifies clients if authorities are given.
     pub fn server_config_for(
         &self,
         clients: Option<&ClientAuthorities>,

@@ -1,5 +1,4 @@
-//! The form of the status, and the CustomResourceDefinition in `crds/`, generated from the types of `resource` and
-//! here.
+//! The form of the status, and the CustomResourceDefinition in `crds/`, generated from it and the types of `resource`.
 //!
 //! Only a test makes it, so no code that makes schemas is in the component.
 

@@ -9,8 +9,7 @@ use serde_json::value::RawValue;
 use crate::check::App;
 use crate::ports::ContainerPort;
 
-/// Returns the desired Deployment of an app, with our fields only: all others stay as the server or other managers set
-/// them.
+/// Returns the desired Deployment of an app, with our fields only: all others stay as other managers set them.
 pub fn deployment(app: &App<'_>) -> Deployment {
     let labels = [("app", app.name)];
     let container = Container::new(app.name)

@@ -107,8 +107,7 @@ impl Cluster {
     }
 
     /// Returns the objects of a kind that the resource with this metadata owns in its own namespace (for a
-    /// cluster-scoped resource, in every namespace), in the order of namespace and name. The host finds them by an
-    /// index.
+    /// cluster-scoped resource, in every one), in the order of namespace and name. The host finds them by an index.
     ///
     /// The manifest declares the kind with [`owns`](crate::ControllerManifest::owns) and
     /// [`reads`](crate::ControllerManifest::reads).
@@ -121,8 +120,7 @@ impl Cluster {
         self.owned(owner, None)
     }
 
-    /// Returns the objects with an owner reference to the owner, or with the host's label (kept, or in another
-    /// namespace).
+    /// Returns the objects with an owner reference to the owner, or the host's label (kept, or in another namespace).
     fn owned<T: Resource + DeserializeOwned>(
         &self,
         owner: &ObjectMeta,

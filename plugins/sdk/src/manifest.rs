@@ -165,8 +165,7 @@ impl ControllerManifest {
         Self::new(name, T::KIND).fields(fields)
     }
 
-    /// Adds fields of the resource that are read, such as `.spec.ports[].port`; `.` is all. Metadata is always
-    /// included.
+    /// Adds fields of the resource that are read, such as `.spec.ports[].port`; `.` is all. Metadata is included.
     pub fn fields(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fields.extend(fields.into_iter().map(Into::into));
         self

@@ -16,8 +16,8 @@ const MAX_PREFIX: usize = 253;
 /// A label selector. As a member of a spec it is deserialized from the form of Kubernetes' API, with `matchLabels` and
 /// `matchExpressions`; one that no API server would accept is an error with its path.
 ///
-/// An empty selector matches every object. A member that may be absent is an `Option`; Kubernetes takes none for "no
-/// object".
+/// An empty selector matches every object. A member that may be absent is an `Option`: in Kubernetes, none matches
+/// nothing.
 ///
 /// ```
 /// use pilothouse_plugin::{LabelSelector, ListOptions, json};

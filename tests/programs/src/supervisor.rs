@@ -16,8 +16,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Script of the watchdog. It is in the group that it kills, so it removes first. A file made in between makes `rm`
-/// fail once.
+/// Script of the watchdog. It is in the killed group, so it removes first. A file made in between makes `rm` fail once.
 const WATCHDOG: &str =
     r#"cat >/dev/null; for attempt in 1 2 3 4 5; do rm -rf -- "$1" 2>/dev/null && break; done; kill -KILL 0"#;
 

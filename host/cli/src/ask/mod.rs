@@ -159,8 +159,7 @@ impl HostAddressArguments {
 }
 
 /// Returns a token to authenticate with. One that is made for the host is useless elsewhere if it leaks. The
-/// kubeconfig's own, which is worth as much as its user, is only sent if the user may not have one made for the host's
-/// account.
+/// kubeconfig's own, which is worth as much as its user, is only sent if the user may not have one made.
 async fn token(
     client: &Client,
     target: &ClusterTarget,

@@ -1,5 +1,4 @@
-//! Serves the host's API: the option, its default, and the key with which the user of the host may query it on the same
-//! machine.
+//! Serves the host's API: the option, its default, and the key for the host's user to query it on the same machine.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -160,8 +159,7 @@ fn write_key(path: &Path) -> io::Result<String> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // `create_new` refuses a link that was put there meanwhile, and the mode keeps others from reading the file at any
-    // moment.
+    // `create_new` refuses a link that was put there meanwhile, and the mode keeps others from reading the file.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(key.as_bytes())?;
     Ok(key)

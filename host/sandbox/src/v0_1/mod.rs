@@ -84,8 +84,7 @@ impl Adapter {
     }
 }
 
-/// Returns the failure of calling an interface that is not exported: the host's fault, as callers check [`Optional`]
-/// first.
+/// Returns the failure of calling a missing interface: the host's fault, as callers check [`Optional`] first.
 fn absent(interface: &str) -> Failure {
     Failure::host(
         Reason::HostFault,

@@ -99,8 +99,7 @@ impl WasiState {
         self.clock
     }
 
-    /// Returns the next number of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
-    /// 2014).
+    /// Returns the next number of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
     pub(super) fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

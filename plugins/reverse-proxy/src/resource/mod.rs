@@ -29,8 +29,8 @@ pub(crate) struct Common<'a> {
     pub worker_connections: i32,
 }
 
-/// Defines a spec: the fields of both kinds, and its own. (Flattened structs would copy the input, and add code for
-/// it.)
+/// Defines a spec: the fields of both kinds, and its own. (Flattened structs would copy the input, and enlarge the
+/// code.)
 macro_rules! proxy_spec {
     ($(#[$attribute:meta])* pub struct $name:ident { $($own:tt)* }) => {
         $(#[$attribute])*

@@ -1,5 +1,4 @@
-//! Corpus of bad values: each with its field, its error, and the harm it would do in an nginx.conf made from a
-//! template.
+//! Corpus of bad values: each with its field, its error, and the harm it would do in a templated nginx.conf.
 
 use serde_json::{Value, json};
 

@@ -54,7 +54,7 @@ pub fn keep<T: CustomResource>(plugin: &str) {
     compare(&Path::new(plugin).join("crds").join(format!("{name}.yaml")), &text);
 }
 
-/// Compares a configuration's schema with the file [`CONFIGURATION`] in the plugin's folder, or writes it, like
+/// Compares a configuration's schema with the file [`CONFIGURATION`] in the plugin's folder, or writes it. See
 /// [`keep`].
 ///
 /// # Panics
