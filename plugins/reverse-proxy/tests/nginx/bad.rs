@@ -9,22 +9,22 @@ use crate::plugin;
 pub struct Bad {
     /// The field that is named in the refusal.
     pub path: &'static str,
-    /// What is given.
+    /// Value.
     pub value: &'static str,
     /// Part of the plugin's message.
     pub words: &'static str,
-    /// What nginx makes of the value in one of the templates of its field.
+    /// Reaction of nginx to the value in one of the templates of its field.
     pub nginx: Nginx,
 }
 
-/// What nginx makes of a bad value.
+/// Reaction of nginx to a bad value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nginx {
-    /// It refuses it in the plugin's words.
+    /// Refusal with the plugin's message.
     SaysTheSame,
-    /// It refuses it.
+    /// Refusal.
     Refuses,
-    /// It takes it for more than it should be.
+    /// Acceptance of the value for more than it should be.
     IsTricked,
 }
 
