@@ -193,7 +193,7 @@ pub fn refuse(origin: &str, findings: &[Finding]) -> anyhow::Result<()> {
 struct Asked {
     /// Their names.
     interfaces: Vec<&'static str>,
-    /// Set if the manifest does not say that one of them is for this kind.
+    /// Set if the manifest leaves open whether one of them is for this kind.
     is_open: bool,
     /// Admission settings by which API servers call them; none if only the host does, before a reconcile.
     by_api_servers: Option<Admission>,

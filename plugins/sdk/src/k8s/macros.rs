@@ -16,7 +16,7 @@ macro_rules! part {
             }
         }
 
-        /// Returns the API server's schema, without descriptions.
+        /// Uses the schema of the API server, without descriptions.
         #[cfg(feature = "crd")]
         impl schemars::JsonSchema for $name {
             fn inline_schema() -> bool {
