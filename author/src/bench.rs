@@ -1,5 +1,5 @@
-//! Owns `pilothouse bench`: what a plugin's calls for an object cost, and how two components compare. Calls are interleaved,
-//! so that whatever else the machine does befalls both.
+//! `pilothouse bench`: measures a plugin's calls for an object, and compares two components. Calls are interleaved, so
+//! that other load on the machine affects both.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::verdict::NotAsExpected;
 /// Calls before the first that is measured.
 const WARM_UP: u32 = 20;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse bench app-service.wasm -f web.yaml
@@ -57,7 +57,7 @@ pub struct BenchCommand {
     output: Format,
 }
 
-/// A component and what its calls have cost so far.
+/// A component and the measurements of its calls so far.
 struct Candidate {
     plugin: Isolated,
     primary: Document,
@@ -67,7 +67,7 @@ struct Candidate {
     output_bytes: usize,
 }
 
-/// What calls cost.
+/// Measurements of calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Figures {
     p50: Duration,
@@ -123,7 +123,7 @@ fn measured(plugins: Vec<(Isolated, Document)>, calls: u32) -> anyhow::Result<Ve
     };
     let mut candidates: Vec<Candidate> = plugins.into_iter().map(candidate).collect();
     for call in 0..WARM_UP + calls {
-        // Whoever is first in one round is last in the next.
+        // The first of one round is the last of the next.
         if call % 2 == 1 {
             candidates.reverse();
         }
@@ -181,18 +181,18 @@ impl Candidate {
     }
 }
 
-/// One to the other, as far as there is another.
+/// Returns the ratio of two figures, if there is another one.
 fn ratio(one: f64, other: f64) -> Option<f64> {
     (other > 0.0).then(|| one / other)
 }
 
-/// A number as far as it fits: memory and output are below four billion.
+/// Converts a number that fits: memory and output are below four billion.
 fn number(count: u64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 impl Figures {
-    /// Each figure with its name.
+    /// Returns each figure with its name.
     fn numbers(&self) -> [(&'static str, f64); 5] {
         [
             ("p50 µs", self.p50.as_secs_f64() * 1e6),
@@ -277,7 +277,7 @@ mod tests {
         let shown = text(&[("App a".into(), vec![figures(50), figures(100)])], 10);
         assert!(shown.starts_with("App a, 10 calls\n"), "{shown}");
         assert!(shown.contains("ratio 0.50") && shown.contains("ratio 1.00"), "{shown}");
-        // There is no ratio to nothing.
+        // There is no ratio to zero.
         assert_eq!(shown.matches("ratio").count(), 4, "{shown}");
         let alone = document(&[("App a".into(), vec![figures(50)])], 10);
         assert_eq!(alone["objects"][0]["ratios"], Value::Null);

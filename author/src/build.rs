@@ -1,5 +1,5 @@
-//! Owns `pilothouse build`: a plugin's crate, or what another toolchain has made, becomes a component that a host will run.
-//! How it is compiled and wrapped is left to `pilothouse_build`, what its manifest may say to the host.
+//! `pilothouse build`: makes a plugin's crate, or the output of another toolchain, a component that a host will run.
+//! Compiling and wrapping is left to `pilothouse_build`, checking the manifest to the host.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,7 +21,7 @@ use pilothouse_host::{compiling, inspect};
 
 use crate::new::Language;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse build
@@ -92,20 +92,20 @@ pub struct BuildOptions {
 pub struct BuiltComponent {
     /// The file.
     pub path: PathBuf,
-    /// Whether the file was written: it was not there, or had other bytes.
+    /// Set if the file was written: it was missing, or had other bytes.
     pub changed: bool,
     /// The name and the version in its manifest.
     pub title: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: usize,
     /// `sha256:` and the digest of its bytes.
     pub digest: String,
-    /// What is probably not as it was meant.
+    /// Probable mistakes.
     pub findings: Vec<Finding>,
 }
 
 impl BuildOptions {
-    /// As it is built unless somebody asks for something else.
+    /// Returns the default options.
     pub fn of(config: Option<&Path>, cache: &CacheArguments) -> Self {
         Self {
             profile: None,
@@ -119,7 +119,7 @@ impl BuildOptions {
 }
 
 impl BuildCommand {
-    /// Builds, and says what was built.
+    /// Builds, and prints the result.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
             path,
@@ -141,7 +141,7 @@ impl BuildCommand {
             digest,
             findings,
         } = built;
-        inspect::tell(&findings);
+        inspect::print_findings(&findings);
         let unchanged = if changed { "" } else { "  (unchanged)" };
         println!("{title}  {bytes} bytes  {digest}\n{}{unchanged}", path.display());
         Ok(())
@@ -199,7 +199,7 @@ pub fn build(folder: &Path, out: Option<PathBuf>, options: &BuildOptions) -> any
     checked(&component, out, options)
 }
 
-/// Of the arguments for cargo those that `cargo metadata` knows, too.
+/// Returns the arguments for cargo that `cargo metadata` accepts, too.
 fn for_metadata(arguments: &[OsString]) -> Vec<OsString> {
     let known = ["--locked", "--offline", "--frozen"];
     arguments
@@ -209,7 +209,7 @@ fn for_metadata(arguments: &[OsString]) -> Vec<OsString> {
         .collect()
 }
 
-/// Wraps and checks what another toolchain has made.
+/// Wraps and checks the output of another toolchain.
 fn wrap(file: &Path, out: Option<PathBuf>, options: &BuildOptions) -> anyhow::Result<BuiltComponent> {
     ensure!(
         options.cargo.is_empty() && options.profile.is_none(),
@@ -235,7 +235,7 @@ fn wrap(file: &Path, out: Option<PathBuf>, options: &BuildOptions) -> anyhow::Re
     checked(&wrapped.bytes, out, options)
 }
 
-/// Loads a component as a host does, asks it what it is, and only then puts it in place.
+/// Loads a component like a host, describes it, and only then puts it in place.
 fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Result<BuiltComponent> {
     let config = options.config.as_deref().map(read_document).transpose()?;
     let name = out.display().to_string();
@@ -248,12 +248,12 @@ fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Re
     let checked = manifest::parse(&described).with_context(|| format!("{name} cannot be used"))?;
     let findings = inspect::findings(&plugin, &checked);
     if let Err(error) = inspect::refuse(&name, &findings) {
-        inspect::tell(&findings);
+        inspect::print_findings(&findings);
         return Err(error);
     }
     let changed = write_if_changed(&out, component)?;
     if !changed {
-        // By its time `pilothouse test` knows whether it is older than its sources.
+        // `pilothouse test` compares this time with its sources'.
         let file = File::options().write(true).open(&out);
         let set = file.and_then(|file| file.set_modified(SystemTime::now()));
         set.with_context(|| format!("cannot set the time of {}", out.display()))?;

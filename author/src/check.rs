@@ -1,5 +1,4 @@
-//! Owns `pilothouse check`: the properties that every plugin must have, as a command. Looking for objects that break one is
-//! left to the test kit.
+//! `pilothouse check`: checks the properties that every plugin must have. The test kit searches for counterexamples.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use crate::plugin::{DEFAULT_NAMESPACE, DEFAULT_NOW, PluginArguments, Sorted, StateArguments};
 use crate::verdict::NotAsExpected;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse check app-service.wasm
@@ -101,7 +100,7 @@ pub struct CheckCommand {
 }
 
 impl CheckCommand {
-    /// Looks for objects that break a property.
+    /// Searches for objects that break a property.
     pub fn execute(self) -> anyhow::Result<()> {
         let accepted = self.accepted()?;
         let given = self.state.read(&self.files)?;
@@ -153,7 +152,7 @@ impl CheckCommand {
         }
     }
 
-    /// The result comes last, where it is seen.
+    /// Formats the report. The result is at the end, where it is seen.
     fn text(&self, report: &Report, options: &Options) -> String {
         let Report {
             judged,
@@ -247,7 +246,7 @@ impl CheckCommand {
         text
     }
 
-    /// What stands above the command that repeats a failure. What was given on standard input is not in the command.
+    /// Returns the introduction of the command that repeats a failure. Standard input is not part of the command.
     fn repeat(&self) -> &'static str {
         let mut sources = self.files.iter().chain(&self.state.cluster);
         if sources.any(|source| source == Path::new(STANDARD_INPUT)) {
@@ -257,7 +256,7 @@ impl CheckCommand {
         }
     }
 
-    /// The command that repeats exactly one failure.
+    /// Returns the command that repeats exactly one failure.
     fn again(&self, property: Property, case: u32) -> String {
         let mut words = vec![
             "pilothouse".to_owned(),
@@ -293,7 +292,7 @@ impl CheckCommand {
         words.join(" ")
     }
 
-    /// The findings that are meant to be as they are.
+    /// Reads the findings that are accepted.
     fn accepted(&self) -> anyhow::Result<Vec<AcceptedFinding>> {
         let Some(file) = &self.accept else {
             return Ok(Vec::new());
@@ -356,7 +355,7 @@ impl CheckCommand {
     }
 }
 
-/// A line for each, and how many there are besides.
+/// Formats a line for each remark, and the number of those that are left out.
 fn remarks(remarks: &[Remark]) -> String {
     let mut text = String::new();
     for Remark { count, case, words } in remarks.iter().take(MAX_REMARKS) {
@@ -379,13 +378,13 @@ fn remarks(remarks: &[Remark]) -> String {
     text
 }
 
-/// Text of a plugin, of which nothing but line breaks moves the cursor.
+/// Returns text of a plugin in which nothing but line breaks moves the cursor.
 fn shown(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(printable).collect();
     lines.join("\n")
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |letter: char| letter.is_alphanumeric() || "/._-=+:@".contains(letter);
@@ -412,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_that_repeats_a_case_has_all_that_the_case_depends_on() {
+    fn the_command_that_repeats_a_case_has_all_its_inputs() {
         let again = |options: &[&str]| command(options).again(Property::Valid, 42);
         let end = "--seed 1 --case 42 --property valid";
         assert_eq!(again(&[]), format!("pilothouse check web.wasm {end}"));

@@ -1,4 +1,4 @@
-//! Owns the command line of the program `pilothouse`: which commands there are, and which one is run.
+//! Command line of the program `pilothouse`: defines its commands, and runs one.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -125,7 +125,7 @@ pub fn execute() -> ExitCode {
     })
 }
 
-/// The commands by what they are for, in the order in which the help lists them.
+/// Commands by purpose, in the order in which the help lists them.
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Write a plugin",
@@ -155,17 +155,17 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Settings", &["completion", "man", "help"]),
 ];
 
-/// The help of the program: clap cannot group commands.
+/// Help template of the program: clap cannot group commands.
 const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}\n";
 
-/// The command line, as documentation, completion and manual pages need it.
+/// Returns the command line, for documentation, completion and manual pages.
 pub fn command() -> clap::Command {
     let command = Arguments::command();
     let groups = grouped(&command);
     command.help_template(HELP).after_help(groups)
 }
 
-/// The groups, with a line for each command: what it does, up to a colon.
+/// Formats the groups, with a line for each command: its description up to a colon.
 fn grouped(command: &clap::Command) -> String {
     let about = |name: &str| {
         let about = command.find_subcommand(name).and_then(clap::Command::get_about);
@@ -183,10 +183,10 @@ fn grouped(command: &clap::Command) -> String {
         .fold("Commands:".to_owned(), |text, group| text + &group)
 }
 
-/// The name by which kubectl finds the program as its plugin.
+/// Name by which kubectl finds the program as its plugin.
 const KUBECTL_PLUGIN: &str = "kubectl-pilothouse";
 
-/// Reads the command line. Help speaks of the program as it was called: as itself, or by kubectl.
+/// Parses the command line. Help names the program as it was called: as itself, or by kubectl.
 fn arguments() -> Arguments {
     let called = std::env::args_os().next().map(PathBuf::from);
     let is_plugin = called.is_some_and(|path| path.file_name().is_some_and(|name| name == KUBECTL_PLUGIN));

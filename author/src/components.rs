@@ -1,5 +1,4 @@
-//! Owns where the components of a project are, and loading them by the names that scenarios have for them. Leaves making
-//! them to `pilothouse build`.
+//! Finds the components of a project, and loads them by their names in scenarios. `pilothouse build` makes them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,13 +14,13 @@ use crate::new::{Language, package_name};
 use crate::sources::Sources;
 use crate::test::result::shown;
 
-/// Where builds leave components, below a project's folder: `pilothouse build`, and commands of authors.
+/// Folders of build results, below a project's folder: of `pilothouse build`, and of authors' own commands.
 pub const BUILT: [&str; 2] = ["target/plugins", "target/pilothouse"];
 
-/// What the name of a component's file ends in.
+/// Extension of a component's file.
 const ENDING: &str = "wasm";
 
-/// Components by the names of their files, and what all of them are granted.
+/// Components by the names of their files, and their common grant.
 #[derive(Clone, Debug)]
 pub struct ComponentFiles {
     files: BTreeMap<String, PathBuf>,
@@ -30,21 +29,21 @@ pub struct ComponentFiles {
     wasi: Wasi,
 }
 
-/// Components, and where they are compiled and run.
+/// Components, and the sandbox that compiles and runs them.
 #[derive(Clone)]
 pub struct ComponentLoader {
-    /// Which there are.
+    /// The components.
     pub files: ComponentFiles,
-    /// The sandbox, whose cache is that of all commands.
+    /// The sandbox, whose cache all commands share.
     pub sandbox: Sandbox,
 }
 
-/// Whether a path names a component.
+/// Reports whether a path names a component.
 pub fn is_component(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == ENDING)
 }
 
-/// The components that were built in a project or in the workspace around it, by folder, the nearest first.
+/// Returns the components that were built in a project or in the workspace around it, by folder, the nearest first.
 pub fn built_in(project: &Path) -> impl Iterator<Item = Vec<PathBuf>> {
     let folders = project
         .ancestors()
@@ -54,7 +53,7 @@ pub fn built_in(project: &Path) -> impl Iterator<Item = Vec<PathBuf>> {
     shared.into_iter().chain(folders).map(|folder| in_folder(&folder))
 }
 
-/// The name of the crate that a folder is in; none where it is in none, or in a workspace alone.
+/// Returns the name of the crate that a folder is in; none outside of a crate, or in a workspace's root.
 fn own_plugin(project: &Path) -> Option<String> {
     let project = fs::canonicalize(project).ok()?;
     let manifest = project
@@ -63,7 +62,7 @@ fn own_plugin(project: &Path) -> Option<String> {
     package_name(&manifest)
 }
 
-/// The component of a project in another language than Rust, which that language's tools build. None where cargo does.
+/// Returns the component of a project in a language other than Rust, built by its own tools. None if cargo builds it.
 pub fn of_other_language(project: &Path) -> anyhow::Result<Option<PathBuf>> {
     let Some(language) = Language::of_project(project) else {
         return Ok(None);
@@ -82,7 +81,7 @@ pub fn of_other_language(project: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(found.pop())
 }
 
-/// The components in a folder, by their names.
+/// Returns the components in a folder, by their names.
 pub fn in_folder(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -92,7 +91,7 @@ pub fn in_folder(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl ComponentFiles {
-    /// These files, or those that are built in a project.
+    /// Returns these files, or those that are built in a project.
     pub fn find(given: &[PathBuf], project: &Path, wasi: Wasi) -> anyhow::Result<Self> {
         let files = if given.is_empty() {
             let mut built = built_in(project);
@@ -127,7 +126,7 @@ impl ComponentFiles {
                 );
             }
         }
-        // What is not named is the project's own, if that is there.
+        // A component that is not named is the project's own, if it exists.
         let own = own_plugin(project).filter(|name| given.is_empty() && names.contains_key(name));
         let (files, others) = names
             .into_iter()
@@ -135,7 +134,7 @@ impl ComponentFiles {
         Ok(Self { files, others, wasi })
     }
 
-    /// What to say if a source of this project was written after one of them.
+    /// Returns a warning if a source of this project was written after one of them.
     pub fn outdated(&self, project: &Path) -> Option<String> {
         let language = Language::of_project(project);
         // A workspace has sources of other crates, too.
@@ -161,30 +160,30 @@ impl ComponentFiles {
         ))
     }
 
-    /// What they are granted.
+    /// Returns their grant.
     pub fn wasi(&self) -> Wasi {
         self.wasi
     }
 
-    /// The files.
+    /// Returns the files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.values().map(PathBuf::as_path)
     }
 
-    /// The name of the only component.
+    /// Returns the name of the only component.
     pub fn only(&self) -> Option<&str> {
         let mut names = self.files.keys();
         names.next().filter(|_| names.next().is_none()).map(String::as_str)
     }
 
-    /// The names, for a message.
+    /// Returns the names, for a message.
     pub fn names(&self) -> String {
         self.files.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl ComponentLoader {
-    /// Loads one of the files, whatever it imports of WASI.
+    /// Loads one of the files, with any imports of WASI.
     pub fn load_inert(&self, file: &Path) -> anyhow::Result<PluginComponent> {
         compiling::load(&self.sandbox.granting(Wasi::Inert), file)
     }
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_has_its_own_component_alone_and_scenarios_may_name_others() {
+    fn a_crate_has_one_component_and_scenarios_may_name_others() {
         let project = tempfile::tempdir().unwrap();
         let built = project.path().join(BUILT[0]);
         fs::create_dir_all(&built).unwrap();

@@ -1,5 +1,5 @@
-//! What the program `pilothouse` has beside the commands of `pilothouse-host`: the commands of whoever writes a plugin, a
-//! module for each, and what they share. How a plugin is compiled is in `pilothouse_build`.
+//! Commands of the program `pilothouse` for plugin authors, beside those of `pilothouse-host`: a module for each, and
+//! their common parts. Compiling a plugin is in `pilothouse_build`.
 #![forbid(unsafe_code)]
 
 #[macro_use]

@@ -1,4 +1,4 @@
-//! The program for people. What it can do is in the library beside it.
+//! The program for people. Its commands are in the library beside it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Owns `pilothouse manifests`: all that a plugin needs in a cluster, as documents for kubectl and for a repository that a
-//! GitOps controller applies. What rights a plugin needs is left to `pilothouse_core::rights`.
+//! `pilothouse manifests`: prints all objects that a plugin needs in a cluster, for kubectl and for a repository that a
+//! GitOps controller applies. The plugin's rights are decided in `pilothouse_core::rights`.
 
 mod sample;
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::build::{self, BuildOptions};
 use crate::components;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse manifests
@@ -105,7 +105,7 @@ impl ManifestsCommand {
     }
 }
 
-/// The objects to try: those in the file, else one for each kind whose CRD the plugin brings.
+/// Returns sample objects: those in the file, else one for each kind whose CRD the plugin brings.
 fn samples(plugin: &DescribedPlugin, folder: &Path, namespace: Option<&str>) -> anyhow::Result<Vec<Value>> {
     let file = folder.join(SAMPLE);
     let mut samples: Vec<Value> = if file.is_file() {

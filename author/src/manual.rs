@@ -1,5 +1,5 @@
-//! Owns `pilothouse completion` and `pilothouse man`: what shells and people are told of the command line. Both are made from
-//! the command line itself, so no command can be missing.
+//! `pilothouse completion` and `pilothouse man`: print shell completions and manual pages. Both are generated from the
+//! command line itself, so no command can be missing.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-/// Help that stands below the options of `completion`.
+/// Help below the options of `completion`.
 const COMPLETION_EXAMPLES: &str = "\
 Examples:
   pilothouse completion bash > ~/.local/share/bash-completion/completions/pilothouse
@@ -17,7 +17,7 @@ Examples:
 
 Exit code: 0, 2 if the command line is wrong.";
 
-/// Help that stands below the options of `man`.
+/// Help below the options of `man`.
 const MAN_EXAMPLES: &str = "\
 Examples:
   pilothouse man | man -l -
@@ -35,7 +35,7 @@ pub struct CompletionCommand {
 }
 
 impl CompletionCommand {
-    /// Prints what the shell loads.
+    /// Prints the script that the shell loads.
     pub fn execute(self, mut program: Command) -> anyhow::Result<()> {
         let name = program.get_name().to_owned();
         let mut script = Vec::new();
@@ -75,7 +75,7 @@ fn write_pages(program: Command, folder: &Path) -> anyhow::Result<()> {
     clap_mangen::generate_to(program, folder).with_context(about)
 }
 
-/// Prints; whoever reads may have read enough.
+/// Prints, and ignores a closed pipe.
 fn print(text: &[u8]) -> anyhow::Result<()> {
     match io::stdout().write_all(text) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,11 +1,11 @@
-//! Prints as the commands of `pilothouse_host` do: with an error where standard output is a full disk, in place of a panic.
+//! Prints like the commands of `pilothouse_host`: a full disk as standard output is an error, not a panic.
 
-/// As `std::print`.
+/// Prints like `std::print`.
 macro_rules! print {
     ($($text:tt)*) => { pilothouse_host::output::write(format_args!($($text)*)) };
 }
 
-/// As `std::println`.
+/// Prints like `std::println`.
 macro_rules! println {
     () => { pilothouse_host::output::write(format_args!("\n")) };
     ($($text:tt)*) => { pilothouse_host::output::write(format_args!("{}\n", format_args!($($text)*))) };

@@ -1,5 +1,5 @@
-//! Owns what the commands have in common that run a plugin by itself: which component, with which configuration, on which
-//! objects, in which cluster, at what time. Leaves running it to the test kit.
+//! Common options of the commands that run a plugin by itself: component, configuration, objects, cluster and time.
+//! Running it is left to the test kit.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,13 @@ use pilothouse_testkit::isolation::Isolated;
 use pilothouse_testkit::store::{Store, runtime};
 use serde_json::Value;
 
-/// The time unless the command line says otherwise: the same each time, so that a command can be repeated.
+/// Default time: the same each time, so that a command can be repeated.
 pub(crate) const DEFAULT_NOW: &str = "2026-01-01T00:00:00Z";
 
-/// The namespace of objects unless they or the command line say otherwise.
+/// Default namespace of objects.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// How the apiVersion of a Plugin resource begins.
+/// Prefix of a Plugin resource's apiVersion.
 const PLUGIN_GROUP: &str = "pilothouse.dev/";
 
 /// Which plugin.
@@ -54,7 +54,7 @@ pub struct WasiArguments {
     pub grant: Option<Wasi>,
 }
 
-/// What a plugin is given, as a file says: its configuration, or the Plugin resource that has it.
+/// A plugin's settings in a file: its configuration, or the Plugin resource that contains it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The configuration.
@@ -81,25 +81,25 @@ pub struct StateArguments {
     pub now: Timestamp,
 }
 
-/// The objects that the command line names, as they were read. Standard input is read once, however many plugins get them.
+/// Objects that the command line names. Standard input is read once, however many plugins get them.
 pub struct Given {
-    /// What is in the cluster.
+    /// Objects in the cluster.
     cluster: Vec<Document>,
-    /// What the plugin is asked about.
+    /// Objects that the plugin is called for.
     objects: Vec<Document>,
 }
 
-/// The objects that the command line names, sorted by what the plugin reconciles.
+/// Objects that the command line names, sorted by the plugin's kinds.
 pub(crate) struct Sorted {
-    /// The plugin. It knows which kinds have namespaces.
+    /// The plugin. It knows which kinds are namespaced.
     pub(crate) plugin: Isolated,
-    /// What is in the cluster.
+    /// Objects in the cluster.
     pub(crate) cluster: Vec<Document>,
-    /// What the plugin reconciles.
+    /// Objects that the plugin reconciles.
     pub(crate) primaries: Vec<Document>,
 }
 
-/// A plugin on the state of a cluster, with the objects that it is asked about.
+/// A plugin on the state of a cluster, with the objects that it is called for.
 #[derive(Clone)]
 pub struct Prepared {
     /// The plugin. Its cache has the objects too.
@@ -109,7 +109,7 @@ pub struct Prepared {
 }
 
 impl PluginArguments {
-    /// Loads the plugin and has it describe itself.
+    /// Loads the plugin and describes it.
     pub fn load(&self) -> anyhow::Result<Isolated> {
         self.load_other(&self.component)
     }
@@ -125,21 +125,21 @@ impl PluginArguments {
     }
 }
 
-/// Says on standard error what in a plugin's description does not fit together. A command that calls the plugin is the first
-/// that an author runs whose component other tools have built.
+/// Prints contradictions in a plugin's description to standard error. For a component of other tools, a command that
+/// calls the plugin is the first one that its author runs.
 pub(crate) fn tell_findings(plugin: &Isolated) {
-    inspect::tell(&inspect::findings(plugin.plugin(), plugin.manifest()));
+    inspect::print_findings(&inspect::findings(plugin.plugin(), plugin.manifest()));
 }
 
 impl WasiArguments {
-    /// What the option says, else what a Plugin resource says, else nothing.
+    /// Returns the option's grant, else the Plugin resource's, else none.
     pub fn or(self, resource: Option<Wasi>) -> Wasi {
         self.grant.or(resource).unwrap_or_default()
     }
 }
 
 impl Settings {
-    /// Those of a document. A configuration is never mistaken for a Plugin resource, which says that it is one.
+    /// Reads the settings of a document. A Plugin resource is recognized by its apiVersion.
     pub fn of(mut document: Value) -> anyhow::Result<Self> {
         let api_version = document["apiVersion"].as_str().unwrap_or_default();
         if document["kind"] != "Plugin" || !api_version.starts_with(PLUGIN_GROUP) {
@@ -168,7 +168,7 @@ impl Settings {
         })
     }
 
-    /// Those of the file that an option names, if it names one.
+    /// Reads the settings of the file that an option names, if it names one.
     pub fn of_option(file: Option<&Path>) -> anyhow::Result<Self> {
         let Some(file) = file else { return Ok(Self::default()) };
         Self::of(read_document(file)?).with_context(|| file.display().to_string())
@@ -176,13 +176,13 @@ impl Settings {
 }
 
 impl StateArguments {
-    /// The time in milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub fn milliseconds(&self) -> anyhow::Result<u64> {
         let milliseconds = self.now.as_millisecond();
         u64::try_from(milliseconds).with_context(|| format!("--now {} is before 1970; give a later time", self.now))
     }
 
-    /// Refuses standard input that is named twice, in the cluster and in `others`, which are the sources of other objects.
+    /// Returns an error if standard input is named twice, in the cluster and in `others`, the sources of other objects.
     pub fn read_once(&self, others: &[PathBuf]) -> Result<(), DocumentsError> {
         let is_input = |path: &&PathBuf| path.as_path() == Path::new(STANDARD_INPUT);
         if self.cluster.iter().chain(others).filter(is_input).count() > 1 {
@@ -197,7 +197,7 @@ impl StateArguments {
         Ok(documents::read(&self.cluster)?)
     }
 
-    /// Reads the objects of the cluster and those that a plugin is asked about.
+    /// Reads the objects of the cluster and those that a plugin is called for.
     pub fn read(&self, files: &[PathBuf]) -> anyhow::Result<Given> {
         Ok(Given {
             cluster: self.objects(files)?,
@@ -205,8 +205,8 @@ impl StateArguments {
         })
     }
 
-    /// Puts the plugin on the state of the cluster, and has a simulated API server give the objects the form in which they
-    /// would be stored. Objects that the plugin does not reconcile become part of the cluster.
+    /// Puts the plugin on the state of the cluster, and lets a simulated API server complete the objects as it would
+    /// store them. Objects that the plugin does not reconcile become part of the cluster.
     pub fn prepare(&self, plugin: Isolated, given: &Given) -> anyhow::Result<Prepared> {
         let now = self.milliseconds()?;
         let Sorted {
@@ -251,8 +251,8 @@ impl StateArguments {
         Ok(Prepared { plugin, primaries })
     }
 
-    /// Sorts the objects that are given into those that the plugin reconciles and others, which become part of the cluster. Where
-    /// objects are given and the plugin reconciles none of them, that is an error.
+    /// Sorts the given objects into those that the plugin reconciles and others, which become part of the cluster. It
+    /// is an error if objects are given and the plugin reconciles none of them.
     pub(crate) fn sort(&self, plugin: Isolated, given: &Given) -> anyhow::Result<Sorted> {
         let Given { cluster, objects } = given;
         let mut cluster = cluster.clone();
@@ -281,8 +281,7 @@ impl StateArguments {
     }
 }
 
-/// Puts objects into a namespace that do not say in which they are, and gives the plugin those that define kinds: by them it
-/// is known which kinds have namespaces.
+/// Puts objects without a namespace into this one, and gives the plugin the CRDs, which tell the scope of their kinds.
 pub(crate) fn placed(plugin: Isolated, cluster: &mut [Document], namespace: &str) -> Isolated {
     let is_definition = |document: &&Document| document.kind.kind == "CustomResourceDefinition";
     let definitions: Vec<Document> = cluster.iter().filter(is_definition).cloned().collect();
@@ -293,7 +292,7 @@ pub(crate) fn placed(plugin: Isolated, cluster: &mut [Document], namespace: &str
     plugin
 }
 
-/// Puts an object into a namespace, if its kind has namespaces and it does not say in which it is.
+/// Puts an object without a namespace into this one, if its kind is namespaced.
 pub(crate) fn place(plugin: &Isolated, document: &mut Document, namespace: &str) {
     plugin.place(&mut document.object, namespace);
     if let Ok((_, name)) = documents::identity(&document.object) {
@@ -323,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugin_resource_has_configuration_and_grant_and_anything_else_is_a_configuration() {
+    fn a_plugin_resource_is_told_from_a_configuration() {
         let plain = json!({"kind": "Plugin", "wasi": "Inert"});
         let settings = Settings::of(plain.clone()).unwrap();
         assert_eq!((settings.configuration, settings.wasi), (Some(plain), None));

@@ -1,5 +1,5 @@
-//! Owns `pilothouse replay`: repeats the calls of a recording offline and prints the differences. Reading, repeating and
-//! comparing are the test kit's.
+//! `pilothouse replay`: repeats the calls of a recording offline and prints the differences. Reading, repeating and
+//! comparing are done by the test kit.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::plugin::WasiArguments;
 use crate::verdict::NotAsExpected;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse replay web.recording.jsonl

@@ -1,11 +1,11 @@
-//! Owns how two schemas of a custom resource are compared over a live object: with the simulated API server's validation, which
-//! is compared with a real API server's.
+//! Compares two schemas of a custom resource for a live object: with the simulated API server's validation, which is
+//! itself compared with a real API server's.
 
 use pilothouse_host::install::losses::{CompareObject, Objections};
 use pilothouse_simulator::CustomSchema;
 use serde_json::Value;
 
-/// As [`pilothouse_host::install::losses::CompareSchemas`].
+/// Implements [`pilothouse_host::install::losses::CompareSchemas`].
 pub fn compare(live: (&Value, &str), wanted: (&Value, &str)) -> Option<CompareObject> {
     let before = CustomSchema::of(live.0, live.1)?;
     let after = CustomSchema::of(wanted.0, wanted.1)?;

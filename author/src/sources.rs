@@ -1,5 +1,5 @@
-//! Owns which files a component is made of, as far as their names tell, and noticing that they have changed. Files are looked
-//! at rather than watched: this works on every file system, also on those of containers and networks, and takes no library.
+//! Finds the source files of a component by their names, and notices changes. Files are polled rather than watched:
+//! this works on every file system, even on those of containers and networks, and needs no library.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, Metadata};
@@ -10,19 +10,19 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
 
-/// How often files are looked at.
+/// Interval at which files are polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 
-/// How often they are looked at while somebody writes them.
+/// Interval at which they are polled while they are being written.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Folders that hold what others keep there, wherever they are.
+/// Folders of dependencies and caches, at any depth.
 const IGNORED: [&str; 2] = ["node_modules", "__pycache__"];
 
-/// Folders in the folder of a project that hold what is made from the sources. Further down, a module may have such a name.
+/// Folders of build results in the folder of a project. Further down, a module may have such a name.
 const MADE: [&str; 3] = ["target", "dist", "build"];
 
-/// What in the folder of a project is about the component, and no part of it.
+/// Files and folders in the folder of a project that are about the component, but not part of it.
 const BESIDE: [&str; 8] = [
     "deploy",
     "docs",
@@ -34,34 +34,34 @@ const BESIDE: [&str; 8] = [
     "LICENSE",
 ];
 
-/// What the names of files end in that are no part of a component: programs write some while they run, such as this one's
-/// output, and people read or test with the others.
+/// Endings of files that are not part of a component: programs write some while they run, such as this one's output,
+/// and people read or test with the others.
 const IGNORED_ENDINGS: [&str; 5] = [".log", ".tmp", "~", ".md", "_test.go"];
 
 /// The file that a folder with an OCI layout has.
 const OCI_LAYOUT: &str = "oci-layout";
 
-/// The most files of a project that are looked at.
+/// Most files of a project that are polled.
 const MAX_FILES: usize = 20_000;
 
-/// What is looked at: files as they are, and the sources in folders of projects.
+/// Polled paths: files as they are, and the sources in folders of projects.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Files, and folders.
+    /// Files and folders.
     pub paths: Vec<PathBuf>,
-    /// Files in these folders that are not looked at.
+    /// Files in these folders that are ignored.
     pub except: Vec<PathBuf>,
 }
 
-/// The state of files: which there are, and when each was written.
+/// State of files: their paths and modification times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct Snapshot {
     fingerprint: u64,
     latest: Option<SystemTime>,
 }
 
 impl Sources {
-    /// The source that was written last, and when.
+    /// Returns the source that was written last, with its time.
     pub fn newest(&self) -> Option<(PathBuf, SystemTime)> {
         let mut newest: Option<(PathBuf, SystemTime)> = None;
         self.visit(|path, metadata| {
@@ -74,21 +74,21 @@ impl Sources {
         newest
     }
 
-    /// Looks at the files on a thread of its own, and says each time when they have changed and nobody writes them any more:
-    /// when the latest was written. Ends with the receiver.
+    /// Polls the files on a thread of its own. Sends the time of the latest write each time when they have changed and
+    /// are no longer being written. Ends with the receiver.
     pub(crate) fn follow(self) -> mpsc::UnboundedReceiver<SystemTime> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let mut known = self.look();
+        let mut known = self.scan();
         thread::spawn(move || {
             while !sender.is_closed() {
                 thread::sleep(LOOK_INTERVAL);
-                let mut now = self.look();
+                let mut now = self.scan();
                 if now == known {
                     continue;
                 }
                 loop {
                     thread::sleep(SETTLE_INTERVAL);
-                    let next = self.look();
+                    let next = self.scan();
                     if next == now {
                         break;
                     }
@@ -103,20 +103,20 @@ impl Sources {
         receiver
     }
 
-    fn look(&self) -> Look {
+    fn scan(&self) -> Snapshot {
         let (mut hasher, mut latest) = (DefaultHasher::new(), None);
         self.visit(|path, metadata| {
             let written = metadata.modified().ok();
             (path, metadata.len(), written).hash(&mut hasher);
             latest = latest.max(written);
         });
-        Look {
+        Snapshot {
             fingerprint: hasher.finish(),
             latest,
         }
     }
 
-    /// Passes each file to `visit`, those of a folder in the order of their names. What cannot be read is as good as absent.
+    /// Passes each file to `visit`, those of a folder in the order of their names. Unreadable files are skipped.
     fn visit(&self, mut visit: impl FnMut(&Path, &Metadata)) {
         let mut left = MAX_FILES;
         for path in &self.paths {
@@ -133,7 +133,7 @@ impl Sources {
             }
             return;
         }
-        // What `pilothouse push` has published is made from the sources.
+        // Artifacts that `pilothouse push` has published are made from the sources.
         if path.join(OCI_LAYOUT).is_file() {
             return;
         }
@@ -148,16 +148,16 @@ impl Sources {
     }
 }
 
-/// Where a folder is.
+/// Place of a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// It was given: a project's.
+    /// A folder that was given: a project's root.
     Given,
-    /// It is in one that was given.
+    /// A folder inside one that was given.
     Inside,
 }
 
-/// Whether a file or folder may be a part of the component, by its name and that of the folder that it is in.
+/// Reports whether a file or folder may be a part of the component, by its name and its folder's.
 fn is_source(path: &Path, folder: Place) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_beside = folder == Place::Given && (BESIDE.contains(&&*name) || MADE.contains(&&*name));
@@ -185,7 +185,7 @@ mod tests {
             paths: vec![folder.path().to_owned()],
             except: vec![at("web.yaml")],
         };
-        let before = sources.look();
+        let before = sources.scan();
         for path in [
             "target/debug/x",
             ".git/HEAD",
@@ -204,7 +204,7 @@ mod tests {
         ] {
             fs::create_dir_all(at(path).parent().unwrap()).unwrap();
             fs::write(at(path), "22").unwrap();
-            assert_eq!(sources.look(), before, "{path}");
+            assert_eq!(sources.scan(), before, "{path}");
         }
         let mut known = before;
         for path in [
@@ -216,7 +216,7 @@ mod tests {
         ] {
             fs::create_dir_all(at(path).parent().unwrap()).unwrap();
             fs::write(at(path), "22").unwrap();
-            let now = sources.look();
+            let now = sources.scan();
             assert_ne!(now, known, "{path}");
             known = now;
         }

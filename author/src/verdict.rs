@@ -1,19 +1,18 @@
-//! Owns the exit codes of the program: 0 is fine, 1 an error, 2 a wrong command line, and 3 says that a plugin was run and
-//! something is not as expected.
+//! Exit codes of the program: 0 is success, 1 an error, 2 a wrong command line, 3 an unexpected result of a plugin.
 
 use std::process::ExitCode;
 
 use pilothouse_core::text::printable::printable_lines;
 
-/// The exit code where something is not as expected.
+/// Exit code of an unexpected result.
 const NOT_AS_EXPECTED: u8 = 3;
 
-/// A plugin was run, and something is not as expected. What it is has been printed.
+/// Error of a plugin that was run, and whose result is not as expected. The details have been printed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotAsExpected(pub String);
 
-/// How a command's result ends the program.
+/// Turns a command's result into the program's exit code.
 pub fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Err(error) if error.is::<NotAsExpected>() => {

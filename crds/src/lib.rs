@@ -1,6 +1,6 @@
-//! Pilothouse's own resources as types, and the CustomResourceDefinitions made of them; `crds/yaml` holds these as files.
+//! Types of Pilothouse's own resources, and the CustomResourceDefinitions generated from them as files in `crds/yaml`.
 //!
-//! `cargo xtask generate` writes the files anew; a test says when they are stale.
+//! `cargo xtask generate` rewrites the files; a test fails if they are stale.
 #![forbid(unsafe_code)]
 
 pub mod plugin;

@@ -1,5 +1,4 @@
-//! Owns the `Plugin` resource (`pilothouse.dev/v1alpha1`, cluster scope): which component runs, with what configuration,
-//! within which limits, and how it fares.
+//! The `Plugin` resource (`pilothouse.dev/v1alpha1`, cluster scope): component, configuration, limits and status.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use crate::structural::structural_schema;
 /// The API group of Pilothouse's own resources.
 pub const GROUP: &str = "pilothouse.dev";
 
-/// The version in which they are stored.
+/// Version in which they are stored.
 pub const VERSION: &str = "v1alpha1";
 
 /// A plugin that the host is to run. The resource's name is the plugin's identity: field managers, accounts, lanes and
@@ -305,7 +304,7 @@ pub struct PluginCondition {
     pub observed_generation: Option<i64>,
 }
 
-/// The CustomResourceDefinition of `Plugin`.
+/// Returns the CustomResourceDefinition of `Plugin`.
 pub fn plugin_definition() -> Value {
     let mut spec = structural_schema::<PluginSpec>();
     spec["properties"]["source"]["x-kubernetes-validations"] = json!([

@@ -1,13 +1,13 @@
-//! Owns the way from a Rust type to a structural schema, the form that CRDs ask for.
+//! Converts a Rust type to a structural schema, the form that CRDs require.
 //!
-//! Rules: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>.
+//! Rules:
+//! <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// The structural schema of a type: without references, `null`s and closed objects, and with bounds that the API server
-/// understands.
+/// Returns the structural schema of a type: no references, `null`s and closed objects, and bounds of OpenAPI.
 pub fn structural_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -25,12 +25,12 @@ pub fn structural_schema<T: JsonSchema>() -> Value {
 
 fn simplify(schema: &mut Value) {
     let Some(members) = schema.as_object_mut() else { return };
-    // Fields that may be absent are not sent as null: the host leaves them out.
+    // Optional fields are never sent as null: the host leaves them out.
     members.remove("nullable");
     if members.get("additionalProperties") == Some(&json!(false)) {
         members.remove("additionalProperties");
     }
-    // Unsigned formats are not OpenAPI's; their bounds stay.
+    // Unsigned formats do not exist in OpenAPI; their bounds stay.
     if members
         .get("format")
         .and_then(Value::as_str)
@@ -53,7 +53,7 @@ fn simplify(schema: &mut Value) {
     }
 }
 
-/// An enum whose variants have descriptions comes as a `oneOf` of constants.
+/// Returns the schema of an enum whose variants have descriptions: schemars makes it a `oneOf` of constants.
 fn one_of_constants(variants: Option<&Value>) -> Option<Value> {
     let constant = |variant: &Value| variant.get("const").or_else(|| variant["enum"].get(0)).cloned();
     let values: Option<Vec<Value>> = variants?.as_array()?.iter().map(constant).collect();

@@ -1,7 +1,6 @@
-//! Owns how Kubernetes serves its own kinds: the names of their resources, and whether their objects stand in namespaces.
-//! Kinds of others are known from their CRDs, or from a cluster.
+//! Kubernetes' own kinds: their resource names and their scope. Other kinds are known from CRDs, or from a cluster.
 
-/// Whether the objects of one of Kubernetes' own kinds stand in namespaces, in whatever version; none if it is another's.
+/// Reports whether one of Kubernetes' own kinds is namespaced, in any version; none for other kinds.
 pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     let found = BUILT_IN
         .iter()
@@ -9,8 +8,7 @@ pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     found.map(|(.., namespaced)| *namespaced)
 }
 
-/// Group, kind, resource, and whether its objects stand in namespaces. Tests in host/cluster and host/core compare it
-/// with k8s-openapi and with a real API server.
+/// Group, kind, resource, and true if namespaced. Tests compare it with k8s-openapi and with a real API server.
 #[rustfmt::skip]
 pub const BUILT_IN: &[(&str, &str, &str, bool)] = &[
     ("", "ComponentStatus", "componentstatuses", false),

@@ -1,4 +1,4 @@
-//! Owns the checks themselves: each finding, and how it is worded.
+//! The checks of a description: each finding, with its message.
 
 use serde_json::Value;
 
@@ -8,13 +8,13 @@ use crate::{
     Controller, Crd, Description, Exports, Field, FieldStep, Finding, Kind, Severity, Touch, built_in, first_of,
 };
 
-/// The most edits between a field and the one that was probably meant.
+/// Most edits between an unknown field and the known one that it is a probable misspelling of.
 const MOST_EDITS: usize = 2;
 
 /// The most fields that one message names.
 const MOST_NAMED: usize = 5;
 
-/// All findings, in the order of the description.
+/// Returns all findings, in the order of the description.
 pub(crate) fn findings(description: &Description<'_>) -> Vec<Finding> {
     let Description {
         controllers,
@@ -159,7 +159,7 @@ impl Findings {
         }
     }
 
-    /// Checks a kind against its CRD, where the plugin brings that.
+    /// Checks a kind against its CRD, if the plugin brings that.
     fn check_kind(&mut self, controller: &str, does: &str, kind: Kind<'_>, fields: &[Field<'_>], crds: &[Crd<'_>]) {
         let Some(crd) = crds.iter().find(|crd| crd.is_of(kind)) else {
             return;
@@ -216,7 +216,7 @@ impl Findings {
         }
     }
 
-    /// A primary of which only the metadata is declared has no spec when it is reconciled.
+    /// Checks a primary of which only the metadata is declared: it has no spec when it is reconciled.
     fn check_seen(&mut self, controller: &str, kind: Kind<'_>, fields: &[Field<'_>], crds: &[Crd<'_>]) {
         let is_metadata = |field: &Field<'_>| field.steps.first() == Some(&FieldStep::Field("metadata".to_owned()));
         let crd = crds.iter().find(|crd| crd.is_of(kind));
@@ -238,7 +238,7 @@ impl Findings {
         }
     }
 
-    /// An object at the cluster scope is in no namespace, so also not in that of a primary.
+    /// Checks the scope: a cluster-scoped object is in no namespace, so also not in that of a primary.
     fn check_scope(&mut self, controller: &str, touch: &Touch<'_>, crds: &[Crd<'_>]) {
         let Touch {
             kind,
@@ -333,7 +333,7 @@ impl Findings {
     }
 }
 
-/// The steps of a JSONPath up to its first bracket; none if it is of another form.
+/// Returns the steps of a JSONPath up to its first bracket; none if it has another form.
 fn plain_steps(path: &str) -> Option<Vec<FieldStep>> {
     let plain = path.split('[').next().unwrap_or_default();
     if plain.contains(['\\', '\'', '"', '*', '@', '(']) || plain.contains("..") {
@@ -343,7 +343,7 @@ fn plain_steps(path: &str) -> Option<Vec<FieldStep>> {
     Some(names.map(|name| FieldStep::Field(name.to_owned())).collect())
 }
 
-/// Why a schema does not have a path; none if it may.
+/// Returns the reason why a schema does not have a path; none if it may.
 fn missing(schema: &Value, steps: &[FieldStep]) -> Option<String> {
     match steps.first() {
         Some(FieldStep::Field(name)) if ["apiVersion", "kind", "metadata"].contains(&name.as_str()) => return None,
@@ -388,7 +388,7 @@ fn missing(schema: &Value, steps: &[FieldStep]) -> Option<String> {
     None
 }
 
-/// How many letters have to be changed, added or taken away to make one word of the other.
+/// Returns the number of letters that have to be changed, added or removed to turn one word into the other.
 fn edits(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,10 +1,9 @@
-//! Owns what can be said of a plugin from its description alone, before a cluster sees it: what its manifest, its CRDs and
-//! the interfaces that it exports do not agree on. `inspect`, `install` and the build of a plugin print it, the host reports
-//! what may be a mistake as a warning of the Plugin, and the SDK's fake cluster fails the test.
+//! Checks the description of a plugin before a cluster sees it: contradictions between its manifest, its CRDs and the
+//! interfaces that it exports. `inspect`, `install` and the build of a plugin print them, the host reports probable
+//! mistakes as a warning of the Plugin, and the SDK's fake cluster fails the test.
 //!
-//! Both sides parse what a plugin says in their own way and pass it here as a [`Description`]. Kinds that a call reads or
-//! wants and the manifest does not declare show only when it is made: then the host refuses the call, and fake clusters fail
-//! the test.
+//! Both sides parse a plugin's description in their own way and pass it here as a [`Description`]. Undeclared kinds
+//! that a call reads or wants are only noticed during the call: the host refuses it, and fake clusters fail the test.
 #![forbid(unsafe_code)]
 
 pub mod built_in;
@@ -18,7 +17,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// The first texts of several, and how many more there are.
+/// Joins the first of several texts, with the number of the others.
 pub fn first_of<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>, most: usize) -> String {
     let more = texts.len().saturating_sub(most);
     let named = texts.take(most).collect::<Vec<_>>().join(", ");
@@ -28,68 +27,68 @@ pub fn first_of<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>, m
     }
 }
 
-/// What a plugin says of itself, as far as it is checked here.
+/// A plugin's description, as far as it is checked here.
 #[derive(Clone, Debug)]
 pub struct Description<'a> {
-    /// Its controllers.
+    /// Controllers.
     pub controllers: Vec<Controller<'a>>,
-    /// The CRDs that it brings.
+    /// CRDs that the plugin brings.
     pub crds: Vec<Crd<'a>>,
-    /// The optional interfaces that it exports.
+    /// Optional interfaces that it exports.
     pub exports: Exports,
 }
 
 /// A kind in one version; the core group is "".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind<'a> {
-    /// Its API group.
+    /// API group.
     pub group: &'a str,
-    /// Its version.
+    /// Version.
     pub version: &'a str,
-    /// Its name.
+    /// Name.
     pub kind: &'a str,
 }
 
 /// One controller of the manifest.
 #[derive(Clone, Debug)]
 pub struct Controller<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a str,
-    /// Its primary kind.
+    /// Primary kind.
     pub kind: Kind<'a>,
-    /// The fields of the primary that are looked at.
+    /// Fields of the primary that are read.
     pub fields: Vec<Field<'a>>,
-    /// Whether it names a finalizer.
+    /// Set if it names a finalizer.
     pub has_finalizer: bool,
-    /// Whether the manifest says that there is a defaulter for its kind.
+    /// The manifest's statement that there is a defaulter for its kind.
     pub defaulter: Option<bool>,
-    /// Whether the manifest says that there is a validator for its kind.
+    /// The manifest's statement that there is a validator for its kind.
     pub validator: Option<bool>,
-    /// Whether it says when API servers ask.
+    /// Set if it configures when API servers call defaulter and validator.
     pub has_admission: bool,
-    /// What it touches.
+    /// Kinds that it reads or writes.
     pub touches: Vec<Touch<'a>>,
 }
 
-/// A kind that a controller touches.
+/// A kind that a controller reads or writes.
 #[derive(Clone, Debug)]
 pub struct Touch<'a> {
-    /// Which kind.
+    /// Kind.
     pub kind: Kind<'a>,
-    /// The fields that are looked at.
+    /// Fields that are read.
     pub fields: Vec<Field<'a>>,
-    /// Whether objects of it are owned.
+    /// Set if objects of it are owned.
     pub is_owned: bool,
-    /// Whether its scope is `Any`.
+    /// Set if its scope is `Any`.
     pub is_anywhere: bool,
 }
 
 /// A field path of the manifest.
 #[derive(Clone, Debug)]
 pub struct Field<'a> {
-    /// As it is written.
+    /// The path as written.
     pub text: Cow<'a, str>,
-    /// Its steps.
+    /// Steps.
     pub steps: &'a [FieldStep],
 }
 
@@ -132,12 +131,12 @@ pub struct Exports {
     pub converter: bool,
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// A controller will not run, or what it wants will be refused.
+    /// A controller will not run, or its objects will be refused.
     Error,
-    /// It runs, and something is probably not as it was meant.
+    /// The plugin runs, and is probably mistaken.
     Warning,
 }
 
@@ -150,18 +149,18 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Something that does not fit, with the next step.
+/// A contradiction, with the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// Its name, by which a test of the plugin accepts it.
+    /// Name, by which a test of the plugin accepts it.
     pub name: &'static str,
-    /// What, why and what to do.
+    /// Message: problem, reason and next step.
     pub message: String,
 }
 
-/// All findings, errors first.
+/// Returns all findings, errors first.
 pub fn check(description: &Description<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for controller in &description.controllers {
@@ -176,7 +175,7 @@ pub fn check(description: &Description<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The same without what the CRDs do not take of the status, which the host finds out of any CRD.
+/// Returns all findings except those about the status in CRDs, which the host checks for any CRD.
 pub fn check_parts(description: &Description<'_>) -> Vec<Finding> {
     let mut findings = check::findings(description);
     findings.sort_by_key(|finding| finding.severity);
@@ -194,7 +193,7 @@ impl Finding {
 }
 
 impl<'a> Crd<'a> {
-    /// A definition; none if it does not say its names.
+    /// Parses a definition; none if it lacks its names.
     pub fn of(definition: &'a Value) -> Option<Self> {
         Some(Self {
             name: definition["metadata"]["name"].as_str()?,

@@ -1,12 +1,12 @@
-//! Owns pruning a value to the schema of a custom resource, because the API server refuses or drops undeclared fields.
-//! Known are the members of a structural schema, as a CRD has it and as the server publishes it in OpenAPI v3.
-//! Expressions and patterns are not evaluated: what they refuse, the server says.
+//! Prunes a value to the schema of a custom resource, because the API server refuses or drops undeclared fields.
+//! Supports the members of a structural schema, as in a CRD and as published by the server in OpenAPI v3. Expressions
+//! and patterns are not evaluated: the server reports their refusals.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// What is taken out of a value.
+/// Kind of members that are removed from a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pruned {
     /// Everything that the schema refuses.
@@ -15,16 +15,16 @@ enum Pruned {
     Undeclared,
 }
 
-/// Takes the members out of a value that a schema does not declare, also in items of lists, and says what they were. What else
-/// the schema refuses stays.
+/// Removes the members of a value that a schema does not declare, including items of lists, and returns their paths.
+/// Other members that the schema refuses stay.
 pub fn prune_undeclared(schema: &Value, value: &mut Value, path: &str) -> BTreeSet<String> {
     let mut omitted = BTreeSet::new();
     fits(schema, value, path, &mut omitted, Pruned::Undeclared);
     omitted
 }
 
-/// Takes out of a value what a schema does not take, and says what that was, as paths like `.status.conditions[].reason`.
-/// A schema that is null takes nothing; `path` is where the value stands.
+/// Removes the parts of a value that a schema does not accept, and returns their paths, like
+/// `.status.conditions[].reason`. A schema that is null accepts nothing; `path` is the value's own path.
 pub fn prune_to_schema(schema: &Value, value: &mut Value, path: &str) -> BTreeSet<String> {
     let mut omitted = BTreeSet::new();
     if !fits(schema, value, path, &mut omitted, Pruned::Refused) {
@@ -34,15 +34,15 @@ pub fn prune_to_schema(schema: &Value, value: &mut Value, path: &str) -> BTreeSe
     omitted
 }
 
-/// Whether a schema of an object declares nothing and keeps nothing: what is sent is dropped without a word, where an
-/// undeclared member beside declared ones is refused.
+/// Reports whether a schema of an object declares nothing and keeps nothing: all members are dropped silently, whereas
+/// an undeclared member beside declared ones is refused.
 pub fn drops_all(schema: &Value) -> bool {
     schema.as_object().is_some_and(|schema| {
         schema.get("properties").is_none() && schema.get("additionalProperties").is_none() && !is_open(schema)
     })
 }
 
-/// Whether a value is taken, after what is not taken within it went.
+/// Reports whether a value is accepted, after removing the parts of it that are not.
 fn fits(schema: &Value, value: &mut Value, path: &str, omitted: &mut BTreeSet<String>, pruned: Pruned) -> bool {
     let is_lenient = pruned == Pruned::Undeclared;
     let Some(schema) = schema.as_object() else {
@@ -106,13 +106,13 @@ fn fits_object(
     })
 }
 
-/// Whether a schema stands for another one that is not at hand, as that of an embedded object's metadata does.
+/// Reports whether a schema refers to another one that is not available, like that of an embedded object's metadata.
 fn refers(schema: &Map<String, Value>) -> bool {
     let parts = schema.get("allOf").and_then(Value::as_array).into_iter().flatten();
     schema.contains_key("$ref") || parts.into_iter().any(|part| part.get("$ref").is_some())
 }
 
-/// Whether members that are not declared are kept as they are.
+/// Reports whether members that are not declared are kept.
 fn is_open(schema: &Map<String, Value>) -> bool {
     schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
 }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn undeclared_members_alone_are_pruned_at_any_depth_and_the_rest_is_left_to_the_server() {
+    fn only_undeclared_members_are_pruned_at_any_depth() {
         let item = json!({"type": "object", "required": ["name"], "properties": {
             "name": {"type": "string"}, "count": {"type": "integer", "maximum": 3}}});
         let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {

@@ -1,4 +1,4 @@
-//! Owns what the host writes into a status beside the plugin's part, and what a CRD does not take of it.
+//! Parts of a status that the host writes beside the plugin's, and checks that a CRD accepts them.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 use crate::{Crd, first_of, schema_pruning};
 
-/// Where the status stands in an object.
+/// Path of the status in an object.
 pub const STATUS: &str = ".status";
 
-/// The member of a status that says which generation of the object was examined last.
+/// Member of a status with the generation of the object that was reconciled last.
 pub const OBSERVED_GENERATION: &str = "observedGeneration";
 
-/// Whether the last reconcile succeeded; on every kind whose CRD a plugin brings.
+/// Condition type: the last reconcile succeeded; on every kind whose CRD a plugin brings.
 pub const RECONCILED: &str = "Reconciled";
 
-/// The last reconcile failed, and the host retries.
+/// Condition type: the last reconcile failed, and the host retries.
 pub const RECONCILING: &str = "Reconciling";
 
-/// The last reconcile failed, and the object stays as it is until something changes.
+/// Condition type: the last reconcile failed, and is not retried until something changes.
 pub const STALLED: &str = "Stalled";
 
 /// The reason of `Reconciled` while it is true.
@@ -27,7 +27,7 @@ pub const SUCCESS: &str = "Success";
 /// The most fields that are named in one message.
 const NAMED_PATHS: usize = 10;
 
-/// The schema of the status in the schema of a kind's objects; null where it takes none.
+/// Returns the schema of the status in the schema of a kind's objects; null if it accepts none.
 pub fn status_schema(root: &Value) -> Value {
     match (
         &root["properties"]["status"],
@@ -38,8 +38,8 @@ pub fn status_schema(root: &Value) -> Value {
     }
 }
 
-/// What the definition of a kind does not take of the status that the host writes: the name of the finding, and its words; none if it
-/// takes all.
+/// Returns name and message of the finding about the host's status fields that a CRD does not accept; none if there is
+/// none.
 pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<(&'static str, String)> {
     let versions = crd.definition["spec"]["versions"].as_array().into_iter().flatten();
     let version = versions.into_iter().find(|it| it["name"] == version)?;
@@ -58,8 +58,8 @@ pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<(&'static str, String)> {
     (!omitted.is_empty()).then(|| ("status-fields", left_out(crd.kind, &omitted)))
 }
 
-/// Whether a write of the status replaces the list of conditions as a whole, by the schema of the status. A list that the schema
-/// keeps and does not declare is replaced, too.
+/// Reports whether a write of the status replaces the list of conditions as a whole, by the schema of the status. A
+/// list that the schema keeps and does not declare is replaced, too.
 pub fn replaces_conditions(schema: &Value) -> bool {
     let conditions = &schema["properties"]["conditions"];
     let is_open = |schema: &Value| schema["x-kubernetes-preserve-unknown-fields"] == true;
@@ -72,7 +72,7 @@ pub fn replaces_conditions(schema: &Value) -> bool {
     }
 }
 
-/// What is said of a kind without the subresource.
+/// Returns the message about a kind without the status subresource.
 pub fn without_subresource(kind: &str) -> String {
     format!(
         "the CRD of {kind} has no subresource status, so neither status nor conditions are written, and only events tell \
@@ -80,7 +80,7 @@ pub fn without_subresource(kind: &str) -> String {
     )
 }
 
-/// What is said of fields that a kind's schema does not take.
+/// Returns the message about fields that a kind's schema does not accept.
 pub fn left_out(kind: &str, omitted: &BTreeSet<String>) -> String {
     let paths = first_of(omitted.iter().map(String::as_str), NAMED_PATHS);
     format!(

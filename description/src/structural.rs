@@ -1,10 +1,11 @@
-//! Checks that a schema is structural, as API servers do before they take a CRD. The rules are those of apiextensions.k8s.io/v1:
+//! Checks that a schema is structural, as API servers do before they accept a CRD. The rules are those of
+//! apiextensions.k8s.io/v1:
 //! <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>.
 //! Patterns, CEL rules and default values are left to the server.
 
 use serde_json::{Map, Value};
 
-/// The types that a schema may have.
+/// Types that a schema may have.
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// Members of JSON Schema that no schema of a CRD may have.
@@ -18,7 +19,7 @@ const FORBIDDEN: [&str; 7] = [
     "$defs",
 ];
 
-/// Members that a schema below allOf, anyOf, oneOf or not may not have: they say what a value is, rather than which values are valid.
+/// Members that a schema below allOf, anyOf, oneOf or not may not have: they describe a value rather than restrict it.
 const NOT_NESTED: [&str; 13] = [
     "type",
     "additionalProperties",
@@ -39,14 +40,14 @@ const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 
-/// What is wrong with the schema of a CRD's version, each with the path of the field that it is about, such as `.spec.ports[]`.
+/// Returns the problems of the schema of a CRD's version, each with the path of its field, such as `.spec.ports[]`.
 pub fn problems(schema: &Value) -> Vec<String> {
     let mut found = Problems(Vec::new());
     found.check(schema, "", Level::Root);
     found.0
 }
 
-/// The place of a schema.
+/// Position of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -290,7 +291,7 @@ impl Problems {
         }
     }
 
-    /// A schema below allOf, anyOf, oneOf or not, of which `whole` is the schema that says what the value is.
+    /// Checks a schema below allOf, anyOf, oneOf or not; `whole` is the schema that describes the value.
     fn check_nested(&mut self, schema: &Value, whole: &Value, path: &str, place: &str) {
         let Some(members) = schema.as_object() else {
             self.add(path, format!("has {schema} at {place} in place of a schema"));
@@ -354,7 +355,7 @@ fn object<'a>(members: &'a Map<String, Value>, name: &str) -> impl Iterator<Item
     inner.into_iter().flatten().map(|(name, value)| (name.as_str(), value))
 }
 
-/// The schemas that only check values, with their places.
+/// Returns the schemas that only restrict values, with their places.
 fn nested(members: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)> {
     let lists = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(move |name| {
         let variants = members.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -366,7 +367,7 @@ fn nested(members: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)
     lists.chain(not.map(|not| ("not".to_owned(), not)))
 }
 
-/// The one form in which a choice may name types.
+/// Reports whether it is the one form in which a choice may name types.
 fn is_int_or_string(members: &Map<String, Value>) -> bool {
     let first = members.get("allOf").and_then(|all| all.get(0));
     members.get("anyOf").is_some_and(is_int_or_string_pattern)
@@ -383,7 +384,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a schema of the spec.
+    /// Returns the problems of a schema of the spec.
     fn of_spec(schema: &Value) -> Vec<String> {
         problems(&json!({"type": "object", "properties": {"spec": schema}}))
     }

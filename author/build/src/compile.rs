@@ -1,5 +1,5 @@
-//! Owns how cargo is called for a plugin: for which target, with which flags of the linker and which profile, and without the
-//! folders of this machine. All of it is given on the command line, so that a project needs no setting of its own.
+//! Calls cargo for a plugin: with target, linker flags and profile, and without the folders of this machine. All of it
+//! is given on the command line, so that a project needs no setting of its own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,15 +11,15 @@ use crate::TARGET;
 use crate::package::Package;
 use crate::toolchain::{self, Toolchain};
 
-/// How plugins are linked: 2 MiB of memory from the start, so that a call seldom grows it (each growth costs the host two
-/// mprotect calls under a lock that all threads share), and a stack of 128 KiB in place of 1 MiB, which leaves that memory to
-/// the heap. A library can't pass link arguments on to what is linked with it.
+/// Linker arguments of plugins: 2 MiB of memory from the start, so that a call seldom grows it (each growth costs the
+/// host two mprotect calls under a lock that all threads share), and a stack of 128 KiB in place of 1 MiB, which leaves
+/// that memory to the heap. A library can't pass link arguments on to the crates that are linked with it.
 const LINK_ARGUMENTS: [&str; 2] = ["-Clink-arg=--initial-memory=2097152", "-Clink-arg=-zstack-size=131072"];
 
 /// The profile that plugins are built with unless another one is named.
 pub const PROFILE: &str = "plugin";
 
-/// What it is: speed first, because opt-level z costs 2.5 times as much per call and saves little.
+/// Settings of that profile: speed first, because opt-level z costs 2.5 times as much per call and saves little.
 const PROFILE_SETTINGS: [&str; 6] = [
     "inherits=\"release\"",
     "opt-level=3",
@@ -36,19 +36,18 @@ pub struct Compilation<'a> {
     pub toolchain: Toolchain,
     /// The crate.
     pub package: &'a Package,
-    /// Where cargo builds.
+    /// Cargo's target directory.
     pub target_directory: &'a Path,
     /// A profile of the project in place of [`PROFILE`].
     pub profile: Option<&'a str>,
-    /// What cargo is given besides, such as `--quiet` or `--offline`.
+    /// Further arguments of cargo, such as `--quiet` or `--offline`.
     pub arguments: &'a [OsString],
 }
 
 impl Compilation<'_> {
-    /// Compiles the crate. What cargo says goes to standard error. Gives the bytes of the module.
+    /// Compiles the crate and returns the bytes of the module. Cargo's output goes to standard error.
     ///
-    /// Each plugin is compiled by itself, so that the features that one plugin asks of a shared dependency do not change
-    /// another one's bytes.
+    /// Each plugin is compiled by itself, so that features of a shared dependency do not change another plugin's bytes.
     pub fn run(&self) -> Result<Vec<u8>> {
         let Self {
             toolchain,
@@ -90,7 +89,7 @@ impl Compilation<'_> {
     }
 }
 
-/// Cargo calls the folder of one profile otherwise than the profile.
+/// Returns the name of a profile's folder. Some of cargo's own profiles have a folder of another name.
 fn profile_folder(profile: &str) -> &str {
     match profile {
         "dev" | "test" => "debug",
@@ -99,9 +98,9 @@ fn profile_folder(profile: &str) -> &str {
     }
 }
 
-/// The flags of the linker, and the names that stand in panic messages for the folders of this machine, so that everybody's
-/// build has the same bytes. The project's own folder is not among them, unless it has other crates: cargo compiles dependencies anew
-/// where the flags differ, and projects may share a target directory.
+/// Returns the flags of the linker, and the names that replace the folders of this machine in panic messages, so that
+/// builds have the same bytes everywhere. The project's own folder is only among them if it has other crates: cargo
+/// recompiles dependencies if the flags differ, and projects may share a target directory.
 fn rustflags(package: &Package) -> String {
     let mut folders = folders(package);
     if package.has_members {
@@ -112,7 +111,7 @@ fn rustflags(package: &Package) -> String {
         .map(str::to_owned)
         .chain(remapped(folders))
         .collect();
-    // A TOML array of basic strings, for which JSON's syntax does.
+    // A TOML array of basic strings has the same syntax in JSON.
     format!("target.{TARGET}.rustflags={}", serde_json::json!(flags))
 }
 
@@ -121,12 +120,12 @@ fn remapped(folders: Vec<(PathBuf, String)>) -> impl Iterator<Item = String> {
     folders.map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
 }
 
-/// The folder of the project, which only its own crates are compiled with.
+/// Returns the folder of the project; only its own crates are compiled with it.
 fn own_folders(package: &Package) -> Vec<(PathBuf, String)> {
     vec![(package.workspace.clone(), "plugin".to_owned())]
 }
 
-/// The folders that projects have in common, and what is written for each. Of those that fit rustc takes the last one.
+/// Returns the folders that projects share, with the replacement of each. rustc uses the last one that matches.
 fn folders(package: &Package) -> Vec<(PathBuf, String)> {
     let mut folders: Vec<_> = toolchain::home()
         .map(|home| (home, "home".to_owned()))

@@ -1,4 +1,4 @@
-//! Owns making a component of a core module, and checking that it can do nothing but what a plugin may.
+//! Makes a component of a core module, and checks that it has only the imports and exports of a plugin.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use wasmparser::{Encoding, Parser, Payload};
@@ -11,28 +11,28 @@ const CONTRACT: (&str, &str) = ("pilothouse", "plugin");
 /// The namespace of the interfaces that other toolchains import for their runtime.
 const WASI: &str = "wasi";
 
-/// What every plugin exports.
+/// Interfaces that every plugin exports.
 const REQUIRED_EXPORTS: [&str; 2] = ["manifest", "reconciler"];
 
 /// The memory that a module begins with, in pages of 64 KiB, when the link arguments have reached it.
 const INITIAL_PAGES: u64 = 32;
 
-/// What is said where a component exports no plugin.
+/// Error message for a component without a plugin's exports.
 const NO_EXPORT: &str =
     "it exports no plugin; in Rust, add `pilothouse_plugin::export!(YourPlugin);` at the root of the crate";
 
-/// A component that another toolchain has made, or whose module it has.
+/// A component of another toolchain, perhaps made of its module.
 #[derive(Debug)]
 pub struct ForeignComponent {
     /// The component.
     pub bytes: Vec<u8>,
-    /// Whether it was a module, which is now wrapped.
+    /// Set if it was a module, which is now wrapped.
     pub was_module: bool,
     /// The interfaces of WASI that it imports.
     pub wasi: Vec<String>,
 }
 
-/// Wraps a module that our flags have made, checks the component, and gives its bytes.
+/// Wraps a module that our flags have made, checks the component, and returns its bytes.
 pub fn wrap(module: &[u8]) -> Result<Vec<u8>> {
     check_memory(module)?;
     let component = encode(module)?;
@@ -45,7 +45,7 @@ pub fn wrap(module: &[u8]) -> Result<Vec<u8>> {
     Ok(component)
 }
 
-/// Wraps a module of another toolchain, or takes its component as it is, and checks it.
+/// Wraps a module of another toolchain, or accepts its component unchanged, and checks it.
 pub fn wrap_foreign(bytes: Vec<u8>) -> Result<ForeignComponent> {
     let was_module = !is_component(&bytes)?;
     let bytes = if was_module { encode(&bytes)? } else { bytes };
@@ -75,7 +75,8 @@ fn encode(module: &[u8]) -> Result<Vec<u8>> {
         )
 }
 
-/// A module that was linked without our arguments works, at half the speed on several cores: nobody would notice.
+/// Checks the initial memory of a module: if it was linked without our arguments it works, at half the speed on several
+/// cores, which nobody would notice.
 fn check_memory(module: &[u8]) -> Result<()> {
     for payload in Parser::new(0).parse_all(module) {
         if let Payload::MemorySection(memories) = payload.context("reading the module")? {
@@ -92,7 +93,7 @@ fn check_memory(module: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks what a component imports and exports, and gives the interfaces of WASI among its imports.
+/// Checks the imports and exports of a component, and returns the interfaces of WASI among its imports.
 fn check(component: &[u8]) -> Result<Vec<String>> {
     match wit_component::decode(component).context("reading the component back")? {
         DecodedWasm::Component(resolve, world) => check_world(&resolve, world),
@@ -120,7 +121,7 @@ fn check_world(resolve: &Resolve, world: WorldId) -> Result<Vec<String>> {
     );
     let mut exports = Vec::new();
     for (key, item) in &world.exports {
-        // Toolchains export what they need themselves; hosts call the contract's interfaces alone.
+        // Toolchains add exports for their own needs; hosts call the contract's interfaces alone.
         exports.extend(interface_of_contract(resolve, key, item).ok());
     }
     ensure!(!exports.is_empty(), NO_EXPORT);
@@ -141,7 +142,7 @@ fn is_of_wasi(resolve: &Resolve, item: &WorldItem) -> bool {
     package.is_some_and(|package| resolve.packages[package].name.namespace == WASI)
 }
 
-/// The name of an interface of the contract; an error for anything else.
+/// Returns the name of an interface of the contract; an error for any other.
 fn interface_of_contract(resolve: &Resolve, key: &WorldKey, item: &WorldItem) -> Result<String> {
     let name = resolve.name_world_key(key);
     let WorldItem::Interface { id, .. } = item else {

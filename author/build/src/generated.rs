@@ -1,5 +1,5 @@
-//! Owns the files that a plugin's tests make from its types: CRDs in `crds/`, and the schema of the configuration. What they
-//! contain is left to `pilothouse_plugin::crd`, which writes them when `UPDATE` is set.
+//! Generates the files that a plugin's tests make from its types: CRDs in `crds/`, and the schema of the configuration.
+//! Their content is left to `pilothouse_plugin::crd`, which writes them when `UPDATE` is set.
 //!
 //! The crate includes these files, so it does not compile before they exist. They are therefore made empty first.
 
@@ -11,17 +11,16 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::toolchain::Toolchain;
 
-/// What the names of the tests begin with that write a file when `UPDATE` is set.
+/// Prefix of the names of tests that write a file when `UPDATE` is set.
 pub const GENERATED: &str = "generated_";
 
-/// How a source includes a file.
+/// Text by which a source includes a file.
 const INCLUDE: &str = "include_str!(\"";
 
-/// The folders of a crate that are none of its sources.
+/// Folders of a crate without sources of the library.
 const NO_SOURCES: [&str; 2] = ["target", "tests"];
 
-/// Writes the generated files of a crate anew, and gives those that have changed. A crate without such tests has none, and
-/// nothing is compiled for it.
+/// Rewrites the generated files of a crate, and returns those that changed. Compiles nothing if no test makes one.
 pub fn refresh(folder: &Path, arguments: &[OsString]) -> Result<Vec<PathBuf>> {
     let sources = sources(&folder.join("src"))?;
     if !sources.iter().any(|(_, text)| text.contains(GENERATED)) {
@@ -54,7 +53,7 @@ pub fn refresh(folder: &Path, arguments: &[OsString]) -> Result<Vec<PathBuf>> {
     Ok(changed.map(|(path, _)| path).collect())
 }
 
-/// Makes the generated files empty that crates below a folder include and that do not exist, so that the crates compile.
+/// Makes empty files for the missing generated files that crates below a folder include, so that the crates compile.
 pub fn make_missing_below(folder: &Path) -> Result<()> {
     make_missing(&included(&sources(folder)?))
 }
@@ -70,7 +69,7 @@ fn make_missing(included: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The sources below a folder.
+/// Returns the sources below a folder.
 fn sources(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut sources = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -93,7 +92,7 @@ fn sources(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(sources)
 }
 
-/// The generated files that sources include.
+/// Returns the generated files that sources include.
 fn included(sources: &[(PathBuf, String)]) -> Vec<PathBuf> {
     let mut included: Vec<_> = sources
         .iter()

@@ -1,8 +1,8 @@
-//! How a plugin becomes a component. `toolchain` finds a compiler, `package` says what a crate is, `compile` has cargo make a
-//! module of it, `component` wraps the module and checks what the component can do, `generated` keeps the files that are
-//! made from a plugin's types.
+//! Builds a plugin as a component. `toolchain` finds a compiler, `package` reads a crate's metadata, `compile` calls
+//! cargo to make a module of it, `component` wraps the module and checks the component, `generated` refreshes the files
+//! that are made from a plugin's types.
 //!
-//! `pilothouse build` and `cargo xtask plugins` both stand on this crate. It knows nothing of the host, so that the chores
+//! Both `pilothouse build` and `cargo xtask plugins` use this crate. It does not depend on the host, so that the tasks
 //! of this repository are built in seconds.
 //!
 //! The bytes of a component depend on the path of a dependency outside of its workspace, such as an SDK given with `--sdk PATH`: cargo's
@@ -22,12 +22,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// What plugins are compiled for: a target that has no system interface at all, so a component imports only what its plugin
-/// was given.
+/// Compilation target of plugins. It has no system interface, so components import only the contract's interfaces.
 pub const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Puts a file in place at once, so that nobody reads half of it, and only when it differs, so that whoever watches it is
-/// not woken for nothing. Says whether it differed.
+/// Writes a file atomically, and only if its content differs, so that readers never see half of it and watchers are not
+/// notified needlessly. Returns whether it differed.
 pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<bool> {
     if fs::read(path).is_ok_and(|present| present == bytes) {
         return Ok(false);
@@ -40,7 +39,7 @@ pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<bool> {
     fs::create_dir_all(folder).with_context(about)?;
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(about)?;
     file.write_all(bytes).with_context(about)?;
-    // A temporary file is for its owner alone; what is built is for everybody who may read the folder.
+    // A temporary file is readable by its owner alone; a build result is readable like any file of the folder.
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;

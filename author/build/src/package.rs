@@ -1,5 +1,4 @@
-//! Owns what cargo says of a plugin's crate: its name, its library, the folders that its build touches. Leaves building it to
-//! `compile`.
+//! Cargo's metadata of a plugin's crate: its name, its library, the folders of its build. `compile` builds it.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -13,19 +12,19 @@ use serde::Deserialize;
 use crate::TARGET;
 use crate::toolchain::Toolchain;
 
-/// The crate by which others call JavaScript. A component that is linked with it imports what no host has.
+/// Crate for calling JavaScript. A component that is linked with it has imports that no host provides.
 const JAVASCRIPT: &str = "wasm-bindgen";
 
-/// It, and crates that are nothing but a way to it.
+/// The crate [`JAVASCRIPT`], and crates that only give access to it.
 const OF_JAVASCRIPT: [&str; 4] = [JAVASCRIPT, "js-sys", "web-sys", "wasm-bindgen-futures"];
 
-/// Crates whose default features bring it, with features that do not.
+/// Crates whose default features depend on it, with features that do not.
 const WITHOUT_JAVASCRIPT: [(&str, &str); 1] = [("chrono", "\"alloc\", \"serde\"")];
 
 /// The library that makes a crate a plugin.
 const CDYLIB: &str = "cdylib";
 
-/// What a crate needs to become one.
+/// Setting that makes a crate a plugin.
 const CRATE_TYPE: &str = "its Cargo.toml needs\n\n[lib]\ncrate-type = [\"cdylib\", \"rlib\"]\n";
 
 /// A plugin's crate.
@@ -33,7 +32,7 @@ const CRATE_TYPE: &str = "its Cargo.toml needs\n\n[lib]\ncrate-type = [\"cdylib\
 pub struct Package {
     /// The package's name, which is the plugin's too.
     pub name: String,
-    /// Its version.
+    /// Version.
     pub version: String,
     /// The folder with its Cargo.toml.
     pub folder: PathBuf,
@@ -41,17 +40,16 @@ pub struct Package {
     pub library: String,
     /// The root of the workspace that it is in; its own folder if it is in none.
     pub workspace: PathBuf,
-    /// Where cargo builds.
+    /// Cargo's target directory.
     pub target_directory: PathBuf,
-    /// The folders of crates outside of the workspace that it is built with, such as a checkout of the SDK, with the name of
-    /// each.
+    /// Folders of crates outside of the workspace that it is built with, such as a checkout of the SDK, by name.
     pub neighbours: Vec<(PathBuf, String)>,
-    /// Whether it is built with other crates of its workspace.
+    /// Set if it is built with other crates of its workspace.
     pub has_members: bool,
 }
 
 impl Package {
-    /// The plugin in a folder, with the arguments that cargo is to have, such as `--offline`.
+    /// Finds the plugin in a folder, with further arguments for cargo, such as `--offline`.
     pub fn find(toolchain: Toolchain, folder: &Path, arguments: &[OsString]) -> Result<Self> {
         ensure!(
             folder.is_dir(),
@@ -83,7 +81,7 @@ impl Package {
         metadata.package(found)
     }
 
-    /// The plugins of a workspace whose folders fit, in the order of their names.
+    /// Returns the plugins of a workspace whose folders fit, in the order of their names.
     pub fn of_workspace(toolchain: Toolchain, root: &Path, fits: impl Fn(&Path) -> bool) -> Result<Vec<Self>> {
         let metadata = Metadata::of(toolchain, root, &["--no-deps".into()])?;
         let fitting = metadata.packages.iter().filter(|it| fits(it.folder()));
@@ -93,13 +91,13 @@ impl Package {
     }
 }
 
-/// The parts of cargo's metadata that are looked at.
+/// Parts of cargo's metadata that are read.
 #[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<MetadataPackage>,
     workspace_root: PathBuf,
     target_directory: PathBuf,
-    /// None where dependencies were not asked for.
+    /// None if dependencies were not requested.
     resolve: Option<Resolve>,
 }
 
@@ -123,7 +121,7 @@ struct Dependency {
 
 #[derive(Debug, Deserialize)]
 struct DependencyKind {
-    /// `dev` or `build`; none for what is linked.
+    /// `dev` or `build`; none for a normal dependency.
     kind: Option<String>,
 }
 
@@ -185,7 +183,7 @@ impl Metadata {
         })
     }
 
-    /// What is linked with a package, each with the package that asks for it on one of the shortest ways.
+    /// Returns the packages that are linked with a package, each with its dependent on one of the shortest paths.
     fn linked<'a>(&'a self, root: &'a str) -> HashMap<&'a str, &'a str> {
         let nodes = self.resolve.iter().flat_map(|resolve| &resolve.nodes);
         let nodes: HashMap<&str, &Node> = nodes.map(|node| (node.id.as_str(), node)).collect();
@@ -202,7 +200,7 @@ impl Metadata {
         asked_by
     }
 
-    /// Refuses a dependency that calls JavaScript, which would be noticed only when all is compiled.
+    /// Returns an error for a dependency that calls JavaScript, which would otherwise be noticed after compiling.
     fn check_dependencies(&self, root: &MetadataPackage) -> Result<()> {
         let linked = self.linked(&root.id);
         let Some(javascript) = self
@@ -233,7 +231,7 @@ impl Metadata {
         );
     }
 
-    /// What keeps a package from bringing what calls JavaScript.
+    /// Returns the change of Cargo.toml that keeps a package from depending on JavaScript.
     fn cure(&self, root: &MetadataPackage, brings: &MetadataPackage) -> String {
         let MetadataPackage { name, version, .. } = brings;
         if brings.id == root.id {

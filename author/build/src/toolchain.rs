@@ -1,5 +1,4 @@
-//! Owns the compiler for plugins: finding one that knows the target, installing what is missing, and calling cargo so
-//! that nothing of the cargo around us gets in the way.
+//! Finds a compiler for the target, installs missing parts, and calls cargo without the settings of an outer cargo.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,11 +13,11 @@ use crate::TARGET;
 /// Debian's packages of a compiler that can build the standard library for the target from source.
 const DEBIAN_PACKAGES: [&str; 5] = ["rustc-web", "cargo-web", "rust-web-src", "rust-web-llvm", "lld-22"];
 
-/// Where those packages put their programs.
+/// Folder of those packages' programs.
 const DEBIAN_PROGRAMS: &str = "/usr/bin";
 
-/// Variables of the outer cargo, of clippy or of a developer's shell that would change what is built. Of `CARGO_...` all
-/// go but where cargo finds its registry and how it talks.
+/// Variables of the outer cargo, of clippy or of a developer's shell that would change the build. Of cargo's variables
+/// (`CARGO_...`) only [`HARMLESS`] ones stay: the registry's location and the network's settings.
 const DISTURBING: [&str; 8] = [
     "RUSTC",
     "RUSTC_BOOTSTRAP",
@@ -30,7 +29,7 @@ const DISTURBING: [&str; 8] = [
     "CLIPPY_ARGS",
 ];
 
-/// The beginnings of the names of cargo's variables that stay.
+/// Prefixes of the names of cargo's variables that stay.
 const HARMLESS: [&str; 9] = [
     "CARGO_HOME",
     "CARGO_HTTP_",
@@ -46,7 +45,7 @@ const HARMLESS: [&str; 9] = [
 /// The variable that names cargo's target directory, which several projects may share.
 const TARGET_DIRECTORY: &str = "CARGO_TARGET_DIR";
 
-/// What is said where there is no compiler at all.
+/// Error message if there is no compiler at all.
 const NO_RUST: &str = "Rust is not installed: neither cargo nor rustc is on the PATH; install it with `curl --proto '=https' --tlsv1.2 \
      -sSf https://sh.rustup.rs | sh`, or on Debian with `apt-get install cargo-web rustc-web`";
 
@@ -63,14 +62,14 @@ pub enum ToolchainChoice {
 /// A compiler that knows the target.
 #[derive(Clone, Copy, Debug)]
 pub enum Toolchain {
-    /// The one of the PATH, which builds everything else, too.
+    /// The one on the PATH, which builds everything else, too.
     Host,
     /// Debian's.
     Debian,
 }
 
 impl Toolchain {
-    /// Finds a compiler for plugins and installs what is missing, saying so on standard error.
+    /// Finds a compiler for plugins and installs missing parts, with a message on standard error.
     pub fn find(choice: ToolchainChoice) -> Result<Self> {
         if choice == ToolchainChoice::Auto {
             if host_knows_target()? {
@@ -87,7 +86,7 @@ impl Toolchain {
         Ok(Self::Debian)
     }
 
-    /// Cargo, to be run in a folder.
+    /// Returns a command that runs cargo in a folder.
     pub fn cargo(self, folder: &Path) -> Command {
         let mut command = match self {
             Self::Host => Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
@@ -106,13 +105,13 @@ impl Toolchain {
             command
                 .env("PATH", path.expect("the folders came from a PATH"))
                 .env("RUSTC", Path::new(DEBIAN_PROGRAMS).join("rustc"))
-                // Building the standard library is an unstable feature, which only this variable opens in a release.
+                // Building the standard library is unstable; this variable enables it in a release compiler.
                 .env("RUSTC_BOOTSTRAP", "1");
         }
         command
     }
 
-    /// What cargo is given beside what to build and for which target.
+    /// Returns further arguments of cargo, beside the package and the target.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Host => &[],
@@ -121,25 +120,25 @@ impl Toolchain {
     }
 }
 
-/// The target directory that the environment names.
+/// Returns the target directory that the environment names.
 pub fn target_directory() -> Option<PathBuf> {
     env::var_os(TARGET_DIRECTORY)
         .filter(|folder| !folder.is_empty())
         .map(PathBuf::from)
 }
 
-/// Where cargo keeps registries and checkouts.
+/// Returns the folder of cargo's registries and checkouts.
 pub(crate) fn cargo_home() -> Option<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     home.or_else(|| env::home_dir().map(|home| home.join(".cargo")))
 }
 
-/// The user's home.
+/// Returns the user's home.
 pub(crate) fn home() -> Option<PathBuf> {
     env::home_dir().filter(|home| home.parent().is_some())
 }
 
-/// Whether the compiler of the PATH has the target's standard library.
+/// Reports whether the compiler on the PATH has the target's standard library.
 fn host_knows_target() -> Result<bool> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc)
@@ -195,7 +194,7 @@ fn install_debian_packages() -> Result<()> {
 }
 
 fn disturbs(name: &OsString) -> bool {
-    // A name that is not Unicode is none of cargo's.
+    // Cargo's variables have Unicode names.
     let Some(name) = name.to_str() else { return false };
     DISTURBING.contains(&name)
         || (name.starts_with("CARGO_") && !HARMLESS.iter().any(|harmless| name.starts_with(harmless)))

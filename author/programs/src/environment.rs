@@ -1,13 +1,13 @@
-//! Owns the environment variables that say where programs are: the search path, and the folder of the cache.
+//! Environment variables with the locations of programs: the search path, and the folder of the cache.
 
 use std::{env, path::PathBuf};
 
-/// The user's folder for what can be made again.
+/// Returns the user's cache folder.
 pub fn cache() -> Option<PathBuf> {
     path("XDG_CACHE_HOME").or_else(|| path("HOME").map(|home| home.join(".cache")))
 }
 
-/// A program on the search path.
+/// Finds a program on the search path.
 pub fn program(name: &str) -> Option<PathBuf> {
     let folders = env::var_os("PATH")?;
     env::split_paths(&folders)
@@ -15,7 +15,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The path in a variable, unless it is unset or empty.
+/// Returns the path in a variable, unless it is unset or empty.
 pub fn path(variable: &str) -> Option<PathBuf> {
     env::var_os(variable)
         .filter(|value| !value.is_empty())

@@ -1,4 +1,4 @@
-//! Owns building the programs of a pinned Go module into the cache. Leaves the modules to those who need the programs.
+//! Builds the programs of a pinned Go module into the cache. The modules are defined by the users of the programs.
 
 use std::{
     fmt::Write as _,
@@ -14,40 +14,39 @@ use thiserror::Error;
 
 use crate::environment;
 
-/// A build reports itself at most this often.
+/// Least interval between two progress reports of a build.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How much of a failed build's output the error carries.
+/// Lines of a failed build's output that are in the error.
 const BUILD_TAIL_LINES: usize = 20;
 
-/// A Go module with pinned versions, and what is built of it.
+/// A Go module with pinned versions, and its programs.
 #[derive(Debug, Clone)]
 pub struct GoModule {
-    /// The folder in the cache, and how a build calls itself.
+    /// Name of the folder in the cache, and of the build in messages.
     pub name: &'static str,
-    /// The module's files with their paths, `go.mod` and `go.sum` among them: these pin the version and the content of
-    /// everything that is built.
+    /// Files of the module with their paths, among them `go.mod` and `go.sum`, which pin versions and content.
     pub files: &'static [(&'static str, &'static str)],
-    /// What is built, all with one command.
+    /// Programs, all built with one command.
     pub programs: Vec<GoProgram>,
     /// Build tags, separated by commas.
     pub tags: &'static str,
-    /// What the linker is told.
+    /// Flags of the linker.
     pub linker_flags: String,
-    /// What a build says about its time, for example "about six minutes on two cores".
+    /// Duration of a build in messages, for example "about six minutes on two cores".
     pub duration: &'static str,
 }
 
 /// A program of a Go module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoProgram {
-    /// The package, as `go build` takes it.
+    /// Package, as an argument of `go build`.
     pub package: &'static str,
-    /// The name in the cache.
+    /// Name in the cache.
     pub name: &'static str,
 }
 
-/// Why a Go module was not built.
+/// Reasons why a Go module was not built.
 #[derive(Debug, Error)]
 pub enum GoError {
     /// There is no Go toolchain.
@@ -72,19 +71,19 @@ pub enum GoError {
     Build {
         /// The module.
         name: &'static str,
-        /// How go ended.
+        /// Exit status of go.
         status: ExitStatus,
         /// The last lines that it printed.
         tail: String,
     },
 }
 
-/// Whether there is a Go toolchain.
+/// Reports whether there is a Go toolchain.
 pub fn is_installed() -> bool {
     environment::program("go").is_some()
 }
 
-/// The version of a module that the `go.mod` among these files requires.
+/// Returns the version of a module that the `go.mod` among these files requires.
 pub fn required_version<'files>(files: &[(&str, &'files str)], module: &str) -> Option<&'files str> {
     go_mod(files).lines().find_map(|line| {
         let line = line.trim().trim_start_matches("require ");
@@ -94,13 +93,13 @@ pub fn required_version<'files>(files: &[(&str, &'files str)], module: &str) -> 
 }
 
 impl GoModule {
-    /// The folder with the programs, if they are built.
+    /// Returns the folder with the programs, if they are built.
     pub fn built(&self) -> Option<PathBuf> {
         self.entry().filter(|entry| self.is_complete(entry))
     }
 
-    /// The folder with the programs, which are built where one is missing. A build shows its progress on standard error. Two
-    /// processes never build at once: the second waits for the first.
+    /// Returns the folder with the programs, which are built if one is missing. A build shows its progress on standard
+    /// error. Two processes never build at once: the second waits for the first.
     pub fn obtain(&self) -> Result<PathBuf, GoError> {
         let entry = self.entry().ok_or(GoError::NoCache)?;
         if self.is_complete(&entry) {
@@ -114,14 +113,14 @@ impl GoModule {
         let lock_path = root.join("lock");
         let lock = File::create(&lock_path).map_err(cache_error(&lock_path))?;
         lock.lock().map_err(cache_error(&lock_path))?;
-        // Somebody else may have built while we waited for the lock, which is released when the file is closed.
+        // Another process may have built while this one waited for the lock, which is released when the file is closed.
         if !self.is_complete(&entry) {
             self.build(root, &entry)?;
         }
         Ok(entry)
     }
 
-    /// The Go that `go.mod` asks for.
+    /// Returns the version of Go that `go.mod` requires.
     fn go_version(&self) -> &'static str {
         let mut lines = go_mod(self.files).lines();
         lines.find_map(|line| line.strip_prefix("go ")).unwrap_or_default()
@@ -136,7 +135,7 @@ impl GoModule {
         )
     }
 
-    /// The name of a cache entry: whatever changes what is built changes it. A file for tools is not built.
+    /// Returns the name of a cache entry, a digest of everything that affects the build; not of files for tools.
     fn digest(&self) -> String {
         let mut hash = Sha256::new();
         let texts = self.files.iter().map(|(_, text)| text);
@@ -155,7 +154,7 @@ impl GoModule {
         self.programs.iter().all(|program| entry.join(program.name).is_file())
     }
 
-    /// Builds beside the entry and renames at the end, so that a program in an entry is always whole.
+    /// Builds beside the entry and renames at the end, so that a program in an entry is always complete.
     fn build(&self, root: &Path, entry: &Path) -> Result<(), GoError> {
         let work = tempfile::Builder::new()
             .prefix("building-")
@@ -180,7 +179,7 @@ impl GoModule {
 
     fn run_go(&self, module: &Path, output: &Path) -> Result<(), GoError> {
         let names: Vec<&str> = self.programs.iter().map(|program| program.name).collect();
-        self.say(&format!("building {} once ({})", names.join(", "), self.duration));
+        self.print_progress(&format!("building {} once ({})", names.join(", "), self.duration));
         let started = Instant::now();
         let mut go = Command::new("go")
             .args([
@@ -214,7 +213,7 @@ impl GoModule {
             if reported.elapsed() >= PROGRESS_INTERVAL {
                 reported = Instant::now();
                 let seconds = started.elapsed().as_secs();
-                self.say(&format!("{packages} packages after {seconds} s: {line}"));
+                self.print_progress(&format!("{packages} packages after {seconds} s: {line}"));
             }
             if tail.len() == BUILD_TAIL_LINES {
                 tail.remove(0);
@@ -229,19 +228,18 @@ impl GoModule {
                 tail: tail.join("\n"),
             });
         }
-        self.say(&format!("built after {} s", started.elapsed().as_secs()));
+        self.print_progress(&format!("built after {} s", started.elapsed().as_secs()));
         Ok(())
     }
 
-    /// Straight to standard error: the test harness would keep back what is printed through `eprintln`, and six silent
-    /// minutes look like a hang.
-    fn say(&self, message: &str) {
+    /// Writes straight to standard error: the harness captures `eprintln`, and six silent minutes look like a hang.
+    fn print_progress(&self, message: &str) {
         let _ = writeln!(io::stderr(), "{}: {message}", self.name);
     }
 }
 
 impl GoProgram {
-    /// The name that Go gives to the program: the last element of its package's path that is not a major version.
+    /// Returns Go's name of the program: the last element of its package's path that is not a major version.
     fn built(&self) -> &'static str {
         let is_version = |name: &str| name.strip_prefix('v').is_some_and(|rest| rest.parse::<u32>().is_ok());
         let mut elements = self.package.rsplit('/');

@@ -1,6 +1,5 @@
-//! Owns the programs of others that tests run: building them from pinned Go modules into a cache, and processes that end
-//! with their owner. Leaves which programs these are, and what tests do with them, to `pilothouse-testkit`,
-//! `pilothouse-external` and the chores.
+//! Foreign programs that tests run: builds them from pinned Go modules into a cache, and runs processes that end with
+//! their owner. `pilothouse-testkit`, `pilothouse-external` and the xtask define which programs.
 #![forbid(unsafe_code)]
 
 pub mod environment;

@@ -1,8 +1,8 @@
-//! Owns processes that must not outlive their owner: they share a process group and a folder, and both are gone when the
-//! owner is, however it ended. Leaves what the processes are to their owner.
+//! Processes that must not outlive their owner: they share a process group and a folder, and both are removed when the
+//! owner ends, however it ends. The owner chooses the processes.
 //!
-//! The group's leader is a watchdog: a shell that holds the read end of a pipe whose write end only the owner has.
-//! When the owner ends, even by SIGKILL, the system closes the pipe, and the watchdog removes the folder and kills the
+//! The group's leader is a watchdog: a shell that holds the read end of a pipe whose write end only the owner has. When
+//! the owner ends, even by SIGKILL, the system closes the pipe, and the watchdog removes the folder and kills the
 //! group, itself included. A parent-death signal would not do: it is tied to the thread that started the child, and the
 //! test harness ends its threads long before the process.
 
@@ -16,11 +16,11 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Removes before it kills: it is in the group itself. A file made in between makes `rm` fail once.
+/// Script of the watchdog. It is in the killed group, so it removes first. A file made in between makes `rm` fail once.
 const WATCHDOG: &str =
     r#"cat >/dev/null; for attempt in 1 2 3 4 5; do rm -rf -- "$1" 2>/dev/null && break; done; kill -KILL 0"#;
 
-/// How much of a log an error shows.
+/// Bytes of a log that an error shows.
 const TAIL_BYTES: usize = 4_000;
 
 /// Processes that live as long as this value, and the folder that they use.
@@ -43,7 +43,7 @@ struct Component {
 }
 
 impl Supervisor {
-    /// Takes over a folder, which is removed with the processes.
+    /// Takes ownership of a folder, which is removed with the processes.
     pub fn new(folder: PathBuf) -> io::Result<Self> {
         let mut watchdog = Command::new("/bin/sh")
             .args(["-c", WATCHDOG, "pilothouse-watchdog"])
@@ -62,7 +62,7 @@ impl Supervisor {
         })
     }
 
-    /// The folder that the processes use.
+    /// Returns the folder that the processes use.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -72,7 +72,7 @@ impl Supervisor {
         self.spawn_with(name, program, arguments, None)
     }
 
-    /// The same with a variable of the environment set.
+    /// Starts a program like [`Self::spawn`] with an environment variable set.
     pub fn spawn_with(
         &mut self,
         name: &'static str,
@@ -112,7 +112,7 @@ impl Supervisor {
             .spawn()
     }
 
-    /// Kills a component as SIGKILL does, and starts it again with the same arguments; its log goes on.
+    /// Kills a component like SIGKILL, and restarts it with the same arguments; its log is continued.
     pub fn restart(&mut self, name: &str) -> io::Result<()> {
         let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} was never started"));
         let index = self.components.iter().position(|component| component.name == name);
@@ -132,7 +132,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Kills a component as SIGKILL does, and forgets it; its log stays in the folder until it is spawned again.
+    /// Kills a component like SIGKILL, and forgets it; its log stays in the folder until it is spawned again.
     pub fn stop(&mut self, name: &str) -> io::Result<()> {
         let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} does not run"));
         let index = self.components.iter().position(|component| component.name == name);
@@ -141,14 +141,14 @@ impl Supervisor {
         component.child.wait().map(drop)
     }
 
-    /// The first component that has ended, which none should.
+    /// Returns the first component that has ended, which none should.
     pub fn ended(&mut self) -> Option<(&'static str, ExitStatus)> {
         self.components
             .iter_mut()
             .find_map(|component| Some((component.name, component.child.try_wait().ok().flatten()?)))
     }
 
-    /// The number of a component's process.
+    /// Returns the ID of a component's process.
     pub fn process_id(&self, name: &str) -> Option<u32> {
         let found = self.components.iter().find(|component| component.name == name)?;
         Some(found.child.id())
@@ -162,7 +162,7 @@ impl Supervisor {
             .iter_mut()
             .find(|component| component.name == name)
             .ok_or_else(ended)?;
-        // One that has ended and was waited for has given its number back, perhaps to somebody else.
+        // The ID of a process that has ended and was waited for may belong to another one.
         if found.child.try_wait()?.is_some() {
             return Err(ended());
         }
@@ -173,7 +173,7 @@ impl Supervisor {
         kill_process(pid, signal).map_err(io::Error::from)
     }
 
-    /// A component's whole log; empty when there is no such component.
+    /// Returns a component's whole log; empty if there is no such component.
     pub fn log(&self, name: &str) -> String {
         let found = self.components.iter().find(|component| component.name == name);
         let bytes = found
@@ -182,7 +182,7 @@ impl Supervisor {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The end of a component's log; empty when there is no such component.
+    /// Returns the end of a component's log; empty if there is no such component.
     pub fn tail(&self, name: &str) -> String {
         self.components
             .iter()
@@ -191,7 +191,7 @@ impl Supervisor {
             .unwrap_or_default()
     }
 
-    /// The ends of all logs.
+    /// Returns the ends of all logs.
     pub fn tails(&self) -> Vec<(&'static str, String)> {
         self.components
             .iter()
@@ -202,7 +202,7 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // The watchdog has not been waited for, so its number can't have been given to another process.
+        // The watchdog has not been waited for, so its ID can't belong to another process.
         if let Some(group) = i32::try_from(self.watchdog.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -217,7 +217,7 @@ impl Drop for Supervisor {
 fn tail(path: &Path) -> String {
     let bytes = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
-    // The first line is cut wherever the limit fell.
+    // The limit may cut the first line anywhere.
     if bytes.len() > TAIL_BYTES {
         text.split_once('\n').map_or("", |(_, rest)| rest).to_owned()
     } else {
@@ -254,17 +254,17 @@ mod tests {
         (supervisor, folder)
     }
 
-    /// Says what it has started, and waits until its standard input is closed, which is not before it is killed.
+    /// Prints the IDs of its processes, and waits until its standard input is closed, which is not before it is killed.
     fn be_killed() {
         let (supervisor, folder) = sleeper();
         let (watchdog, sleeper) = (supervisor.watchdog.id(), supervisor.components[0].child.id());
-        // Not through println, which the harness may keep back.
+        // Not through println, which the harness may capture.
         writeln!(io::stdout(), "\nowner: {watchdog} {sleeper} {}", folder.display()).unwrap();
         let _ = io::stdin().read(&mut [0]);
     }
 
     fn is_running(pid: &str) -> bool {
-        // A zombie whose parent has not waited yet does not run any more.
+        // A zombie whose parent has not waited yet is not running any more.
         fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
     }
 

@@ -1,5 +1,5 @@
-//! Owns what differs between two looks at an object: which fields, from which value to which, and the field managers that
-//! wrote them. Values of Secrets are not shown, and what the server writes by itself is no change. It asks nobody.
+//! Compares two versions of an object: the fields that changed, with both values, and the field managers that wrote
+//! them. Values of Secrets are not shown, and fields that the server sets by itself are ignored. Without I/O.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ const METADATA: [&str; 5] = [
     "uid",
 ];
 
-/// Members of a status that only say when, or for which version.
+/// Members of a status that only hold times and versions.
 const STATUS: [&str; 5] = [
     "lastHeartbeatTime",
     "lastProbeTime",
@@ -32,19 +32,19 @@ const STATUS: [&str; 5] = [
     "observedGeneration",
 ];
 
-/// Members by which the items of a list are told apart, where each item has another value there.
+/// Members that identify the items of a list, if each item has another value there.
 const KEYS: [&str; 2] = ["name", "type"];
 
-/// Which part of an object is meant.
+/// Part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// All but the status: what somebody wants.
+    /// All but the status: the desired state.
     Desired,
     /// The status alone.
     Status,
 }
 
-/// What has changed, and by whom, as one line: `changed by kubectl: .spec.size: 1 becomes 2`. None where the part is the same.
+/// Describes the change and its authors: `changed by kubectl: .spec.size: 1 becomes 2`. None if the part is the same.
 pub fn between(before: &Value, now: &Value, part: Part) -> Option<String> {
     let mut changes = Vec::new();
     for name in names(before.as_object(), now.as_object()) {
@@ -156,7 +156,7 @@ fn names<'a>(one: Option<&'a Map<String, Value>>, other: Option<&'a Map<String, 
     members.map(String::as_str).collect()
 }
 
-/// Whether each item has a text of its own there.
+/// Reports whether each item has a different text in this member.
 fn tells_apart(items: &[Value], key: &str) -> bool {
     let values: BTreeSet<&str> = items.iter().filter_map(|item| item[key].as_str()).collect();
     values.len() == items.len()
@@ -170,8 +170,8 @@ fn member(path: &str, name: &str) -> String {
     }
 }
 
-/// Who has written since: the managers whose entry is new or has another time. An entry says the second alone, so where
-/// none differs, those who wrote last.
+/// Returns the managers that have written since: those whose entry is new or has another time. Entries have times in
+/// whole seconds, so if none differs, the last writers are returned.
 fn writers(before: &Value, now: &Value, part: Part) -> Vec<String> {
     let entries = |object: &Value| -> Vec<(Value, String)> {
         let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn where_entries_have_the_same_second_the_last_writers_are_named() {
+    fn managed_fields_of_the_same_second_name_the_last_writers() {
         let object = |size: u8| {
             json!({"spec": {"size": size},
                    "metadata": {"managedFields": [entry("a", "5"), entry("b", "4")]}})

@@ -1,4 +1,4 @@
-//! Owns the live view: where each part of the model stands on the screen. It decides nothing.
+//! Live view: draws each part of the model on the screen. Decides nothing.
 
 use std::collections::VecDeque;
 
@@ -11,18 +11,18 @@ use ratatui::widgets::{Block, Paragraph, Wrap};
 
 use super::model::{Build, Line, Model, ObjectNow, Tone, title};
 
-/// The rows of the head and of the foot.
+/// Rows of the head and of the foot.
 const HEAD: u16 = 3;
 const FOOT: u16 = 1;
 
-/// The most reads and runs of the selected object that are shown.
+/// Most reads and runs of the selected object that are shown.
 const MAX_READS: usize = 6;
 const MAX_RUNS: usize = 6;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// Draws all of it.
+/// Draws the whole view.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let parts = [
         Constraint::Length(HEAD),
@@ -128,7 +128,7 @@ fn draw_objects(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     if rows.is_empty() {
         rows.push(Row::styled("No object yet: apply one with kubectl.", DIM));
     }
-    // The selected one is in sight.
+    // Keep the selected object in sight.
     let height = usize::from(area.height.saturating_sub(2)).max(1);
     let first = at.saturating_sub(height - 1).min(rows.len().saturating_sub(1));
     let block = Block::bordered().title(" Objects ");
@@ -143,10 +143,10 @@ fn state_style(state: &str) -> Style {
     }
 }
 
-/// What an object depends on, why it ran, and what has changed.
+/// Returns the dependencies of an object, the triggers of its runs, and its changes.
 fn selected_rows<'a>(model: &'a Model, object: &'a ObjectNow) -> Vec<Row<'a>> {
     let mut rows = vec![Row::styled(title(&object.document.object), BOLD)];
-    // The newest first: what has changed, from what to what, and by whom.
+    // The newest first: field, old and new value, and author.
     let changes = model.changes.get(&title(&object.document.object));
     rows.extend(
         changes
@@ -203,7 +203,7 @@ fn draw_lines(frame: &mut Frame<'_>, name: &'static str, lines: &VecDeque<Line>,
     frame.render_widget(lines.block(Block::bordered().title(name)), area);
 }
 
-/// How many rows a line takes that is broken between words: at most half of each row stays empty for that.
+/// Returns the number of rows of a line that is broken between words: at most half of each row stays empty for that.
 fn wrapped_height(length: usize, width: u16) -> usize {
     let width = usize::from(width).max(1);
     if length <= width {
@@ -287,7 +287,7 @@ mod tests {
         model
     }
 
-    /// The rows of the screen, as text.
+    /// Returns the rows of the screen, as text.
     fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, model)).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_with_children_why_they_ran_and_the_log_are_on_the_screen() {
+    fn objects_children_triggers_and_the_log_are_on_the_screen() {
         let screen = drawn(&model(), 120, 40);
         let text = screen.join("\n");
         for part in [

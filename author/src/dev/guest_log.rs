@@ -1,4 +1,4 @@
-//! Owns what the plugin logs, and what the host warns of, on its way to whoever shows it.
+//! Passes the plugin's log, and the host's warnings, to the view.
 
 use std::io;
 
@@ -7,14 +7,14 @@ use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// All of the plugin, and of the host what somebody has to do something about.
+/// Log filter: all lines of the plugin, and the host's warnings.
 const FILTER: &str = "off,pilothouse_runtime=warn,pilothouse_cluster=warn,pilothouse::plugin=trace";
 
-/// Sends lines on.
+/// Writer that sends lines to a channel.
 #[derive(Clone)]
 struct Lines(mpsc::UnboundedSender<String>);
 
-/// Hears the log of all threads for the rest of the process.
+/// Collects the log of all threads for the rest of the process.
 pub(super) fn listen() -> anyhow::Result<mpsc::UnboundedReceiver<String>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let lines = tracing_subscriber::fmt()
@@ -31,7 +31,7 @@ pub(super) fn listen() -> anyhow::Result<mpsc::UnboundedReceiver<String>> {
 
 impl io::Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // Nobody hears it at the end.
+        // At the end there is no receiver.
         let _ = self.0.send(String::from_utf8_lossy(line).trim().to_owned());
         Ok(line.len())
     }

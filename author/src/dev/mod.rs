@@ -1,6 +1,6 @@
-//! Owns `pilothouse dev`: a cluster, the host and a plugin in this process, and the plugin swapped whenever its sources
-//! change. `session` has the host, `rebuild`, `process` and `sources` the component, `observe` looks, `model` knows what is news and `changes`
-//! what differs, `draw`, `screen` and `plain` show it, `guest_log` hears the plugin.
+//! `pilothouse dev`: runs a cluster, the host and a plugin in this process, and swaps the plugin whenever its sources
+//! change. `session` has the host; `rebuild`, `process` and `sources` the component; `observe` reads the state, `model`
+//! finds the news and `changes` the differences; `draw`, `screen` and `plain` show it, with the log of `guest_log`.
 
 mod changes;
 mod draw;
@@ -37,16 +37,16 @@ use self::session::{Applied, GivenComponent, Place, SERVED_WITHIN, Session};
 use crate::plugin::{Settings, WasiArguments};
 use crate::sources::Sources;
 
-/// How often the host is looked at.
+/// Interval at which the host is observed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where the kubeconfig is in a project, so that it has the same path each time.
+/// Folder of the kubeconfig in a project, so that it has the same path each time.
 const KUBECONFIG_FOLDER: &str = "target/pilothouse";
 
-/// The sample of a project, which is applied unless another one is named.
+/// Sample of a project, which is applied unless another one is named.
 const SAMPLE: &str = "sample.yaml";
 
-/// What comes after the help.
+/// Examples below the help.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse dev                                     # the project in this folder, on a simulated cluster
@@ -110,7 +110,7 @@ pub struct DevCommand {
 }
 
 impl DevCommand {
-    /// Runs until somebody quits.
+    /// Runs until the user quits.
     pub fn execute(mut self) -> anyhow::Result<()> {
         let origin = Origin::find(&self.path, self.build.clone())?;
         let mut settings = Settings::of_option(self.config.as_deref())?;
@@ -127,7 +127,7 @@ impl DevCommand {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the threads of the host")?;
         let ended = runtime.block_on(self.run(origin, settings));
-        // A build that is under way has been told to end.
+        // A running build has been told to end.
         runtime.shutdown_background();
         ended
     }
@@ -190,13 +190,13 @@ impl DevCommand {
     }
 }
 
-/// The command while it runs.
+/// State of the running command.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "the samples, the build and the colours have nothing to do with each other"
 )]
 struct Dev {
-    /// By both clocks.
+    /// Start, by both clocks.
     begun: (Instant, SystemTime),
     model: Model,
     session: Session,
@@ -204,13 +204,13 @@ struct Dev {
     coloured: bool,
     origin: Origin,
     samples: Vec<PathBuf>,
-    /// Whether the samples are to be applied when the plugin is ready.
+    /// Set if the samples are to be applied when the plugin is ready.
     are_samples_due: bool,
-    /// What of the samples is still to be applied. One request is made at a time, so that keys, builds and the view go on.
+    /// Objects of the samples still to be applied, one request at a time, so that keys and the view stay responsive.
     pending: VecDeque<PendingObject>,
     process: EndOfBuilds,
     is_building: bool,
-    /// Whether something has changed since the build began that is under way.
+    /// Set if a source has changed since the current build began.
     is_outdated: bool,
 }
 
@@ -218,11 +218,11 @@ struct Dev {
 struct PendingObject {
     sample: PathBuf,
     object: Value,
-    /// When it was tried first, and why that failed.
+    /// Time and error of the first failed attempt.
     refused: Option<(Instant, String)>,
 }
 
-/// What is heard of builds.
+/// Messages of builds.
 enum BuildNews {
     Said(Said),
     Ended(anyhow::Result<BuiltComponent>),
@@ -232,7 +232,7 @@ impl Dev {
     async fn work(&mut self, mut log: mpsc::UnboundedReceiver<String>) -> anyhow::Result<()> {
         let about = self.session.about.clone();
         self.say(Topic::Dev, Tone::Plain, about);
-        // A sample need not be where a project keeps it.
+        // A sample may be outside of the project's folder.
         let samples = self.samples.iter().filter_map(|sample| sample.canonicalize().ok());
         let sources = Sources {
             paths: self.origin.watched(),
@@ -273,7 +273,7 @@ impl Dev {
                     BuildNews::Said(said) => self.hear(said),
                     BuildNews::Ended(result) => {
                         self.is_building = false;
-                        self.take(result).await?;
+                        self.use_component(result).await?;
                         if std::mem::take(&mut self.is_outdated) {
                             self.build(&builds);
                         }
@@ -283,7 +283,7 @@ impl Dev {
                     let tone = if line.starts_with("ERROR") { Tone::Bad } else { Tone::Plain };
                     self.say(Topic::Log, tone, line);
                 }
-                _ = looks.tick() => self.look(&mut observer).await?,
+                _ = looks.tick() => self.observe(&mut observer).await?,
             }
             if let Some(screen) = &mut self.screen {
                 screen
@@ -293,7 +293,7 @@ impl Dev {
         }
     }
 
-    /// Builds on a thread of its own. While one build is under way, the next one waits.
+    /// Builds on a thread of its own. During a build, the next one waits.
     fn build(&mut self, builds: &mpsc::UnboundedSender<BuildNews>) {
         if self.is_building {
             if !std::mem::replace(&mut self.is_outdated, true) {
@@ -312,14 +312,14 @@ impl Dev {
         }
         let (origin, builds, process) = (self.origin.clone(), builds.clone(), self.process.0.clone());
         tokio::task::spawn_blocking(move || {
-            // At the end nobody listens any more.
+            // At the end there is no receiver.
             let tell = |said| drop(builds.send(BuildNews::Said(said)));
             let built = origin.build(&process, tell);
             let _ = builds.send(BuildNews::Ended(built));
         });
     }
 
-    /// Shows what a build says: each line where lines are printed, and where it stands in the live view.
+    /// Shows a message of a build: a line if lines are printed, and the progress in the live view.
     fn hear(&mut self, said: Said) {
         match said {
             Said::Line(line) if self.screen.is_none() => {
@@ -337,8 +337,8 @@ impl Dev {
         }
     }
 
-    /// Takes a component into use, or says why there is none; then the one before goes on.
-    async fn take(&mut self, result: anyhow::Result<BuiltComponent>) -> anyhow::Result<()> {
+    /// Puts a component into use, or reports the failed build; then the one before stays in use.
+    async fn use_component(&mut self, result: anyhow::Result<BuiltComponent>) -> anyhow::Result<()> {
         let component = match result {
             Ok(component) => component,
             Err(error) => {
@@ -360,14 +360,14 @@ impl Dev {
                 format!("built in {:.1} s", took.as_secs_f64()),
             );
         }
-        // One that was there before the command began is awaited from its beginning on.
+        // A component that existed before the command is awaited from the command's start.
         let since = match ended.duration_since(self.begun.1) {
             Ok(ended) if self.origin.is_built() => Since::Built(ended),
             Ok(ended) => Since::Saved(ended),
             Err(_) => Since::Start,
         };
         let running = self.model.now.plugin.as_ref().and_then(|plugin| plugin.digest.clone());
-        match self.session.give(&file).await {
+        match self.session.run_component(&file).await {
             Ok(given) if running.as_ref() == Some(&given.digest) => {
                 self.say(Topic::Build, Tone::Plain, "the component is the same as before");
             }
@@ -387,12 +387,12 @@ impl Dev {
         Ok(())
     }
 
-    /// Looks at the host, and says what is news.
-    async fn look(&mut self, observer: &mut Observer) -> anyhow::Result<()> {
+    /// Observes the host, and prints the news.
+    async fn observe(&mut self, observer: &mut Observer) -> anyhow::Result<()> {
         if let Some(reason) = self.session.failure().await {
             bail!("{reason}");
         }
-        let snapshot = observer.look(&mut self.session).await;
+        let snapshot = observer.observe(&mut self.session).await;
         let news = self.model.observe(self.begun.0.elapsed(), snapshot);
         self.print(&news);
         let is_ready = self.model.now.plugin.as_ref().is_some_and(|plugin| plugin.is_ready);
@@ -406,7 +406,7 @@ impl Dev {
         Ok(())
     }
 
-    /// Has all samples applied.
+    /// Reads all samples, to be applied.
     fn read_samples(&mut self) {
         self.pending.clear();
         for sample in self.samples.clone() {
@@ -421,7 +421,7 @@ impl Dev {
         }
     }
 
-    /// Applies what is pending, in its order, until something has to be tried again later. A refusal is told at once.
+    /// Applies pending objects, in their order, until one has to be retried later. A refusal is reported at once.
     async fn apply_pending(&mut self) -> anyhow::Result<()> {
         while let Some(PendingObject {
             sample,

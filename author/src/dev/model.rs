@@ -1,5 +1,5 @@
-//! Owns what `pilothouse dev` knows, and what of it is news: the build, the plugin, its objects with what was made for them,
-//! and the lines that say what happened. It draws nothing and asks nobody: `observe` looks, `draw` and `plain` show.
+//! State of `pilothouse dev` and its news: the build, the plugin, its objects with their children, and the lines about
+//! events. Without I/O: `observe` reads the state, `draw` and `plain` show it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,87 +11,87 @@ use serde_json::Value;
 
 use super::changes::{Part, between};
 
-/// The lines that are kept of each kind.
+/// Number of lines that are kept of each kind.
 const KEPT_LINES: usize = 500;
 
-/// The changes that are kept of each object that the plugin reconciles.
+/// Number of changes that are kept of each primary.
 const KEPT_CHANGES: usize = 6;
 
-/// The rows by which a key scrolls.
+/// Rows by which a key scrolls.
 const SCROLL: u16 = 4;
 
-/// What a line is about.
+/// Subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// The command itself.
     Dev,
-    /// Building the component, and taking it into use.
+    /// Building the component, and putting it into use.
     Build,
-    /// A reconcile, and why it ran.
+    /// A reconcile, and its trigger.
     Run,
-    /// An object that came, went or changed its state.
+    /// An object that was created, deleted or changed its state.
     Object,
-    /// What the plugin logs, or the host about it.
+    /// Log of the plugin, or of the host about it.
     Log,
 }
 
-/// Whether a line is good news.
+/// Tone of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// Neither.
+    /// Neutral.
     Plain,
-    /// What somebody waits for.
+    /// An awaited success.
     Good,
-    /// Something to do.
+    /// A problem that needs action.
     Bad,
 }
 
-/// Something that happened.
+/// A line about an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When, since the command began.
+    /// Time since the command began.
     pub at: Duration,
-    /// What it is about.
+    /// Subject.
     pub topic: Topic,
-    /// Whether it is good news.
+    /// Tone.
     pub tone: Tone,
-    /// What happened.
+    /// Text.
     pub text: String,
 }
 
-/// From when on a component is awaited, by the time since the command began.
+/// Moment from which on a component is awaited, as time since the command began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// It was there when the command began.
+    /// The component existed when the command began.
     Start,
-    /// Somebody saved it.
+    /// The file was saved.
     Saved(Duration),
-    /// The build ended; how long it took is said beside.
+    /// The build ended; its duration is reported separately.
     Built(Duration),
 }
 
-/// How the build is.
+/// State of the build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Build {
-    /// A component is used as it is.
+    /// None: a component is used as it is.
     #[default]
     None,
-    /// It is under way; what it has said last.
+    /// Running, with its last message.
     Running(String),
-    /// It took so long.
+    /// Succeeded after this time.
     Done(Duration),
-    /// It failed; what it said.
+    /// Failed, with its message.
     Failed(String),
 }
 
-/// How the plugin is.
+/// State of the plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginNow {
     /// The version in its manifest.
     pub version: Option<String>,
-    /// The digest of the component that runs.
+    /// Digest of the component that runs.
     pub digest: Option<String>,
-    /// Whether its condition Ready is true.
+    /// True if its condition Ready is true.
     pub is_ready: bool,
     /// The condition's reason.
     pub reason: String,
@@ -99,74 +99,74 @@ pub struct PluginNow {
     pub message: String,
 }
 
-/// An object that the plugin reconciles, as it is now.
+/// Current state of an object that the plugin reconciles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectNow {
-    /// What the host knows of it.
+    /// The host's document about it.
     pub document: ObjectDocument,
-    /// What kstatus computes of it, with the reason.
+    /// Its status according to kstatus, with the reason.
     pub status: Option<String>,
     /// The object itself.
     pub live: Option<Arc<Value>>,
-    /// What was made for it.
+    /// Its children.
     pub children: Vec<SeenObject>,
-    /// The objects of others that it contributes fields to.
+    /// Objects of others that it contributes fields to.
     pub targets: Vec<SeenObject>,
-    /// The objects that its last call has read by name.
+    /// Objects that its last call has read by name.
     pub reads: Vec<SeenObject>,
 }
 
-/// Another object, as it is now.
+/// Current state of another object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SeenObject {
-    /// Which.
+    /// Name.
     pub name: ObjectName,
-    /// What kstatus computes of it, with the reason.
+    /// Its status according to kstatus, with the reason.
     pub status: Option<String>,
-    /// The object itself; none where there is none, or the cluster did not answer.
+    /// The object itself; none if it does not exist, or the cluster did not answer.
     pub live: Option<Arc<Value>>,
 }
 
-/// All that is looked at.
+/// Observed state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// The plugin; none before it is there.
+    /// The plugin; none before it exists.
     pub plugin: Option<PluginNow>,
     /// The objects, by name.
     pub objects: Vec<ObjectNow>,
 }
 
-/// What is known.
+/// State of the command.
 #[derive(Debug, Default)]
 pub struct Model {
     /// The plugin's name.
     pub name: String,
-    /// Which cluster, and how others reach it.
+    /// The cluster, and the way to reach it.
     pub cluster: String,
-    /// How the build is.
+    /// State of the build.
     pub build: Build,
-    /// What was seen last.
+    /// Last observed state.
     pub now: Snapshot,
-    /// Which object is selected.
+    /// Index of the selected object.
     pub selected: usize,
-    /// How many rows of what is said of it are above the window.
+    /// Number of the selected object's rows that are scrolled out of the window.
     pub scroll: u16,
-    /// How long the last component took from its file to being in use.
+    /// Time from the last component's file to its use.
     pub swapped: Option<Duration>,
-    /// What happened, the latest last.
+    /// Lines about events, the latest last.
     pub activity: VecDeque<Line>,
-    /// What the plugin has logged, the latest last.
+    /// Lines that the plugin has logged, the latest last.
     pub log: VecDeque<Line>,
-    /// By the object that the plugin reconciles: what has changed last of it and of what belongs to it, the latest first.
+    /// Last changes of a primary and of the objects that belong to it, by primary, the latest first.
     pub changes: BTreeMap<String, VecDeque<String>>,
-    /// A component that is to be taken into use: its digest, and since when.
+    /// A component that is to be put into use: its digest, and since when.
     awaited: Option<(String, Since)>,
-    /// Each part of an object as it was when its last change was told.
+    /// Each part of an object when its last change was reported.
     told: BTreeMap<(String, Part), Arc<Value>>,
 }
 
 impl Model {
-    /// Nothing is known yet.
+    /// Returns an empty model.
     pub fn new(name: &str, cluster: String) -> Self {
         Self {
             name: name.to_owned(),
@@ -175,7 +175,7 @@ impl Model {
         }
     }
 
-    /// Says something.
+    /// Adds a line.
     pub fn say(&mut self, at: Duration, topic: Topic, tone: Tone, text: impl Into<String>) -> Line {
         let line = Line {
             at,
@@ -194,15 +194,15 @@ impl Model {
         line
     }
 
-    /// A component was given to the host, and is awaited.
+    /// Records that a component was given to the host, and is awaited.
     pub fn await_component(&mut self, digest: String, since: Since) {
-        // The same one again is no news, and has waited for longer.
+        // The same one again is no news, and has been awaited for longer.
         if self.awaited.as_ref().is_none_or(|(awaited, _)| *awaited != digest) {
             self.awaited = Some((digest, since));
         }
     }
 
-    /// Takes in how things are now, and gives what is news.
+    /// Replaces the state, and returns the news.
     pub fn observe(&mut self, at: Duration, now: Snapshot) -> Vec<Line> {
         let snapshot = now.clone();
         let before = std::mem::replace(&mut self.now, now);
@@ -214,7 +214,7 @@ impl Model {
             let mut told = object_news(title, before, object);
             let last_run = told.iter().rposition(|(topic, ..)| *topic == Topic::Run);
             let states = told.split_off(last_run.map_or(0, |last| last + 1));
-            // What a run writes is told after the run, and so not before its end.
+            // Writes of a run are reported after the run, and so not before its end.
             let (causes, effects) = if is_running(object) {
                 (Vec::new(), Vec::new())
             } else {
@@ -234,7 +234,7 @@ impl Model {
         news
     }
 
-    /// What has changed of what an object's runs are triggered by: of what was read for it, and of itself.
+    /// Returns the changes that trigger an object's runs: of the objects that were read for it, and of itself.
     fn causes(&mut self, title: &str, object: &ObjectNow) -> Vec<News> {
         let mut news = Vec::new();
         let is_child = |read: &SeenObject| object.children.iter().any(|child| child.name == read.name);
@@ -247,7 +247,7 @@ impl Model {
         news
     }
 
-    /// What has changed of what an object's runs write: what was made for it, what it contributes to, and its status.
+    /// Returns the changes that an object's runs make: of its children, its contributions, and its status.
     fn effects(&mut self, title: &str, object: &ObjectNow) -> Vec<News> {
         let mut news = Vec::new();
         for written in object.children.iter().chain(&object.targets) {
@@ -257,8 +257,7 @@ impl Model {
         news
     }
 
-    /// What has changed of a part of an object since that was told last. The object belongs to one that the plugin
-    /// reconciles.
+    /// Returns the change of a part of an object since it was reported last. The object belongs to the primary `of`.
     fn change(&mut self, of: &str, name: &ObjectName, live: Option<&Arc<Value>>, part: Part) -> Option<News> {
         let live = live?;
         let title = title(name);
@@ -280,7 +279,7 @@ impl Model {
             reason,
             message,
         } = now;
-        // The reason of a version that has taken over; with another one the version before goes on.
+        // The reason of a version that has taken over; with another one the version before stays in use.
         let runs = *is_ready && reason == "Running";
         if runs && let Some((_, since)) = self.awaited.take_if(|(awaited, _)| digest.as_ref() == Some(awaited)) {
             let (since, from) = match since {
@@ -308,7 +307,7 @@ impl Model {
         news
     }
 
-    /// Selects the next object, or the one before.
+    /// Selects the next object, or the previous one.
     pub fn select(&mut self, is_next: bool) {
         let last = self.now.objects.len().saturating_sub(1);
         self.scroll = 0;
@@ -319,7 +318,7 @@ impl Model {
         };
     }
 
-    /// Scrolls what is said of the selected object by some rows.
+    /// Scrolls the selected object's details by some rows.
     pub fn scroll(&mut self, is_down: bool) {
         self.scroll = if is_down {
             self.scroll.saturating_add(SCROLL)
@@ -328,7 +327,7 @@ impl Model {
         };
     }
 
-    /// The selected object.
+    /// Returns the selected object.
     pub fn selected(&self) -> Option<&ObjectNow> {
         self.now.objects.get(self.selected)
     }
@@ -345,7 +344,7 @@ fn is_running(object: &ObjectNow) -> bool {
     object.document.controllers.iter().any(|view| view.state == "Running")
 }
 
-/// It and what belongs to it.
+/// Returns the title of the object and of those that belong to it.
 fn titles(object: &ObjectNow) -> impl Iterator<Item = String> {
     let ObjectNow {
         document,
@@ -358,7 +357,7 @@ fn titles(object: &ObjectNow) -> impl Iterator<Item = String> {
     std::iter::once(title(&document.object)).chain(others.map(|other| title(&other.name)))
 }
 
-/// `Kind namespace/name`.
+/// Formats an object as `Kind namespace/name`.
 pub fn title(object: &ObjectName) -> String {
     let place = object
         .namespace
@@ -614,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_has_changed_is_told_after_it_and_what_triggered_it_before_it() {
+    fn triggers_are_reported_before_a_run_and_its_changes_after() {
         let mut model = Model::new("web", String::new());
         let seen = |kind: &str, number: u8| SeenObject {
             name: name(kind, "web"),
@@ -693,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_refused_says_why_and_the_one_before_goes_on() {
+    fn a_refused_version_is_reported_and_the_one_before_goes_on() {
         let mut model = Model::new("web", String::new());
         model.observe(Duration::ZERO, plugin("aaaa", "Running", ""));
         let refused = plugin(

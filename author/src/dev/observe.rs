@@ -1,5 +1,4 @@
-//! Owns looking at the host and the cluster: which objects the plugin has, what was made for them, and how each is. Leaves
-//! what of it is news to `model`.
+//! Reads the state of the host and the cluster: the plugin's objects, their children, and the status of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,14 +16,14 @@ use super::session::Session;
 /// The most objects that are shown.
 const MAX_OBJECTS: usize = 100;
 
-/// The most objects whose state is asked for at a time.
+/// Most objects whose status is read at a time.
 const MAX_ASKED: usize = 200;
 
-/// How old a state may be: on a simulated cluster, which is a part of this process, and on a real one.
+/// Longest age of a status: on a simulated cluster, which is a part of this process, and on a real one.
 const STATES_FOR: Duration = Duration::from_millis(500);
 const REAL_STATES_FOR: Duration = Duration::from_secs(3);
 
-/// What was seen last.
+/// Last observed state.
 #[derive(Default)]
 pub(super) struct Observer {
     documents: Vec<ObjectDocument>,
@@ -33,8 +32,8 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Looks. States are asked for when something has changed, or when they are old.
-    pub(super) async fn look(&mut self, session: &mut Session) -> Snapshot {
+    /// Observes the state. Statuses are read if an object has changed, or if they are old.
+    pub(super) async fn observe(&mut self, session: &mut Session) -> Snapshot {
         let primaries = session.handle.primaries_of(&session.plugin, MAX_OBJECTS);
         let documents: Vec<ObjectDocument> = primaries
             .iter()
@@ -43,7 +42,7 @@ impl Observer {
         let keep = if session.is_real { REAL_STATES_FOR } else { STATES_FOR };
         let is_old = self.asked.is_none_or(|asked| asked.elapsed() > keep);
         if is_old || documents != self.documents {
-            self.ask(&documents, session).await;
+            self.read_statuses(&documents, session).await;
         }
         self.documents.clone_from(&documents);
         let seen = |name: &ObjectName| {
@@ -80,8 +79,8 @@ impl Observer {
         }
     }
 
-    async fn ask(&mut self, documents: &[ObjectDocument], session: &mut Session) {
-        // What has a state comes first; of the others only changes are shown.
+    async fn read_statuses(&mut self, documents: &[ObjectDocument], session: &mut Session) {
+        // Objects with a status come first; of the others only changes are shown.
         let shown = documents
             .iter()
             .flat_map(|it| std::iter::once(&it.object).chain(children(it)).cloned());
@@ -98,7 +97,7 @@ impl Observer {
                 name: object.name.clone(),
                 namespace: object.namespace.clone(),
             };
-            // One that is gone by now is not in the next look, and a cluster that does not answer says so in the log.
+            // A deleted object is missing in the next snapshot, and an unreachable cluster is reported in the log.
             if let Ok(Some(live)) = session.objects.find(&reference).await {
                 let status = state_of(&live);
                 let live = Some(Arc::new(live));
@@ -120,7 +119,7 @@ fn targets(document: &ObjectDocument) -> impl Iterator<Item = &ObjectName> {
     document.controllers.iter().flat_map(|view| &view.contributes_to)
 }
 
-/// The objects that were read by name.
+/// Returns the objects that were read by name.
 fn reads(document: &ObjectDocument) -> Vec<ObjectName> {
     let reads = document.controllers.iter().flat_map(|view| &view.depends_on);
     let named = reads.filter_map(|read| {
@@ -133,7 +132,7 @@ fn reads(document: &ObjectDocument) -> Vec<ObjectName> {
     named.collect()
 }
 
-/// Without what is another at each look.
+/// Removes the parts that differ in each snapshot.
 fn lasting(mut document: ObjectDocument) -> ObjectDocument {
     document.host = HostStatus::default();
     for view in &mut document.controllers {

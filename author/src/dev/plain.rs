@@ -1,10 +1,10 @@
-//! Owns the lines that `pilothouse dev` prints where there is no live view.
+//! Prints the lines of `pilothouse dev` without a live view.
 
 use std::io::{self, Write as _};
 
 use super::model::{Line, Tone, Topic};
 
-/// Prints a line. Whoever has closed the pipe does not want to read on.
+/// Prints a line. A closed pipe is ignored.
 pub(super) fn print(line: &Line, coloured: bool) {
     let _ = writeln!(io::stdout().lock(), "{}", text(line, coloured));
 }

@@ -1,5 +1,4 @@
-//! Owns the process of a build: what it says while it runs, line by line, and ending it with all that it has started. What
-//! is run is for `rebuild`.
+//! Process of a build: reads its output line by line, and ends it with all its children.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -14,34 +13,34 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// The longest line that is kept whole.
 const MAX_LINE_BYTES: usize = 4096;
 
-/// How long to pause between two looks whether a process has ended that says nothing any more.
+/// Interval at which a process that has closed its output is polled for its end.
 const END_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Something that a build says.
+/// Output of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// A line, which stays.
+    /// A complete line.
     Line(String),
-    /// How far it is, until it says anything else.
+    /// Progress, replaced by the next output.
     Progress(String),
 }
 
-/// The build that is under way, if one is.
+/// The running build, if there is one.
 #[derive(Clone, Default)]
 pub(super) struct BuildProcess(Arc<Mutex<State>>);
 
-/// Ends the build that is under way when the command ends, however it ends.
+/// Guard that ends the running build when the command ends, however it ends.
 pub(super) struct EndOfBuilds(pub(super) BuildProcess);
 
 #[derive(Default)]
 struct State {
     child: Option<Child>,
-    /// Whether no build begins any more.
+    /// Set if no build may begin any more.
     is_over: bool,
 }
 
 impl BuildProcess {
-    /// Runs a command to its end, in a process group of its own, and tells what it says as it says it.
+    /// Runs a command to its end, in a process group of its own, and passes its output on as it arrives.
     pub(super) fn run(&self, mut command: Command, mut heard: impl FnMut(Said)) -> io::Result<ExitStatus> {
         let (output, input) = io::pipe()?;
         command
@@ -56,13 +55,13 @@ impl BuildProcess {
             }
             state.child = Some(command.spawn()?);
         }
-        // It holds the end of the pipe that others write to.
+        // It holds the write end of the pipe.
         drop(command);
         hear(output, &mut heard)?;
         self.ended()
     }
 
-    /// Ends the build that is under way, with cargo and the compiler; no other one begins.
+    /// Ends the running build, with cargo and the compiler; no other one begins.
     fn stop(&self) {
         let mut state = self.state();
         state.is_over = true;
@@ -72,8 +71,8 @@ impl BuildProcess {
         }
     }
 
-    /// Waits for the end. The lock is not held meanwhile, so that it can be stopped; and as long as nobody has waited for the
-    /// process, its number is not another one's.
+    /// Waits for the end. The lock is not held meanwhile, so that the process can be stopped; and until it is waited
+    /// for, its process ID is not reused.
     fn ended(&self) -> io::Result<ExitStatus> {
         loop {
             let mut state = self.state();
@@ -100,7 +99,7 @@ impl Drop for EndOfBuilds {
     }
 }
 
-/// Reads until nobody writes any more. What ends in a carriage return is overwritten by what comes next.
+/// Reads to the end of the output. Text that ends in a carriage return is overwritten by the next.
 fn hear(mut output: impl Read, heard: &mut impl FnMut(Said)) -> io::Result<()> {
     let (mut buffer, mut line, mut is_returned) = ([0; 4096], Vec::new(), false);
     loop {
@@ -131,7 +130,7 @@ fn hear(mut output: impl Read, heard: &mut impl FnMut(Said)) -> io::Result<()> {
     Ok(())
 }
 
-/// A line without colours, of which nothing moves the cursor.
+/// Returns a line without colours and control characters, so that nothing in it moves the cursor.
 fn text(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line).replace('\t', "    ");
     let mut plain = String::with_capacity(text.len());
@@ -181,13 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn a_build_is_heard_while_it_runs_and_ends_with_all_that_it_has_started() {
+    fn a_build_streams_its_output_and_ends_with_its_children() {
         let process = BuildProcess::default();
         let owner = EndOfBuilds(process.clone());
         let (sender, said) = std::sync::mpsc::channel();
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
-        // The outer one waits for the inner one, which would go on alone.
+        // The outer process waits for the inner one, which would continue alone.
         command.args(["-c", "echo begun; sh -c 'echo $$ > inner; sleep 60'; echo never"]);
         command.current_dir(folder.path());
         let runs = process.clone();
@@ -210,12 +209,12 @@ mod tests {
         };
         drop(owner);
         assert!(!thread.join().unwrap().unwrap().success());
-        // The one that goes on would hold the pipe until it ends.
+        // An inner process that continues would hold the pipe until it ends.
         assert!(begun.elapsed() < Duration::from_secs(20), "the inner process goes on");
         assert!(said.try_recv().is_err(), "it says nothing more");
         let is_running = || {
             let state = fs::read_to_string(format!("/proc/{inner}/stat"));
-            // A zombie waits for whoever adopted it.
+            // A zombie waits for its new parent.
             state.is_ok_and(|state| !state.contains(") Z"))
         };
         while is_running() {

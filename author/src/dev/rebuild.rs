@@ -1,7 +1,7 @@
-//! Owns where the component of `pilothouse dev` comes from: a file as it is, or a project that is built anew on each change.
-//! Leaves the build to `pilothouse build`, or to a command of the author, in a process of its own, though the former is in
-//! this program too. So there is one way for both; all that cargo, rustc and whatever they start have to say is heard, also
-//! where a live view has the terminal; and a build can be ended.
+//! Source of the component of `pilothouse dev`: a file as it is, or a project that is rebuilt on each change. The build
+//! is left to `pilothouse build`, or to a command of the author, in a process of its own, though the former is in this
+//! program too. So both have one path; all output of cargo, rustc and their children is captured, even if a live view
+//! has the terminal; and a build can be ended.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,19 @@ use crate::new::Language;
 /// The most lines of a failed build that are shown.
 const MAX_LINES: usize = 60;
 
-/// What has cargo say how far it is, though nobody's terminal is there. `pilothouse build` passes it on.
+/// Settings that make cargo report its progress, though its output is no terminal. `pilothouse build` passes them on.
 const CARGO_SETTINGS: [(&str, &str); 3] = [
     ("CARGO_TERM_COLOR", "never"),
     ("CARGO_TERM_PROGRESS_WHEN", "always"),
     ("CARGO_TERM_PROGRESS_WIDTH", "100"),
 ];
 
-/// Where the component comes from.
+/// Source of the component.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// A file, which somebody else makes.
+    /// A file that others write.
     File(PathBuf),
-    /// A project, and the command that builds it, if it is not `pilothouse build`; the language whose build that is, unless the
-    /// author gave it.
+    /// A project, and its build command, if it is not `pilothouse build`, with its language, unless the author gave it.
     Project {
         folder: PathBuf,
         command: Option<String>,
@@ -38,30 +37,30 @@ pub(super) enum Origin {
     },
 }
 
-/// A component that was built, or was there.
+/// A component that was built, or existed.
 #[derive(Clone, Debug)]
 pub(super) struct BuiltComponent {
     pub(super) file: PathBuf,
-    /// When there was something to build, or when the file was written.
+    /// Time at which the build ended, or the file was written.
     pub(super) ended: SystemTime,
-    /// How long the build took.
+    /// Duration of the build.
     pub(super) took: std::time::Duration,
 }
 
-/// A build that has failed.
+/// Error of a failed build.
 #[derive(Debug, thiserror::Error)]
 #[error("{command} failed ({status}){advice}")]
 pub(super) struct FailedBuild {
     command: String,
     status: std::process::ExitStatus,
-    /// What is missing, and how to install it, if that is known.
+    /// Missing tool, and how to install it, if that is known.
     advice: String,
-    /// The last lines that it has said.
+    /// The last lines of its output.
     pub(super) lines: Vec<String>,
 }
 
 impl Origin {
-    /// What a path means: a component, or a project's folder.
+    /// Interprets a path: a component, or a project's folder.
     pub(super) fn find(path: &Path, command: Option<String>) -> anyhow::Result<Self> {
         if is_component(path) {
             ensure!(
@@ -94,7 +93,7 @@ impl Origin {
         })
     }
 
-    /// What is looked at for changes.
+    /// Returns the paths that are watched for changes.
     pub(super) fn watched(&self) -> Vec<PathBuf> {
         match self {
             Self::File(file) => vec![file.clone()],
@@ -102,7 +101,7 @@ impl Origin {
         }
     }
 
-    /// What the plugin is called until it says its name.
+    /// Returns the plugin's name until its manifest is read.
     pub(super) fn name(&self) -> String {
         let name = match self {
             Self::File(file) => file.file_stem(),
@@ -121,13 +120,12 @@ impl Origin {
         }
     }
 
-    /// Whether there is something to build.
+    /// Reports whether there is a build.
     pub(super) fn is_built(&self) -> bool {
         matches!(self, Self::Project { .. })
     }
 
-    /// Builds the component, if it is to be built. Blocks meanwhile, and tells what the build says. A build that fails is a
-    /// [`FailedBuild`].
+    /// Builds the component, if it has a build. Blocks, and passes the output on. The error is a [`FailedBuild`].
     pub(super) fn build(&self, process: &BuildProcess, heard: impl FnMut(Said)) -> anyhow::Result<BuiltComponent> {
         let begun = Instant::now();
         let file = match self {
@@ -202,7 +200,7 @@ fn run(
     .into())
 }
 
-/// Says which tool of the language is missing, or that its packages are: a shell says no more than that it found none.
+/// Adds the missing tool or packages of the language to an error: a shell only says that a command was not found.
 fn with_advice(error: anyhow::Error, language: Option<&Language>, folder: &Path) -> anyhow::Error {
     let missing = language.and_then(Language::missing_tool);
     let Some(missing) = missing.or_else(|| missing_packages(folder)) else {
@@ -218,7 +216,7 @@ fn with_advice(error: anyhow::Error, language: Option<&Language>, folder: &Path)
     }
 }
 
-/// The next step in a project of Node.js whose packages are not installed. They may be in a folder above.
+/// Returns the advice for a project of Node.js whose packages are not installed. They may be in a folder above.
 fn missing_packages(folder: &Path) -> Option<String> {
     let are_installed = || folder.ancestors().any(|it| it.join("node_modules").is_dir());
     let is_missing = folder.join("package.json").is_file() && !are_installed();
@@ -264,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_a_component_nor_a_project_is_refused_with_the_next_step() {
+    fn a_path_without_component_or_project_is_refused_with_advice() {
         let folder = tempfile::tempdir().unwrap();
         assert!(refused(Path::new("/nope/web.wasm")).starts_with("there is no component /nope/web.wasm"));
         assert!(refused(Path::new("/nope")).starts_with("there is no folder /nope"));

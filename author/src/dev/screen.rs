@@ -1,5 +1,4 @@
-//! Owns the terminal while the live view is shown: its other screen, the keys, and giving it back as it was, also after a
-//! panic. Leaves what is drawn to `draw`.
+//! Terminal of the live view: its alternate screen, the keys, and restoring it, even after a panic.
 
 use std::io::{self, stdout};
 use std::panic;
@@ -20,10 +19,10 @@ use tokio::sync::mpsc;
 use super::draw;
 use super::model::Model;
 
-/// How often the thread that reads keys looks whether anybody wants them.
+/// Interval at which the thread that reads keys checks whether they are still wanted.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
-/// What somebody wants.
+/// Request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Quit,
@@ -34,7 +33,7 @@ pub(super) enum Wish {
     Resync,
     /// The window has another size.
     Redraw,
-    /// A part of the program has panicked, and the terminal was given back.
+    /// A part of the program has panicked, and the terminal was restored.
     GiveUp,
 }
 
@@ -45,8 +44,8 @@ pub(super) struct Screen {
     taken: Taken,
 }
 
-/// Whether the terminal is taken. It is given back once: a second time would move the cursor to where it was at first, and
-/// what was printed in between would be overwritten.
+/// Set while the terminal is in use. It is restored once: a second time would move the cursor back to its first
+/// position, and overwrite the output in between.
 #[derive(Clone)]
 struct Taken(Arc<AtomicBool>);
 
@@ -57,7 +56,7 @@ impl Taken {
 
     fn give_back(&self) {
         if self.0.swap(false, Ordering::SeqCst) {
-            // Whose terminal is gone has nothing to be restored.
+            // If the terminal is gone, there is nothing to restore.
             let _ = disable_raw_mode();
             let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         }
@@ -65,7 +64,7 @@ impl Taken {
 }
 
 impl Screen {
-    /// Takes the terminal. A panic, on whichever thread, gives it back before it says what it has to say.
+    /// Takes the terminal. A panic, on any thread, restores it before its message is printed.
     pub(super) fn open() -> io::Result<Self> {
         let taken = Taken(Arc::new(AtomicBool::new(true)));
         let (of_hook, say) = (taken.clone(), panic::take_hook());
@@ -73,7 +72,7 @@ impl Screen {
             of_hook.give_back();
             say(panic);
         }));
-        let terminal = take().inspect_err(|_| taken.give_back())?;
+        let terminal = enter().inspect_err(|_| taken.give_back())?;
         let (sender, wishes) = mpsc::unbounded_channel();
         let of_keys = taken.clone();
         thread::spawn(move || {
@@ -97,7 +96,7 @@ impl Screen {
         })
     }
 
-    /// Draws, as long as the terminal is not given back.
+    /// Draws, unless the terminal was restored.
     pub(super) fn show(&mut self, model: &Model) -> io::Result<()> {
         if !self.taken.is_taken() {
             return Ok(());
@@ -105,9 +104,9 @@ impl Screen {
         self.terminal.draw(|frame| draw::draw(frame, model)).map(drop)
     }
 
-    /// Waits for a wish.
+    /// Waits for a request.
     pub(super) async fn wish(&mut self) -> Wish {
-        // Who reads no keys any more cannot be told to quit by them.
+        // Without a reader of keys the user could not quit.
         self.wishes.recv().await.unwrap_or(Wish::Quit)
     }
 }
@@ -118,7 +117,7 @@ impl Drop for Screen {
     }
 }
 
-fn take() -> io::Result<DefaultTerminal> {
+fn enter() -> io::Result<DefaultTerminal> {
     enable_raw_mode()?;
     execute!(stdout(), EnterAlternateScreen)?;
     Terminal::new(CrosstermBackend::new(stdout()))
@@ -158,8 +157,8 @@ mod tests {
     use super::pseudo_terminal::PseudoTerminal;
     use super::*;
 
-    /// Runs one of the tests below that are left out otherwise in a terminal: what it printed on the screen that is left, and
-    /// what it did after it had given the terminal back.
+    /// Runs one of the ignored tests below in a terminal. Returns its output on the alternate screen, and its output
+    /// after it had restored the terminal.
     fn left_after(test: &str) -> (String, String) {
         let mut terminal = PseudoTerminal::open();
         let mut command = Command::new(env::current_exe().unwrap());
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_another_thread_gives_the_terminal_back_and_nothing_is_drawn_over_it() {
+    fn a_panic_of_another_thread_restores_the_terminal() {
         let (shown, after) = left_after("another_thread_panics");
         assert!(shown.contains("the host broke down"), "{shown}");
         assert!(after.contains("the wish is GiveUp"), "{after}");

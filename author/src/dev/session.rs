@@ -1,6 +1,5 @@
-//! Owns the cluster, the host in this process, and the Plugin resource that says which component it runs: a new version is a
-//! new file and a change of that resource, so the host swaps it as it would in production. Leaves looking at the host to
-//! `observe`.
+//! The cluster, the host in this process, and the Plugin resource that names the component it runs: a new version is a
+//! new file and a change of that resource, so the host swaps it as in production.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -30,24 +29,24 @@ use tokio::task::JoinHandle;
 
 use crate::plugin::Settings;
 
-/// The field manager of what the command applies.
+/// Field manager of the command's applies.
 const MANAGER: &str = "pilothouse-dev";
 
 /// The label of the Plugin resource that the command runs; its host runs no others.
 const LABEL: &str = "pilothouse.dev/dev";
 
-/// Where the host keeps the certificates of its webhooks on a simulated cluster; no webhook reaches this namespace.
+/// Namespace of the host's webhook certificates on a simulated cluster; no webhook reaches this namespace.
 const HOST_NAMESPACE: &str = "pilothouse-system";
 const WEBHOOK_SECRET: &str = "pilothouse-webhooks";
 
-/// How long the host may take until it serves the kinds of what is applied.
+/// Time that the host may take until it serves the kinds of the applied objects.
 pub(super) const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long the host may take to let go of its Plugin resource at the end.
+/// Time that the host may take to remove its finalizer from the Plugin resource at the end.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long the host may take to have the cluster call the webhooks of a plugin that runs. A plugin may say in its manifest
-/// that it is not to be called; then there is nothing to wait for, and this time passes once.
+/// Time that the host may take to configure the webhooks of a running plugin. A plugin may opt out of them in its
+/// manifest; then there is nothing to wait for, and this time passes once.
 const ASKED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The webhook configurations that a component needs for what it exports.
@@ -56,14 +55,13 @@ const WEBHOOKS: [(&str, &str); 2] = [
     ("pilothouse:plugin/validator@", "ValidatingWebhookConfiguration"),
 ];
 
-/// Parts of refusals that stay as they are: an invalid object, a missing right, and a field that the schema does not have, for
-/// which API servers answer 500.
+/// Parts of permanent refusals: an invalid object, a missing right, and an unknown field (code 500).
 const FINAL: [&str; 4] = ["(422", "(403", "(400", "field not declared in schema"];
 
-/// How long to pause between two tries.
+/// Pause between two attempts.
 const TRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Which cluster is meant.
+/// Cluster of the command.
 pub(super) enum Place {
     /// A simulated one, at this port; 0 is a free one.
     Simulated { port: u16 },
@@ -78,48 +76,47 @@ pub(super) struct Session {
     pub(super) objects: Objects,
     /// The name of the Plugin resource.
     pub(super) plugin: String,
-    /// Whether each request costs somebody else something.
+    /// Set if requests put load on a real cluster.
     pub(super) is_real: bool,
-    /// How others reach the cluster.
+    /// Address of the cluster, for people.
     pub(super) about: String,
     settings: Settings,
     sandbox: Sandbox,
     library: TempDir,
     versions: usize,
-    /// The kinds of webhook configurations that are still awaited, and since when.
+    /// Kinds of webhook configurations that are still awaited, and since when.
     unmade: Vec<&'static str>,
     ready: Option<Instant>,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<Result<UnfinishedWork, String>>,
     /// Lives as long as the host.
     _cluster: Option<Cluster>,
-    /// The kubeconfig that was written, which goes with the cluster.
+    /// Kubeconfig that was written, deleted with the cluster.
     kubeconfig: Option<PathBuf>,
 }
 
-/// What came of an object that was applied.
+/// Outcome of an apply.
 pub(super) enum Applied {
     Yes,
-    /// It may be taken later: why it is not now.
+    /// Refused for now, for this reason; may succeed later.
     NotYet(String),
-    /// Why it is refused.
+    /// Refused, for this reason.
     No(String),
 }
 
 /// A component that the host was given.
 pub(super) struct GivenComponent {
-    /// In hexadecimal digits.
+    /// SHA-256 in hexadecimal digits.
     pub(super) digest: String,
-    /// What is said of a large one that has to be compiled: that takes seconds.
+    /// Message about a large component that has to be compiled: that takes seconds.
     pub(super) compiling: Option<String>,
 }
 
-/// The bytes from which on compiling a component takes noticeable time.
+/// Size from which on compiling a component takes noticeable time, in bytes.
 const LARGE: usize = 1_000_000;
 
 impl Session {
-    /// Starts a cluster, if it is a simulated one, and the host on it. The kubeconfig of a simulated one is written to a
-    /// folder, if one is given.
+    /// Starts a cluster, if it is a simulated one, whose kubeconfig is written to the given folder, and the host on it.
     pub(super) async fn open(
         place: Place,
         sandbox: Sandbox,
@@ -147,7 +144,7 @@ impl Session {
             }
         };
         let is_real = cluster.is_none();
-        // Where a cluster has this plugin already, it is not touched.
+        // If a real cluster already has this plugin, that one is not changed.
         let plugin = if is_real {
             format!("{name}-dev")
         } else {
@@ -190,8 +187,8 @@ impl Session {
         })
     }
 
-    /// Has the host run a component from now on.
-    pub(super) async fn give(&mut self, component: &Path) -> anyhow::Result<GivenComponent> {
+    /// Makes the host run a component from now on.
+    pub(super) async fn run_component(&mut self, component: &Path) -> anyhow::Result<GivenComponent> {
         let bytes = fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
         let digest = Sha256::digest(&bytes).iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
@@ -205,7 +202,7 @@ impl Session {
             self.unmade = configurations(&self.sandbox, &path);
             self.ready = None;
         }
-        // What cannot be loaded is for the host to report.
+        // The host reports a component that cannot be loaded.
         let is_unknown = || matches!(self.sandbox.granting(Wasi::Inert).load_known(&path, None), Ok(None));
         let compiling = (bytes.len() >= LARGE && is_unknown()).then(|| notice(component, bytes.len() as u64));
         let mut plugin = json!({
@@ -230,8 +227,8 @@ impl Session {
         Ok(GivenComponent { digest, compiling })
     }
 
-    /// Whether a simulated cluster calls the plugin's webhooks by now; to be asked when the plugin runs. Without them an
-    /// object that the validator refuses would be stored.
+    /// Reports whether a simulated cluster calls the plugin's webhooks by now; to be called when the plugin runs.
+    /// Without webhooks an object that the validator refuses would be stored.
     pub(super) async fn is_asked(&mut self) -> bool {
         let ready = *self.ready.get_or_insert_with(Instant::now);
         if ready.elapsed() > ASKED_WITHIN {
@@ -252,7 +249,7 @@ impl Session {
         true
     }
 
-    /// Applies an object. The kind may be on its way, so this is tried for a while.
+    /// Applies an object. Its kind may not be served yet, so this is retried for a while.
     async fn apply(&mut self, object: &Value) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
@@ -293,7 +290,7 @@ impl Session {
         })
     }
 
-    /// Why the host does not run any more.
+    /// Returns the reason why the host has stopped.
     pub(super) async fn failure(&mut self) -> Option<String> {
         if !self.ended.is_finished() {
             return None;
@@ -305,7 +302,7 @@ impl Session {
         })
     }
 
-    /// Stops the host. A real cluster keeps the objects; the Plugin resource goes.
+    /// Stops the host. A real cluster keeps the objects; the Plugin resource is deleted.
     pub(super) async fn close(mut self) -> anyhow::Result<()> {
         if self.is_real && self.versions > 0 && !self.ended.is_finished() {
             let plugin = Reference {
@@ -334,8 +331,7 @@ impl Session {
     }
 }
 
-/// The kinds of the webhook configurations that the host makes for a component. One that cannot be read is for the host to
-/// report.
+/// Returns the kinds of the webhook configurations that the host makes for a component; none if it is unreadable.
 fn configurations(sandbox: &Sandbox, component: &Path) -> Vec<&'static str> {
     let read = sandbox.read(component, None);
     let Ok(interfaces) = read.and_then(|component| component.interfaces()) else {
@@ -351,7 +347,7 @@ fn objects(client: Client) -> Objects {
     Objects::new(client, &namespace)
 }
 
-/// How the host serves webhooks on a simulated cluster, which calls them at this machine's own address.
+/// Returns the host's webhook options on a simulated cluster, which calls webhooks at this machine's own address.
 async fn admission(objects: &mut Objects) -> anyhow::Result<WebhookOptions> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOST_NAMESPACE}});
     let made = objects.apply(MANAGER, &namespace).await;
@@ -382,7 +378,7 @@ async fn simulated(port: u16) -> anyhow::Result<Cluster> {
     }
 }
 
-/// The kubeconfig for kubectl.
+/// Writes the kubeconfig for kubectl.
 fn kubeconfig(cluster: &Cluster, folder: Option<&Path>) -> anyhow::Result<PathBuf> {
     let own = cluster.host_kubeconfig()?;
     let Some(folder) = folder else { return Ok(own) };

@@ -1,11 +1,11 @@
-//! Owns making up an object of a kind: what its CRD requires, with values that the schema admits where that can be seen.
+//! Invents an object of a kind: the fields that its CRD requires, with values that the schema admits if possible.
 
 use serde_json::{Map, Value, json};
 
-/// How deep a schema is followed; what is required deeper stays empty.
+/// Depth to which a schema is followed; deeper required fields stay empty.
 const MAX_DEPTH: usize = 20;
 
-/// An object of this version of a CRD; none where the CRD has no such version.
+/// Returns an object of this version of a CRD; none if the CRD has no such version.
 pub fn of(definition: &Value, version: &str) -> Option<Value> {
     let spec = &definition["spec"];
     let version = spec["versions"].as_array()?.iter().find(|it| it["name"] == version)?;
@@ -25,7 +25,7 @@ pub fn of(definition: &Value, version: &str) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-/// A value that a schema admits.
+/// Returns a value that a schema admits.
 fn value(schema: &Value, depth: usize) -> Value {
     for known in ["default", "example"] {
         if !schema[known].is_null() {
@@ -66,7 +66,7 @@ fn required(schema: &Value, depth: usize) -> Map<String, Value> {
         .collect()
 }
 
-/// 1, or the next number within the bounds.
+/// Returns 1, or the next number within the bounds.
 fn integer(schema: &Value) -> i64 {
     let bound = |name: &str, exclusive: &str, step: i64| {
         let bound = schema[name].as_i64()?;
@@ -81,14 +81,14 @@ fn integer(schema: &Value) -> i64 {
     1.max(lowest).min(highest)
 }
 
-/// The same for numbers that need not be whole; bounds are not exclusive in what is written by hand.
+/// Returns such a number that need not be whole; hand-written bounds are not exclusive.
 fn number(schema: &Value) -> f64 {
     let lowest = schema["minimum"].as_f64().unwrap_or(f64::MIN);
     let highest = schema["maximum"].as_f64().unwrap_or(f64::MAX);
     1_f64.max(lowest).min(highest)
 }
 
-/// A text of the format, no shorter and no longer than the bounds. A pattern is not followed.
+/// Returns a text of the format, within the bounds of length. A pattern is ignored.
 fn text(schema: &Value) -> String {
     let text = match schema["format"].as_str() {
         Some("date-time") => "2025-01-01T00:00:00Z",

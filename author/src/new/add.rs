@@ -1,6 +1,5 @@
-//! Owns adding to a project that is there: the files of a kind or of its admission, and the lines that name them in files that
-//! are there. Where a comment such as `// pilothouse:controllers` marks the place, the lines are put above it; where it is
-//! missing, they are printed.
+//! Adds to an existing project: the files of a kind or of its admission, and the lines that name them in existing
+//! files. Lines are inserted above a comment such as `// pilothouse:controllers`; if it is missing, they are printed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use serde_json::Value;
 use super::template::{LANGUAGES, Language, MadeLines, Values};
 use super::{KindOptions, NewKind, SPEC_INDENT, Scope, format_sources, samples, values, write};
 
-/// What a marker begins with, in a comment of its language.
+/// Beginning of a marker, in a comment of its language.
 const MARKER: &str = "pilothouse:";
 
 /// Adds a kind.
@@ -60,24 +59,24 @@ pub fn admission(folder: &Path, kind: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The file of admission whose tests have a spec.
+/// Returns the file of admission whose tests have a spec.
 fn with_spec(language: &Language, values: &Values) -> Option<String> {
     let file = language.admission.iter().find(|file| file.text.contains("{{spec}}"))?;
     file.made(values).map(|(path, _)| path)
 }
 
-/// The lines that name a kind in the files of a project.
+/// Returns the lines that name a kind in the files of a project.
 pub fn lines(language: &Language, with_admission: bool, values: &Values) -> Vec<MadeLines> {
     let admission = if with_admission { language.admission_lines } else { &[] };
     let lines = language.kind_lines.iter().chain(admission);
     lines.filter_map(|lines| lines.made(values)).collect()
 }
 
-/// What of a project has to be known.
+/// Facts about a project.
 struct Project {
     name: String,
     language: &'static Language,
-    /// The path of a Go module, which imports begin with.
+    /// Path of a Go module, the prefix of its imports.
     go_module: Option<String>,
 }
 
@@ -143,7 +142,7 @@ impl Project {
         })
     }
 
-    /// What the templates are given. What is in Cargo.toml and README stays as it is.
+    /// Returns the values for the templates. Cargo.toml and README stay as they are.
     fn values(&self, kind: &NewKind, options: &KindOptions) -> Values {
         let mut values = values(&self.name, self.language, kind, options);
         values.texts.insert("sdk", String::new());
@@ -153,7 +152,7 @@ impl Project {
         values
     }
 
-    /// A kind of the project by its name. The modules of a project in Rust say what kinds there are, else the CRDs do.
+    /// Returns a kind of the project by its name, found in the modules of a project in Rust, else in the CRDs.
     fn kind(&self, folder: &Path, name: &str) -> anyhow::Result<KnownKind> {
         let (sources, kinds_in): (_, fn(&str) -> Vec<KnownKind>) = if self.language.helper.is_none() {
             (folder.join("src"), kinds_in)
@@ -185,7 +184,7 @@ impl Project {
     }
 }
 
-/// The name of the package in a Cargo.toml.
+/// Returns the name of the package in a Cargo.toml.
 pub(crate) fn package_name(manifest: &str) -> Option<String> {
     let (_, package) = manifest.split_once("[package]")?;
     let lines = package.lines().map(str::trim).take_while(|line| !line.starts_with('['));
@@ -195,7 +194,7 @@ pub(crate) fn package_name(manifest: &str) -> Option<String> {
     name.map(|(_, value)| value.trim().trim_matches(['"', '\'']).to_owned())
 }
 
-/// The plugin's name in the file that says what it consists of: the first member `name` with a string, which is written
+/// Returns the plugin's name in the file that lists its parts: the first member `name` with a string, which is written
 /// `name: "a"` in JavaScript, `name="a"` in Python, `Name: "a"` in Go and `.name = "a"` in C.
 fn plugin_name_in(source: &str) -> Option<String> {
     let members = source.lines().filter_map(|line| {
@@ -208,13 +207,13 @@ fn plugin_name_in(source: &str) -> Option<String> {
     name.filter(|name| !name.is_empty())
 }
 
-/// The path of a module in its go.mod.
+/// Returns the path of a module in its go.mod.
 fn go_module_in(text: &str) -> Option<String> {
     let module = text.lines().find_map(|line| line.trim().strip_prefix("module "));
     module.map(|path| path.trim().trim_matches('"').to_owned())
 }
 
-/// The kinds whose CRD a source makes: those with the attribute `#[crd]`.
+/// Returns the kinds whose CRD a source makes: those with the attribute `#[crd]`.
 fn kinds_in(source: &str) -> Vec<KnownKind> {
     let attributes = source.split("#[resource(").skip(1);
     let kinds = attributes.filter_map(|rest| {
@@ -237,7 +236,7 @@ fn kinds_in(source: &str) -> Vec<KnownKind> {
     kinds.collect()
 }
 
-/// The kinds of the CRDs in a file, each in the version that is stored. What is no CRD is left out.
+/// Returns the kinds of the CRDs in a file, each in its stored version. Other objects are ignored.
 fn kinds_in_crds(text: &str) -> Vec<KnownKind> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
     let kinds = documents.iter().filter_map(|crd| {
@@ -264,7 +263,7 @@ fn scope_of(is_of_cluster: bool) -> Scope {
     }
 }
 
-/// A marker as a file of this name has it.
+/// Returns a marker as a file of this name has it.
 fn marker_in(path: &str, marker: &str) -> String {
     let comment = if Path::new(path).extension().is_some_and(|it| it == "py") {
         "#"
@@ -274,8 +273,8 @@ fn marker_in(path: &str, marker: &str) -> String {
     format!("{comment} {MARKER}{marker}")
 }
 
-/// The source with the lines; none where it has no marker.
-fn put(lines: &MadeLines, source: &str) -> Option<String> {
+/// Returns the source with the lines; none if it has no marker.
+fn insert(lines: &MadeLines, source: &str) -> Option<String> {
     let MadeLines {
         path,
         marker,
@@ -293,7 +292,7 @@ fn put(lines: &MadeLines, source: &str) -> Option<String> {
     })
 }
 
-/// The source with lines above a marker, indented as the marker is.
+/// Returns the source with lines above a marker, indented like the marker.
 fn above(source: &str, marker: &str, text: &str) -> Option<String> {
     let place = source.lines().position(|line| line.trim() == marker)?;
     let mut lines: Vec<String> = source.lines().map(str::to_owned).collect();
@@ -309,7 +308,7 @@ fn above(source: &str, marker: &str, text: &str) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// What became of lines.
+/// Result of inserting lines.
 #[derive(Debug)]
 pub struct Put<'a> {
     /// The files that have changed.
@@ -340,7 +339,7 @@ pub fn put_all<'a>(folder: &Path, lines: &'a [MadeLines]) -> anyhow::Result<Put<
         let before = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let mut source = before.clone();
         for lines in own {
-            match put(lines, &source) {
+            match insert(lines, &source) {
                 Some(changed) => source = changed,
                 None => result.left.push(lines),
             }
@@ -353,7 +352,7 @@ pub fn put_all<'a>(folder: &Path, lines: &'a [MadeLines]) -> anyhow::Result<Put<
     Ok(result)
 }
 
-/// Changes the files of a project, and prints which files were written and changed, and what could not be put into them.
+/// Changes the files of a project, and prints the written and changed files, and the lines that could not be inserted.
 fn finish(folder: &Path, language: &Language, written: &[PathBuf], lines: &[MadeLines]) -> anyhow::Result<()> {
     for path in written {
         println!("{}", path.display());
@@ -390,7 +389,7 @@ fn finish(folder: &Path, language: &Language, written: &[PathBuf], lines: &[Made
     Ok(())
 }
 
-/// Says what a project in Rust lacks.
+/// Prints the dependencies that a project in Rust lacks.
 fn say_what_is_needed(folder: &Path, needs_serde_json: bool) {
     let manifest = fs::read_to_string(folder.join("Cargo.toml"));
     if needs_serde_json && manifest.is_ok_and(|text| !text.contains("serde_json")) {
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stand_above_their_marker_and_an_interface_is_exported_once() {
+    fn lines_are_above_their_marker_and_exports_are_not_repeated() {
         let source = "export!(\n    Operator,\n    // pilothouse:interfaces\n);\n";
         let exported = |handler: &str| MadeLines {
             otherwise: Some((
@@ -422,38 +421,38 @@ mod tests {
             )),
             ..lines("src/lib.rs", "defaulters", &format!("{handler},"))
         };
-        let first = put(&exported("a::A"), source).unwrap();
-        let second = put(&exported("b::B"), &first).unwrap();
+        let first = insert(&exported("a::A"), source).unwrap();
+        let second = insert(&exported("b::B"), &first).unwrap();
         assert_eq!(
             second,
             "export!(\n    Operator,\n    defaulter: (\n        a::A,\n        b::B,\n        // pilothouse:defaulters\n    ),\n    \
              // pilothouse:interfaces\n);\n"
         );
-        assert!(put(&lines("src/lib.rs", "modules", "mod a;"), source).is_none());
+        assert!(insert(&lines("src/lib.rs", "modules", "mod a;"), source).is_none());
     }
 
     #[test]
-    fn a_marker_is_a_comment_of_its_language_and_shared_lines_are_there_once() {
+    fn markers_are_comments_and_shared_lines_are_not_repeated() {
         let python = "# pilothouse:exports\n";
         assert_eq!(
-            put(&lines("app.py", "exports", "a = b\n\n"), python).unwrap(),
+            insert(&lines("app.py", "exports", "a = b\n\n"), python).unwrap(),
             "a = b\n\n# pilothouse:exports\n"
         );
-        assert_eq!(put(&lines("main.go", "exports", "a"), python), None);
+        assert_eq!(insert(&lines("main.go", "exports", "a"), python), None);
         let shared = MadeLines {
             is_shared: true,
             ..lines("wit/world.wit", "exports", "export a;\nexport b;")
         };
-        let once = put(&shared, "{\n    // pilothouse:exports\n}\n").unwrap();
+        let once = insert(&shared, "{\n    // pilothouse:exports\n}\n").unwrap();
         assert_eq!(once, "{\n    export a;\n    export b;\n    // pilothouse:exports\n}\n");
-        assert_eq!(put(&shared, &once).unwrap(), once);
-        // Also where somebody has taken the marker away.
+        assert_eq!(insert(&shared, &once).unwrap(), once);
+        // Works even if the marker was removed.
         let without = once.replace("    // pilothouse:exports\n", "");
-        assert_eq!(put(&shared, &without).unwrap(), without);
+        assert_eq!(insert(&shared, &without).unwrap(), without);
     }
 
     #[test]
-    fn the_name_of_the_package_is_read_and_not_that_of_another_table() {
+    fn the_name_is_read_from_the_table_package() {
         let manifest =
             "[lib]\nname = \"a\"\n[package]\nversion = \"1\"\nname = \"site\"\n[dependencies]\nname = \"b\"\n";
         assert_eq!(package_name(manifest).as_deref(), Some("site"));

@@ -1,6 +1,6 @@
-//! Owns `pilothouse new`: a project outside of this repository that builds and passes its tests at once, and files for
-//! another kind in one that is there. Names are checked in `names`, the texts are in `template`, and `add` puts lines into
-//! sources, also into those of a new project, which name no kind at first.
+//! `pilothouse new`: makes a project outside of this repository that builds and passes its tests at once, and files for
+//! another kind in an existing project. Names are checked in `names`, the texts are in `template`, and `add` inserts
+//! lines into sources, even into those of a new project, which name no kind at first.
 
 mod add;
 mod names;
@@ -23,16 +23,16 @@ pub use self::names::{NameError, NewKind, PackageName};
 pub(crate) use self::template::Language;
 use self::template::{Formatter, TemplateFile, Values};
 
-/// The version of the SDK that projects depend on; docs/versions.md says what it promises.
+/// Version of the SDK that projects depend on; docs/versions.md has its guarantees.
 const SDK_VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
-/// Where the SDK is in a checkout of Pilothouse.
+/// Folder of the SDK in a checkout of Pilothouse.
 const SDK_FOLDER: &str = "plugins/sdk";
 
-/// How far the spec is indented in the templates of tests.
+/// Indentation of the spec in the templates of tests.
 const SPEC_INDENT: usize = 12;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse new website --kind example.com/v1/Website
@@ -53,7 +53,7 @@ project in another language has a small helper in place of the SDK.
 
 Exit code: 0, 1 if the files cannot be written, 2 if the command line is wrong.";
 
-/// Help of `new kind` that stands below the options.
+/// Help of `new kind` below the options.
 const KIND_EXAMPLES: &str = "\
 Examples:
   pilothouse new kind example.com/v1/Gallery
@@ -64,7 +64,7 @@ Run the command in the folder of a project. No file is overwritten, and lines th
 
 Exit code: 0, 1 if the folder has no project or the files cannot be written, 2 if the command line is wrong.";
 
-/// Help of `new admission` that stands below the options.
+/// Help of `new admission` below the options.
 const ADMISSION_EXAMPLES: &str = "\
 Examples:
   pilothouse new admission Gallery
@@ -173,7 +173,7 @@ enum Scope {
 }
 
 impl NewCommand {
-    /// Writes the files, and says what to do next.
+    /// Writes the files, and prints the next steps.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
             add,
@@ -207,7 +207,7 @@ impl NewCommand {
     }
 }
 
-/// Where a project has the SDK from.
+/// Source of a project's SDK.
 #[derive(Debug, PartialEq, Eq)]
 enum Sdk {
     Published,
@@ -221,7 +221,7 @@ impl Sdk {
         if is_url.iter().any(|scheme| text.starts_with(scheme)) {
             return Ok(Self::Repository(text.to_owned()));
         }
-        // Git's short form, which cargo does not take.
+        // Git's short form, which cargo does not accept.
         if let Some((host, path)) = text.split_once(':').filter(|_| text.starts_with("git@")) {
             return Ok(Self::Repository(format!("ssh://{host}/{path}")));
         }
@@ -240,9 +240,9 @@ impl Sdk {
         Ok(Self::Folder(folder))
     }
 
-    /// As Cargo.toml says it.
+    /// Returns the dependency for Cargo.toml.
     fn dependency(&self) -> String {
-        // JSON's strings are TOML's basic strings.
+        // JSON strings are valid TOML basic strings.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         match self {
             Self::Published => format!("version = \"{SDK_VERSION}\""),
@@ -251,7 +251,7 @@ impl Sdk {
         }
     }
 
-    /// Says it to the templates.
+    /// Adds it to the values for templates.
     fn put_into(&self, values: &mut Values) {
         values.texts.insert("sdk", self.dependency());
         let install = match self {
@@ -313,7 +313,7 @@ fn create(
     Ok(())
 }
 
-/// What the templates are given.
+/// Returns the values for the templates.
 fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOptions) -> Values {
     let KindOptions {
         scope,
@@ -360,7 +360,7 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
     }
 }
 
-/// What the templates of a project are given that decorates a kind of others.
+/// Returns the values for the templates of a project that decorates a foreign kind.
 fn decorating(name: &PackageName, language: &Language, kind: &NewKind, annotation: &str) -> anyhow::Result<Values> {
     ensure!(
         !language.decorator.is_empty(),
@@ -418,7 +418,7 @@ fn decorating(name: &PackageName, language: &Language, kind: &NewKind, annotatio
     Ok(values)
 }
 
-/// Writes files that must not be there yet. Nothing is written if one of them is, or if two of them are the same file.
+/// Writes files that must not exist yet. Nothing is written if one of them does, or if two of them are the same file.
 fn write(folder: &Path, files: &[TemplateFile], values: &Values) -> anyhow::Result<Vec<PathBuf>> {
     let made: Vec<_> = files.iter().filter_map(|file| file.made(values)).collect();
     let mut names = BTreeSet::new();
@@ -449,9 +449,9 @@ fn write(folder: &Path, files: &[TemplateFile], values: &Values) -> anyhow::Resu
     Ok(paths)
 }
 
-/// Has the language's own program order lines in these files, and break them where long names make them too long. Without the
-/// program they stay as they are. Each file goes through its standard input: given names, rustfmt would also format the modules
-/// that a file names.
+/// Runs the language's own formatter, which orders lines in these files, and breaks those that long names make too
+/// long. Without the program they stay as they are. Each file goes through its standard input: given names, rustfmt
+/// would also format the modules that a file names.
 fn format_sources(language: &Language, files: &[PathBuf]) {
     let Some(Formatter {
         program,
@@ -480,7 +480,7 @@ fn format_sources(language: &Language, files: &[PathBuf]) {
             && output.status.success()
             && !output.stdout.is_empty()
         {
-            // What cannot be written stays as it is, and works as well.
+            // A file that cannot be written stays as it is, and works as well.
             let _ = fs::write(file, output.stdout);
         }
     }
@@ -491,7 +491,7 @@ mod tests {
     use super::template::LANGUAGES;
     use super::*;
 
-    /// All that a project can have.
+    /// Returns all values that a project can have.
     fn everything(language: &Language, kind: &NewKind) -> Values {
         let options = KindOptions {
             scope: Scope::Cluster,

@@ -1,10 +1,10 @@
-//! Owns which names a project and a kind may have, and what follows from them: modules, types, plurals.
+//! Checks the names of a project and a kind, and derives others from them: modules, types, plurals.
 
 use std::str::FromStr;
 
 use pilothouse_core::plugin::manifest::{is_label, is_subdomain};
 
-/// The name of a package, which is the plugin's name too: cargo, Rust and Kubernetes accept it.
+/// Name of a package, which is the plugin's name too: cargo, Rust and Kubernetes accept it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageName(String);
 
@@ -19,7 +19,7 @@ pub struct NewKind {
     pub kind: String,
 }
 
-/// Why a name cannot be used, and what to use instead.
+/// Reasons why a name cannot be used, and what to use instead.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Not a crate's name.
@@ -28,9 +28,9 @@ pub enum NameError {
          characters; try {proposal}"
     )]
     Package {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
         /// A name that can be used.
         proposal: String,
@@ -44,13 +44,13 @@ pub enum NameError {
          --decorates in place of --kind"
     )]
     Group(String, String),
-    /// A group of Kubernetes' own.
+    /// A group that belongs to Kubernetes.
     #[error(
         "{0:?} is an API group of Kubernetes itself; take a domain of yours, for example example.com, or give --decorates in place of \
          --kind"
     )]
     ProtectedGroup(String),
-    /// Not a kind of others.
+    /// Not a foreign kind.
     #[error(
         "{0:?} is no kind of others; write GROUP/VERSION/KIND, for example apps/v1/StatefulSet, or VERSION/KIND for the core group, as \
          in v1/Service"
@@ -68,9 +68,9 @@ pub enum NameError {
     /// Not a kind.
     #[error("{name:?} is no kind: {why}; try {proposal}")]
     Kind {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
         /// A kind that can be used.
         proposal: String,
@@ -152,10 +152,10 @@ const TAKEN: &[&str] = &[
     "kind",
 ];
 
-/// Modules that no kind has: projects in some language have a file of this name.
+/// Modules that no kind may have: projects in some language have a file of this name.
 const TAKEN_MODULES: &[&str] = &["build", "component", "plugin"];
 
-/// Types that the template names, and those that every Rust file knows. A kind of such a name has a type of another name.
+/// Types that the template names, and those that every Rust file has. A kind of such a name has a type of another name.
 const TAKEN_TYPES: &[&str] = &[
     "BTreeMap",
     "Box",
@@ -217,7 +217,7 @@ const TAKEN_TYPES: &[&str] = &[
     "VolumeMount",
 ];
 
-/// The number of characters that a DNS label has at most.
+/// Most characters of a DNS label.
 const MAX_LABEL: usize = 63;
 
 impl FromStr for PackageName {
@@ -253,18 +253,18 @@ impl FromStr for PackageName {
 }
 
 impl PackageName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name of its library, as Rust writes it.
+    /// Returns the name of its library, as Rust writes it.
     pub fn library(&self) -> String {
         self.0.replace('-', "_")
     }
 }
 
-/// The nearest name that can be used.
+/// Returns the nearest valid name.
 fn proposed_package(name: &str) -> String {
     let last = name
         .rsplit(['/', '\\'])
@@ -329,7 +329,7 @@ fn check_group(group: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// `v`, a number, and perhaps `alpha` or `beta` with a number.
+/// Reports whether it is `v`, a number, and perhaps `alpha` or `beta` with a number.
 fn is_version(version: &str) -> bool {
     let is_number = |text: &str| {
         !text.is_empty() && !text.starts_with('0') && text.len() < 6 && text.chars().all(|it| it.is_ascii_digit())
@@ -381,7 +381,7 @@ fn capitalized(word: &str) -> String {
 }
 
 impl NewKind {
-    /// The name of the Rust type.
+    /// Returns the name of the Rust type.
     pub fn type_name(&self) -> String {
         let kind = self.kind.as_str();
         if TAKEN_TYPES.contains(&kind) {
@@ -391,7 +391,7 @@ impl NewKind {
         }
     }
 
-    /// The name of the module.
+    /// Returns the name of the module.
     pub fn module(&self) -> String {
         let module = snake(&self.kind);
         if TAKEN.iter().chain(TAKEN_MODULES).any(|taken| *taken == module) {
@@ -401,7 +401,7 @@ impl NewKind {
         }
     }
 
-    /// `HttpProxy` as `httpProxy`, which is the beginning of the name of a variable.
+    /// Returns the beginning of a variable's name: `HttpProxy` as `httpProxy`.
     pub fn variable(&self) -> String {
         let snake = snake(&self.kind);
         let mut words = snake.split('_');
@@ -409,17 +409,17 @@ impl NewKind {
         first + &words.map(capitalized).collect::<String>()
     }
 
-    /// A DNS label: the name of the controller.
+    /// Returns a DNS label: the name of the controller.
     pub fn label(&self) -> String {
         snake(&self.kind).replace('_', "-")
     }
 
-    /// The kind in lower case.
+    /// Returns the kind in lower case.
     pub fn singular(&self) -> String {
         self.kind.to_lowercase()
     }
 
-    /// The English plural in lower case.
+    /// Returns the English plural in lower case.
     pub fn plural(&self) -> String {
         let word = self.singular();
         let before_last = word.chars().rev().nth(1).unwrap_or('a');
@@ -431,7 +431,7 @@ impl NewKind {
     }
 }
 
-/// A kind of others, which may be one of Kubernetes itself.
+/// Parses a foreign kind, which may be one of Kubernetes itself.
 pub fn decorated(text: &str) -> Result<NewKind, NameError> {
     let (group, version, kind) = match text.split('/').collect::<Vec<_>>()[..] {
         [group, version, kind] if !group.is_empty() => (group, version, kind),
@@ -450,7 +450,7 @@ pub fn decorated(text: &str) -> Result<NewKind, NameError> {
     })
 }
 
-/// The name of an annotation.
+/// Checks the name of an annotation.
 pub fn annotation(text: &str) -> Result<String, NameError> {
     let (prefix, name) = text
         .rsplit_once('/')
@@ -469,7 +469,7 @@ pub fn annotation(text: &str) -> Result<String, NameError> {
     }
 }
 
-/// Checks a plural that somebody has given.
+/// Checks a given plural.
 pub fn plural(text: &str) -> Result<String, NameError> {
     let is_plural = text.starts_with(|first: char| first.is_ascii_lowercase())
         && text
@@ -484,7 +484,7 @@ pub fn plural(text: &str) -> Result<String, NameError> {
     }
 }
 
-/// `HttpProxy` as `http_proxy`, `HTTPRoute` as `http_route`.
+/// Converts `HttpProxy` to `http_proxy`, `HTTPRoute` to `http_route`.
 fn snake(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut snake = String::new();

@@ -1,29 +1,29 @@
-//! Owns the sample of a kind in a project, whose spec tests of admission have, and how a source in Rust writes it.
+//! Finds the sample of a kind in a project, whose spec is used in tests of admission, and formats it as Rust source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// Where samples are looked for in a project: first this file, then those of these folders, in the order of their names.
+/// File in a project that is searched for samples first; then come those of these folders, in the order of their names.
 const SAMPLE: &str = "sample.yaml";
 const FOLDERS: [&str; 6] = ["", "samples", "config/samples", "examples", "deploy", "scenarios"];
 
 /// The endings of files that may have samples.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// How deep in a document a sample is looked for: a scenario has its objects in a step.
+/// Depth in a document to which samples are searched: a scenario has its objects in a step.
 const MAX_DEPTH: usize = 8;
 
-/// How many characters a value has at most that is written in one line.
+/// Most characters of a value that is written in one line.
 const MAX_LINE: usize = 80;
 
-/// What a new kind's template has in its spec.
+/// Returns the spec in a new kind's template.
 pub fn of_template() -> Value {
     json!({"image": "nginx:1.29"})
 }
 
-/// An object of a kind of others with an annotation, and with a spec where Kubernetes asks for one.
+/// Returns an object of a foreign kind with an annotation, and with a spec if Kubernetes requires one.
 pub fn decorated(api_version: &str, kind: &str, name: &str, annotation: &str) -> Value {
     let labels = json!({"app": "web"});
     let pod = json!({"containers": [{"name": "web", "image": "nginx:1.29"}]});
@@ -65,7 +65,7 @@ pub fn decorated(api_version: &str, kind: &str, name: &str, annotation: &str) ->
     object
 }
 
-/// The spec of the first object of a kind among the samples of a project.
+/// Returns the spec of the first object of a kind among the samples of a project.
 pub fn spec_of(project: &Path, api_version: &str, kind: &str) -> Option<Value> {
     let files = std::iter::once(project.join(SAMPLE)).chain(FOLDERS.iter().flat_map(|it| files_in(&project.join(it))));
     files.filter_map(|file| fs::read_to_string(file).ok()).find_map(|text| {
@@ -88,7 +88,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The spec of an object in a document. What a step of a scenario expects to be refused is no sample.
+/// Returns the spec of an object in a document. An object that a step of a scenario expects to be refused is no sample.
 fn spec_in(value: &Value, api_version: &str, kind: &str, depth: usize) -> Option<Value> {
     let inside = |value| {
         depth
@@ -108,7 +108,7 @@ fn spec_in(value: &Value, api_version: &str, kind: &str, depth: usize) -> Option
     }
 }
 
-/// A value as Rust's `json!` takes it, in lines that are indented by so many spaces but for the first.
+/// Formats a value for Rust's `json!`, in lines that are indented by so many spaces except for the first.
 pub fn in_rust(value: &Value, indent: usize) -> String {
     let line = one_line(value);
     let (open, close, members) = match value {
@@ -128,7 +128,7 @@ pub fn in_rust(value: &Value, indent: usize) -> String {
     format!("{open}\n{}\n{}{close}", members.join("\n"), " ".repeat(indent))
 }
 
-/// Strings are written with Rust's escapes, which are not those of JSON, and integers with the type that holds them.
+/// Formats a value in one line. Strings have Rust's escapes instead of JSON's, and integers a suffix with their type.
 fn one_line(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),

@@ -1,14 +1,14 @@
-//! Owns the templates of projects, by language, and how a name is put into them.
+//! Templates of projects, by language, and their expansion.
 //!
-//! A template is a text with `{{name}}` for a value. The lines from `%if CONDITION` to `%else` or `%end` are there only if
-//! the condition holds. The files are called `*.in`, so that no tool takes them for what they become.
+//! A template is a text with `{{name}}` for a value. The lines from `%if CONDITION` to `%else` or `%end` are only
+//! included if the condition holds. The files are called `*.in`, so that no tool treats them as sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What is put into templates.
+/// Values for templates.
 #[derive(Clone, Debug, Default)]
 pub struct Values {
     /// The values by name.
@@ -20,28 +20,28 @@ pub struct Values {
 /// A file of a project.
 #[derive(Clone, Copy, Debug)]
 pub struct TemplateFile {
-    /// Where it goes; a template, too.
+    /// Path; a template, too.
     pub path: &'static str,
-    /// What it contains.
+    /// Content.
     pub text: &'static str,
-    /// The condition under which it is there.
+    /// Condition under which it is written.
     pub only_if: Option<&'static str>,
 }
 
-/// Lines that belong above a marker in a file of a project. `add` says what a marker is.
+/// Lines that are inserted above a marker in a file of a project. Markers are explained in `add`.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
-    /// The file; a template, too.
+    /// File; a template, too.
     pub path: &'static str,
-    /// The marker's name.
+    /// Name of the marker.
     pub marker: &'static str,
-    /// The lines; a template, too.
+    /// Lines; a template, too.
     pub text: &'static str,
-    /// The marker and the lines where the first marker is missing.
+    /// Marker and lines to use if the first marker is missing.
     pub otherwise: Option<(&'static str, &'static str)>,
-    /// The condition under which they are there.
+    /// Condition under which they are inserted.
     pub only_if: Option<&'static str>,
-    /// Whether several kinds share them, so that they are there once.
+    /// Set if several kinds share them, so that they are inserted once.
     pub is_shared: bool,
 }
 
@@ -73,36 +73,36 @@ impl Lines {
     }
 }
 
-/// What can be written in a language.
+/// Templates and tools of a language.
 #[derive(Clone, Copy, Debug)]
 pub struct Language {
-    /// The name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The files of a new project, beside those of its first kind.
+    /// Files of a new project, beside those of its first kind.
     pub project: &'static [TemplateFile],
-    /// The files of a kind.
+    /// Files of a kind.
     pub kind: &'static [TemplateFile],
-    /// The files of a new project that decorates a kind of others; empty where the language has no template for it.
+    /// Files of a new project that decorates a foreign kind; empty if the language has no template for it.
     pub decorator: &'static [TemplateFile],
-    /// The lines that name a kind.
+    /// Lines that name a kind.
     pub kind_lines: &'static [Lines],
-    /// The files of a kind's defaulter and validator.
+    /// Files of a kind's defaulter and validator.
     pub admission: &'static [TemplateFile],
-    /// The lines that name a kind's defaulter and validator.
+    /// Lines that name a kind's defaulter and validator.
     pub admission_lines: &'static [Lines],
-    /// The file that says what the plugin consists of.
+    /// File that lists the parts of the plugin.
     pub plugin: &'static str,
-    /// The helper that a project has in place of the SDK, by which the language of a project is known.
+    /// Helper that a project has in place of the SDK; it identifies the language of a project.
     pub helper: Option<&'static str>,
-    /// Words in lower case that no module can be called, beside those that `names` knows.
+    /// Words in lower case that cannot be module names, beside those in `names`.
     pub reserved: &'static [&'static str],
-    /// What breaks and orders lines in a source; without the program they stay as they are.
+    /// Formatter of sources; without the program they stay as they are.
     pub format: Option<Formatter>,
-    /// What builds the component of a project.
+    /// Command that builds the component of a project.
     pub build: &'static str,
-    /// The programs that the build needs, each with what installs it. Those of Rust are `pilothouse_build`'s matter.
+    /// Programs that the build needs, each with the command that installs it. For Rust see `pilothouse_build`.
     pub tools: &'static [(&'static str, &'static str)],
-    /// What to run next in the folder of a new project.
+    /// Next commands in the folder of a new project.
     pub next: &'static [&'static str],
 }
 
@@ -111,9 +111,9 @@ pub struct Language {
 pub struct Formatter {
     /// The program.
     pub program: &'static str,
-    /// What it is given.
+    /// Its arguments.
     pub arguments: &'static [&'static str],
-    /// What the names of its sources end in.
+    /// Extension of its sources.
     pub ending: &'static str,
 }
 
@@ -127,7 +127,7 @@ const MAKE: (&str, &str) = (
 );
 const NODE: &str = "on Debian `apt-get install nodejs npm`, elsewhere https://nodejs.org";
 
-/// All languages in which `pilothouse new` writes. A language is added here, with a folder of `author/templates`.
+/// All languages of `pilothouse new`. A language is added here, with a folder of `author/templates`.
 pub const LANGUAGES: &[Language] = &[RUST, JAVASCRIPT, PYTHON, GO, C];
 
 macro_rules! file {
@@ -146,12 +146,12 @@ macro_rules! file {
     };
 }
 
-/// The interface of wit/world.wit that a finalizer needs, in a project whose world says what the component exports.
+/// Export of wit/world.wit that a finalizer needs, in a project whose world lists the component's exports.
 const FINALIZER_EXPORT: Lines = Lines::new(WORLD, "exports", "export finalizer;")
     .only_if("finalizer")
     .shared();
 
-/// The same for a defaulter and a validator.
+/// Exports that a defaulter and a validator need.
 const ADMISSION_EXPORTS: Lines = Lines::new(WORLD, "exports", "export defaulter;\nexport validator;").shared();
 
 const WORLD: &str = "wit/world.wit";
@@ -553,7 +553,7 @@ const C: Language = Language {
 };
 
 impl Language {
-    /// The language of the project in a folder, if `pilothouse new` made it in another language than Rust.
+    /// Returns the language of the project in a folder, if `pilothouse new` made it in another language than Rust.
     pub fn of_project(folder: &Path) -> Option<&'static Self> {
         if folder.join("Cargo.toml").is_file() {
             return None;
@@ -562,7 +562,7 @@ impl Language {
         LANGUAGES.iter().find(has_helper)
     }
 
-    /// The first program that the build needs and that is not there, with what installs it.
+    /// Returns the first program that the build needs and that is missing, with the command that installs it.
     pub fn missing_tool(&self) -> Option<String> {
         let is_missing = |program: &str| {
             let mut asked = Command::new(program);
@@ -577,7 +577,7 @@ impl Language {
         Some(format!("{program} is not installed; install it: {install}"))
     }
 
-    /// A name that the language has no other use for.
+    /// Returns a variant of the name that is not reserved in the language.
     pub fn unreserved(&self, name: String, ending: &str) -> String {
         if self.reserved.contains(&name.as_str()) {
             name + ending
@@ -586,7 +586,7 @@ impl Language {
         }
     }
 
-    /// The language of this name, or an error that lists those that there are.
+    /// Returns the language of this name, or an error that lists the languages.
     pub fn named(name: &str) -> Result<&'static Self, String> {
         let known = || LANGUAGES.iter().map(|it| it.name).collect::<Vec<_>>().join(", ");
         LANGUAGES.iter().find(|it| it.name == name).ok_or_else(|| {
@@ -600,7 +600,7 @@ impl Language {
 }
 
 impl TemplateFile {
-    /// The path and the content; none where the file is not wanted.
+    /// Returns the path and the content; none if the file is not wanted.
     pub fn made(&self, values: &Values) -> Option<(String, String)> {
         let Self { path, text, only_if } = self;
         let is_wanted = only_if.is_none_or(|condition| values.holds.contains(condition));
@@ -609,7 +609,7 @@ impl TemplateFile {
 }
 
 impl Lines {
-    /// The file and what is put into it; none where it is not wanted.
+    /// Returns the file and the lines; none if they are not wanted.
     pub fn made(&self, values: &Values) -> Option<MadeLines> {
         let Self {
             path,
@@ -630,29 +630,29 @@ impl Lines {
     }
 }
 
-/// Lines with their values.
+/// Expanded lines.
 #[derive(Debug)]
 pub struct MadeLines {
-    /// The file.
+    /// File.
     pub path: String,
-    /// The marker's name.
+    /// Name of the marker.
     pub marker: &'static str,
-    /// The lines.
+    /// Lines.
     pub text: String,
-    /// The marker and the lines where the first marker is missing.
+    /// Marker and lines to use if the first marker is missing.
     pub otherwise: Option<(&'static str, String)>,
-    /// Whether they are there once.
+    /// Set if they are inserted once.
     pub is_shared: bool,
 }
 
-/// A template with its values.
+/// Expands a template.
 ///
 /// # Panics
 ///
-/// If the template names a value that there is not, or an `%if` has no `%end`. A test expands all of them.
+/// If the template names a missing value, or an `%if` has no `%end`. A test expands all of them.
 fn expanded(template: &str, values: &Values) -> String {
     let mut lines = Vec::new();
-    // Whether the lines are there, for each `%if` around them.
+    // For each enclosing `%if`, true if its lines are included.
     let mut conditions: Vec<bool> = Vec::new();
     for line in template.split('\n') {
         if let Some(condition) = line.strip_prefix("%if ") {
@@ -705,7 +705,7 @@ mod tests {
     }
 
     #[test]
-    fn a_language_without_template_is_refused_with_those_that_there_are() {
+    fn an_unknown_language_is_refused_with_the_known_ones() {
         let error = Language::named("cobol").unwrap_err();
         assert!(
             error.starts_with("there is no template for cobol; there is one for rust"),

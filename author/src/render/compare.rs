@@ -1,4 +1,4 @@
-//! Owns comparing what is rendered: with expected objects, and with what another version of the plugin renders.
+//! Compares rendered objects: with expected objects, and with another version's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::Rendered;
 use super::output::{desired, uncovered};
 
-/// Objects by what they are called in messages: a kind, and where each one is. Several primaries may want one object.
+/// Objects by their title in messages: kind, namespace and name. Several primaries may want one object.
 type Objects = BTreeMap<String, Vec<Value>>;
 
-/// What is desired and not expected, or expected and not desired. The file may be what `render` has printed: it has an object
-/// once for each primary that contributes to it, and Secrets as comments, with their values hidden.
+/// Returns the objects that are desired and not expected, or expected and not desired. The file may be output of
+/// `render`: an object occurs once for each contributing primary, and Secrets are comments with hidden values.
 pub(super) fn with_file(
     plugin: &Isolated,
     expected: &Path,
@@ -34,7 +34,7 @@ pub(super) fn with_file(
     Ok(differences(known, objects(rendered, |_| "")))
 }
 
-/// What one version makes of the same objects, and the other.
+/// Returns the differences between two versions' results for the same objects.
 pub(super) fn with_other(before: &[Rendered], after: &[Rendered]) -> Vec<String> {
     let ownership = |ownership: &str| match ownership {
         "Contributed" => " (contributed)",
@@ -49,7 +49,7 @@ pub(super) fn with_other(before: &[Rendered], after: &[Rendered]) -> Vec<String>
     found
 }
 
-/// All objects that are wanted; `suffix` makes a part of the title of how an object is wanted.
+/// Returns all desired objects; `suffix` makes a part of the title from an object's ownership.
 fn objects(rendered: &[Rendered], suffix: impl Fn(&str) -> &'static str) -> Objects {
     let mut objects = Objects::new();
     let runs = rendered.iter().filter_map(|one| one.run.as_ref().ok());
@@ -64,7 +64,7 @@ fn objects(rendered: &[Rendered], suffix: impl Fn(&str) -> &'static str) -> Obje
     objects
 }
 
-/// What is said of an object, without the objects that it wants, and without what is measured.
+/// Returns the report of an object, without its desired objects, and without measurements.
 fn report(rendered: &Rendered) -> Value {
     match &rendered.run {
         Ok(run) => {
@@ -83,8 +83,8 @@ fn report(rendered: &Rendered) -> Value {
     }
 }
 
-/// How two sets of objects differ. Where there are several objects of one title, those that are the same on both sides are set
-/// aside, and the rest is compared in its order.
+/// Returns the differences of two sets of objects. If several objects have one title, those that are the same on both
+/// sides are set aside, and the rest is compared in its order.
 fn differences(expected: Objects, mut found: Objects) -> Vec<String> {
     let mut differences = Vec::new();
     for (title, mut objects) in expected {
@@ -115,7 +115,7 @@ fn new(title: &str) -> String {
     format!("+ {title}: desired, and not expected\n")
 }
 
-/// How two objects differ. Of a Secret whose values `render` has hidden, the names of the values are compared.
+/// Returns the difference of two objects. Of a Secret with hidden values, the names of the values are compared.
 fn difference(expected: &Value, desired: &Value) -> Option<String> {
     let mut values = SECRET_MEMBERS
         .into_iter()

@@ -1,5 +1,5 @@
-//! Owns `pilothouse render`: what a plugin makes of objects, without a cluster, and how that differs from what is expected,
-//! from another version, or from a live cluster. How it is written is left to `output`, and comparing to `compare`.
+//! `pilothouse render`: prints the result of a plugin for objects, without a cluster, and its differences from expected
+//! objects, from another version, or from a live cluster. Formatting is left to `output`, and comparing to `compare`.
 
 mod compare;
 mod output;
@@ -18,13 +18,13 @@ use pilothouse_testkit::isolation::{Failed, Isolated, Run};
 use crate::plugin::{Given, PluginArguments, Prepared, Settings, StateArguments, mark_deleted};
 use crate::verdict::NotAsExpected;
 
-/// What `--diff` calls the live cluster.
+/// Argument of `--diff` for the live cluster.
 const LIVE: &str = "cluster";
 
-/// What every component begins with.
+/// First bytes of every component.
 const COMPONENT_MAGIC: &[u8] = b"\0asm";
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse render app-service.wasm -f web.yaml
@@ -92,7 +92,7 @@ enum Format {
     Json,
 }
 
-/// What came of one object.
+/// Result for one object.
 struct Rendered {
     kind: Kind,
     name: Name,
@@ -115,7 +115,7 @@ impl RenderCommand {
         }
     }
 
-    /// The plugin on the state of the cluster, and what it makes of the objects.
+    /// Returns the plugin on the state of the cluster, and its results for the objects.
     fn rendered(&self, component: &Path, given: &Given) -> anyhow::Result<(Isolated, Vec<Rendered>)> {
         let limits = Settings::of_option(self.plugin.config.as_deref())?.limits;
         let plugin = self.plugin.load_other(component)?.timed(&limits);
@@ -165,7 +165,7 @@ impl RenderCommand {
     }
 
     fn diff_with(&self, with: &Path) -> anyhow::Result<()> {
-        // The file that is compared with could be standard input, too.
+        // The expected file could be standard input, too.
         let sources = [&self.files[..], &[with.to_owned()]].concat();
         self.state.read_once(&sources)?;
         let given = self.state.read(&self.files)?;
@@ -181,7 +181,7 @@ impl RenderCommand {
             }
             compare::with_file(&plugin, with, &self.state.namespace, &rendered)?
         };
-        told(&differences)
+        print_differences(&differences)
     }
 
     fn diff_live(&self) -> anyhow::Result<()> {
@@ -234,11 +234,11 @@ impl RenderCommand {
                 failing - failures.len()
             ));
         }
-        told(&differences)
+        print_differences(&differences)
     }
 }
 
-fn told(differences: &[String]) -> anyhow::Result<()> {
+fn print_differences(differences: &[String]) -> anyhow::Result<()> {
     if differences.is_empty() {
         return Ok(());
     }
@@ -248,7 +248,7 @@ fn told(differences: &[String]) -> anyhow::Result<()> {
     Err(NotAsExpected(format!("{count} {things}")).into())
 }
 
-/// Whether a file is a component rather than YAML.
+/// Reports whether a file is a component rather than YAML.
 fn is_component(path: &Path) -> anyhow::Result<bool> {
     use std::io::Read as _;
     if path.is_dir() || path == Path::new("-") {

@@ -1,10 +1,10 @@
-//! Owns how rendered objects are written: as YAML that kubectl takes, as a summary, and as JSON.
+//! Formats rendered objects: as YAML for kubectl, as a summary, and as JSON.
 //!
 //! The JSON is `{"objects": [...]}` with one item for each rendered object:
 //!
 //! - `kind`, `apiVersion`, `namespace` (absent without one), `name`
 //! - `failure`: null, or `reason`, `blame`, `message`
-//! - `reconciledOnlyWith`: null, or what the controller's filter asks for, where it does not select the object
+//! - `reconciledOnlyWith`: null, or the condition of the controller's filter that does not select the object
 //! - `finalizer`: null, or `Done` or `Pending` for an object that is being deleted
 //! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`, `replace`), `object`
 //! - `status`, `conditions`, `events`, `requeueAfterMilliseconds`, `warnings` of the validator
@@ -29,7 +29,7 @@ use super::Rendered;
 /// The line above a Secret that is written as a comment.
 const COVERED: &str = "# Its values are hidden; --show-secrets prints them.";
 
-/// As documents that kubectl takes; the rest in comments.
+/// Formats documents for kubectl; the rest in comments.
 pub(super) fn yaml(rendered: &[Rendered], show_secrets: bool) -> String {
     let mut text = String::new();
     for one in rendered {
@@ -56,7 +56,7 @@ pub(super) fn yaml(rendered: &[Rendered], show_secrets: bool) -> String {
     text
 }
 
-/// What [`yaml`] has written, with Secrets as objects rather than comments.
+/// Returns output of [`yaml`] with Secrets as objects rather than comments.
 pub(super) fn uncovered(text: &[u8]) -> Vec<u8> {
     let mut is_secret = false;
     let line = |line: &[u8]| {
@@ -67,7 +67,7 @@ pub(super) fn uncovered(text: &[u8]) -> Vec<u8> {
     text.split_inclusive(|byte| *byte == b'\n').flat_map(line).collect()
 }
 
-/// A summary without the objects themselves.
+/// Formats a summary without the objects themselves.
 pub(super) fn text(rendered: &[Rendered]) -> String {
     rendered
         .iter()
@@ -76,7 +76,7 @@ pub(super) fn text(rendered: &[Rendered]) -> String {
         .join("\n")
 }
 
-/// For programs.
+/// Formats JSON.
 pub(super) fn json(rendered: &[Rendered], show_secrets: bool) -> String {
     let objects: Vec<Value> = rendered.iter().map(|one| document(one, show_secrets)).collect();
     let whole = json!({"objects": objects});
@@ -125,7 +125,7 @@ fn commented(text: &str) -> String {
         .collect()
 }
 
-/// What is said of an object beside the objects that it wants.
+/// Formats everything about an object except its desired objects.
 fn summary(one: &Rendered, with_titles: bool) -> String {
     let mut text = format!("{}\n", one.title());
     match &one.run {
@@ -331,7 +331,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// What came of an object for which a plugin wants a Secret.
+    /// Returns the result for an object for which a plugin wants a Secret.
     pub(in crate::render) fn secret() -> Rendered {
         let body = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "n"}, "data": {"password": "aHVzaA=="},

@@ -1,5 +1,5 @@
-//! Owns golden cases: a folder with an object and what is around it, and what the plugin must answer. The plugin runs under
-//! the host's sandbox and limits, without a cluster. Leaves the call to the kit's isolation.
+//! Golden cases: a folder with an object, its surroundings, and the plugin's expected answer. The plugin runs under the
+//! host's sandbox and limits, without a cluster. The call is left to the kit's isolation.
 //!
 //! | file | has |
 //! |---|---|
@@ -35,10 +35,10 @@ const CONFIG: &str = "config.yaml";
 const CASE: &str = "case.yaml";
 const EXPECTED: &str = "expected.yaml";
 
-/// The lines with which a difference begins: which is which.
+/// First lines of a difference: they explain its two sides.
 pub(super) const DIFFERENCE: [&str; 2] = ["--- expected (expected.yaml)", "+++ found (the plugin's answer)"];
 
-/// The plugin's time in a case, in milliseconds since 1970.
+/// Returns the plugin's time in a case, in milliseconds since 1970.
 fn now(case: &Path) -> anyhow::Result<u64> {
     let file = case.join(CASE);
     let now = match optional(&file)? {
@@ -56,12 +56,12 @@ fn now(case: &Path) -> anyhow::Result<u64> {
     })
 }
 
-/// The plugins that cases are run against.
+/// Plugins that cases are run against.
 pub(super) struct Plugins(Vec<(PathBuf, Isolated)>);
 
 impl Plugins {
-    /// Loads all of them, for scenarios with this grant. What each case grants a plugin is looked at when the case is run.
-    /// Only cases need a plugin that describes itself without a configuration: a scenario has its own.
+    /// Loads all of them, for scenarios with this grant. The grant of a case is read when the case is run. Only cases
+    /// need a plugin that describes itself without a configuration: a scenario has its own.
     pub(super) fn load(
         components: &ComponentLoader,
         has_cases: bool,
@@ -85,7 +85,7 @@ impl Plugins {
         Ok(Self(plugins))
     }
 
-    /// The plugin that reconciles a kind.
+    /// Returns the plugin that reconciles a kind.
     fn of(&self, kind: &Kind, case: &Path) -> anyhow::Result<&Isolated> {
         let mut meant = self.0.iter().filter(|(_, plugin)| plugin.reconciles(kind));
         match (meant.next(), meant.next()) {
@@ -108,15 +108,15 @@ impl Plugins {
     }
 }
 
-/// What a call answered, and what it did on the way.
+/// Answer of a call, and its side effects.
 struct Answered {
-    /// What `expected.yaml` has.
+    /// The content for `expected.yaml`.
     answer: Value,
     reads: Vec<String>,
     log: Vec<LogLine>,
 }
 
-/// Runs a case. A file of it that cannot be read is an error, and no failure of the plugin.
+/// Runs a case. An unreadable file is an error, and no failure of the plugin.
 pub(super) fn run(case: &Path, plugins: &Plugins, wasi: WasiArguments, update: bool) -> anyhow::Result<FinishedTest> {
     let begun = Instant::now();
     let Document {
@@ -176,7 +176,7 @@ pub(super) fn run(case: &Path, plugins: &Plugins, wasi: WasiArguments, update: b
     })
 }
 
-/// Calls the plugin as the host does: defaulter, validator, then reconciler or finalizer.
+/// Calls the plugin like the host: defaulter, validator, then reconciler or finalizer.
 fn answer(plugin: &Isolated, input: &Value) -> Answered {
     match call(plugin, input) {
         Ok(answered) => answered,
@@ -270,7 +270,7 @@ fn failure(
     TestFailure { message, details }
 }
 
-/// Two answers with the values of Secrets hidden, so that it can be seen which differ.
+/// Returns two answers with the values of Secrets hidden, so that it can be seen which differ.
 fn without_secrets(expected: &Value, found: &Value) -> (Value, Value) {
     let (mut expected, mut found) = (expected.clone(), found.clone());
     for member in ["objects", "contributed"] {
@@ -282,7 +282,7 @@ fn without_secrets(expected: &Value, found: &Value) -> (Value, Value) {
                 None => *object = hidden(object),
             }
         }
-        // What is hidden already stays as it is.
+        // Values that are already hidden stay so.
         let is_given = |object: &Value| given.iter().any(|other| title(other) == title(object));
         for object in wanted.iter_mut().filter(|object| !is_given(object)) {
             *object = hidden(object);
@@ -291,7 +291,7 @@ fn without_secrets(expected: &Value, found: &Value) -> (Value, Value) {
     (expected, found)
 }
 
-/// The objects of an answer in a member, which it need not have.
+/// Returns the objects of an answer in a member, which may be absent.
 fn objects_of<'a>(answer: &'a mut Value, member: &str) -> &'a mut [Value] {
     let objects = answer.get_mut(member).and_then(Value::as_array_mut);
     objects.map_or(&mut [], Vec::as_mut_slice)
@@ -328,7 +328,7 @@ fn one_object(file: &Path) -> anyhow::Result<Document> {
     Ok(documents.remove(0))
 }
 
-/// The document of a file that may be absent; null if the file is empty.
+/// Returns the document of a file that may be absent; null if the file is empty.
 fn optional(file: &Path) -> anyhow::Result<Option<Value>> {
     match fs::read_to_string(file) {
         Ok(text) => parse(&text, file).map(Some),
@@ -337,7 +337,7 @@ fn optional(file: &Path) -> anyhow::Result<Option<Value>> {
     }
 }
 
-/// The document of a file; null if it is empty.
+/// Returns the document of a file; null if it is empty.
 fn parse(text: &str, file: &Path) -> anyhow::Result<Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
         let place = error

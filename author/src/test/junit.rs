@@ -1,4 +1,4 @@
-//! Owns the JUnit report: the XML that CI systems read, with one suite for each file. Its form is that of Jenkins' schema,
+//! JUnit report: the XML that CI systems read, with one suite for each file. Its format is Jenkins' schema,
 //! <https://github.com/jenkinsci/xunit-plugin/blob/master/src/main/resources/org/jenkinsci/plugins/xunit/types/model/xsd/junit-10.xsd>.
 
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::test::result::{FinishedTest, shown};
 
-/// The report of tests that took so long in all.
+/// Returns the report of tests with their total duration.
 pub fn report(tests: &[FinishedTest], took: Duration) -> String {
     let failures = tests.iter().filter(|test| test.failure().is_some()).count();
     let errors = tests.iter().filter(|test| test.error().is_some()).count();
@@ -53,7 +53,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64())
 }
 
-/// A text that may stand in an attribute and in an element. XML 1.0 has no way to write most control characters.
+/// Escapes a text for an attribute or an element. XML 1.0 has no way to write most control characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// What the schema allows: the members of an element, and its children.
+    /// Checks against the schema: the members of an element, and its children.
     fn check(node: roxmltree::Node<'_, '_>) {
         let (attributes, children): (&[&str], &[&str]) = match node.tag_name().name() {
             "testsuites" => (&["name", "tests", "failures", "errors", "time"], &["testsuite"]),

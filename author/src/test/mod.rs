@@ -1,5 +1,5 @@
-//! Owns `pilothouse test`: which tests run, where, and how it ends. `select` finds the tests, `golden` and `scenarios` run
-//! them, `report` and `junit` say what came of them.
+//! `pilothouse test`: selects tests, runs them, and returns the exit code. `select` finds the tests, `golden` and
+//! `scenarios` run them, `report` and `junit` print the results.
 
 mod golden;
 pub mod junit;
@@ -26,7 +26,7 @@ use crate::plugin::WasiArguments;
 use crate::test::result::{FinishedTest, TestKind, TestOutput};
 use crate::verdict::NotAsExpected;
 
-/// What comes after the help.
+/// Examples below the help.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse test                                    # all tests of the project in this folder
@@ -106,7 +106,7 @@ impl TestCommand {
             bail!("no test is selected; leave out --filter or --isolated, or name other files");
         }
         let scenarios = read(&scenarios, &components)?;
-        // Before anything runs: a component that cannot be loaded is an error and not the failure of a test.
+        // Checked before anything runs: a component that cannot be loaded is an error and not the failure of a test.
         let components = ComponentLoader {
             files: components,
             sandbox: self.cache.sandbox()?,
@@ -130,7 +130,7 @@ impl TestCommand {
             for scenario in &scenarios {
                 let begun = Instant::now();
                 let told = match &stage {
-                    Ok(stage) => stage.tell(scenario),
+                    Ok(stage) => stage.run(scenario),
                     Err(error) => Err(anyhow!("{error}")),
                 };
                 reporter.ended(told.unwrap_or_else(|error| {
@@ -156,7 +156,7 @@ impl TestCommand {
     }
 }
 
-/// Reads scenarios. The mistakes of all files are told at once.
+/// Reads scenarios. The errors of all files are reported together.
 fn read(files: &[PathBuf], components: &ComponentFiles) -> anyhow::Result<Vec<Scenario>> {
     let (mut scenarios, mut mistakes) = (Vec::new(), Vec::new());
     for file in files {

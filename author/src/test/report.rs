@@ -1,4 +1,4 @@
-//! Owns what is printed of tests: a line for each as it ends, or one document in the end.
+//! Prints the results of tests: a line for each as it ends, or one document in the end.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::golden::DIFFERENCE;
 use crate::test::result::{FinishedTest, TestOutput, TestResult, shown};
 
-/// Colours by the escapes of ECMA-48.
+/// Colours, by the escapes of ECMA-48.
 const GREEN: u8 = 32;
 const YELLOW: u8 = 33;
 const RED: u8 = 31;
 
-/// Prints what came of tests.
+/// Prints results of tests.
 pub(super) struct Reporter {
     output: TestOutput,
     coloured: bool,
@@ -30,7 +30,7 @@ impl Reporter {
         }
     }
 
-    /// A test has ended.
+    /// Reports a finished test.
     pub(super) fn ended(&mut self, test: FinishedTest) {
         if self.output == TestOutput::Text {
             print!("{}", text(&test, self.coloured));
@@ -38,7 +38,7 @@ impl Reporter {
         self.tests.push(test);
     }
 
-    /// All tests have ended.
+    /// Reports the end of all tests.
     pub(super) fn finish(self, took: Duration) -> Vec<FinishedTest> {
         match self.output {
             TestOutput::Text => println!("{}", summary(&self.tests, took)),
@@ -86,7 +86,7 @@ fn text(test: &FinishedTest, coloured: bool) -> String {
     text
 }
 
-/// The lines of a text, with those of differences in colour.
+/// Returns the lines of a text, with those of differences in colour.
 fn paint(details: &str, coloured: bool) -> Vec<String> {
     let mut is_drawn = false;
     let mut lines = Vec::new();

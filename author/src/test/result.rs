@@ -13,7 +13,7 @@ pub enum TestOutput {
     Json,
 }
 
-/// What a test is.
+/// Kind of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestKind {
     /// A golden case.
@@ -25,7 +25,7 @@ pub enum TestKind {
 }
 
 impl TestKind {
-    /// In a word.
+    /// Returns it in a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Golden => "golden",
@@ -35,23 +35,23 @@ impl TestKind {
     }
 }
 
-/// A test that has ended.
+/// A finished test.
 #[derive(Clone, Debug)]
 pub struct FinishedTest {
     /// The scenario's file, or the folder of the golden case.
     pub file: PathBuf,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is.
+    /// Kind.
     pub kind: TestKind,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// What came of it.
+    /// Result.
     pub result: TestResult,
 }
 
 impl FinishedTest {
-    /// Why it failed, if it did.
+    /// Returns the failure, if it failed.
     pub fn failure(&self) -> Option<&TestFailure> {
         match &self.result {
             TestResult::Failed(failure) => Some(failure),
@@ -59,7 +59,7 @@ impl FinishedTest {
         }
     }
 
-    /// Why it could not be run, if it could not.
+    /// Returns the error, if it could not be run.
     pub fn error(&self) -> Option<&TestFailure> {
         match &self.result {
             TestResult::Error(error) => Some(error),
@@ -67,7 +67,7 @@ impl FinishedTest {
         }
     }
 
-    /// A test that could not be run.
+    /// Returns a test that could not be run.
     pub(super) fn not_run(file: &Path, name: &str, kind: TestKind, took: Duration, error: &anyhow::Error) -> Self {
         let text = format!("{error:#}");
         let (message, details) = text.split_once('\n').unwrap_or((&text, ""));
@@ -84,29 +84,29 @@ impl FinishedTest {
     }
 }
 
-/// What came of a test.
+/// Result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TestResult {
-    /// All was as expected.
+    /// Passed.
     Passed,
-    /// What is expected was written.
+    /// The expected answer was written.
     Updated,
-    /// Something was not as expected.
+    /// The answer was not as expected.
     Failed(TestFailure),
-    /// It could not be run: a file of it has a mistake, or what it needs is missing.
+    /// The test could not be run: a file of it is invalid, or a requirement is missing.
     Error(TestFailure),
 }
 
-/// Why a test failed.
+/// Failure of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestFailure {
-    /// In one line.
+    /// Message in one line.
     pub message: String,
-    /// All of it: differences, and the reconcile that produced them.
+    /// Details: differences, and the reconcile that produced them.
     pub details: String,
 }
 
-/// A path as it is shown: relative to the folder that the program runs in, where it is below it.
+/// Formats a path relative to the current folder, if it is below it.
 pub(crate) fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(&here).unwrap_or(path).display().to_string()

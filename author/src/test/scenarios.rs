@@ -1,5 +1,5 @@
-//! Owns playing scenarios with a host in this process: on a simulated cluster of its own for each, where time costs nothing,
-//! or on one real control plane. Leaves the story to the kit.
+//! Runs scenarios with a host in this process: on a simulated cluster of its own for each, with paused time, or on one
+//! real control plane. The steps are left to the kit.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -17,10 +17,10 @@ use tokio::runtime::{Builder, Runtime};
 use crate::components::ComponentLoader;
 use crate::test::result::{FinishedTest, TestFailure, TestKind, TestResult, shown};
 
-/// How many of the host's last lines a failure shows.
+/// Number of the host's last log lines that a failure shows.
 const LOG_LINES: usize = 40;
 
-/// Where scenarios are played.
+/// Environment of scenarios.
 pub(super) struct Stage {
     components: ComponentLoader,
     tail: Tail,
@@ -46,8 +46,8 @@ impl Stage {
         Ok(Self { components, tail, real })
     }
 
-    /// Plays a scenario.
-    pub(super) fn tell(&self, scenario: &Scenario) -> anyhow::Result<FinishedTest> {
+    /// Runs a scenario.
+    pub(super) fn run(&self, scenario: &Scenario) -> anyhow::Result<FinishedTest> {
         self.tail.clear();
         let begun = Instant::now();
         let host = |clock: WallClock| {
@@ -61,11 +61,11 @@ impl Stage {
             let told = runtime.block_on(scenario::run(scenario, cluster, &mut host(WallClock::System)));
             (told, TestKind::Real)
         } else {
-            // What waits for nothing but time costs none.
+            // Waiting for time alone takes none.
             let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
             let runtime = runtime.context("cannot start the threads of the host")?;
             let told = runtime.block_on(async {
-                // The plugin's clock goes with the simulated time.
+                // The plugin's clock follows the simulated time.
                 let clock = WallClock::starting_at(WallClock::System.now());
                 scenario::run(scenario, &Cluster::simulated(), &mut host(clock)).await
             });
@@ -82,7 +82,7 @@ impl Stage {
     }
 }
 
-/// What failed, what the host knows of the objects, and what it has logged.
+/// Returns the failed step, the host's state of the objects, and its log.
 fn failure(error: &ScenarioError) -> TestFailure {
     let ScenarioError {
         file,

@@ -1,4 +1,4 @@
-//! Owns which tests are meant: by the paths of a command line, or, without any, by where a project has its tests.
+//! Selects tests: by the paths of a command line, or, without any, those of the project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use anyhow::{Context as _, bail};
 use super::golden::INPUT;
 use crate::components::is_component;
 
-/// Where a project has its tests.
+/// Folder of a project's tests.
 const SCENARIOS: &str = "scenarios";
 const GOLDEN: &str = "tests/golden";
 
-/// What was selected.
+/// Selected tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Selection {
     /// Components that were named.
@@ -23,7 +23,7 @@ pub(super) struct Selection {
     pub(super) golden: Vec<PathBuf>,
 }
 
-/// Sorts paths by what they name. Without a test among them, the tests are those of the project.
+/// Sorts paths by their kind. Without a test among them, the tests are those of the project.
 pub(super) fn select(paths: &[PathBuf], project: &Path) -> anyhow::Result<Selection> {
     let mut selection = Selection::default();
     for path in paths {
@@ -74,7 +74,7 @@ pub(super) fn select(paths: &[PathBuf], project: &Path) -> anyhow::Result<Select
 }
 
 impl Selection {
-    /// A golden case, or a folder with scenarios or golden cases in it.
+    /// Adds a golden case, or a folder with scenarios or golden cases in it.
     fn add_folder(&mut self, folder: &Path) -> anyhow::Result<()> {
         if folder.join(INPUT).is_file() {
             self.golden.push(folder.to_owned());

@@ -1,4 +1,4 @@
-//! Owns the host inside a process that is not its own: started on a cluster's client, pushed, asked, and stopped in order.
+//! The host inside another process: starts it on a cluster's client, changes its options, queries it, and stops it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,22 +27,22 @@ use tracing::subscriber::DefaultGuard;
 
 use crate::log::Tail;
 
-/// How long a start may take until every lane is open.
+/// Time that a start may take until every lane is open.
 const OPEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// Where components come from.
+/// Source of components.
 pub trait Components: Send + Sync {
-    /// Who loads them.
+    /// Returns the sandbox that loads them.
     fn sandbox(&self) -> Sandbox;
 
-    /// The directory in which the files of Plugin resources are.
+    /// Returns the directory with the files of Plugin resources.
     fn directory(&self) -> PathBuf;
 
-    /// Loads the plugin that scenarios call so.
+    /// Loads the plugin of this name in scenarios.
     fn load(&self, name: &str) -> Result<PluginComponent, String>;
 }
 
-/// The default limits, with so much time for a call that a machine under load changes nothing.
+/// Returns the default limits, with so much time for a call that load on the machine changes nothing.
 pub fn unhurried() -> Limits {
     Limits {
         call_milliseconds: 10_000,
@@ -50,7 +50,7 @@ pub fn unhurried() -> Limits {
     }
 }
 
-/// A host in this process, on this runtime. Where it follows the log of its thread, the runtime has to be of one thread.
+/// A host in this process, on this runtime, which is single-threaded if the host collects the log of its thread.
 pub struct RuntimeHost<C> {
     components: C,
     options: HostOptions,
@@ -63,11 +63,11 @@ pub struct RuntimeHost<C> {
     _guard: Option<DefaultGuard>,
 }
 
-/// What a host runs.
+/// Work of a host.
 enum Work {
     /// Loaded plugins.
     Plugins(Vec<StaticPlugin>),
-    /// What Plugin resources say, with components from here.
+    /// Plugins of Plugin resources, with components from this library.
     Resources(Library),
 }
 
@@ -77,7 +77,7 @@ struct Running {
     ended: JoinHandle<Result<UnfinishedWork, String>>,
 }
 
-/// With limits that a machine under load keeps.
+/// Uses limits that hold on a machine under load.
 impl<C: Components + Default> Default for RuntimeHost<C> {
     fn default() -> Self {
         Self::new(HostOptions::default(), unhurried())
@@ -85,7 +85,7 @@ impl<C: Components + Default> Default for RuntimeHost<C> {
 }
 
 impl<C: Components + Default> RuntimeHost<C> {
-    /// A host that installs CRDs, with other options and limits than the defaults. It keeps the log of this thread.
+    /// Returns a host that installs CRDs, with these options and limits. It collects the log of this thread.
     pub fn new(options: HostOptions, limits: Limits) -> Self {
         let tail = Tail::default();
         let guard = tail.follow();
@@ -97,7 +97,7 @@ impl<C: Components + Default> RuntimeHost<C> {
 }
 
 impl<C: Components> RuntimeHost<C> {
-    /// A host that installs CRDs, with these components. Somebody else sees to it that its log is in the tail.
+    /// Returns a host that installs CRDs, with these components. The caller collects its log in the tail.
     pub fn with(components: C, options: HostOptions, limits: Limits, tail: Tail) -> Self {
         let options = HostOptions {
             install_crds: InstallCrds::All,
@@ -116,28 +116,28 @@ impl<C: Components> RuntimeHost<C> {
         }
     }
 
-    /// Has the network lose all that a host with an election sends from here on, or lose nothing any more. What was sent
-    /// before is answered, and watches go on.
+    /// Simulates a network partition: requests of a host with an election are lost from here on, or no longer. Earlier
+    /// requests are answered, and watches continue.
     pub fn cut_off(&self, is_cut_off: bool) {
         self.is_cut_off.store(is_cut_off, Ordering::Relaxed);
     }
 
-    /// Has it install no CRDs from its next start on.
+    /// Installs no CRDs from the next start on.
     pub fn install_no_crds(&mut self) {
         self.options.install_crds = InstallCrds::Nothing;
     }
 
-    /// Has it install the CRD of Plugin alone from its next start on.
+    /// Installs only the CRD of Plugin from the next start on.
     pub fn install_own_crd(&mut self) {
         self.options.install_crds = InstallCrds::Host;
     }
 
-    /// Has it fetch artifacts from a store, from its next start on.
+    /// Fetches artifacts from a store, from the next start on.
     pub fn fetch_from(&mut self, store: Arc<dyn ArtifactStore>) {
         self.artifacts = Some(store);
     }
 
-    /// Has it serve webhooks from its next start on.
+    /// Serves webhooks from the next start on.
     pub fn serve(&mut self, webhooks: WebhookOptions) {
         self.options.webhooks = Some(webhooks);
     }
@@ -147,7 +147,7 @@ impl<C: Components> RuntimeHost<C> {
         self.begin(cluster, Work::Plugins(specs)).await
     }
 
-    /// Starts with what Plugin resources say, with components from a directory.
+    /// Starts with the plugins of Plugin resources, with components from a directory.
     pub async fn start_by_resources(&mut self, cluster: &Cluster, directory: PathBuf) -> Result<(), HostError> {
         let library = Library {
             sandbox: self.components.sandbox(),
@@ -195,7 +195,7 @@ impl<C: Components> RuntimeHost<C> {
         Ok(Host::new(client, self.options.clone()))
     }
 
-    /// Ends the host as SIGKILL does: nothing that it has begun goes on.
+    /// Ends the host like SIGKILL: no running work continues.
     pub async fn kill(&mut self) {
         if let Some(Running {
             handle: _,
@@ -204,17 +204,17 @@ impl<C: Components> RuntimeHost<C> {
         }) = self.running.take()
         {
             ended.abort();
-            // It was aborted, which is what it ends with.
+            // It was aborted, which is its result.
             let _ = ended.await;
         }
     }
 
-    /// A look into the host while it runs.
+    /// Returns the handle of the running host.
     pub fn handle(&self) -> Option<&Handle> {
         self.running.as_ref().map(|running| &running.handle)
     }
 
-    /// Waits until every lane is open and nothing is to be done.
+    /// Waits until every lane is open and the host is idle.
     pub async fn settled(&self) -> Result<(), HostError> {
         let idle = async {
             while self.is_idle() != Some(true) {
@@ -225,7 +225,7 @@ impl<C: Components> RuntimeHost<C> {
         in_time.map_err(|_| format!("the host does not settle\n{}", self.tail.text()).into())
     }
 
-    /// How a built plugin runs here.
+    /// Returns the options with which a built plugin runs here.
     pub fn spec(&self, name: &str) -> Result<StaticPlugin, HostError> {
         Ok(StaticPlugin {
             name: None,
@@ -239,9 +239,9 @@ impl<C: Components> RuntimeHost<C> {
     }
 }
 
-/// Webhooks on a free port of this machine, with the certificates in a Secret of the host's own namespace.
+/// Returns webhook options: a free port of this machine, with the certificates in a Secret of the host's own namespace.
 pub fn webhooks(namespace: &str, secret: &str) -> std::io::Result<WebhookOptions> {
-    // The port has to be known before the server has it.
+    // The port has to be known before the server listens.
     let listen = free_address()?;
     Ok(WebhookOptions {
         listen,
@@ -261,7 +261,7 @@ pub fn webhooks(namespace: &str, secret: &str) -> std::io::Result<WebhookOptions
     })
 }
 
-/// A way to stop a host, and what it waits for.
+/// Returns a sender that stops a host, and the future that the host waits for.
 pub fn stop_signal() -> (oneshot::Sender<()>, impl Future<Output = ()>) {
     let (stop, stopped) = oneshot::channel();
     let stopped = async move {
@@ -331,7 +331,7 @@ impl<C: Components> SteeredHost for RuntimeHost<C> {
         let kind = Kind::from_api_version(api_version, kind);
         let look = |namespace: Option<&str>| handle.explain(&kind, &Name::new(namespace, name.as_str()));
         let document = look(namespace.as_deref());
-        // Whoever asks does not always know whether the kind has namespaces.
+        // Callers do not always know whether the kind is namespaced.
         let document = if document.exists { document } else { look(None) };
         let owners = document.made_for.iter().map(|maker| {
             let object = &maker.object;

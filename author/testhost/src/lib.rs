@@ -1,5 +1,5 @@
-//! Owns the host within a process that is not its own: a test's, or that of an author's command. `host` starts, steers and
-//! stops it, `log` keeps what it says. Where components come from is for those who use it.
+//! The host within another process: a test, or a command for plugin authors. `host` starts, controls and stops it,
+//! `log` collects its log. The source of components is up to the caller.
 #![forbid(unsafe_code)]
 
 pub mod host;

@@ -1,4 +1,4 @@
-//! Owns the log of a host that runs inside another process: the last lines, to be shown when something fails.
+//! Log of a host that runs inside another process: the last lines, to be shown with a failure.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that are kept.
+/// Number of lines that are kept.
 const KEPT: usize = 400;
 
 /// The last lines of a log.
@@ -16,7 +16,7 @@ const KEPT: usize = 400;
 pub struct Tail(Arc<Mutex<VecDeque<String>>>);
 
 impl Tail {
-    /// The lines.
+    /// Returns the lines.
     pub fn text(&self) -> String {
         let lines = self.0.lock().expect("no panic happens while it is held");
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("")
@@ -27,13 +27,12 @@ impl Tail {
         self.0.lock().expect("no panic happens while it is held").clear();
     }
 
-    /// Sends this thread's log here, for as long as the guard lives.
+    /// Collects this thread's log, for as long as the guard lives.
     pub fn follow(&self) -> DefaultGuard {
         tracing::subscriber::set_default(self.subscriber())
     }
 
-    /// Sends the log of all threads here, for the rest of the process: also what plugins say, whose calls run on threads of
-    /// their own.
+    /// Collects the log of all threads, for the rest of the process. Plugins' calls run on threads of their own.
     pub fn follow_all(&self) {
         tracing::subscriber::set_global_default(self.subscriber()).expect("nobody else follows all threads");
     }

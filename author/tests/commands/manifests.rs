@@ -1,4 +1,4 @@
-//! What `pilothouse manifests` prints of a plugin.
+//! Output of `pilothouse manifests` for a plugin.
 
 mod isolated {
     use std::fs;

@@ -1,4 +1,4 @@
-//! What is published has all files that it includes: whoever takes it from a registry has nothing else.
+//! Published packages contain all files that they include: users of a registry have no others.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};

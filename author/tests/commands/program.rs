@@ -1,4 +1,4 @@
-//! Owns calling the program. The tests of `pilothouse dev` include this file.
+//! Runs the program. The tests of `pilothouse dev` include this file.
 #![allow(dead_code, reason = "the tests of the commands and those of `dev` each use a part")]
 
 use std::ffi::OsStr;

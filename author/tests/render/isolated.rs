@@ -1,4 +1,4 @@
-//! Owns the tests of commands that run a plugin by itself.
+//! Tests of commands that run a plugin by itself.
 
 use pilothouse_core::Limits;
 use pilothouse_core::recording::{FORMAT, Header, Line, Trailer};

@@ -1,4 +1,4 @@
-//! Owns the proof that `render`, `check` and `bench` do and say what they should, as programs.
+//! Tests of `render`, `check` and `bench` as programs.
 
 #[path = "../../../tests/end-to-end/tests/lifecycle/dice.rs"]
 mod dice;

@@ -1,4 +1,4 @@
-//! Owns the tests of comparing with a live cluster, which is a simulated one.
+//! Tests of comparing with a live cluster, which is a simulated one.
 
 use std::sync::Arc;
 

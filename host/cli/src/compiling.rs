@@ -1,5 +1,5 @@
-//! Owns loading a component in a command that somebody waits for: compiling a large one takes so long that a silent command
-//! looks stuck. Leaves compiling itself to the sandbox.
+//! Loads a component in an interactive command: compiling a large one takes so long that a silent command looks stuck.
+//! Leaves compiling itself to the sandbox.
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,10 +11,10 @@ use pilothouse_sandbox::{LoadError, PluginComponent, Sandbox};
 
 use crate::plugins::meant_instead;
 
-/// How long compiling may take before a line says so.
+/// Time of compiling after which a line is printed.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
-/// Loads a component from a file. If it has to be compiled, and that takes a moment, a line on standard error says so.
+/// Loads a component from a file. If compiling it takes a moment, a line on standard error says so.
 pub fn load(sandbox: &Sandbox, file: &Path) -> anyhow::Result<PluginComponent> {
     if let Some(hint) = meant_instead(file) {
         anyhow::bail!("cannot read the component {}: {hint}", file.display());
@@ -33,7 +33,7 @@ pub fn load_bytes(sandbox: &Sandbox, name: &str, component: &[u8]) -> Result<Plu
     announced(Path::new(name), component.len() as u64, load)
 }
 
-/// What is said of a component of so many bytes that is being compiled.
+/// Returns the message about a component of so many bytes that is being compiled.
 pub fn notice(component: &Path, bytes: u64) -> String {
     let name = component.file_name().unwrap_or(component.as_os_str());
     format!(
@@ -48,7 +48,7 @@ fn announced<T>(component: &Path, bytes: u64, compile: impl FnOnce() -> T) -> T 
     with_notice(SILENT_FOR, say, compile)
 }
 
-/// Does some work, and says something if it is not done after a while.
+/// Does some work, and calls `say` if it is not done after a while.
 fn with_notice<T>(after: Duration, say: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
     let (working, worked) = mpsc::channel::<()>();
     thread::scope(move |scope| {

@@ -1,5 +1,5 @@
-//! Owns `pilothouse inspect`: what a plugin is and touches, for people and for programs. Needs no cluster. What is said of an
-//! artifact beside its component is left to `artifact/details.rs`.
+//! `pilothouse inspect`: describes a plugin and the kinds that it accesses, for people and for programs. Needs no
+//! cluster. Details of an artifact beside its component are left to `artifact/details.rs`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use crate::output::Format;
 use crate::plugins::{CacheArguments, read_document, reference_of};
 use pilothouse_core::text::printable::printable;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse inspect app-service.wasm
@@ -65,7 +65,7 @@ pub struct InspectCommand {
     registries: RegistryArguments,
 }
 
-/// Where a component is.
+/// Source of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
     File(PathBuf),
@@ -84,7 +84,7 @@ impl FromStr for Source {
 }
 
 impl InspectCommand {
-    /// Prints.
+    /// Prints the description.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
             plugin,
@@ -94,7 +94,7 @@ impl InspectCommand {
             registries,
         } = self;
         let config = config.map(|path| read_document(&path)).transpose()?;
-        // The inert set gives access to nothing, so that one can look at a component before one grants it.
+        // The inert set gives access to nothing, so a component can be inspected before it is granted anything.
         let sandbox = cache.sandbox()?.granting(Wasi::Inert);
         let (plugin, details) = match plugin {
             Source::File(file) => (compiling::load(&sandbox, &file)?, None),
@@ -147,7 +147,7 @@ fn interfaces(plugin: &PluginComponent) -> Vec<&'static str> {
     .collect()
 }
 
-/// The interfaces that a component exports.
+/// Returns the interfaces that a component exports.
 pub fn exports(plugin: &PluginComponent) -> Exports {
     let Optional {
         finalizer,
@@ -163,13 +163,13 @@ pub fn exports(plugin: &PluginComponent) -> Exports {
     }
 }
 
-/// What does not fit together, and what to do about it.
+/// Returns contradictions between component and manifest, and how to resolve them.
 pub fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Finding> {
     description::check(checked, exports(plugin))
 }
 
-/// Tells on standard error what does not fit together.
-pub fn tell(findings: &[Finding]) {
+/// Prints the findings to standard error.
+pub fn print_findings(findings: &[Finding]) {
     for Finding {
         severity,
         name: _,
@@ -180,7 +180,7 @@ pub fn tell(findings: &[Finding]) {
     }
 }
 
-/// Refuses a plugin that cannot work as it is described; why it cannot has been printed.
+/// Returns an error if the plugin cannot work as it is described; the reasons have been printed.
 pub fn refuse(origin: &str, findings: &[Finding]) -> anyhow::Result<()> {
     ensure!(
         findings.iter().all(|finding| finding.severity != Severity::Error),
@@ -189,13 +189,13 @@ pub fn refuse(origin: &str, findings: &[Finding]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is asked about the objects of a controller before they are stored and reconciled.
+/// Interfaces that are called for the objects of a controller before they are stored and reconciled.
 struct Asked {
-    /// The interfaces that are called.
+    /// Their names.
     interfaces: Vec<&'static str>,
-    /// Whether the manifest leaves open if one of them is for this kind.
+    /// Set if the manifest leaves open whether one of them is for this kind.
     is_open: bool,
-    /// When API servers ask; none: the host alone asks, before a reconcile.
+    /// Admission settings by which API servers call them; none if only the host does, before a reconcile.
     by_api_servers: Option<Admission>,
 }
 
@@ -218,7 +218,7 @@ impl Asked {
         }
     }
 
-    /// The phases in which they are called.
+    /// Returns the phases in which they are called.
     fn phases(&self) -> &'static [&'static str] {
         match (&self.by_api_servers, self.interfaces.is_empty()) {
             (_, true) => &[],
@@ -235,7 +235,7 @@ fn failure_policy(admission: &Admission) -> &'static str {
     }
 }
 
-/// The grant that the component needs.
+/// Returns the grant that the component needs.
 fn needed_grant(plugin: &PluginComponent) -> Wasi {
     if plugin.wasi_imports().is_empty() {
         Wasi::None
@@ -280,7 +280,7 @@ fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value
             })),
         })
     });
-    // A CRD in the manifest is a text; here it is what it says.
+    // A CRD in the manifest is text; here it is parsed.
     let mut manifest = manifest.clone();
     if !checked.crds.is_empty() {
         manifest["crds"] = checked.crds.iter().map(|crd| crd.definition.clone()).collect();

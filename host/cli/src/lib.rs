@@ -1,5 +1,5 @@
-//! What the programs `pilothouse` and `pilothouse-host` are made of: a module for each command, and what commands share.
-//! `main.rs` is the program for people, with all commands. `bin/pilothouse-host.rs` is what an image needs: the host alone.
+//! Library of the programs `pilothouse` and `pilothouse-host`: a module for each command, and their common parts.
+//! `main.rs` is the program for people, with all commands. `bin/pilothouse-host.rs` is the image's: the host alone.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -33,33 +33,33 @@ pub struct CompileCommand {
 }
 
 impl CompileCommand {
-    /// Compiles.
+    /// Compiles the component.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self { input, output } = self;
         Ok(pilothouse_sandbox::compile_file(&input, &output)?)
     }
 }
 
-/// The exit code of a wrong command line, as clap's.
+/// Exit code of a wrong command line, like clap's.
 const WRONG_COMMAND_LINE: u8 = 2;
 
-/// A command line whose options are well-formed and cannot be meant together, or lack something.
+/// Error of a command line whose options are well-formed but contradictory or incomplete.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongCommandLine(pub String);
 
 impl WrongCommandLine {
-    /// An error that only the options have caused.
+    /// Returns an error that only the options have caused.
     pub fn of(error: anyhow::Error) -> anyhow::Error {
         let error: Box<dyn std::error::Error + Send + Sync> = error.into();
         Self(chain(&*error)).into()
     }
 }
 
-/// The exit code of `status --check` where something is not as it should be. 1 is any error, and 2 a wrong command line.
+/// Exit code of `status --check` if the host is unhealthy. 1 is any error, and 2 a wrong command line.
 const UNHEALTHY: u8 = 3;
 
-/// How a command's result ends a program: an error is told in one line.
+/// Turns a command's result into the exit code; an error is printed in one line.
 pub fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

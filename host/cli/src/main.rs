@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use pilothouse_host::{CompileCommand, ended, run};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse-host --install-crds                                  # the plugins of the cluster's Plugin resources

@@ -1,14 +1,14 @@
-//! Owns how commands print: the form of the output, its width, and standard output, which may be a full disk or a closed pipe.
+//! Prints results of commands: their form, their width, and standard output, which may be a full disk or a closed pipe.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::ValueEnum;
 
-/// The width of messages where the output is no terminal, and the largest one.
+/// Width of messages if the output is no terminal, and the largest one.
 const WIDTH: usize = 110;
 
-/// The smallest width, in which words are still readable.
+/// Smallest width, in which words are still readable.
 const LEAST_WIDTH: usize = 20;
 
 /// The form of the output.
@@ -20,7 +20,7 @@ pub enum Format {
     Json,
 }
 
-/// The number of columns of the terminal; none: standard output is none.
+/// Returns the number of columns of the terminal; none if standard output is none.
 pub fn terminal_width() -> Option<usize> {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
@@ -30,12 +30,12 @@ pub fn terminal_width() -> Option<usize> {
     (width > 0).then(|| usize::from(width).max(LEAST_WIDTH))
 }
 
-/// The width of messages.
+/// Returns the width of messages.
 pub fn width() -> usize {
     terminal_width().map_or(WIDTH, |width| width.min(WIDTH))
 }
 
-/// Writes to standard output. Where that fails, the program ends: with 0 if the reader has read enough, else with an error.
+/// Writes to standard output. An error ends the program: with 0 if the reader has closed the pipe.
 pub fn write(text: fmt::Arguments<'_>) {
     let mut stdout = io::stdout().lock();
     let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) else {
@@ -48,17 +48,17 @@ pub fn write(text: fmt::Arguments<'_>) {
     std::process::exit(1);
 }
 
-/// A number with its noun: `1 read`, `2 reads`.
+/// Formats a number with its noun: `1 read`, `2 reads`.
 pub fn counted(number: u64, one: &str, several: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { several })
 }
 
-/// As `std::print`, with an error in the place of a panic.
+/// Prints like `std::print`, with an error in the place of a panic.
 macro_rules! print {
     ($($text:tt)*) => { $crate::output::write(format_args!($($text)*)) };
 }
 
-/// As `std::println`, with an error in the place of a panic.
+/// Prints like `std::println`, with an error in the place of a panic.
 macro_rules! println {
     () => { $crate::output::write(format_args!("\n")) };
     ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };

@@ -1,4 +1,4 @@
-//! Owns how plugins are named on the command line, and how they are loaded.
+//! Names plugins on the command line, and loads them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use serde_json::Value;
 
 use crate::options::settings;
 
-/// `FILE`, or `NAME=FILE`; where a plugin is meant, a reference may stand in place of the file.
+/// `FILE`, or `NAME=FILE`; for a plugin, a reference may be given instead of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedFile {
     /// The part before `=`.
     pub name: Option<String>,
     /// The file.
     pub file: PathBuf,
-    /// What it is called by other options, if not by the file's name.
+    /// Name by which other options call it, if not the file's name.
     pub called: Option<String>,
     /// The SHA-256 that the file must have, in hexadecimal digits.
     pub digest: Option<String>,
 }
 
 impl NamedFile {
-    /// The reference, if it is not a file.
+    /// Returns the reference, if it is not a file.
     pub fn reference(&self) -> Option<&str> {
         reference_of(&self.file)
     }
 }
 
-/// The reference that stands in the place of a file: with a scheme, or as `HOST/REPOSITORY:TAG` where there is no such file.
+/// Returns the reference given instead of a file: with a scheme, or `HOST/REPOSITORY:TAG` if there is no such file.
 pub fn reference_of(file: &Path) -> Option<&str> {
     let text = file.to_str()?;
     let mut schemes = ["oci://", "oci-layout:", "oci-archive:"].iter();
@@ -47,7 +47,7 @@ pub fn reference_of(file: &Path) -> Option<&str> {
     (has_scheme || is_artifact()).then_some(text)
 }
 
-/// What a path that names no file may be instead: an artifact without its registry.
+/// Guesses the meaning of a path that names no file: an artifact without its registry.
 pub fn meant_instead(file: &Path) -> Option<&'static str> {
     let text = file.to_str()?;
     let (repository, tag) = text.rsplit_once(':')?;
@@ -82,7 +82,7 @@ impl FromStr for NamedFile {
 pub struct WasiGrant {
     /// The plugin; none means all.
     pub plugin: Option<String>,
-    /// What it is granted.
+    /// The grant.
     pub wasi: Wasi,
 }
 
@@ -101,7 +101,7 @@ impl FromStr for WasiGrant {
     }
 }
 
-/// What a plugin is granted: what is said of it, else what is said of all.
+/// Returns the grant of a plugin: its own, else the one of all plugins.
 fn granted(grants: &[WasiGrant], called: &str) -> Wasi {
     let of = |plugin: Option<&str>| grants.iter().rfind(|grant| grant.plugin.as_deref() == plugin);
     of(Some(called))
@@ -119,14 +119,14 @@ pub struct CacheArguments {
 }
 
 impl CacheArguments {
-    /// The directory.
+    /// Returns the directory.
     pub fn directory(&self) -> anyhow::Result<PathBuf> {
         let directory = self.cache_dir.clone().or_else(settings::default_cache_directory);
         directory
             .context("there is no place for compiled plugins: neither HOME nor XDG_CACHE_HOME is set; give --cache-dir")
     }
 
-    /// A sandbox that compiles in a child process of this program.
+    /// Makes a sandbox that compiles in a child process of this program.
     pub fn sandbox(&self) -> anyhow::Result<Sandbox> {
         let directory = self.directory()?;
         let program =
@@ -177,7 +177,7 @@ pub fn load(
                 continue;
             }
         };
-        // Until it is asked what it is: mapped all at once, a thousand would take much that nothing gives back later.
+        // Asleep until it is called: mapped all at once, a thousand would take much memory that is never returned.
         component.sleep();
         let limits = match limits.remove(&called) {
             None => Limits::default(),
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_granted_to_one_plugin_goes_before_what_is_granted_to_all() {
+    fn a_grant_of_one_plugin_takes_precedence_over_that_of_all() {
         let grants: Vec<WasiGrant> = ["inert", "shop=none"].map(|text| text.parse().unwrap()).into();
         assert_eq!(granted(&grants, "shop"), Wasi::None);
         assert_eq!(granted(&grants, "web"), Wasi::Inert);

@@ -1,5 +1,4 @@
-//! Owns `pilothouse release`: it frees objects of the finalizer of a plugin that was lost. It says what it would do, and
-//! does it when told to.
+//! `pilothouse release`: removes the finalizer of a lost plugin from its objects (default: dry run).
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -16,7 +15,7 @@ use crate::run::{ClusterArguments, USER_AGENT};
 /// The domains of Kubernetes' own finalizers: what they guard would be lost.
 const GUARDED: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse release example.com/finalizer                       # which objects have it
@@ -64,7 +63,7 @@ pub struct ReleaseCommand {
 }
 
 impl ReleaseCommand {
-    /// Looks for the objects, and frees them.
+    /// Finds the objects, and releases them.
     pub fn execute(self) -> anyhow::Result<()> {
         check(&self.finalizer)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -106,7 +105,7 @@ impl ReleaseCommand {
     }
 }
 
-/// Says what would be released.
+/// Prints the objects that would be released.
 fn preview(held: &[FinalizerHolder], finalizer: &str) {
     if held.is_empty() {
         return println!("no object has the finalizer {finalizer}");
@@ -129,7 +128,7 @@ fn document(finalizer: &str, yes: bool, objects: &[Value]) -> Value {
     json!({"finalizer": finalizer, "dryRun": !yes, "objects": objects})
 }
 
-/// What became of an object.
+/// Returns the outcome for an object.
 fn entry(object: &FinalizerHolder, released: bool, error: Option<&str>) -> Value {
     let kind = object.kind();
     let mut entry = json!({

@@ -1,5 +1,4 @@
-//! Owns `pilothouse webhooks`: it prints what has API servers ask plugins, for who does not let the host make it. Needs no
-//! cluster.
+//! `pilothouse webhooks`: prints the webhook configurations, for an installer to apply. Needs no cluster.
 
 use anyhow::Context as _;
 use clap::Args;
@@ -15,7 +14,7 @@ use crate::compiling;
 use crate::options::webhooks::{EndpointArguments, WebhookNames};
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse webhooks app-service.wasm --webhook-service pilothouse-system/pilothouse | kubectl apply -f -
@@ -45,7 +44,7 @@ pub struct WebhooksCommand {
 }
 
 impl WebhooksCommand {
-    /// Prints.
+    /// Prints the configurations.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
             plugin: NamedFile { name, file, .. },
@@ -97,7 +96,7 @@ impl WebhooksCommand {
     }
 }
 
-/// One document after the other.
+/// Concatenates documents.
 fn yaml(documents: &[Value]) -> anyhow::Result<String> {
     let mut yaml = String::new();
     for document in documents {

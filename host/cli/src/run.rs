@@ -1,4 +1,4 @@
-//! Owns `pilothouse run`, which is all of `pilothouse-host`: its options, and how signals stop it.
+//! `pilothouse run`, which is all of `pilothouse-host`: its options, and its reaction to signals.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,13 +30,13 @@ use crate::options::traces::TraceArguments;
 use crate::options::webhooks::WebhookArguments;
 use crate::plugins::{self, CacheArguments, NamedFile, WasiGrant};
 
-/// What the program calls itself to an API server.
+/// User agent of requests to an API server.
 pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
 
-/// The host returns memory to the kernel after it has been idle for this long.
+/// Idle time after which the host returns memory to the kernel.
 const REST: Duration = Duration::from_secs(5);
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse run --install-crds                                  # the plugins of the cluster's Plugin resources
@@ -157,7 +157,7 @@ pub struct ClusterArguments {
 }
 
 impl ClusterArguments {
-    /// The cluster that they name.
+    /// Returns the cluster that the options name.
     pub fn target(self) -> ClusterTarget {
         let Self { kubeconfig, context } = self;
         ClusterTarget { kubeconfig, context }
@@ -188,23 +188,22 @@ enum LogFormat {
 }
 
 impl RunCommand {
-    /// Runs until a signal comes.
+    /// Runs until a signal arrives.
     pub fn execute(self) -> anyhow::Result<()> {
         start_log(self.log_format)?;
         pilothouse_sandbox::return_large_allocations();
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            // One thread for requests and watches: what they do is short, with several each request would be handed to
-            // and fro between them, and plugins' calls have threads of their own.
+            // One thread for requests and watches: their work is short, with several threads each request would be
+            // handed to and fro between them, and plugins' calls have threads of their own.
             .worker_threads(1)
             .enable_all()
             .build()
             .context("cannot start the threads of the host")?;
-        // As a task of its own: what steers is woken as often as the others, and on this thread each time would be a
-        // switch between threads.
+        // A task of its own: on this thread, each wake-up of the main loop would be a switch between threads.
         let ended = runtime
             .block_on(runtime.spawn(self.run_host()))
             .context("the host ended in the middle; this is a bug of the host")?;
-        // A thread that hangs in a file system, or a call that was abandoned, does not keep the process.
+        // A thread that hangs in a file system, or an abandoned call, must not keep the process.
         runtime.shutdown_background();
         ended
     }
@@ -237,8 +236,7 @@ impl RunCommand {
         // From here on a signal ends the host in order, however long its plugins take to load.
         let stop = stopped()?;
         tokio::pin!(stop);
-        // First of all: an address that is taken is known before anything is fetched or asked, and kubelet sees a host that
-        // starts.
+        // Bound first: an address in use is reported before any request is sent, and kubelet sees a starting host.
         let Monitoring {
             metrics,
             heartbeat,
@@ -301,7 +299,7 @@ impl RunCommand {
         served_api.set_host(&host.handle());
         let left = if by_resources {
             let directory = plugin_dir.clone();
-            // Nobody waits for it: the directory may be on a mount that hangs.
+            // Not awaited: the directory may be on a mount that hangs.
             tokio::task::spawn_blocking(move || say_if_missing(&directory));
             let store = artifacts.store(&plugin_dir)?;
             let library = Library {
@@ -324,7 +322,7 @@ impl RunCommand {
     }
 }
 
-/// The client for the host's own requests, and in whose name it makes those for plugins. No request is sent yet.
+/// Returns the client for the host's own requests, and the identity for those of plugins. No request is sent yet.
 async fn connect(
     target: &ClusterTarget,
     fence: &WriteFence,
@@ -346,7 +344,7 @@ async fn connect(
     Ok((client, identity))
 }
 
-/// The namespaces that the host sees.
+/// Returns the namespaces that the host watches.
 fn seen(namespaces: Vec<String>) -> anyhow::Result<BTreeSet<String>> {
     let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
     ensure!(
@@ -374,7 +372,7 @@ fn say_if_missing(directory: &Path) {
 
 fn start_log(format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(settings::log_filter()).context("PILOTHOUSE_LOG is not a filter")?;
-    // What a Plugin's annotation asks for has been chosen by then.
+    // Already filtered by the Plugin's annotation.
     let chosen = "pilothouse::plugin::chosen=trace"
         .parse()
         .context("the host's own filter is none")?;

@@ -1,12 +1,12 @@
-//! Owns the values of labels: text that cannot break out of its quotes, and enums with a name for each value.
+//! Values of labels: text that cannot break out of its quotes, and enums with a name for each value.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 
-/// A label's value. What stands between the quotes is escaped when this is made, because prometheus-client 0.25 does not
-/// escape, and manifests and API servers choose names.
+/// A label's value, escaped for its quotes when it is made, because prometheus-client 0.25 does not escape, and
+/// manifests and API servers choose names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelText(Arc<str>);
 
@@ -36,10 +36,10 @@ macro_rules! closed_set {
         }
 
         impl $name {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The value of the label.
+            /// Returns the value of the label.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $value,)+

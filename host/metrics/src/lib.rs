@@ -1,11 +1,12 @@
-//! The host's metrics: the families, their labels, recording and printing. Without I/O: the crates of the host record what
-//! they do through a [`Metrics`], and the runtime prints it together with the [`StateFigures`] of that moment.
+//! The host's metrics: families, labels, recording and printing. Without I/O: the crates of the host record their work
+//! through a [`Metrics`], and the runtime prints it together with the [`StateFigures`] of that moment.
 //!
-//! [`PluginMetrics`] is recorded by what runs plugins, [`RequestMetrics`] by the client of the API server,
-//! [`ReviewMetrics`] by what answers admission reviews, and [`WatchMetrics`] by the watches. `label` has the values of labels, `text` the form that Prometheus reads.
+//! [`PluginMetrics`] is recorded by the code that runs plugins, [`RequestMetrics`] by the client of the API server,
+//! [`ReviewMetrics`] by the code that answers admission reviews, and [`WatchMetrics`] by the watches. `label` has the
+//! values of labels, `text` the text format of Prometheus.
 //!
-//! No label comes from an unbounded set. Plugins and their controllers are those of the cluster's Plugin resources, and
-//! their series go with them. Kinds are those that manifests name. Everything else is an enum of this crate or is cut off.
+//! No label comes from an unbounded set. Plugins and controllers are those of the cluster's Plugin resources, and their
+//! series are removed with them. Kinds are those that manifests name. All others are enums of this crate or bounded.
 #![forbid(unsafe_code)]
 
 mod label;
@@ -26,13 +27,13 @@ pub use reviews::{ReviewMetrics, ReviewReads};
 pub use state::{ControllerFigures, KindFigures, PluginFigures, StateFigures};
 pub use watches::{WatchMetrics, WatchRestart};
 
-/// The media type of what [`Metrics::print`] returns.
+/// Media type of the text that [`Metrics::print`] returns.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// In front of the name of each metric.
+/// Prefix of the name of each metric.
 const PREFIX: &str = "pilothouse";
 
-/// The metrics of one host. A clone is the same metrics.
+/// Metrics of one host. A clone is the same metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Families>);
 
@@ -63,27 +64,27 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Of reconciles and calls.
+    /// Returns the metrics of reconciles and calls.
     pub fn plugins(&self) -> &PluginMetrics {
         &self.0.plugins
     }
 
-    /// Of requests to the API server.
+    /// Returns the metrics of requests to the API server.
     pub fn requests(&self) -> &RequestMetrics {
         &self.0.requests
     }
 
-    /// Of admission reviews.
+    /// Returns the metrics of admission reviews.
     pub fn reviews(&self) -> &ReviewMetrics {
         &self.0.reviews
     }
 
-    /// Of lists and watches.
+    /// Returns the metrics of lists and watches.
     pub fn watches(&self) -> &WatchMetrics {
         &self.0.watches
     }
 
-    /// Everything in the text format of Prometheus.
+    /// Prints all metrics in the text format of Prometheus.
     pub fn print(&self, state: &StateFigures) -> String {
         text::print([&self.0.registry, &state.registry()])
     }

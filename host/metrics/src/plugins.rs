@@ -1,4 +1,4 @@
-//! Owns the metrics of reconciles and calls: the series of a plugin come with it, and go with it.
+//! Metrics of reconciles and calls. The series of a plugin exist as long as the plugin.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -13,73 +13,72 @@ use prometheus_client::registry::Registry;
 
 use crate::label::{LabelText, closed_set};
 
-/// In seconds: a reconcile that writes takes some milliseconds, and one that waits for a claim takes seconds.
+/// Buckets in seconds: a reconcile that writes takes some milliseconds, and one that waits for a claim takes seconds.
 const RECONCILE_BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
 
-/// In seconds: a call takes some microseconds, and ends after five seconds unless the limits say otherwise.
+/// Buckets in seconds: a call takes some microseconds, and ends after five seconds unless the limits say otherwise.
 const CALL_BUCKETS: [f64; 12] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.025, 0.1, 1.0, 5.0,
 ];
 
 closed_set! {
-    /// What became of a reconcile. A failure counts by who can fix it.
+    /// Outcome of a reconcile. A failure counts by who can fix it.
     ReconcileOutcome {
-        /// It succeeded.
+        /// Success.
         Success = "success",
-        /// The object was gone.
+        /// The object no longer existed.
         Gone = "gone",
-        /// It failed: the plugin.
+        /// Failure of the plugin.
         Guest = "guest_failure",
-        /// It failed: whoever wrote the object or the configuration.
+        /// Failure of the user who wrote the object or the configuration.
         User = "user_failure",
-        /// It failed: the API server, or what it holds.
+        /// Failure of the API server, or of an object in it.
         Cluster = "cluster_failure",
-        /// It failed: the host.
+        /// Failure of the host.
         Host = "host_failure",
     }
 }
 
 closed_set! {
-    /// What a plugin is called for.
+    /// Function of the plugin that is called.
     CallFunction {
-        /// It describes itself.
+        /// Describe the plugin.
         Describe = "describe",
-        /// It reconciles.
+        /// Reconcile an object.
         Reconcile = "reconcile",
-        /// It lets an object go.
+        /// Finalize an object.
         Finalize = "finalize",
-        /// It fills in defaults.
+        /// Fill in defaults.
         ApplyDefaults = "apply_defaults",
-        /// It validates.
+        /// Validate an object.
         Validate = "validate",
-        /// It converts.
+        /// Convert an object.
         Convert = "convert",
     }
 }
 
 closed_set! {
-    /// Why a call ended without an answer that the host takes, through the plugin's fault. Most are limits, under the names
-    /// that a limits file gives them.
+    /// Faults of a plugin that end a call without an answer. Most are limits, by their names in a limits file.
     GuestFault {
-        /// It trapped: a panic, say.
+        /// A trap, such as a panic.
         Trap = "trap",
-        /// It took too long.
+        /// Too much time.
         Time = "callMilliseconds",
-        /// It wanted too much memory.
+        /// Too much memory.
         Memory = "memoryBytes",
-        /// It wanted too large a table.
+        /// Too large a table.
         Table = "tableElements",
-        /// It called itself too deeply.
+        /// Too deep a recursion.
         Stack = "stackBytes",
-        /// It passed too much to the host at once.
+        /// Too much data passed to the host at once.
         Transfer = "transferBytes",
-        /// Its answer was too large, or had too many objects.
+        /// Too large an answer, or one with too many objects.
         Output = "output",
-        /// It read too often.
+        /// Too many reads.
         Reads = "reads",
-        /// It read too much.
+        /// Too many bytes read.
         ReadBytes = "readBytes",
-        /// It read or called what it may not, or its answer breaks the contract.
+        /// A forbidden read or call, or an answer that breaks the contract.
         Contract = "contract",
     }
 }
@@ -103,7 +102,7 @@ struct FaultLabels {
     kind: GuestFault,
 }
 
-/// The families, and the plugins that have series in them. A clone is the same.
+/// Metric families of plugins, and the plugins that have series in them. A clone is the same.
 #[derive(Clone, Debug)]
 pub struct PluginMetrics {
     families: Arc<PluginFamilies>,
@@ -129,22 +128,22 @@ impl Default for PluginFamilies {
     }
 }
 
-/// What one plugin has.
+/// Series of one plugin.
 #[derive(Debug)]
 struct PluginSeries {
     calls: CallMetrics,
     controllers: BTreeMap<String, ControllerSeries>,
 }
 
-/// What one controller has, by [`ReconcileOutcome`].
+/// Series of one controller, by [`ReconcileOutcome`].
 #[derive(Debug)]
 struct ControllerSeries {
     reconciles: Vec<Counter>,
-    /// A histogram is made when the first such reconcile ends, because it takes as many lines as all counters together.
+    /// Histograms, each made when the first such reconcile ends: one prints as many lines as all counters together.
     durations: Vec<OnceLock<Histogram>>,
 }
 
-/// Where the calls of one plugin are counted. What is counted after the plugin is gone is seen by nobody.
+/// Metrics of the calls of one plugin. Calls that end after the plugin is removed appear nowhere.
 #[derive(Clone, Debug)]
 pub struct CallMetrics(Arc<CallSeries>);
 
@@ -152,12 +151,12 @@ pub struct CallMetrics(Arc<CallSeries>);
 struct CallSeries {
     plugin: LabelText,
     families: Arc<PluginFamilies>,
-    /// Whether the plugin is gone, so that no more series are made.
+    /// Histograms, with a mark that the plugin was removed, so that no more series are made.
     durations: Mutex<CallDurations>,
     faults: Vec<Counter>,
 }
 
-/// By [`CallFunction`], made with the first such call.
+/// Histograms by [`CallFunction`], each made with the first such call.
 #[derive(Debug)]
 struct CallDurations {
     histograms: Vec<Option<Histogram>>,
@@ -199,7 +198,7 @@ impl PluginMetrics {
         }
     }
 
-    /// A plugin is there from now on. What its calls are counted by.
+    /// Adds a plugin. Returns the metrics of its calls.
     pub fn enter(&self, plugin: &Arc<str>) -> CallMetrics {
         let mut plugins = self.plugins.lock();
         let series = plugins.entry(plugin.clone()).or_insert_with(|| PluginSeries {
@@ -209,7 +208,7 @@ impl PluginMetrics {
         series.calls.clone()
     }
 
-    /// A plugin is gone, with all of its series.
+    /// Removes a plugin with all of its series.
     pub fn leave(&self, plugin: &str) {
         let Some(PluginSeries { calls, controllers }) = self.plugins.lock().remove(plugin) else {
             return;
@@ -220,7 +219,7 @@ impl PluginMetrics {
         calls.remove();
     }
 
-    /// A plugin has a controller from now on.
+    /// Adds a controller of a plugin.
     pub fn enter_controller(&self, plugin: &str, controller: &str) {
         let mut plugins = self.plugins.lock();
         if let Some(series) = plugins.get_mut(plugin) {
@@ -236,7 +235,7 @@ impl PluginMetrics {
         }
     }
 
-    /// A plugin has these controllers, and no others any more.
+    /// Removes the controllers of a plugin that are not in this set.
     pub fn keep_controllers(&self, plugin: &str, controllers: &BTreeSet<&str>) {
         let mut plugins = self.plugins.lock();
         if let Some(series) = plugins.get_mut(plugin) {
@@ -250,7 +249,7 @@ impl PluginMetrics {
         }
     }
 
-    /// A reconcile has ended. It does not count if its plugin or controller is gone.
+    /// Counts a reconcile that has ended. Ignored if its plugin or controller was removed.
     pub fn reconciled(&self, plugin: &str, controller: &str, outcome: ReconcileOutcome, took: Duration) {
         let plugins = self.plugins.lock();
         let series = plugins
@@ -300,7 +299,7 @@ impl CallMetrics {
         }))
     }
 
-    /// A call has ended after this long.
+    /// Counts a call that has ended after this long.
     pub fn ended(&self, function: CallFunction, took: Duration, fault: Option<GuestFault>) {
         let CallSeries {
             plugin,
@@ -390,7 +389,7 @@ mod tests {
             assert!(of_b.iter().any(|it| it == line), "{line} is missing in {of_b:#?}");
         }
         plugins.leave("a");
-        // What ends later is not the next plugin's of this name.
+        // A reconcile that ends later is not counted for the next plugin of this name.
         plugins.reconciled("a", "c", ReconcileOutcome::Success, TOOK);
         plugins.enter_controller("a", "c");
         calls[0].ended(CallFunction::Validate, TOOK, Some(GuestFault::Time));

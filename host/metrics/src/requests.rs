@@ -1,4 +1,4 @@
-//! Owns the metrics of requests to the API server: what a request is about, by its method and path, and how it ended.
+//! Metrics of requests to the API server: verb and resource, from method and path, and the outcome.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,24 +13,23 @@ use prometheus_client::registry::Registry;
 
 use crate::label::{LabelText, closed_set};
 
-/// The most resources that have series of their own. Manifests name the kinds, and a plugin may come in any number of
-/// versions while a host runs.
+/// Most resources that have series of their own: any number of plugin versions may name kinds while a host runs.
 const MAX_RESOURCES: usize = 500;
 
-/// What the others count as.
+/// Label of the resources beyond that.
 const OTHER: &str = "other";
 
-/// What a request counts as that is about no resource: discovery, and schemas.
+/// Label of a request without a resource: discovery, and schemas.
 const NO_RESOURCE: &str = "none";
 
-/// What a request counts as that was not answered.
+/// Label of a request without a response.
 const NO_ANSWER: &str = "none";
 
-/// In seconds: a request to a server nearby takes some milliseconds, and ends after 30 s.
+/// Buckets in seconds: a request to a server nearby takes some milliseconds, and ends after 30 s.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0];
 
 closed_set! {
-    /// What a request does, in the words of Kubernetes' own metrics.
+    /// Verb of a request, by its name in Kubernetes' own metrics.
     Verb {
         /// Reads one object.
         Get = "get",
@@ -55,11 +54,11 @@ closed_set! {
     }
 }
 
-/// What a request is about.
+/// Verb and resource of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiRequest {
     verb: Verb,
-    /// As kubectl names it: `deployments.apps`.
+    /// Resource as kubectl names it: `deployments.apps`.
     resource: String,
     subresource: String,
 }
@@ -82,7 +81,7 @@ struct VerbLabel {
 pub struct RequestMetrics {
     requests: Family<Labels, Counter>,
     durations: Family<VerbLabel, Histogram>,
-    /// The resources, with their subresources, that have series.
+    /// Resources that have series, with their subresources.
     known: Arc<Mutex<HashSet<(String, String)>>>,
 }
 
@@ -97,7 +96,7 @@ impl Default for RequestMetrics {
 }
 
 impl ApiRequest {
-    /// Of a method, a path, a query and the media type of the body.
+    /// Returns the request with this method, path, query and media type of the body.
     pub fn new(method: &str, path: &str, query: Option<&str>, content_type: Option<&str>) -> Self {
         let (resource, subresource, is_named) = place(path);
         let is_watch =
@@ -139,7 +138,7 @@ impl RequestMetrics {
         metrics
     }
 
-    /// A request has ended after this long, with this code; none if no answer came.
+    /// Counts a request that has ended after this long, with this code; none if there was no response.
     pub fn ended(&self, request: ApiRequest, code: Option<u16>, took: Duration) {
         let ApiRequest {
             verb,
@@ -173,7 +172,7 @@ impl RequestMetrics {
     }
 }
 
-/// The codes that Kubernetes uses have series of their own; of the others only the class counts.
+/// Returns the label of a code. Codes that Kubernetes uses have series of their own; others are counted by class.
 fn code_label(code: u16) -> String {
     match code {
         101 | 200..=204 | 400 | 401 | 403..=406 | 408..=410 | 412 | 413 | 415 | 422 | 429 | 500 | 502..=504 => {
@@ -184,10 +183,10 @@ fn code_label(code: u16) -> String {
     }
 }
 
-/// The resource, the subresource, and whether one object is named.
+/// Returns the resource, the subresource, and whether one object is named.
 fn place(path: &str) -> (Option<String>, String, bool) {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    // A cluster may be reached below a path of a proxy.
+    // A cluster may be reached under a path prefix of a proxy.
     let root = parts.iter().position(|part| *part == "api" || *part == "apis");
     let Some((root, rest)) = root.and_then(|root| parts[root..].split_first()) else {
         return (None, String::new(), false);

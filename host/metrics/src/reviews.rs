@@ -1,4 +1,4 @@
-//! Owns the metrics of admission reviews: where what they depend on was read.
+//! Metrics of admission reviews, by the source of the objects that they depend on.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -8,13 +8,13 @@ use prometheus_client::registry::Registry;
 use crate::label::closed_set;
 
 closed_set! {
-    /// How a review was answered.
+    /// Source of the objects that an answer depends on.
     ReviewReads {
-        /// From the cache of this replica.
+        /// The cache of this replica.
         Local = "local",
-        /// By the replica that holds the shard.
+        /// The replica that holds the shard.
         Forwarded = "forwarded",
-        /// From the API server, because the replica that holds the shard could not be asked.
+        /// The API server, because the replica that holds the shard could not be reached.
         Live = "live",
     }
 }
@@ -44,7 +44,7 @@ impl ReviewMetrics {
         metrics
     }
 
-    /// A review was answered so.
+    /// Counts an answered review.
     pub fn answered(&self, answered: ReviewReads) {
         self.reviews.get_or_create(&Labels { answered }).inc();
     }

@@ -1,4 +1,4 @@
-//! Owns the gauges: figures of the host's state at one moment, which the runtime takes at each scrape.
+//! Gauges: figures of the host's state at one moment, which the runtime collects at each scrape.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use std::sync::atomic::AtomicU64;
 use crate::PREFIX;
 use crate::label::LabelText;
 
-/// The state of a host at one moment. Nothing of a part that is not known is printed.
+/// State of a host at one moment. Unknown parts are not printed.
 #[derive(Clone, Debug, Default)]
 pub struct StateFigures {
     /// The version of the host.
     pub version: &'static str,
-    /// How long ago the main loop turned last; none before it begins and after it ends.
+    /// Time since the main loop's last turn; none before it begins and after it ends.
     pub main_loop_age: Option<Duration>,
-    /// The physical memory of the process in bytes, where the system says it.
+    /// Physical memory of the process in bytes, if the system reports it.
     pub resident_bytes: Option<u64>,
-    /// Whether it leads, if replicas elect their leader.
+    /// True if it is the leader; none without leader election.
     pub is_leader: Option<bool>,
-    /// How many shards it holds, and how many there are, if replicas divide the work.
+    /// Number of shards that it holds, and number of all shards; none without sharding.
     pub shards: Option<(u64, u64)>,
-    /// Mistakes of its own that the host has noticed and got over.
+    /// Bugs of the host that it has noticed and recovered from.
     pub mistakes: u64,
     /// The plugins.
     pub plugins: Vec<PluginFigures>,
@@ -38,15 +38,15 @@ pub struct StateFigures {
 /// A plugin.
 #[derive(Clone, Debug, Default)]
 pub struct PluginFigures {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The version that runs, if one does.
+    /// Version that runs, if one does.
     pub version: Option<String>,
-    /// The SHA-256 of its component, in hexadecimal digits.
+    /// SHA-256 of its component, in hexadecimal digits.
     pub digest: Option<String>,
-    /// Whether its condition `Ready` is true.
+    /// True if its condition `Ready` is true.
     pub is_ready: bool,
-    /// Whether its code is mapped.
+    /// True if its code is mapped.
     pub is_awake: bool,
     /// Events that were dropped because there were too many; none while it does not run.
     pub dropped_events: Option<u64>,
@@ -55,40 +55,40 @@ pub struct PluginFigures {
 /// A controller of a plugin.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerFigures {
-    /// The plugin.
+    /// Its plugin.
     pub plugin: String,
-    /// Its name in the manifest.
+    /// Name in the manifest.
     pub controller: String,
-    /// Whether all its kinds are listed, so that it reconciles.
+    /// True if all its kinds are listed, so that it reconciles.
     pub is_synced: bool,
     /// Objects that are ready to be reconciled.
     pub queued: u64,
-    /// How long the oldest of them has been so.
+    /// Time that the oldest of them has been ready.
     pub oldest: Duration,
     /// Objects that are being reconciled.
     pub running: u64,
-    /// Objects that wait for a time.
+    /// Objects that are requeued for a later time.
     pub delayed: u64,
     /// Objects that wait for the cache to show their own writes.
     pub held: u64,
     /// Objects whose last reconcile failed.
     pub failing: u64,
-    /// Reads that are recorded, so that a change of what was read wakes the reader.
+    /// Recorded reads; a change of an object that was read requeues the reader.
     pub dependencies: u64,
-    /// The memory that they take, as it is reckoned.
+    /// Estimated memory of the recorded reads, in bytes.
     pub dependency_bytes: u64,
 }
 
 /// A kind that is cached.
 #[derive(Clone, Debug, Default)]
 pub struct KindFigures {
-    /// As kubectl spells it: `Deployment.v1.apps`.
+    /// Kind as kubectl spells it: `Deployment.v1.apps`.
     pub kind: String,
-    /// Its objects.
+    /// Number of its objects.
     pub objects: u64,
-    /// The memory that they take.
+    /// Memory of the objects, in bytes.
     pub bytes: u64,
-    /// Those in which the API server stores other values than the host applied.
+    /// Objects in which the API server stores other values than the host applied.
     pub rewritten: u64,
 }
 

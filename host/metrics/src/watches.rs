@@ -1,4 +1,4 @@
-//! Owns the metrics of lists and watches: why each was begun anew.
+//! Metrics of lists and watches: reasons for restarts.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -8,15 +8,15 @@ use prometheus_client::registry::Registry;
 use crate::label::{LabelText, closed_set};
 
 closed_set! {
-    /// Why a watch ended, so that another one is opened.
+    /// Reason why a watch ended and another one is opened.
     WatchRestart {
         /// The server closed it, as it does every few minutes.
         Closed = "closed",
-        /// The server no longer knows where the watch would go on: the kind is listed again.
+        /// The server no longer has the watch's resource version: the kind is listed again.
         Expired = "expired",
         /// A list or a watch failed.
         Error = "error",
-        /// The host made a mistake while it took in what the watch saw.
+        /// The host panicked while it processed an event.
         Panic = "panic",
     }
 }
@@ -44,21 +44,21 @@ impl WatchMetrics {
         metrics
     }
 
-    /// A kind is watched from now on.
+    /// Adds a kind that is watched.
     pub fn enter(&self, kind: &str) {
         for labels in all(kind) {
             drop(self.restarts.get_or_create(&labels));
         }
     }
 
-    /// Nobody watches a kind any more.
+    /// Removes a kind that is no longer watched.
     pub fn leave(&self, kind: &str) {
         for labels in all(kind) {
             self.restarts.remove(&labels);
         }
     }
 
-    /// A watch ended. A kind that nobody watches any more gets no series for the end of its last watch.
+    /// Counts the end of a watch. A kind that is no longer watched gets no series for the end of its last watch.
     pub fn ended(&self, kind: &str, reason: WatchRestart) {
         let kind = LabelText::from(kind);
         if let Some(restarts) = self.restarts.get(&Labels { kind, reason }) {

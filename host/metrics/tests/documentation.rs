@@ -1,4 +1,4 @@
-//! What docs/metrics.md lists is what a host prints, and what the dashboard and the alerts ask for exists.
+//! docs/metrics.md lists the metrics that a host prints, and those that the dashboard and the alerts query exist.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Owns one call of a plugin: a fresh instance, bounded by its limits, and what came of it.
+//! Runs one call of a plugin on a fresh instance, bounded by its limits, and returns its result and usage.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ use crate::stop::{classify, fault_of_answer};
 const MAX_HANDLES: usize = 1000;
 
 impl PluginComponent {
-    /// The plugin's manifest as JSON, for a configuration (JSON) or without one. Only the log is answered meanwhile; its
-    /// lines go to tracing's target `pilothouse::plugin`.
+    /// Returns the plugin's manifest as JSON, for a configuration (JSON) or without one. The log is the only import
+    /// that is answered; its lines go to tracing's target `pilothouse::plugin`.
     ///
     /// A configuration that the plugin refuses is the user's failure.
     pub fn describe(&self, config: Option<&str>, limits: &Limits) -> Result<String, Failure> {
@@ -51,16 +51,16 @@ impl PluginComponent {
         })
     }
 
-    /// One reconcile on a fresh instance.
+    /// Runs one reconcile on a fresh instance.
     ///
-    /// As all calls, it runs on this thread, which needs `limits.stack_bytes` of stack beside its own use.
+    /// Like every call, it runs on this thread, which needs `limits.stack_bytes` of stack beside its own use.
     pub fn reconcile<I: Imports + 'static>(&self, request: &Request, limits: &Limits, imports: I) -> CallResult<I> {
         self.call_with(CallFunction::Reconcile, limits, imports, |mapped, store| {
             mapped.adapter.reconcile(store, request)
         })
     }
 
-    /// One finalize on a fresh instance. The plugin must export `finalizer`: see [`PluginComponent::optional`].
+    /// Runs one finalize on a fresh instance. The plugin must export `finalizer`: see [`PluginComponent::optional`].
     pub fn finalize<I: Imports + 'static>(
         &self,
         request: &Request,
@@ -72,7 +72,7 @@ impl PluginComponent {
         })
     }
 
-    /// Has defaults filled in, on a fresh instance. The plugin must export `defaulter`.
+    /// Fills in defaults, on a fresh instance. The plugin must export `defaulter`.
     pub fn apply_defaults<I: Imports + 'static>(
         &self,
         review: &Review,
@@ -84,7 +84,7 @@ impl PluginComponent {
         })
     }
 
-    /// Has an object validated, on a fresh instance. The plugin must export `validator`.
+    /// Validates an object, on a fresh instance. The plugin must export `validator`.
     pub fn validate<I: Imports + 'static>(
         &self,
         review: &Review,
@@ -96,9 +96,9 @@ impl PluginComponent {
         })
     }
 
-    /// Has one object converted, on a fresh instance. The plugin must export `converter`.
+    /// Converts one object, on a fresh instance. The plugin must export `converter`.
     ///
-    /// Only the log is answered, as in [`PluginComponent::describe`]: the cache itself is listed through conversion.
+    /// Answers no import but the log, as in [`PluginComponent::describe`]: the cache is listed through conversion.
     pub fn convert(&self, object: &str, api_version: &str, limits: &Limits) -> CallResult<(), ConverterResult> {
         self.convert_with_log(object, api_version, limits, Box::new(log_to_tracing))
     }

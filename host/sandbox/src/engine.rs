@@ -1,9 +1,9 @@
-//! Owns wasmtime's settings: those that reach the compiled code, and those of the process that runs guests.
+//! Wasmtime's settings: those that affect the compiled code, and those of the process that runs guests.
 
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-/// The version of wasmtime whose compiled code is cached. A patch release may fix its compiler, so all of it counts;
-/// a test compares it with Cargo.lock.
+/// Version of wasmtime whose compiled code is cached. A patch release may fix its compiler, so the patch number counts
+/// too; a test compares the version with Cargo.lock.
 pub(crate) const WASMTIME_VERSION: &str = "48.0.8";
 
 /// Raised with every change to [`shared`], so that code compiled with other settings is compiled again.
@@ -15,7 +15,7 @@ pub(crate) const MAX_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
 /// The most table elements that any limit can allow.
 const MAX_TABLE_ELEMENTS: usize = 100_000;
 
-/// What a slot keeps after a call, to be wiped by hand rather than given back and faulted in again.
+/// Bytes of a slot that stay resident after a call: they are zeroed by hand rather than unmapped and faulted in again.
 const KEEP_RESIDENT_BYTES: usize = 1024 * 1024;
 
 /// Tables and memories of one component: the guest's own and those of the adapters that wit-component adds.
@@ -25,7 +25,7 @@ const MAX_MEMORIES_PER_COMPONENT: u32 = 4;
 /// Core instances of one component, adapters included. Python's have about twenty.
 const MAX_CORE_INSTANCES_PER_COMPONENT: u32 = 64;
 
-/// Settings that reach the compiled code: equal where a component is compiled and where it runs.
+/// Returns the settings that affect the compiled code: equal where a component is compiled and where it runs.
 fn shared() -> Config {
     let mut config = Config::new();
     config
@@ -40,7 +40,7 @@ fn shared() -> Config {
     config
 }
 
-/// An engine that only compiles.
+/// Makes an engine that only compiles.
 #[cfg(feature = "compiler")]
 pub(crate) fn compiling() -> wasmtime::Result<Engine> {
     let mut config = shared();
@@ -48,9 +48,9 @@ pub(crate) fn compiling() -> wasmtime::Result<Engine> {
     Engine::new(&config)
 }
 
-/// An engine that only runs what was compiled before, in a pool of `slots` instances at once.
+/// Makes an engine that only runs compiled code, in a pool of `slots` instances.
 ///
-/// The native stack of a call is a property of the engine, so there is one for each size in use.
+/// The native stack of a call is a property of the engine, so there is one engine for each size in use.
 pub(crate) fn running(slots: u32, stack_bytes: usize) -> wasmtime::Result<Engine> {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)

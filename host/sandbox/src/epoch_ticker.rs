@@ -1,5 +1,5 @@
-//! Owns the clock that interrupts guests: one thread that advances the engines' epochs while calls are under way,
-//! and sleeps without waking up while there are none.
+//! Clock that interrupts guests: one thread that advances the engines' epochs while calls are under way, and sleeps
+//! without waking up while there are none.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use wasmtime::{Engine, EngineWeak};
 
-/// How often a guest's time is checked.
+/// Interval at which a guest's time is checked.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// Ticks without a call before the thread sleeps: a host that is never idle for long pays no wake-up per call.
@@ -21,7 +21,7 @@ pub(crate) struct EpochTicker {
 struct TickerShared {
     /// Calls under way.
     active: AtomicUsize,
-    /// Whether the thread sleeps; written under `state`, read without it by every call.
+    /// True while the thread sleeps; written under `state`, read without it by every call.
     asleep: AtomicBool,
     state: Mutex<TickerState>,
     wake: Condvar,
@@ -32,7 +32,7 @@ struct TickerState {
     closed: bool,
 }
 
-/// Held during a call: the clock runs.
+/// Guard of a running call: the clock runs until it is dropped.
 pub(crate) struct TickerGuard<'a> {
     shared: &'a TickerShared,
 }
@@ -56,7 +56,7 @@ impl EpochTicker {
         Ok(Self { shared })
     }
 
-    /// From now on this engine's epoch advances too.
+    /// Adds an engine, whose epoch advances from now on.
     pub(crate) fn add(&self, engine: &Engine) {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.engines.push(engine.weak());
@@ -64,7 +64,7 @@ impl EpochTicker {
 
     /// Keeps the clock running until the guard is dropped.
     pub(crate) fn run(&self) -> TickerGuard<'_> {
-        // Sequentially consistent, as is the thread's store to `asleep` before it looks at `active`: one of the two
+        // Sequentially consistent, as is the thread's store to `asleep` before it reads `active`: one of the two
         // sees the other, so no call runs with a sleeping clock.
         self.shared.active.fetch_add(1, Ordering::SeqCst);
         if self.shared.asleep.load(Ordering::SeqCst) {
@@ -74,7 +74,7 @@ impl EpochTicker {
         TickerGuard { shared: &self.shared }
     }
 
-    /// Whether the thread sleeps, for tests.
+    /// Reports whether the thread sleeps. Only for tests.
     #[cfg(test)]
     fn is_asleep(&self) -> bool {
         self.shared.asleep.load(Ordering::SeqCst)
@@ -94,8 +94,7 @@ impl Drop for TickerGuard<'_> {
     }
 }
 
-/// How many ticks after now a call of this length is to be stopped: never before its time is up, since the first tick
-/// may come at once.
+/// Returns the ticks after which a call of this length is stopped: one more, since the first tick may come at once.
 pub(crate) fn ticks(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u64::MAX - 1) + 1
 }
@@ -119,8 +118,7 @@ impl TickerShared {
                 idle = 0;
                 continue;
             }
-            // Ticks that come late (a busy machine, a stopped process) are not made up for: a guest is never stopped
-            // for time in which it did not run.
+            // Late ticks (a busy machine, a stopped process) are not made up for: only time in which guests run counts.
             (state, _) = self
                 .wake
                 .wait_timeout_while(state, TICK, |state| !state.closed)

@@ -1,5 +1,5 @@
-//! Owns what can be said of a component without compiling it: whether it is one, what it imports and exports, and
-//! which version of the contract it speaks. The types of its functions are left to wasmtime.
+//! Inspects a component without compiling it: checks that it is one, lists its imports and exports, and finds the
+//! version of the contract that it speaks. The types of its functions are checked by wasmtime.
 
 use std::collections::BTreeSet;
 
@@ -23,10 +23,10 @@ const MAX_NAME: usize = 128;
 /// The fields of the record `request` in the drafts of version 0.1.0; the settled one has `configuration`.
 const DRAFT_REQUEST: [&str; 4] = ["object", "config", "attempt", "extensions"];
 
-/// Linear memory grows by this much.
+/// Unit in which linear memory grows unless the module says otherwise.
 const DEFAULT_PAGE_BYTES: u64 = 65_536;
 
-/// Why a file is not a plugin that this host runs. Each message says what to do.
+/// Reasons why a file is not a plugin that this host runs. Each message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ComponentError {
@@ -48,20 +48,20 @@ pub enum ComponentError {
     /// Cut short or damaged.
     #[error("the component is damaged: {message}; fetch or build it again")]
     Damaged {
-        /// The parser's words.
+        /// The parser's message.
         message: String,
     },
-    /// It wants more than the contract's interfaces.
+    /// The component imports more than the contract's interfaces.
     #[error(
         "the component imports {}, and a plugin may import only the interfaces of {PACKAGE} and, if it is granted them, those of \
          WASI 0.2; remove what needs these imports, and build it again",
         .names.join(", ")
     )]
     ForbiddenImports {
-        /// What it imports.
+        /// The imports.
         names: Vec<String>,
     },
-    /// It wants interfaces of WASI, and is granted none.
+    /// The component imports interfaces of WASI, and none are granted.
     #[error(
         "the component imports {}{}, and this plugin is granted nothing of WASI; build it without WASI (Rust: for \
          wasm32-unknown-unknown), or replace the imports by stubs (--stub-wasi of componentize-py and componentize-qjs), or grant \
@@ -70,24 +70,24 @@ pub enum ComponentError {
         in_brackets(.purposes)
     )]
     UngrantedWasi {
-        /// What it imports.
+        /// The imports.
         names: Vec<String>,
-        /// What these imports are for, in words.
+        /// Purposes of these imports, in words.
         purposes: Vec<&'static str>,
     },
-    /// It was built against a contract that this host does not know.
+    /// The component was built against a contract that this host does not know.
     #[error(
         "the component speaks version {found} of {PACKAGE} (it has {name}), and this host knows {}; build the plugin with \
          a matching SDK, or update the host",
         VERSIONS.join(", ")
     )]
     UnknownVersion {
-        /// The import or export that says so.
+        /// The import or export that names the version.
         name: String,
         /// Its version.
         found: String,
     },
-    /// It was built before the version that it names was settled.
+    /// The component was built before the version that it names was settled.
     #[error(
         "the component was built against a draft of {PACKAGE}@{version}, which differs from the {version} that this host \
          knows; rebuild it with the current SDK"
@@ -96,36 +96,36 @@ pub enum ComponentError {
         /// The version that it names.
         version: &'static str,
     },
-    /// It does not export what every plugin must.
+    /// The component lacks an export that every plugin must have.
     #[error("the component does not export {}; every plugin exports the manifest and the reconciler of {PACKAGE}", .names.join(" and "))]
     MissingExports {
-        /// What is missing.
+        /// The missing exports.
         names: Vec<String>,
     },
-    /// It starts with more memory than any limit allows.
+    /// The component starts with more memory than any limit allows.
     #[error(
         "the component starts with {bytes} bytes of memory, and no plugin can have more than {MAX_MEMORY_BYTES}; link it with less"
     )]
     MemoryTooLarge {
-        /// What it starts with.
+        /// Bytes that it starts with.
         bytes: u64,
     },
-    /// The right name with another type.
+    /// A function of the contract has the wrong type.
     #[error("the component does not fit the contract: {message}; build it against the contract's WIT files")]
     Signature {
-        /// Wasmtime's words.
+        /// Wasmtime's message.
         message: String,
     },
 }
 
-/// What was found in a component that may be compiled.
+/// Findings about a component that may be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inspected {
     /// The contract's version, one of [`VERSIONS`].
     pub(crate) version: &'static str,
 }
 
-/// What a plugin's component imports and exports, by the names in it, in alphabetical order.
+/// Names of a plugin component's imports and exports, in alphabetical order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentInterfaces {
     /// The imports, such as `pilothouse:plugin/log@0.1.0`.
@@ -135,7 +135,7 @@ pub struct ComponentInterfaces {
 }
 
 impl ComponentInterfaces {
-    /// Those of the imports that are WASI's.
+    /// Returns the imports that belong to WASI.
     pub fn wasi_imports(&self) -> impl Iterator<Item = &str> {
         self.imports
             .iter()
@@ -144,14 +144,14 @@ impl ComponentInterfaces {
     }
 }
 
-/// Looks through a component's sections. What it imports of WASI must be granted.
+/// Inspects a component's sections. Its imports of WASI must be granted.
 pub(crate) fn inspect(bytes: &[u8], granted: Wasi) -> Result<Inspected, ComponentError> {
     let (found, version) = checked(bytes)?;
     check_wasi(found.imports.iter().filter(|name| wasi::is_wasi(name)), granted)?;
     Ok(Inspected { version })
 }
 
-/// Whether what a component imports of WASI is granted.
+/// Checks that a component's imports of WASI are granted.
 pub(crate) fn check_wasi<'a>(
     imports: impl IntoIterator<Item = &'a String>,
     granted: Wasi,
@@ -173,7 +173,7 @@ fn in_brackets(purposes: &[&str]) -> String {
     format!(" (for {})", purposes.join(", "))
 }
 
-/// The interfaces of a component that may be compiled.
+/// Returns the interfaces of a component that may be compiled.
 pub(crate) fn interfaces(bytes: &[u8]) -> Result<ComponentInterfaces, ComponentError> {
     let (FoundInterfaces { imports, exports, .. }, _) = checked(bytes)?;
     Ok(ComponentInterfaces {
@@ -228,7 +228,7 @@ fn checked(bytes: &[u8]) -> Result<(FoundInterfaces, &'static str), ComponentErr
 struct FoundInterfaces {
     imports: BTreeSet<String>,
     exports: BTreeSet<String>,
-    /// Whether a record is of the form that only drafts of the contract had.
+    /// Set if a record has a form that only drafts of the contract had.
     has_draft_types: bool,
     /// The largest memory that one of the core modules starts with.
     memory_bytes: u64,
@@ -236,7 +236,7 @@ struct FoundInterfaces {
 
 fn sections(bytes: &[u8]) -> Result<FoundInterfaces, ComponentError> {
     let mut found = FoundInterfaces::default();
-    // Modules and components within the component; only the outermost one's imports and exports are the plugin's.
+    // Depth of nested modules and components; only the outermost one's imports and exports are the plugin's.
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(|error| damaged(&error))? {
@@ -280,7 +280,7 @@ fn sections(bytes: &[u8]) -> Result<FoundInterfaces, ComponentError> {
     Ok(found)
 }
 
-/// Whether a type, or one that it declares, is the `request` of the drafts of version 0.1.0, which every plugin uses.
+/// Reports whether a type, or one that it declares, is the `request` of the drafts of 0.1.0, which every plugin uses.
 fn has_draft_types(ty: &ComponentType<'_>) -> bool {
     match ty {
         ComponentType::Defined(ComponentDefinedType::Record(fields)) => {
@@ -304,7 +304,7 @@ fn damaged(error: &wasmparser::BinaryReaderError) -> ComponentError {
     }
 }
 
-/// The one version that all of the contract's interfaces in the component have.
+/// Returns the version that all of the contract's interfaces in the component have in common.
 fn contract_version(found: &FoundInterfaces) -> Result<&'static str, ComponentError> {
     let mut versions = BTreeSet::new();
     for name in found.imports.union(&found.exports) {
@@ -319,12 +319,12 @@ fn contract_version(found: &FoundInterfaces) -> Result<&'static str, ComponentEr
             }
         };
     }
-    // A component with nothing of the contract is told below what it lacks of the newest version.
+    // A component without any interface of the contract gets an error below about the newest version.
     let newest = VERSIONS.last().expect("the host knows a version of the contract");
     Ok(versions.into_iter().next().unwrap_or(newest))
 }
 
-/// Interface and version of one of the contract's names, such as `pilothouse:plugin/log@0.1.0`.
+/// Returns interface and version of a name of the contract, such as `pilothouse:plugin/log@0.1.0`.
 fn interface(name: &str) -> Option<(&str, &str)> {
     let interface = name.strip_prefix(PACKAGE)?.strip_prefix('/')?;
     Some(interface.split_once('@').unwrap_or((interface, "none")))

@@ -1,6 +1,6 @@
-//! Runs plugin components: loading, per-call limits, imports answered from memory. The only place with wasmtime.
+//! Runs plugin components: loads them, enforces call limits, answers imports from memory. The only crate with wasmtime.
 //!
-//! What an answer means, and what a plugin may read or write, is left to host/core and host/runtime.
+//! The meaning of an answer, and a plugin's rights to read and write, are left to host/core and host/runtime.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod allocator;

@@ -1,5 +1,4 @@
-//! Owns how a component becomes a [`PluginComponent`]: read, expected, looked at, and compiled unless the cache has its
-//! code.
+//! Loads a [`PluginComponent`]: reads it, checks its digest, inspects it, and compiles it unless its code is cached.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -22,7 +21,7 @@ pub struct UncompiledComponent {
 }
 
 impl UncompiledComponent {
-    /// What it imports and exports, if it is a plugin that this host runs. What it imports of WASI need not be granted.
+    /// Returns its imports and exports, if it is a plugin that this host runs. Its imports of WASI need not be granted.
     pub fn interfaces(&self) -> Result<ComponentInterfaces, LoadError> {
         inspect::interfaces(&self.bytes).map_err(|problem| LoadError::Refused {
             name: self.name.clone(),
@@ -30,7 +29,7 @@ impl UncompiledComponent {
         })
     }
 
-    /// The component as it was read.
+    /// Returns the bytes of the component.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -44,7 +43,7 @@ impl Sandbox {
 
     /// Loads a component from a file, if it has this digest (SHA-256 in hexadecimal digits).
     pub fn load_expecting(&self, path: &Path, digest: Option<&str>) -> Result<PluginComponent, LoadError> {
-        // What was compiled before is not read into memory at all.
+        // A component that was compiled before is not read into memory at all.
         match self.load_known(path, digest)? {
             Some(plugin) => Ok(plugin),
             None => self.load_read(&self.read(path, digest)?),
@@ -65,7 +64,7 @@ impl Sandbox {
             return Ok(None);
         };
         match self.plugin(&name, found, length, &code) {
-            // A host compiled it that knew another draft of the contract; the component itself says what is wrong with it.
+            // The host that compiled it knew another draft of the contract; inspecting it gives the right error.
             Err(LoadError::Refused {
                 problem: ComponentError::Signature { .. },
                 ..
@@ -96,7 +95,7 @@ impl Sandbox {
         self.load_digested(name, digest.clone(), bytes)
     }
 
-    /// Loads a component; `name` (a path, an OCI reference) is what messages call it.
+    /// Loads a component from bytes; `name` (a path, an OCI reference) identifies it in messages.
     pub fn load_bytes(&self, name: &str, bytes: &[u8]) -> Result<PluginComponent, LoadError> {
         self.load_digested(name, cache::digest(bytes), bytes)
     }
@@ -135,7 +134,7 @@ fn unread(path: &Path, source: io::Error) -> LoadError {
     }
 }
 
-/// Whether a component is the one that was asked for.
+/// Checks that a component has the expected digest.
 fn expect(name: &str, expected: Option<&str>, found: &str) -> Result<(), LoadError> {
     match expected {
         Some(expected) if expected != found => Err(LoadError::Digest {

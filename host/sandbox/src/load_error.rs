@@ -6,7 +6,7 @@ use crate::inspect::ComponentError;
 use std::io::{self};
 use std::path::PathBuf;
 
-/// Why a component was not loaded.
+/// Reasons why a component was not loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -15,43 +15,43 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It is larger than any plugin should be.
+    /// The component is larger than any plugin should be.
     #[error("cannot load the component {name}: it has more than {most} bytes, which is the limit for components")]
     TooLarge {
         /// The component.
         name: String,
-        /// The limit.
+        /// The limit in bytes.
         most: u64,
     },
-    /// It is another component than the one that was asked for.
+    /// The component is not the requested one.
     #[error(
         "cannot load the component {name}: its digest is sha256:{found}, not sha256:{expected}; correct the digest, or fetch that component"
     )]
     Digest {
         /// The component.
         name: String,
-        /// The digest that was asked for, in hexadecimal digits.
+        /// The requested digest, in hexadecimal digits.
         expected: String,
-        /// The digest that it has.
+        /// The digest that was found.
         found: String,
     },
-    /// It is not a plugin that this host runs.
+    /// The component is not a plugin that this host runs.
     #[error("cannot load the component {name}: {problem}")]
     Refused {
         /// The component.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: ComponentError,
     },
-    /// It does not compile.
+    /// The component does not compile.
     #[error("cannot load the component {name}: {source}")]
     Compile {
         /// The component.
         name: String,
-        /// Why not.
+        /// The cause.
         source: CompileError,
     },
     /// The cache failed.
@@ -59,7 +59,7 @@ pub enum LoadError {
     Cache {
         /// The component.
         name: String,
-        /// Why.
+        /// The cause.
         source: CacheError,
     },
     /// An engine failed.
@@ -67,7 +67,7 @@ pub enum LoadError {
     Sandbox {
         /// The component.
         name: String,
-        /// Why.
+        /// The cause.
         source: SandboxError,
     },
     /// The compiled code cannot be used, although it was compiled just now.
@@ -75,7 +75,7 @@ pub enum LoadError {
     Code {
         /// The component.
         name: String,
-        /// Wasmtime's words.
+        /// Wasmtime's message.
         message: String,
     },
 }
@@ -93,7 +93,7 @@ pub(crate) fn cache_error(name: &str, error: CacheError) -> LoadError {
     }
 }
 
-/// Why there is no sandbox.
+/// Reasons why a sandbox could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
@@ -103,10 +103,10 @@ pub enum SandboxError {
     /// The engine cannot be made.
     #[error("cannot make the engine for plugins: {message}")]
     Engine {
-        /// Wasmtime's words.
+        /// Wasmtime's message.
         message: String,
     },
-    /// The thread that keeps the time of calls cannot be started.
+    /// The thread that advances the epochs cannot be started.
     #[error("cannot start the thread that keeps the time of plugins' calls: {0}")]
     Ticker(#[source] io::Error),
 }

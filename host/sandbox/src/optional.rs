@@ -1,18 +1,18 @@
 //! Optional interfaces that a component exports.
 
-/// Which of the optional interfaces a plugin exports.
+/// Optional interfaces that a plugin exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each interface is there or not, whatever the others are"
 )]
 pub struct Optional {
-    /// It has something to do before an object goes.
+    /// Set if it runs code before an object is deleted.
     pub finalizer: bool,
-    /// It fills in defaults.
+    /// Set if it fills in defaults.
     pub defaulter: bool,
-    /// It validates.
+    /// Set if it validates.
     pub validator: bool,
-    /// It converts between versions.
+    /// Set if it converts between versions.
     pub converter: bool,
 }

@@ -4,21 +4,21 @@ use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Failure, Limits, Retry};
 use pilothouse_metrics::GuestFault;
 
-/// Of a guest's own words in a failure; conditions and events are read by people.
+/// Bytes of a guest's own message in a failure; conditions and events are read by people.
 pub(crate) const MAX_GUEST_WORDS: usize = 1024;
 
-/// Why the host ended a call from within, while the guest was waiting for an import or for memory.
+/// Reasons why the host ended a call from within an import or a growth of memory.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// A limit was reached.
     Limit(Limit),
-    /// An import answered with a failure.
+    /// An import returned a failure.
     Failure(Failure),
-    /// An import that is not there while the plugin describes itself or converts.
+    /// The import is not available while the plugin describes itself or converts.
     Unavailable(&'static str),
-    /// A function of WASI that the inert set does not have.
+    /// The inert set of WASI does not have the function.
     Inert(String),
-    /// The guest ended itself, with this status.
+    /// The guest exited with this status.
     Exit(u8),
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
-/// The limits of [`Limits`], by the names that a limits file gives them.
+/// Limits of [`Limits`], by their names in a limits file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     Time,
@@ -51,7 +51,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// What the guest did, and the limit's name and value.
+    /// Returns the failure: what the guest did, and the limit's name and value.
     pub(crate) fn failure(self, limits: &Limits) -> Failure {
         let (what, name, value) = match self {
             Self::Time => ("took too long", "callMilliseconds", limits.call_milliseconds),
@@ -72,7 +72,7 @@ impl Limit {
             Reason::GuestLimit,
             format!("the plugin {what}: limit {name} is {value}; fix the plugin, or raise its limit"),
         );
-        // How long a call takes depends on the machine too, so time is worth another try; the rest is as before.
+        // The duration of a call depends on the machine too, so a retry can succeed; with other limits it cannot.
         if self == Self::Time {
             failure.retry(Retry::Backoff)
         } else {
@@ -80,7 +80,7 @@ impl Limit {
         }
     }
 
-    /// What the metrics count it as.
+    /// Returns the metrics' label for it.
     pub(crate) fn fault(self) -> GuestFault {
         match self {
             Self::Time => GuestFault::Time,
@@ -95,7 +95,7 @@ impl Limit {
     }
 }
 
-/// At most `most` bytes of a text, with a mark where some are missing.
+/// Returns at most `most` bytes of a text, with a mark where it was cut.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     const MARK: &str = "...";
     if text.len() <= most {

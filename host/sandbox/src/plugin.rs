@@ -1,4 +1,4 @@
-//! Owns a loaded plugin component: its metadata, and whether its machine code is mapped.
+//! A loaded plugin component: its metadata, and the mapping of its machine code.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -17,7 +17,7 @@ use crate::sandbox::{Mapped, SandboxShared};
 #[derive(Clone)]
 pub struct PluginComponent {
     pub(crate) inner: Arc<PluginComponentInner>,
-    /// Where its calls are counted.
+    /// Metrics of its calls.
     pub(crate) calls: Option<CallMetrics>,
 }
 
@@ -33,15 +33,15 @@ pub(crate) struct PluginComponentInner {
     /// Held by the call that maps the code again.
     waking: Mutex<()>,
     loaded: Instant,
-    /// Milliseconds after `loaded` at which the last call began.
+    /// Start of the last call, in milliseconds after `loaded`.
     used: AtomicU64,
 }
 
-/// Where the code is.
+/// State of the mapping of the code.
 struct Mapping {
-    /// By the size of the native stack: usually one. Empty while asleep.
+    /// Mapped code by the size of the native stack: usually one. Empty while asleep.
     mapped: Vec<(usize, Arc<Mapped>)>,
-    /// What is mapped.
+    /// The code that is mapped.
     code: Code,
 }
 
@@ -90,13 +90,13 @@ impl PluginComponent {
         }
     }
 
-    /// A component without code, for tests of what surrounds it: it has a name, and every call of it fails.
+    /// Returns a component without code, for tests of what surrounds it: it has a name, and every call of it fails.
     #[cfg(feature = "testing")]
     pub fn without_code(name: &str) -> Self {
         let inner = PluginComponentInner {
             shared: SandboxShared::without_cache(),
             name: name.to_owned(),
-            // Another name stands for another version.
+            // Another name counts as another version.
             digest: name.to_owned(),
             version: "",
             component_bytes: 0,
@@ -116,7 +116,7 @@ impl PluginComponent {
         }
     }
 
-    /// The same component, with its calls counted as one plugin's.
+    /// Returns the same component, with its calls counted in `calls`.
     #[must_use]
     pub fn counted_by(self, calls: &CallMetrics) -> Self {
         Self {
@@ -125,32 +125,33 @@ impl PluginComponent {
         }
     }
 
-    /// What it was loaded from: a path or a reference.
+    /// Returns its source: a path or a reference.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The SHA-256 of the component, in hexadecimal digits.
+    /// Returns the SHA-256 of the component, in hexadecimal digits.
     pub fn digest(&self) -> &str {
         &self.inner.digest
     }
 
-    /// The version of the contract that it speaks, one of [`VERSIONS`](pilothouse_core::plugin::contract::VERSIONS).
+    /// Returns the version of the contract that it speaks, one of
+    /// [`VERSIONS`](pilothouse_core::plugin::contract::VERSIONS).
     pub fn contract_version(&self) -> &'static str {
         self.inner.version
     }
 
-    /// Which of the optional interfaces it exports.
+    /// Returns the optional interfaces that it exports.
     pub fn optional(&self) -> Optional {
         self.inner.optional
     }
 
-    /// What it imports of WASI, in the component's order; nothing of it gives access to anything.
+    /// Returns its imports of WASI, in the component's order; none of them gives access to anything.
     pub fn wasi_imports(&self) -> &[String] {
         &self.inner.wasi_imports
     }
 
-    /// Whether what it imports of WASI is granted: a plugin that was loaded with another grant may not keep it.
+    /// Checks that its imports of WASI are granted: a plugin that was loaded with another grant may not keep it.
     pub fn check_wasi(&self, granted: Wasi) -> Result<(), LoadError> {
         check_wasi(&self.inner.wasi_imports, granted).map_err(|problem| LoadError::Refused {
             name: self.inner.name.clone(),
@@ -158,12 +159,12 @@ impl PluginComponent {
         })
     }
 
-    /// The size of the component in bytes.
+    /// Returns the size of the component in bytes.
     pub fn component_bytes(&self) -> u64 {
         self.inner.component_bytes
     }
 
-    /// The size of its compiled code in bytes.
+    /// Returns the size of its compiled code in bytes.
     pub fn code_bytes(&self) -> u64 {
         self.inner
             .mapped
@@ -173,13 +174,13 @@ impl PluginComponent {
             .bytes
     }
 
-    /// Why its code is in memory alone and not in the cache directory; none if it is there.
+    /// Returns the reason why its code is in memory alone; none if it is in the cache directory.
     pub fn kept_in_memory_because(&self) -> Option<Arc<str>> {
         let mapping = self.inner.mapped.read().unwrap_or_else(PoisonError::into_inner);
         mapping.code.kept_in_memory_because()
     }
 
-    /// How long ago the last call began, or the plugin was loaded.
+    /// Returns the time since the last call began, or since the plugin was loaded.
     pub fn idle(&self) -> Duration {
         self.inner
             .loaded
@@ -187,7 +188,7 @@ impl PluginComponent {
             .saturating_sub(Duration::from_millis(self.inner.used.load(Ordering::Relaxed)))
     }
 
-    /// Whether its code is mapped.
+    /// Reports whether its code is mapped.
     pub fn is_awake(&self) -> bool {
         !self
             .inner
@@ -201,11 +202,11 @@ impl PluginComponent {
     /// Unmaps its code, once the calls that are under way have ended. The next call maps it again, in well under 5 ms.
     pub fn sleep(&self) {
         let mapped = std::mem::take(&mut self.inner.mapped.write().unwrap_or_else(PoisonError::into_inner).mapped);
-        // Unmapping takes its time; a call that wants to wake the plugin need not wait for it.
+        // Unmapped outside the lock, because it takes time: a call that wakes the plugin need not wait for it.
         drop(mapped);
     }
 
-    /// The code for a call with this much native stack, and how long it took to wake if it was asleep.
+    /// Returns the code for a call with this much native stack, and the time it took to map it if it was asleep.
     pub(crate) fn wake(&self, stack: usize) -> Result<(Arc<Mapped>, Option<Duration>), LoadError> {
         let inner = &*self.inner;
         let now = u64::try_from(inner.loaded.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -214,8 +215,7 @@ impl PluginComponent {
             return Ok((mapped, None));
         }
         let start = Instant::now();
-        // Of several calls one maps it. It may have to be compiled again, which takes minutes: until then nobody who only looks
-        // at the mapping waits.
+        // Only one of several calls maps the code, perhaps after minutes of compiling; the mapping stays unlocked.
         let _waking = inner.waking.lock().unwrap_or_else(PoisonError::into_inner);
         let code = {
             let state = inner.mapped.read().unwrap_or_else(PoisonError::into_inner);

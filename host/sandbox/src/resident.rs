@@ -1,12 +1,12 @@
-//! Owns giving back memory that only repeats what is in a file: the program's own code and constants.
+//! Gives back memory that only repeats the content of a file: the program's own code and constants.
 //!
-//! Most of what a host takes is code that it needed once, to start: parsers, the command line, TLS, wasmtime's loading. The
-//! kernel maps it in steps of 64 KiB around what is run, and never takes it back while there is memory to spare.
+//! Most of a host's memory is code that it needed only to start: parsers, the command line, TLS, wasmtime's loading.
+//! The kernel maps it in steps of 64 KiB around executed code, and never reclaims it while there is memory to spare.
 
-/// Lets go of the program's code and constants as far as they are as in its file. What is run again comes back by itself,
-/// from the page cache, in microseconds. Says how many bytes were mapped of what was let go, resident or not.
+/// Drops the pages of the program's code and constants that do not differ from its file. Pages that are used again are
+/// read from the page cache, in microseconds. Returns the number of mapped bytes that were dropped, resident or not.
 ///
-/// Does nothing where the kernel cannot tell what differs from the file.
+/// Does nothing on kernels that cannot report which pages differ from the file.
 pub fn give_back_code() -> usize {
     #[cfg(target_os = "linux")]
     return linux::give_back_code();
@@ -35,8 +35,8 @@ mod linux {
         let mut given_back = 0;
         for Range { start, length } in unchanged(&maps, &program) {
             // SAFETY: the range is mapped from the program's own file for as long as the process lives, and nobody can
-            // write to it; the kernel says that no page of it differs from the file. So each page that is dropped here
-            // is read from the file again, as it was, when it is next touched.
+            // write to it; the kernel reports that no page of it differs from the file. So each page that is dropped
+            // here is read from the file again, unchanged, when it is next touched.
             #[expect(unsafe_code, reason = "the kernel drops what it can read again")]
             let done = unsafe {
                 let start = std::ptr::with_exposed_provenance_mut(start);
@@ -49,8 +49,7 @@ mod linux {
         given_back
     }
 
-    /// The mappings of a file, of those in `maps` (`/proc/PID/smaps`), that nobody can write to and of which nothing
-    /// differs from the file.
+    /// Returns the read-only mappings of a file in `maps` (`/proc/PID/smaps`) that do not differ from the file.
     pub(super) fn unchanged(maps: &str, file: &Path) -> Vec<Range> {
         let mut unchanged = Vec::new();
         let mut mapping = None;
@@ -67,7 +66,7 @@ mod linux {
         unchanged
     }
 
-    /// The line before what is told of a mapping: `START-END PERMISSIONS OFFSET DEVICE INODE   PATH`.
+    /// First line of a mapping's entry: `START-END PERMISSIONS OFFSET DEVICE INODE   PATH`.
     struct Header<'a> {
         range: Range,
         is_writable: bool,
@@ -153,7 +152,7 @@ Anonymous:             0 kB
             }
             kibibytes
         };
-        // What engines are made with is run, so that there is something to let go.
+        // Run code that makes an engine, so that there are pages to drop.
         let directory = tempfile::tempdir().unwrap();
         let make = || crate::Sandbox::new(crate::SandboxOptions::new(directory.path(), crate::Compiler::InProcess));
         make().unwrap();

@@ -1,5 +1,4 @@
-//! Owns the sandbox: engines, linkers and the cache, and how compiled code is mapped. How a component is read and checked
-//! before is `load`'s matter.
+//! The sandbox: engines, linkers and the cache, and the mapping of compiled code. `load` reads and checks components.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,34 +20,34 @@ use crate::plugin::PluginComponent;
 use crate::state::CallState;
 use crate::{engine, v0_1, wasi};
 
-/// The size of a component unless the options say otherwise; Python's have 18 MiB.
+/// Default limit of a component's size; Python's have 18 MiB.
 const DEFAULT_MAX_COMPONENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Slots per core: as many plugins keep a warm instance there.
 const SLOTS_PER_CORE: usize = 64;
 
-/// From this many slots on, wasmtime shards its pool by cores.
+/// Number of slots from which on wasmtime shards its pool by cores.
 const LEAST_SLOTS: usize = 128;
 
 /// Stack sizes are rounded down to a multiple of this, so that there are few engines.
 const STACK_STEP: usize = 64 * 1024;
 
-/// How a sandbox is set up.
+/// Options of a sandbox.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SandboxOptions {
-    /// Where compiled plugins are kept. Only this user may be able to write there.
+    /// Directory of compiled plugins. Only this user may be able to write there.
     pub cache_directory: PathBuf,
-    /// Who compiles.
+    /// The compiler.
     pub compiler: Compiler,
-    /// Calls that can be under way at once.
+    /// Number of concurrent calls.
     pub slots: u32,
-    /// The largest component that is loaded, in bytes.
+    /// Size of the largest component that is loaded, in bytes.
     pub max_component_bytes: u64,
 }
 
 impl SandboxOptions {
-    /// The defaults for everything else: slots by the number of cores, components of up to 64 MiB.
+    /// Returns the defaults for everything else: slots by the number of cores, components of up to 64 MiB.
     pub fn new(cache_directory: impl Into<PathBuf>, compiler: Compiler) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let slots = u32::try_from(LEAST_SLOTS.max(cores.saturating_mul(SLOTS_PER_CORE))).unwrap_or(u32::MAX);
@@ -61,11 +60,11 @@ impl SandboxOptions {
     }
 }
 
-/// Where plugins are loaded and run. A clone is the same sandbox.
+/// Loads and runs plugins. A clone is the same sandbox.
 #[derive(Clone)]
 pub struct Sandbox {
     pub(crate) shared: Arc<SandboxShared>,
-    /// What the plugins that are loaded through it are granted.
+    /// WASI grant of the plugins that are loaded through it.
     pub(crate) wasi: Wasi,
 }
 
@@ -75,7 +74,7 @@ pub(crate) struct SandboxShared {
     pub(crate) compiler: Compiler,
     slots: u32,
     pub(crate) max_component_bytes: u64,
-    /// By the size of the native stack.
+    /// Runtimes by the size of the native stack.
     runtimes: Mutex<BTreeMap<usize, Arc<Runtime>>>,
 }
 
@@ -89,14 +88,14 @@ pub(crate) struct Runtime {
 pub(crate) struct Mapped {
     pub(crate) engine: Engine,
     pub(crate) adapter: v0_1::Adapter,
-    /// What the component imports of WASI.
+    /// The component's imports of WASI.
     pub(crate) wasi_imports: Vec<String>,
     pub(crate) code: Code,
 }
 
 #[cfg(feature = "testing")]
 impl SandboxShared {
-    /// One for all components without code.
+    /// Returns the one that all components without code share.
     pub(crate) fn without_cache() -> Arc<Self> {
         static SHARED: std::sync::OnceLock<Arc<SandboxShared>> = std::sync::OnceLock::new();
         let shared = || Self {
@@ -137,7 +136,7 @@ impl Sandbox {
         })
     }
 
-    /// The same sandbox, for plugins that are granted this. Without it they are granted nothing of WASI.
+    /// Returns the same sandbox with this grant of WASI. By default nothing is granted.
     #[must_use]
     pub fn granting(&self, wasi: Wasi) -> Self {
         Self {
@@ -155,7 +154,7 @@ impl Sandbox {
     ) -> Result<PluginComponent, LoadError> {
         let stack = stack_size(&Limits::default());
         let mapped = self.shared.map_or_compile_again(name, &digest, stack, code)?;
-        // Its code may have been compiled for a plugin with another grant.
+        // The code may have been compiled for a plugin with another grant.
         check_wasi(&mapped.wasi_imports, self.wasi).map_err(|problem| LoadError::Refused {
             name: name.to_owned(),
             problem,
@@ -172,7 +171,7 @@ impl Sandbox {
 }
 
 impl SandboxShared {
-    /// The engine with this much native stack.
+    /// Returns the engine with this much native stack.
     fn runtime(&self, stack: usize) -> Result<Arc<Runtime>, SandboxError> {
         let mut runtimes = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = runtimes.get(&stack) {
@@ -190,7 +189,7 @@ impl SandboxShared {
         Ok(runtime)
     }
 
-    /// Maps the code of a plugin that was loaded before: the code as it was then if its file is untouched.
+    /// Maps the code of a plugin that was loaded before: the same code if its file is untouched.
     pub(crate) fn map_again(&self, name: &str, digest: &str, stack: usize, code: Code) -> Result<Mapped, LoadError> {
         let code = if code.is_unchanged() {
             code
@@ -259,7 +258,7 @@ impl Runtime {
     }
 }
 
-/// The native stack of a call, as far as there is an engine for it.
+/// Returns the native stack of a call, as far as there is an engine for it.
 pub(crate) fn stack_size(limits: &Limits) -> usize {
     let bytes = usize::try_from(limits.stack_bytes).unwrap_or(usize::MAX);
     (bytes / STACK_STEP).max(1) * STACK_STEP

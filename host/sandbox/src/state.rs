@@ -1,4 +1,4 @@
-//! Owns what one call may still use and what it has used: the data of its store.
+//! The data of one call's store: its remaining limits and its usage.
 
 use std::any::Any;
 use std::time::Duration;
@@ -13,42 +13,42 @@ use crate::wasi::WasiState;
 /// A call that has ended, with its imports given back.
 #[derive(Debug)]
 pub struct CallResult<I, A = Outcome> {
-    /// What the guest answered, or why it did not.
+    /// The guest's answer, or the failure.
     pub result: Result<A, Failure>,
-    /// As they are after the call, so with the reads that it made.
+    /// The imports after the call, with the reads that it made.
     pub imports: I,
-    /// What the call used.
+    /// The call's usage.
     pub usage: Usage,
 }
 
-/// What one call used.
+/// Usage of one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// From the first instruction to the last, imports included, waking up not.
+    /// Time from the first instruction to the last, with imports, without waking up.
     pub time: Duration,
-    /// How long it took to map the plugin's code again; none if it was awake.
+    /// Time it took to map the plugin's code again; none if it was awake.
     pub wake: Option<Duration>,
-    /// Linear memory at its largest.
+    /// Largest size of linear memory.
     pub memory_bytes: u64,
     /// `cluster.get` and `cluster.list` calls.
     pub reads: u64,
-    /// Bytes that they handed to the guest.
+    /// Bytes that these calls returned to the guest.
     pub read_bytes: u64,
     /// Bytes of log messages and fields that were passed on.
     pub log_bytes: u64,
-    /// Log lines that were over the limit, and dropped.
+    /// Log lines that were dropped because they were over the limit.
     pub log_lines_dropped: u64,
 }
 
-/// Imports that can be given back as what they are.
+/// Imports that can be returned as their concrete type.
 pub(crate) trait AnyImports: Imports + Any {}
 
 impl<I: Imports + Any> AnyImports for I {}
 
-/// Where the log lines of a call go that belongs to no object: a level, a message and fields.
+/// Sink of log lines of a call that belongs to no object: a level, a message and fields.
 pub type LogSink = Box<dyn FnMut(LogLevel, &str, &[(String, String)]) + Send>;
 
-/// What answers a guest during one call.
+/// Imports that are answered during one call.
 pub(crate) enum Answers {
     /// Everything that the contract imports.
     All(Box<dyn AnyImports>),
@@ -61,10 +61,10 @@ pub(crate) struct CallState {
     pub(crate) limits: Limits,
     pub(crate) growth: GrowthLimiter,
     answers: Answers,
-    /// The last line that the guest logged as an error, shortened: what a panic hook says comes this way. Kept even when
+    /// The last line that the guest logged as an error, shortened: a panic hook logs its message this way. Kept even if
     /// the line itself is over the limit.
     pub(crate) last_error: Option<String>,
-    /// What the inert set of WASI remembers of the call.
+    /// State of the inert set of WASI.
     pub(crate) wasi: WasiState,
     reads: u64,
     read_bytes: u64,
@@ -88,7 +88,7 @@ impl CallState {
         }
     }
 
-    /// What was used, and the imports that were given to [`CallState::new`].
+    /// Returns the usage, and the imports that were given to [`CallState::new`].
     pub(crate) fn finish(self, time: Duration, wake: Option<Duration>) -> (Usage, Option<Box<dyn AnyImports>>) {
         let Self {
             limits: _,
@@ -117,7 +117,7 @@ impl CallState {
         (usage, imports)
     }
 
-    /// The imports, or the end of the call if it has none.
+    /// Returns the imports, or the end of the call if it has none.
     pub(crate) fn imports(&mut self, import: &'static str) -> Result<&mut dyn AnyImports, Stop> {
         match &mut self.answers {
             Answers::All(imports) => Ok(&mut **imports),
@@ -125,7 +125,7 @@ impl CallState {
         }
     }
 
-    /// One more read, if the limit allows.
+    /// Counts one more read, if the limit allows.
     pub(crate) fn begin_read(&mut self) -> Result<(), Stop> {
         if self.reads >= self.limits.reads {
             return Err(Stop::Limit(Limit::Reads));
@@ -134,12 +134,12 @@ impl CallState {
         Ok(())
     }
 
-    /// How much reads may still be answered with.
+    /// Returns the bytes that reads may still return.
     pub(crate) fn read_bytes_left(&self) -> u64 {
         self.limits.read_bytes.saturating_sub(self.read_bytes)
     }
 
-    /// A read is answered with this much.
+    /// Counts the bytes of a read's result.
     pub(crate) fn end_read(&mut self, bytes: usize) -> Result<(), Stop> {
         self.read_bytes = self.read_bytes.saturating_add(bytes as u64);
         if self.read_bytes > self.limits.read_bytes {
@@ -148,7 +148,7 @@ impl CallState {
         Ok(())
     }
 
-    /// One log line, passed on as far as the limit allows.
+    /// Passes one log line on as far as the limit allows.
     pub(crate) fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         if level == LogLevel::Error {
             self.last_error = Some(shorten(message, MAX_GUEST_WORDS));
@@ -184,7 +184,7 @@ pub(crate) fn log_to_tracing(level: LogLevel, message: &str, fields: &[(String, 
     }
 }
 
-/// Holds the memories and tables of an instance, all together, to the limits.
+/// Limits of the memories and tables of an instance, all together.
 pub(crate) struct GrowthLimiter {
     memory_limit: u64,
     table_limit: u64,
@@ -204,7 +204,7 @@ impl GrowthLimiter {
         }
     }
 
-    /// The limit that the guest ran into, if it did.
+    /// Returns the limit that the guest reached, if it did.
     pub(crate) fn refused(&self) -> Option<Limit> {
         self.refused
     }

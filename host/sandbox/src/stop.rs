@@ -1,5 +1,4 @@
-//! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or an error of a host
-//! function.
+//! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or an import's error.
 
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure};
@@ -9,12 +8,12 @@ use wasmtime::{PoolConcurrencyLimitError, Trap};
 use crate::outcome::{Limit, MAX_GUEST_WORDS, Stop, shorten};
 use crate::state::CallState;
 
-/// What the metrics count a failure as that an answer turned out to be; none if it is not the guest's fault.
+/// Returns the metrics' label of a failure that an answer contained; none if it is not the guest's fault.
 pub(crate) fn fault_of_answer(failure: &Failure) -> Option<GuestFault> {
     fault(failure, GuestFault::Output)
 }
 
-/// The same, with what a broken limit counts as.
+/// Returns the label of a failure, with `limit` for a broken limit.
 fn fault(failure: &Failure, limit: GuestFault) -> Option<GuestFault> {
     let fault = match failure.reason {
         Reason::GuestLimit => limit,
@@ -24,7 +23,7 @@ fn fault(failure: &Failure, limit: GuestFault) -> Option<GuestFault> {
     (failure.blame == Blame::Guest).then_some(fault)
 }
 
-/// What an error of wasmtime means, given what the call had done until then, and what the metrics count it as.
+/// Translates an error of wasmtime, given the state of the call, into a failure and the metrics' label for it.
 pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, Option<GuestFault>) {
     let broken = |limit: Limit| (limit.failure(&state.limits), Some(limit.fault()));
     if let Some(stop) = error.downcast_ref::<Stop>() {
@@ -79,10 +78,10 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, 
     trapped(&what, state)
 }
 
-/// How Rust's library ends what it says of threads, sockets, files and clocks where there are none.
+/// End of the messages of Rust's standard library about threads, sockets, files and clocks on targets without them.
 const UNSUPPORTED: &str = " on this platform";
 
-/// What a plugin does in place of that.
+/// Advice that is appended to such a message.
 const CURE: &str = ", which has no threads, sockets, files, environment and clock: it reads objects and the time through `Cluster`, and \
                     answers with objects";
 
@@ -90,7 +89,7 @@ fn cure(message: &str) -> &'static str {
     if message.contains(UNSUPPORTED) { CURE } else { "" }
 }
 
-/// A call that did not come to its end, with what the guest said before.
+/// Returns the failure of a call that trapped, with the guest's last message.
 fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
     let words = match (&state.last_error, state.wasi.last_words()) {
         (Some(message), _) => {
@@ -106,7 +105,7 @@ fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
     (Failure::guest(Reason::GuestTrap, words), Some(GuestFault::Trap))
 }
 
-/// Wasmtime's error for this has no public type; a test with a guest that passes too much notices other words.
+/// Reports whether the guest passed too much data. Wasmtime's error has no public type; a test guards its wording.
 fn is_transfer(error: &wasmtime::Error) -> bool {
     error
         .root_cause()

@@ -1,4 +1,4 @@
-//! What is not a plugin of this host is refused, with words that say which file, why and what to do.
+//! Files that are no plugin of this host are refused, with a message that names the file, the reason and the next step.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;

@@ -1,4 +1,4 @@
-//! Owns how spans are written in the protobuf encoding of OTLP 1.x: `ExportTraceServiceRequest` in
+//! Encodes spans in the protobuf encoding of OTLP 1.x: `ExportTraceServiceRequest` in
 //! <https://github.com/open-telemetry/opentelemetry-proto/blob/v1.7.0/opentelemetry/proto/collector/trace/v1/trace_service.proto>
 //! with `Span` in `opentelemetry/proto/trace/v1/trace.proto`. Only the fields that the host fills in are written.
 
@@ -15,7 +15,8 @@ const ERROR: u64 = 2;
 struct Message(Vec<u8>);
 
 impl Message {
-    /// The key of a field: its number and wire type (<https://protobuf.dev/programming-guides/encoding/#structure>).
+    /// Writes the key of a field: its number and wire type
+    /// (<https://protobuf.dev/programming-guides/encoding/#structure>).
     fn key(&mut self, field: u32, wire_type: u32) {
         self.varint(u64::from(field << 3 | wire_type));
     }
@@ -57,7 +58,7 @@ impl Message {
             pair.bytes(1, name.as_bytes());
             pair.message(2, |any| match value {
                 Value::Text(text) => any.bytes(1, text.as_bytes()),
-                // A oneof is written also where it has the default of its type.
+                // A oneof is written even if it has the default of its type.
                 Value::Bool(value) => {
                     any.key(2, 0);
                     any.varint(u64::from(*value));

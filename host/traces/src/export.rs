@@ -1,6 +1,5 @@
-//! Owns the way of spans to a collector: OTLP over HTTP with protobuf
-//! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>), in batches, from a bounded queue. Nobody waits for it: where the
-//! collector is slow or gone, spans are dropped and counted.
+//! Sends spans to a collector: OTLP over HTTP with protobuf (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>), in
+//! batches, from a bounded queue. Recording never waits: spans are dropped and counted if the collector is too slow.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -29,55 +28,55 @@ const QUEUED: usize = 4096;
 /// The most spans of one request.
 const BATCH: usize = 512;
 
-/// How long spans wait until there are enough for a request.
+/// Longest time that spans wait until there are enough for a request.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How long a request may take.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The wait before the second try of a request, which is the last.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How often the same trouble is logged.
+/// Shortest interval between two log lines about the same failure.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Where spans go, and who sends them.
+/// Endpoint of the collector, and the identity of the sender.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// `http://HOST:4318/v1/traces`, say.
+    /// URL of the collector, such as `http://HOST:4318/v1/traces`.
     pub endpoint: Uri,
-    /// `service.instance.id`.
+    /// The resource attribute `service.instance.id`.
     pub instance: String,
     /// The version of Pilothouse.
     pub version: &'static str,
 }
 
-/// Why no spans can be sent.
+/// Reasons why no spans can be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The machine has no certificate authorities that could be read.
+    /// The machine has no readable certificate authorities.
     #[error("cannot read the machine's certificate authorities: {0}; use an endpoint with http://, or install them")]
     Authorities(std::io::Error),
 }
 
-/// Takes spans, and never waits. A clone is the same.
+/// Queues spans without ever waiting. A clone is the same sink.
 #[derive(Clone, Debug)]
 pub struct SpanSink {
     queue: mpsc::Sender<FinishedSpan>,
     dropped: Arc<AtomicU64>,
 }
 
-/// Sends what a sink takes.
+/// Sends the spans of a sink.
 pub struct Exporter {
     queue: mpsc::Receiver<FinishedSpan>,
     dropped: Arc<AtomicU64>,
     options: ExportOptions,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl SpanSink {
-    /// Takes a span; if there is no room, it is dropped and counted.
+    /// Queues a span; if there is no room, it is dropped and counted.
     pub fn put(&self, span: FinishedSpan) {
         if self.queue.try_send(span).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -86,7 +85,7 @@ impl SpanSink {
 }
 
 impl Exporter {
-    /// An exporter and its sink.
+    /// Makes an exporter and its sink.
     pub fn new(options: ExportOptions) -> Result<(Self, SpanSink), ExportError> {
         let builder = HttpsConnectorBuilder::new();
         let builder = if options.endpoint.scheme() == Some(&Scheme::HTTPS) {
@@ -115,12 +114,12 @@ impl Exporter {
             dropped: sink.dropped.clone(),
             options,
             client: Client::builder(TokioExecutor::new()).build(connector),
-            told: None,
+            logged: None,
         };
         Ok((exporter, sink))
     }
 
-    /// Sends batches until every sink is gone, or `over` is, and the last span is sent. What sinks are given after that is dropped.
+    /// Sends batches until every sink is dropped, or `over` resolves, and the queue is empty. Later spans are dropped.
     pub async fn run(mut self, over: impl Future<Output = ()>) {
         let mut over = pin!(over);
         let mut batch = Vec::new();
@@ -134,8 +133,8 @@ impl Exporter {
         }
     }
 
-    /// Waits for the first span, and then until there are enough, or they have waited for long enough, or all is over. Nothing
-    /// in the batch means that none will come.
+    /// Waits for the first span, and then until the batch is full, or the oldest span has waited for long enough, or
+    /// `over` resolves. An empty batch means that there will be no more spans.
     async fn fill(&mut self, batch: &mut Vec<FinishedSpan>, mut over: Pin<&mut impl Future<Output = ()>>) {
         let mut due = None;
         while batch.len() < BATCH {
@@ -173,7 +172,7 @@ impl Exporter {
         }
         if let Err(SendFailure { problem, .. }) = sent {
             self.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            self.tell(&problem);
+            self.log_failure(&problem);
         }
     }
 
@@ -204,12 +203,12 @@ impl Exporter {
         })
     }
 
-    fn tell(&mut self, problem: &str) {
+    fn log_failure(&mut self, problem: &str) {
         let now = Instant::now();
-        if self.told.is_some_and(|told| now - told < LOG_INTERVAL) {
+        if self.logged.is_some_and(|logged| now - logged < LOG_INTERVAL) {
             return;
         }
-        self.told = Some(now);
+        self.logged = Some(now);
         let (endpoint, dropped) = (&self.options.endpoint, self.dropped.load(Ordering::Relaxed));
         tracing::warn!(%endpoint, problem, dropped, "the collector does not take traces; spans are dropped");
     }

@@ -1,6 +1,6 @@
-//! Traces: what a span is ([`span`]), how spans are written in the protobuf of OTLP ([`mod@encode`]), and their way to a
-//! collector ([`export`]). What is traced is left to host/runtime. Written for this host alone, because the crates of
-//! OpenTelemetry bring a second HTTP stack and a code generator's runtime for a message of eight fields.
+//! Traces: the data model of spans ([`span`]), their protobuf encoding in OTLP ([`mod@encode`]), and their export to a
+//! collector ([`export`]). The choice of spans is left to host/runtime. Written for this host alone, because the crates
+//! of OpenTelemetry bring a second HTTP stack and a code generator's runtime for a message of eight fields.
 #![forbid(unsafe_code)]
 
 pub mod encode;

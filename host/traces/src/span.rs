@@ -1,7 +1,7 @@
-//! Owns what a span is, after the data model of OpenTelemetry:
+//! Data model of a span, after OpenTelemetry's:
 //! <https://opentelemetry.io/docs/specs/otel/trace/api/#span>.
 
-/// Names a span in the world.
+/// Globally unique identity of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpanContext {
     /// The trace that it belongs to; never all zero.
@@ -11,7 +11,7 @@ pub struct SpanContext {
 }
 
 impl SpanContext {
-    /// The first span of a new trace.
+    /// Returns the first span of a new trace.
     pub fn root() -> Self {
         Self {
             trace: (fastrand::u128(1..)).to_be_bytes(),
@@ -19,7 +19,7 @@ impl SpanContext {
         }
     }
 
-    /// Another span of the same trace.
+    /// Returns another span of the same trace.
     #[must_use]
     pub fn sibling(self) -> Self {
         Self {
@@ -68,60 +68,60 @@ impl From<u64> for Value {
     }
 }
 
-/// A named value.
+/// An attribute: name and value.
 pub type Attribute = (&'static str, Value);
 
-/// Something that happened at a moment within a span.
+/// Event at a moment within a span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanEvent {
-    /// Nanoseconds since the epoch.
+    /// Nanoseconds since the Unix epoch.
     pub time: u64,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// More about it.
+    /// Attributes.
     pub attributes: Vec<(String, Value)>,
 }
 
 /// Another span that led to this one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanLink {
-    /// Which.
+    /// The other span.
     pub to: SpanContext,
-    /// How it did.
+    /// Reason of the link.
     pub reason: &'static str,
 }
 
-/// How what a span is about ended.
+/// Status of a finished span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanOutcome {
-    /// Nothing is said about it.
+    /// No status.
     Unset,
-    /// It failed.
+    /// Failure, with its message.
     Error(String),
 }
 
-/// A span that is over.
+/// A finished span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FinishedSpan {
-    /// Which.
+    /// Identity.
     pub context: SpanContext,
-    /// The span that it is a part of.
+    /// Parent span.
     pub parent: Option<[u8; 8]>,
-    /// What it is about, from a closed set.
+    /// Name of the operation, from a closed set.
     pub name: &'static str,
-    /// Nanoseconds since the epoch.
+    /// Start, in nanoseconds since the Unix epoch.
     pub start: u64,
-    /// Nanoseconds since the epoch.
+    /// End, in nanoseconds since the Unix epoch.
     pub end: u64,
-    /// More about it.
+    /// Attributes.
     pub attributes: Vec<Attribute>,
-    /// What happened within it.
+    /// Events within it.
     pub events: Vec<SpanEvent>,
-    /// How many more events there were, which are not kept.
+    /// Number of events that were not kept.
     pub dropped_events: u32,
-    /// What led to it.
+    /// Spans that led to it.
     pub links: Vec<SpanLink>,
-    /// How it ended.
+    /// Status.
     pub outcome: SpanOutcome,
 }
 

@@ -1,4 +1,4 @@
-//! What an exporter sends to a collector, and what it does while there is none.
+//! Requests of an exporter to a collector, and its behaviour without one.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::time::Duration;

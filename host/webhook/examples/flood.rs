@@ -1,8 +1,9 @@
-//! What a flood takes of a running host's memory: `flood ADDRESS PID [PATH]` holds 300 idle connections to its webhooks, sends
-//! 64 reviews of nearly 8 MiB at once, and asks small ones meanwhile. It prints the resident memory of the process before, at
-//! most, and afterwards, how many reviews were answered, and how long the small ones took.
+//! Measures a running host's memory during a flood: `flood ADDRESS PID [PATH]` holds 300 idle connections to its
+//! webhooks, sends 64 reviews of nearly 8 MiB at once, and small ones meanwhile. It prints the resident memory of the
+//! process before, at most, and afterwards, the number of answered reviews, and the latency of the small ones.
 //!
-//! Whoever reaches the port can do so, which is why it is measured; it trusts whatever the host shows.
+//! Anybody who reaches the port can send such a flood, which is why it is measured; it accepts any certificate of the
+//! host.
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};

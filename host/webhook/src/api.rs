@@ -1,6 +1,5 @@
-//! Owns the server for the host's JSON API: GET only, over TLS, or over plain HTTP for clients of the same machine. Who may
-//! ask what is left to an [`ApiHandler`]. It runs on a thread of its own, so that it answers also while the rest of the
-//! process is stuck.
+//! Server of the host's JSON API: GET only, over TLS, or over plain HTTP for clients on the same machine. Authorization
+//! is left to an [`ApiHandler`]. Its own thread answers even while the rest of the process is stuck.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -29,29 +28,29 @@ const NAME: ServerName = ServerName {
     title: "server for the API",
 };
 
-/// The header with the client's credential where there is no `Authorization`: the API server takes that one out of what it
-/// passes on to a Service. Both have the form `Bearer CREDENTIAL`.
+/// Header with the client's credential if there is no `Authorization`: the API server removes that one from requests
+/// that it proxies to a Service. Both have the form `Bearer CREDENTIAL`.
 pub const CREDENTIAL_HEADER: &str = "pilothouse-authorization";
 
-/// The name in the certificate, which no client of the API server's proxy looks at.
+/// Name in the certificate; no client of the API server's proxy checks it.
 const CERTIFICATE_NAME: &str = "pilothouse";
 
-/// A question.
+/// Request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiRequest {
     /// The path, without the query.
     pub path: String,
-    /// The query, as it was sent.
+    /// The query, as sent.
     pub query: Option<String>,
-    /// What the client shows to say who it is.
+    /// The client's credential.
     pub credential: Option<String>,
-    /// The other end of the connection.
+    /// Address of the other end of the connection.
     pub peer: IpAddr,
-    /// The client for which the peer says that it asks: the last one in `X-Forwarded-For`, which a proxy adds.
+    /// Client for which the peer sends the request: the last one in `X-Forwarded-For`, which a proxy adds.
     pub forwarded_for: Option<String>,
 }
 
-/// An answer, whose body is JSON.
+/// Response with a JSON body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiResponse {
     /// The HTTP status code.
@@ -60,22 +59,22 @@ pub struct ApiResponse {
     pub body: Bytes,
 }
 
-/// Who answers.
+/// Handles requests.
 pub trait ApiHandler: Send + Sync + 'static {
     /// Answers a GET.
     fn answer(&self, request: ApiRequest) -> impl Future<Output = ApiResponse> + Send;
 }
 
-/// What is spoken below HTTP.
+/// Transport below HTTP.
 pub enum ApiTransport {
-    /// Nothing: the clients are on the same machine.
+    /// None: the clients are on the same machine.
     Plain,
     /// TLS.
     Tls(OwnCertificates),
 }
 
-/// Certificates that are made in memory for this process alone, and made anew before they expire. Nobody can verify them:
-/// the API server's proxy does not ask whom it connects to.
+/// Certificates that are made in memory for this process alone, and renewed before they expire. Nobody can verify them:
+/// the API server's proxy does not verify certificates.
 pub struct OwnCertificates(Mutex<ShownCertificates>);
 
 struct ShownCertificates {
@@ -88,12 +87,12 @@ struct ShownCertificates {
 pub struct ApiServer(ServerThreads);
 
 impl OwnCertificates {
-    /// Makes the first ones.
+    /// Makes the first certificates.
     pub fn make() -> Result<Self, CertificateError> {
         ShownCertificates::make(SystemTime::now()).map(|shown| Self(Mutex::new(shown)))
     }
 
-    /// What a new connection is shown.
+    /// Returns the TLS configuration of a new connection.
     fn config(&self, now: SystemTime) -> Arc<ServerConfig> {
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.due <= now {
@@ -119,14 +118,14 @@ impl ShownCertificates {
 }
 
 impl ApiServer {
-    /// Serves what comes in by a listener.
+    /// Serves the connections of a listener.
     pub fn start<H: ApiHandler>(listener: TcpListener, transport: ApiTransport, handler: Arc<H>) -> io::Result<Self> {
         let transport = Arc::new(transport);
         let serve = move |stream, life| accepted(stream, life, transport.clone(), handler.clone());
         ServerThreads::start(NAME, 1, listener, ConnectionTimeouts::default(), serve).map(Self)
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
@@ -154,7 +153,7 @@ async fn accepted<H: ApiHandler>(
     };
     match stream {
         Ok(Ok(stream)) => {
-            life.slot.is_established();
+            life.slot.set_established();
             serve(stream, peer, life, handler).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "a client of the {} does not agree on TLS", NAME.title),
@@ -208,7 +207,7 @@ async fn respond<H: ApiHandler>(request: &Request<Incoming>, peer: IpAddr, handl
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = [
         (header::CONTENT_TYPE, "application/json"),
-        // What one client may see is not kept for another, and no browser takes it for something else.
+        // A response for one client must not be cached for another, nor sniffed as another type by a browser.
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
@@ -218,7 +217,7 @@ async fn respond<H: ApiHandler>(request: &Request<Incoming>, peer: IpAddr, handl
     response
 }
 
-/// What a client shows.
+/// Returns the client's credential.
 fn credential(headers: &HeaderMap) -> Option<String> {
     let shown = headers
         .get(CREDENTIAL_HEADER)
@@ -228,7 +227,7 @@ fn credential(headers: &HeaderMap) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && !credential.is_empty()).then(|| credential.to_owned())
 }
 
-/// The client that the last proxy on the way has seen.
+/// Returns the client's address as the last proxy recorded it.
 fn forwarded_for(headers: &HeaderMap) -> Option<String> {
     let last = headers.get_all("x-forwarded-for").iter().next_back()?;
     let last = last.to_str().ok()?.rsplit(',').next()?.trim();
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_a_bearer_token_and_that_of_the_own_header_counts_first() {
+    fn the_own_header_takes_precedence_for_the_bearer_token() {
         assert_eq!(shown(&[]), None);
         assert_eq!(shown(&[("authorization", "Bearer a")]).as_deref(), Some("a"));
         assert_eq!(

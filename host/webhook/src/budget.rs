@@ -1,6 +1,6 @@
-//! Bounds what requests take: the bytes that are read at the same time, and the memory that these bytes take once they are
-//! parsed, which may be a hundred times as much. A request reserves before it is read, and again before it is parsed. Small
-//! requests have budgets of their own, so that a few large ones never make them wait, and one peer gets a part of each.
+//! Bounds the memory of requests: the bytes that are read at the same time, and the memory that these bytes take once
+//! they are parsed, which may be a hundred times as much. A request reserves before it is read, and again before it is
+//! parsed. Small requests have budgets of their own, so that large ones never delay them, and each peer gets a part.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::handler::MAX_BODY_BYTES;
 /// A request of at most this size is small. Reviews of nearly all objects are.
 pub const SMALL_BODY_BYTES: usize = 256 * 1024;
 
-/// The most that a request that takes little takes when it is parsed.
+/// Largest memory of a parsed request that counts as small.
 pub const SMALL_PARSED_BYTES: usize = 4 * 1024 * 1024;
 
 const MEBIBYTE: usize = 1024 * 1024;
 
-/// The bytes of requests that are held at the same time. The largest request just fits into a peer's half.
+/// Bytes of requests that are held at the same time. The largest request just fits into a peer's half.
 const BODIES: Sizes = Sizes {
     small: SMALL_BODY_BYTES,
     small_of_all: 4 * MEBIBYTE,
@@ -25,8 +25,7 @@ const BODIES: Sizes = Sizes {
     large_of_a_peer: MAX_BODY_BYTES,
 };
 
-/// The memory of requests that are parsed at the same time. The largest of an API server, which updates an object of 1.5 MiB,
-/// takes about 60 MiB.
+/// Memory of requests that are parsed at once. An API server's largest, an update of 1.5 MiB, takes about 60 MiB.
 const PARSED: Sizes = Sizes {
     small: SMALL_PARSED_BYTES,
     small_of_all: 32 * MEBIBYTE,
@@ -35,7 +34,7 @@ const PARSED: Sizes = Sizes {
     large_of_a_peer: MAX_PARSED_BYTES,
 };
 
-/// The most that one request may take when it is parsed.
+/// Most memory that one parsed request may take.
 pub const MAX_PARSED_BYTES: usize = 80 * MEBIBYTE;
 
 /// The sizes of a budget, in bytes.
@@ -48,7 +47,7 @@ struct Sizes {
     large_of_a_peer: usize,
 }
 
-/// What may still be held: by the whole server, or by one of its peers.
+/// Bytes that may still be held: by the whole server, or by one of its peers.
 #[derive(Debug)]
 pub struct ByteBudget {
     bodies: Pools,
@@ -56,7 +55,7 @@ pub struct ByteBudget {
 }
 
 impl ByteBudget {
-    /// The budget of the server.
+    /// Returns the budget of the server.
     pub fn of_all() -> Self {
         let pools = |sizes: Sizes| Pools::new(sizes.small, sizes.small_of_all, sizes.large_of_all);
         Self {
@@ -65,7 +64,7 @@ impl ByteBudget {
         }
     }
 
-    /// The budget of one peer.
+    /// Returns the budget of one peer.
     pub fn of_a_peer() -> Self {
         let pools = |sizes: Sizes| Pools::new(sizes.small, sizes.small_of_a_peer, sizes.large_of_a_peer);
         Self {
@@ -74,19 +73,19 @@ impl ByteBudget {
         }
     }
 
-    /// Whether nothing is held.
+    /// Reports whether nothing is held.
     pub fn is_whole(&self) -> bool {
         self.bodies.is_whole() && self.parsed.is_whole()
     }
 }
 
-/// What small requests and large ones may still hold.
+/// Bytes that small and large requests may still hold.
 #[derive(Debug)]
 struct Pools {
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
     small_bytes: usize,
-    /// What both have while nothing is held.
+    /// Bytes of both while nothing is held.
     whole: usize,
 }
 
@@ -104,7 +103,7 @@ impl Pools {
         self.small.available_permits() + self.large.available_permits() == self.whole
     }
 
-    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
+    async fn acquire(&self, bytes: usize) -> OwnedSemaphorePermit {
         let pool = if bytes <= self.small_bytes {
             &self.small
         } else {
@@ -124,17 +123,17 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Waits for so many bytes, at most [`MAX_BODY_BYTES`]. Who waits is served in order; a peer's own budget comes first, so
+    /// Waits for so many bytes, at most [`MAX_BODY_BYTES`], in order of arrival. A peer's own budget comes first, so
     /// that its requests queue up among themselves.
     pub async fn make(all: &ByteBudget, peer: &ByteBudget, bytes: usize) -> Self {
         Self {
-            _of_peer: peer.bodies.take(bytes).await,
-            _of_all: all.bodies.take(bytes).await,
+            _of_peer: peer.bodies.acquire(bytes).await,
+            _of_all: all.bodies.acquire(bytes).await,
         }
     }
 }
 
-/// The memory that a request may take when it is parsed, of the whole server and of its peer.
+/// Memory for parsing a request, of the whole server and of its peer.
 #[derive(Clone, Debug)]
 pub struct ParsedMemory {
     all: Arc<ByteBudget>,
@@ -149,26 +148,26 @@ pub struct ParsedReservation {
 }
 
 impl ParsedReservation {
-    /// Whether it is more than nearly all requests take.
+    /// Reports whether it is more than nearly all requests take.
     pub fn is_large(&self) -> bool {
         self.bytes > SMALL_PARSED_BYTES
     }
 }
 
 impl ParsedMemory {
-    /// The memory of a peer's requests.
+    /// Returns the memory for a peer's requests.
     pub fn new(all: Arc<ByteBudget>, peer: Arc<ByteBudget>) -> Self {
         Self { all, peer }
     }
 
-    /// Waits for so much memory. None if one request may not take as much.
+    /// Waits for so much memory. None if it is more than one request may take.
     pub async fn reserve(&self, bytes: usize) -> Option<ParsedReservation> {
         if bytes > MAX_PARSED_BYTES {
             return None;
         }
         let held = Reservation {
-            _of_peer: self.peer.parsed.take(bytes).await,
-            _of_all: self.all.parsed.take(bytes).await,
+            _of_peer: self.peer.parsed.acquire(bytes).await,
+            _of_all: self.all.parsed.acquire(bytes).await,
         };
         Some(ParsedReservation { _held: held, bytes })
     }
@@ -181,7 +180,7 @@ pub struct ReservedBody {
 }
 
 impl ReservedBody {
-    /// A body, and what it has reserved.
+    /// Returns a body with its reservation.
     pub fn new(bytes: Vec<u8>, reservation: Arc<Reservation>) -> Self {
         Self {
             bytes,

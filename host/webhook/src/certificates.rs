@@ -1,8 +1,8 @@
-//! Owns the certificates of the webhook server: an authority of its own, and a certificate that it signs. Decides what is
-//! to be renewed; keeping them, and telling API servers of the authority, is left to callers.
+//! Certificates of the webhook server: an authority of its own, and a certificate that it signs. Decides which ones
+//! have to be renewed; storing them, and publishing the authority to API servers, is left to callers.
 //!
-//! A renewal of the authority has two steps. First the new one is put before the old one in the bundle, while the server
-//! still shows a certificate of the old one. Only when API servers trust both is a certificate of the new one shown.
+//! A renewal of the authority has two steps. First the new one is put before the old one in the bundle, while the
+//! server presents a certificate of the old one. Once API servers trust both, it presents one of the new.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,22 +21,22 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::clients::ClientAuthorities;
 
-/// The name of the authority, by which a certificate refers to it.
+/// Name of the authority, by which a certificate refers to it.
 const AUTHORITY_NAME: &str = "pilothouse webhook authority";
 
-/// Clocks differ: what is made now is valid a little earlier.
+/// Allowance for clocks that differ: a certificate is valid from a little before it is made.
 const SKEW: Duration = Duration::from_mins(5);
 
-/// What is spoken. API servers ask webhooks over HTTP/1.1 alone, so that a load balancer can divide their questions
+/// ALPN protocol. API servers call webhooks over HTTP/1.1, so that load balancers spread them
 /// (kubernetes/kubernetes#75791).
 const PROTOCOL: &[u8] = b"http/1.1";
 
-/// How long certificates last. Each is renewed after two thirds of its life.
+/// Lifetimes of certificates. Each is renewed after two thirds of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
     /// The authority.
     pub authority: Duration,
-    /// The certificate that the server shows.
+    /// The server's certificate.
     pub certificate: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Default for Lifetimes {
     }
 }
 
-/// What the server shows and what vouches for it, each as PEM.
+/// The server's certificate and its authorities, each as PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificates {
     /// The authorities' certificates, the newest first.
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Certificates {
     }
 }
 
-/// Why there are no certificates.
+/// Reasons why there are no certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// They cannot be made.
@@ -81,7 +81,7 @@ pub enum CertificateError {
 }
 
 impl Certificates {
-    /// A new authority, and a certificate for these names: of DNS, or IP addresses.
+    /// Makes a new authority, and a certificate for these names: of DNS, or IP addresses.
     pub fn make(names: &[String], now: SystemTime, lifetimes: &Lifetimes) -> Result<Self, CertificateError> {
         let (bundle, authority_key) = authority(now, lifetimes)?;
         let (certificate, key) = issue(&authority_key, names, now, lifetimes)?;
@@ -93,8 +93,8 @@ impl Certificates {
         })
     }
 
-    /// The certificates that have to take these ones' place now, or none if all is well. `trusted` says that API servers
-    /// have the whole bundle by now.
+    /// Returns the certificates that have to replace these ones now, or none if all is well. `trusted` means that API
+    /// servers have the whole bundle by now.
     pub fn renewed(
         &self,
         names: &[String],
@@ -105,7 +105,7 @@ impl Certificates {
         let kept = self.living_authorities(now);
         let usable = kept.first().filter(|newest| newest.is_of(&self.authority_key));
         let Some(newest) = usable else {
-            // The key is lost or not the authority's: API servers may still have to trust what other hosts show.
+            // The key is lost or not the authority's: API servers may still trust certificates of other hosts.
             let made = Self::make(names, now, lifetimes)?;
             let bundle = made.bundle + &pem_of(&kept);
             return Ok(Some(Self { bundle, ..made }));
@@ -131,7 +131,7 @@ impl Certificates {
         Ok((bundle != self.bundle).then(|| Self { bundle, ..self.clone() }))
     }
 
-    /// When to look again: at the first moment at which something is due, or at once where that has passed.
+    /// Returns the time of the next check: the first moment at which a renewal is due, which may be in the past.
     pub fn due(&self) -> SystemTime {
         let shown = Dated::read(&self.certificate);
         authorities(&self.bundle)
@@ -143,12 +143,12 @@ impl Certificates {
             .unwrap_or(UNIX_EPOCH)
     }
 
-    /// For a server that shows these certificates, and takes every client.
+    /// Returns the configuration of a server that presents these certificates, and accepts every client.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, CertificateError> {
         self.server_config_for(None)
     }
 
-    /// For a server that shows these certificates, and verifies those of its clients where authorities are given.
+    /// Returns the configuration of a server that presents these, and verifies clients if authorities are given.
     pub fn server_config_for(
         &self,
         clients: Option<&ClientAuthorities>,
@@ -172,7 +172,7 @@ impl Certificates {
         Ok(Arc::new(config))
     }
 
-    /// Whether they are of an authority as this file makes them: the mark of what a host keeps, where there is no other.
+    /// Reports whether their authority was made by this file. Nothing else marks the certificates that a host keeps.
     pub fn have_our_authority(&self) -> bool {
         let newest = authorities(&self.bundle).into_iter().next();
         newest.is_some_and(|newest| newest.is_of(&self.authority_key) && newest.is_named(AUTHORITY_NAME))
@@ -184,7 +184,7 @@ impl Certificates {
         all
     }
 
-    /// Whether a client that trusts these authorities takes the certificate, by all its names.
+    /// Reports whether a client that trusts these authorities accepts the certificate, by all its names.
     fn is_shown_well(&self, names: &[String], now: SystemTime, authorities: &[Dated]) -> bool {
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(authorities.iter().map(|it| it.der.clone()));
@@ -225,7 +225,7 @@ impl Certificates {
     }
 }
 
-/// A certificate that could be read, and its time.
+/// A parsed certificate, with its validity.
 struct Dated {
     pem: String,
     der: CertificateDer<'static>,
@@ -253,7 +253,7 @@ impl Dated {
         })
     }
 
-    /// After two thirds of its life.
+    /// Returns the time of renewal, after two thirds of its life.
     fn due(&self) -> SystemTime {
         self.from + self.until.duration_since(self.from).unwrap_or_default() * 2 / 3
     }
@@ -274,7 +274,7 @@ impl Dated {
     }
 }
 
-/// What of a bundle can be read, in its order.
+/// Returns the certificates of a bundle that can be parsed, in its order.
 fn authorities(bundle: &str) -> Vec<Dated> {
     bundle
         .split_inclusive("-----END CERTIFICATE-----")
@@ -289,7 +289,7 @@ fn pem_of(certificates: &[Dated]) -> String {
         .collect()
 }
 
-/// Without what stands around it, so that a bundle that is unchanged is the same text.
+/// Removes text around the PEM blocks, so that an unchanged bundle is the same text.
 fn tidy(pem: &str) -> String {
     format!("{}\n", pem.trim())
 }
@@ -304,14 +304,14 @@ fn authority_params(now: SystemTime, lifetimes: &Lifetimes) -> CertificateParams
     params
 }
 
-/// A new authority: its certificate and its key.
+/// Makes a new authority: its certificate and its key.
 fn authority(now: SystemTime, lifetimes: &Lifetimes) -> Result<(String, String), rcgen::Error> {
     let key = KeyPair::generate()?;
     let certificate = authority_params(now, lifetimes).self_signed(&key)?;
     Ok((tidy(&certificate.pem()), key.serialize_pem()))
 }
 
-/// A new certificate of the authority that has this key, and its own key.
+/// Issues a new certificate of the authority that has this key, and its own key.
 fn issue(
     authority_key: &str,
     names: &[String],
@@ -367,7 +367,7 @@ mod tests {
         certificates.renewed(&names(), now, &lifetimes(), trusted).unwrap()
     }
 
-    /// Whether a client that trusts this bundle takes what is shown.
+    /// Reports whether a client that trusts this bundle accepts the certificate.
     fn is_taken(certificates: &Certificates, bundle: &str, now: SystemTime) -> bool {
         let mut trusted = authorities(bundle);
         trusted.retain(|authority| now < authority.until);
@@ -473,7 +473,7 @@ mod tests {
             |it| it.authority_key = KeyPair::generate().unwrap().serialize_pem()
         ));
         assert!(!shape(|it| it.bundle = String::new()));
-        // Somebody else's, in the same form.
+        // Another authority, in the same form.
         let key = KeyPair::generate().unwrap();
         let mut params = authority_params(day(0), &lifetimes());
         params.distinguished_name = rcgen::DistinguishedName::new();

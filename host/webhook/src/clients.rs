@@ -1,5 +1,4 @@
-//! Owns client authentication: the CA certificates that client certificates must chain to, if the administrator
-//! configures any.
+//! Client authentication: the CA certificates that client certificates must chain to, if configured.
 
 use std::sync::Arc;
 
@@ -10,31 +9,31 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-/// The authorities that vouch for clients, as they were read: PEM.
+/// CA certificates of clients, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuthorities(String);
 
-/// Why authorities cannot be used.
+/// Reasons why CA certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientAuthoritiesError {
-    /// Not PEM, or a certificate that is none.
+    /// The text is not PEM, or contains an invalid certificate.
     #[error("it is not PEM with certificates: {0}")]
     Shape(String),
-    /// No certificate in it.
+    /// The text has no certificate.
     #[error("it has no certificate; put the CA that signs the API servers' client certificates into it")]
     Empty,
 }
 
 impl ClientAuthorities {
-    /// Reads the certificates of a PEM file.
+    /// Parses the certificates of a PEM file.
     pub fn parse(pem: &str) -> Result<Self, ClientAuthoritiesError> {
         let authorities = Self(pem.to_owned());
         authorities.verifier()?;
         Ok(authorities)
     }
 
-    /// Verifies the certificates that clients show. A client that shows none may connect: API servers have no
-    /// certificate for conversion webhooks, which alone such a client may ask.
+    /// Returns a verifier of client certificates. A client without one may connect: API servers have no certificate for
+    /// conversion webhooks, and such a client may only call those.
     pub(crate) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, ClientAuthoritiesError> {
         let shape = |error: &dyn std::fmt::Display| ClientAuthoritiesError::Shape(error.to_string());
         let mut roots = RootCertStore::empty();

@@ -1,9 +1,9 @@
-//! Owns which connections are open: how many there may be, of one peer and of all, and which one gives way to a new one.
-//! Makes no input or output; [`server`](crate::server) does what is decided here.
+//! Bounds the open connections, of one peer and of all, and decides which one gives way to a new one. Does no I/O;
+//! [`server`](crate::server) carries out the decisions.
 //!
-//! A new connection is nearly always let in. Where there is no slot left for it, the connection that serves nobody gives
-//! way: one that has not asked anything yet, else one that is idle, else one whose request is still being read. A request
-//! that is being answered is never given up for another.
+//! A new connection is nearly always accepted. If there is no free slot for it, the connection that is least in use
+//! gives way: one without a request so far, else one that is idle, else one whose request is still being read. A
+//! request that is being answered is never given up for another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -15,22 +15,22 @@ use tokio::time::Instant;
 
 use crate::budget::ByteBudget;
 
-/// Connections at the same time. An API server keeps one for each webhook that it calls.
+/// Most connections at the same time. An API server keeps one for each webhook that it calls.
 pub const MAX_CONNECTIONS: usize = 512;
 
-/// Connections of one peer at the same time. All API servers behind one proxy or tunnel are one peer.
+/// Most connections of one peer at the same time. All API servers behind one proxy or tunnel are one peer.
 pub const MAX_CONNECTIONS_OF_A_PEER: usize = 128;
 
-/// How long clients may take for what they do.
+/// Timeouts of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionTimeouts {
-    /// From the connection to the end of the TLS handshake.
+    /// Time from the connection to the end of the TLS handshake.
     pub handshake: Duration,
-    /// From the handshake to the end of the head of the first request; over HTTP/1.1, of each request.
+    /// Time from the handshake to the end of the head of the first request; over HTTP/1.1, of each request.
     pub head: Duration,
-    /// For the smallest body. A larger one has a second more for each MiB.
+    /// Time for the smallest body. A larger one has a second more for each MiB.
     pub body: Duration,
-    /// Between two requests. API servers open a new connection when they need one.
+    /// Time between two requests. API servers open a new connection when they need one.
     pub idle: Duration,
 }
 
@@ -45,12 +45,12 @@ impl Default for ConnectionTimeouts {
     }
 }
 
-/// How far a connection has come; the earlier gives way first.
+/// Stage of a connection; the earlier gives way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ConnectionStage {
-    /// It has not asked anything yet.
+    /// No request so far.
     Fresh,
-    /// All that it asked is answered.
+    /// All requests are answered.
     Idle,
     /// A request is being read.
     Reading,
@@ -81,12 +81,12 @@ struct Peer {
 #[derive(Debug)]
 struct ConnectionEntry {
     peer: IpAddr,
-    /// Requests that are being read, and answered.
+    /// Numbers of requests that are being read, and answered.
     reading: usize,
     answering: usize,
-    /// Whether a request was ever read to the end of its head.
+    /// Set once the head of a request was read.
     has_asked: bool,
-    /// Since when nothing has begun or ended.
+    /// Time of the last begin or end of a request.
     since: Instant,
     gives_way: Arc<Notify>,
 }
@@ -102,7 +102,7 @@ impl ConnectionEntry {
     }
 }
 
-/// The slot of one open connection; it is free again once this is dropped.
+/// Slot of one open connection, free again once this is dropped.
 #[derive(Debug)]
 pub struct Slot {
     connections: Arc<Connections>,
@@ -113,7 +113,7 @@ pub struct Slot {
 }
 
 impl Connections {
-    /// None yet.
+    /// Returns an empty set of connections.
     pub fn new(patience: ConnectionTimeouts) -> Self {
         Self {
             patience,
@@ -121,8 +121,7 @@ impl Connections {
         }
     }
 
-    /// A slot for a new connection of a peer; none if every slot that it could have is taken by a request that is being
-    /// answered.
+    /// Returns a slot for a new connection of a peer; none if all that it could have are answering requests.
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Slot> {
         let peer = peer.to_canonical();
         let mut table = self.table();
@@ -166,13 +165,13 @@ impl Connections {
 }
 
 impl ConnectionTable {
-    /// Takes the slot of the connection that can best be spared, of one peer or of all, and tells that connection.
+    /// Takes the slot of the connection that is least in use, of one peer or of all, and notifies that connection.
     fn give_way(&mut self, of: Option<IpAddr>) -> Option<()> {
         let connections_of = |peer: &IpAddr| self.peers.get(peer).map_or(0, |peer| peer.connections);
         let candidates = self.entries.iter().filter(|(_, entry)| {
             of.is_none_or(|peer| entry.peer == peer) && entry.stage() < ConnectionStage::Answering
         });
-        // Of those that have come as far, one of the peer that has the most; of these, the one that waits longest.
+        // Among connections of the same stage, one of the peer that has the most; of these, the one that waits longest.
         let rank = |(_, entry): &(&u64, &ConnectionEntry)| {
             let others = usize::MAX - connections_of(&entry.peer);
             (entry.stage(), others, entry.since)
@@ -187,7 +186,7 @@ impl ConnectionTable {
         if let Some(peer) = self.peers.get_mut(&entry.peer) {
             peer.connections -= 1;
         }
-        // A peer that left in the middle of a call comes back to what is left of its budget.
+        // A peer that disconnected during a call gets the rest of its budget when it connects again.
         self.peers
             .retain(|_, peer| peer.connections > 0 || !peer.budget.is_whole());
         Some(entry)
@@ -200,7 +199,7 @@ impl Slot {
         self.gives_way.notified().await;
     }
 
-    /// When the connection ends if nothing happens on it; none while a request is under way.
+    /// Returns the time at which the connection ends if nothing happens on it; none while a request is under way.
     pub fn due(&self) -> Option<Instant> {
         let table = self.connections.table();
         let entry = table.entries.get(&self.id)?;
@@ -211,8 +210,8 @@ impl Slot {
         }
     }
 
-    /// The handshake is done: the time for the first request begins.
-    pub fn is_established(&self) {
+    /// Records the end of the handshake: the time for the first request begins.
+    pub fn set_established(&self) {
         self.change(|_| {});
     }
 
@@ -237,7 +236,7 @@ pub struct ReadingGuard(Arc<Slot>);
 pub struct AnsweringGuard(Arc<Slot>);
 
 impl ReadingGuard {
-    /// The head of a request has been read.
+    /// Records that the head of a request was read.
     pub fn begin(slot: Arc<Slot>) -> Self {
         slot.change(|entry| {
             entry.has_asked = true;
@@ -246,7 +245,7 @@ impl ReadingGuard {
         Self(slot)
     }
 
-    /// The body has been read too.
+    /// Records that the body was read too.
     pub fn ends(self) -> AnsweringGuard {
         self.0.change(|entry| entry.answering += 1);
         AnsweringGuard(self.0.clone())

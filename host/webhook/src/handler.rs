@@ -4,53 +4,53 @@ use crate::budget::ParsedMemory;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// The largest question: an API server takes objects of 3 MiB, and sends the old one too.
+/// Largest request body: an API server accepts objects of 3 MiB, and sends the old one too.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 
-/// A question.
+/// Request.
 #[derive(Debug)]
 pub struct WebhookRequest {
     /// The path, without the query.
     pub path: String,
-    /// How long the client waits, if it says so: `?timeout=5s`.
+    /// The client's timeout, if it sends one: `?timeout=5s`.
     pub timeout: Option<Duration>,
-    /// When the head of the request was there: the client waits since then.
+    /// Time at which the head of the request was read: the client waits since then.
     pub received: std::time::Instant,
-    /// Whether the client has shown a certificate, which was verified.
+    /// Set if the client has presented a certificate, which was verified.
     pub is_certified: bool,
-    /// Whether another replica has forwarded it: [`WebhookHandler::admits`] has taken its proof.
+    /// Set if another replica has forwarded it, with a proof that [`WebhookHandler::admits`] has accepted.
     pub is_forwarded: bool,
-    /// The memory for parsing it.
+    /// Memory for parsing it.
     pub memory: ParsedMemory,
-    /// What is asked. The server counts its bytes until the last copy of it is dropped, so whoever works on it keeps it.
+    /// The body. Its bytes count until the last copy is dropped, so code that still needs them keeps a copy.
     pub body: Bytes,
 }
 
-/// What is known of a client before its question is read.
+/// Facts about a client before its body is read.
 #[derive(Clone, Copy, Debug)]
 pub struct WebhookClient<'a> {
-    /// Whether it has shown a certificate, which was verified.
+    /// Set if it has presented a certificate, which was verified.
     pub is_certified: bool,
-    /// What it says to prove that it is another replica, which forwards what it was asked; none: it does not say so.
+    /// Its proof that it is another replica, which forwards a review; none if it does not claim to be one.
     pub forwards: Option<&'a str>,
 }
 
-/// An answer.
+/// Response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WebhookResponse {
     /// The HTTP status code.
     pub code: u16,
-    /// JSON where the code is 200, else words.
+    /// JSON if the code is 200, else plain text.
     pub body: String,
 }
 
 impl WebhookResponse {
-    /// An answer of JSON.
+    /// Returns a response of JSON.
     pub fn json(body: String) -> Self {
         Self { code: 200, body }
     }
 
-    /// Words about what went wrong.
+    /// Returns an error with a message.
     pub fn error(code: u16, body: impl Into<String>) -> Self {
         Self {
             code,
@@ -59,14 +59,14 @@ impl WebhookResponse {
     }
 }
 
-/// Who answers.
+/// Handles requests.
 pub trait WebhookHandler: Send + Sync + 'static {
-    /// Whether a client may ask at this path at all, before its question is read.
+    /// Checks whether a client may send requests to this path at all, before the body is read.
     fn admits(&self, path: &str, client: WebhookClient<'_>) -> Result<(), WebhookResponse> {
         let _ = (path, client);
         Ok(())
     }
 
-    /// Answers one question.
+    /// Answers one request.
     fn answer(&self, question: WebhookRequest) -> impl Future<Output = WebhookResponse> + Send;
 }

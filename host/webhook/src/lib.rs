@@ -1,9 +1,9 @@
-//! How others ask the host: [`server`] answers API servers over TLS, and [`certificates`] makes and renews what it shows;
-//! [`peers`] asks the servers of other replicas;
-//! [`plain`] answers monitoring without TLS, and [`api`] people who ask about the host. Each has threads of its own. Knows neither Kubernetes nor plugins: what is asked,
-//! and where certificates are kept, is the callers'.
+//! HTTP servers and clients of the host: [`server`] answers API servers over TLS, and [`certificates`] makes and renews
+//! its certificates; [`peers`] calls the servers of other replicas; [`plain`] answers monitoring without TLS, and
+//! [`api`] serves the host's JSON API. Each has threads of its own. Knows neither Kubernetes nor plugins: callers
+//! handle the requests, and store the certificates.
 //!
-//! Anybody who reaches the port may be a client, so everything that one can take is bounded: [`connections`] has the
+//! Anybody who reaches the port may be a client, so all resources of a client are bounded: [`connections`] has the
 //! slots, [`budget`] the bytes and the memory for parsing them, `request` the time of a request.
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,7 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// Whether the log is to have a line now; if so, how many were left out since the last one.
+    /// Returns the number of lines that were left out since the last one, if the log may have a line now.
     pub fn may_say(&self) -> Option<u64> {
         self.may_say_at(Instant::now())
     }

@@ -1,10 +1,10 @@
-//! Owns the way to the webhook servers of other replicas of the same host: a review that another replica can answer is sent
-//! there, and the other one knows that a replica sent it. Which replica that is, the caller decides.
+//! Client of the webhook servers of other replicas of the same host: forwards a review that another replica can answer,
+//! with a proof that a replica sent it. The caller chooses the replica.
 //!
-//! Replicas share the authority of their certificates, and nobody else has its key. So the server at an address proves that
-//! it is a replica by a certificate of that authority for the host's name, before anything of the review is sent; and the
-//! client proves it by a code that only somebody with the key can compute. A client certificate would do the same, but then
-//! the server would ask every client for one, and an API server that has a certificate of another authority shows that.
+//! Replicas share the authority of their certificates, and nobody else has its key. So the server at an address proves
+//! that it is a replica by a certificate of that authority for the host's name, before any part of the review is sent;
+//! and the client proves it by a code that only a holder of the key can compute. A client certificate would need a
+//! request for one from every client, and an API server that has one of another authority would present that.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -30,38 +30,38 @@ use tokio::time::timeout;
 use crate::certificates::{CertificateError, Certificates};
 use crate::handler::{MAX_BODY_BYTES, WebhookResponse};
 
-/// The header by which a replica says that it forwards a review. Its value proves that.
+/// Header by which a replica marks a forwarded review. Its value proves that the client is a replica.
 pub const FORWARDED_HEADER: &str = "pilothouse-forwarded";
 
-/// What the code in that header is of; the key is that of the authority.
+/// Text that the code in that header authenticates; the key is that of the authority.
 const PROOF_TEXT: &[u8] = b"pilothouse: a replica forwards a review";
 
-/// Reviews that are forwarded at once. Beyond that the caller answers by itself.
+/// Reviews that are forwarded at once. Beyond that the caller answers them itself.
 const MOST_FORWARDED: usize = 64;
 
-/// Connections to one replica that wait for the next review, and for how long: for less than the server waits.
+/// Idle connections that are kept for one replica, and for how long: for less than the server waits.
 const IDLE_CONNECTIONS: usize = 8;
 const IDLE_TIME: Duration = Duration::from_secs(30);
 
-/// How long a connection may take to open.
+/// Timeout of opening a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
 
-/// The largest answer: a patch of the largest object, in base64.
+/// Largest response: a patch of the largest object, in base64.
 const MAX_ANSWER_BYTES: usize = 2 * MAX_BODY_BYTES;
 
-/// Why a replica did not answer.
+/// Reasons why a replica did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// Too many reviews are forwarded already.
     #[error("{MOST_FORWARDED} reviews are being forwarded already")]
     Busy,
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("it did not answer within {0:?}")]
     Silent(Duration),
-    /// It could not be reached, or does not prove that it is a replica.
+    /// The replica could not be reached, or does not prove that it is one.
     #[error("it could not be asked: {0}")]
     Unreachable(String),
-    /// It answered that it cannot answer.
+    /// The replica refused, with this code and message.
     #[error("it answered {0}: {1}")]
     Refused(u16, String),
 }
@@ -75,7 +75,7 @@ pub struct PeerClient {
 }
 
 impl PeerClient {
-    /// A client for servers that show a certificate of these certificates' authority for this name.
+    /// Makes a client for servers that present a certificate of these certificates' authority for this name.
     pub fn new(certificates: &Certificates, name: &str) -> Result<Self, CertificateError> {
         let refused = |error: &dyn std::fmt::Display| CertificateError::Use(error.to_string());
         let mut roots = RootCertStore::empty();
@@ -116,14 +116,13 @@ impl PeerClient {
         })
     }
 
-    /// Whether the value of the header proves that a replica forwards.
+    /// Reports whether the value of the header proves that a replica forwards.
     pub fn is_proof(&self, value: &str) -> bool {
         let code = from_hexadecimal(value);
         code.is_some_and(|code| hmac::verify(&self.key, PROOF_TEXT, &code).is_ok())
     }
 
-    /// Sends a review to the replica at an address, which may take so long. The answer is the plugin's: its judgement, or its
-    /// failure.
+    /// Forwards a review to the replica at an address, with this timeout. Returns the plugin's judgement or failure.
     pub async fn forward(
         &self,
         address: SocketAddr,
@@ -155,7 +154,7 @@ impl PeerClient {
     }
 }
 
-/// An error and what caused it.
+/// Returns an error with its causes.
 fn causes(error: &hyper_util::client::legacy::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

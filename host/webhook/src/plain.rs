@@ -1,5 +1,5 @@
-//! Owns the server for plain HTTP: monitoring asks it with GET, and nothing else is answered. What is answered is left to a
-//! [`PlainHandler`]. It runs on a thread of its own, so that it answers also while the rest of the process is stuck.
+//! Plain HTTP server for monitoring: only GET is answered, by a [`PlainHandler`]. The server has a thread of its own,
+//! so that it answers even while the rest of the process is stuck.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -23,19 +23,19 @@ const NAME: ServerName = ServerName {
     title: "server for metrics and health",
 };
 
-/// An answer.
+/// Response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainResponse {
     /// The HTTP status code.
     pub code: u16,
     /// The media type of the body.
     pub content_type: &'static str,
-    /// The body. Clones share it, so that clients that read slowly hold one copy.
+    /// The body. Clones share it, so that slow clients hold one copy.
     pub body: Bytes,
 }
 
 impl PlainResponse {
-    /// Words for people.
+    /// Returns a response of plain text.
     pub fn text(code: u16, text: impl Into<String>) -> Self {
         Self {
             code,
@@ -45,7 +45,7 @@ impl PlainResponse {
     }
 }
 
-/// Who answers.
+/// Handles requests.
 pub trait PlainHandler: Send + Sync + 'static {
     /// Answers a GET of a path, which has no query.
     fn get(&self, path: &str) -> impl Future<Output = PlainResponse> + Send;
@@ -56,17 +56,17 @@ pub trait PlainHandler: Send + Sync + 'static {
 pub struct PlainServer(ServerThreads);
 
 impl PlainServer {
-    /// Serves what comes in by a listener.
+    /// Serves the connections of a listener.
     pub fn start<H: PlainHandler>(listener: TcpListener, handler: Arc<H>) -> io::Result<Self> {
         let patience = ConnectionTimeouts {
-            // Scrapers keep their connections, and make new ones where these have ended.
+            // Scrapers keep their connections, and open new ones when these have ended.
             idle: Duration::from_secs(30),
             ..ConnectionTimeouts::default()
         };
         Self::start_with(listener, handler, patience)
     }
 
-    /// The same with other times than the usual ones.
+    /// Serves with these timeouts instead of the default ones.
     pub fn start_with<H: PlainHandler>(
         listener: TcpListener,
         handler: Arc<H>,
@@ -76,7 +76,7 @@ impl PlainServer {
         ServerThreads::start(NAME, 1, listener, patience, serve).map(Self)
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }

@@ -1,5 +1,4 @@
-//! Owns one request: what it may be, that its bytes are reserved before its body is read, how long that may take, and the
-//! form of the answer.
+//! Handles one request: checks it, reserves its bytes, reads its body in bounded time, and writes the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +14,23 @@ use crate::connections::{ReadingGuard, Slot};
 use crate::handler::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
 use crate::peers::FORWARDED_HEADER;
 
-/// How many bytes of a body have to come in a second, beside the time that even the smallest one has.
+/// Bytes of a body that have to arrive per second, beside the time that even the smallest one has.
 const BODY_BYTES_PER_SECOND: usize = 1024 * 1024;
 
-/// How long a request waits until it may be read, unless its client waits for less.
+/// Longest time that a request waits to be read, unless its client waits for less.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// What all requests of one connection have in common.
+/// Context that all requests of one connection share.
 pub struct ConnectionContext<H> {
-    /// Who answers.
+    /// The handler.
     pub handler: Arc<H>,
     /// The slot of the connection.
     pub slot: Arc<Slot>,
     /// Bytes that the whole server may still hold.
     pub budget: Arc<ByteBudget>,
-    /// Whether the client has shown a certificate, which was verified.
+    /// Set if the client has presented a certificate, which was verified.
     pub is_certified: bool,
-    /// How long even the smallest body may take to come.
+    /// Time that even the smallest body may take to arrive.
     pub body_timeout: Duration,
 }
 
@@ -44,7 +43,7 @@ impl<H: WebhookHandler> ConnectionContext<H> {
             Ok((question, reservation)) => {
                 let _answering = reading.ends();
                 let answer = self.handler.answer(question).await;
-                // The bytes are held until the answer is written, which a client can delay.
+                // The bytes are held until the response is written, which a client can delay.
                 response(answer, Some(reservation))
             }
             Err(answer) => response(answer, None),
@@ -59,7 +58,7 @@ impl<H: WebhookHandler> ConnectionContext<H> {
         let path = request.uri().path().to_owned();
         check_form(&request)?;
         let forwards = request.headers().get(FORWARDED_HEADER);
-        // What is no text proves nothing.
+        // A value that is not text proves nothing.
         let forwards = forwards.map(|proof| proof.to_str().unwrap_or_default());
         let is_forwarded = forwards.is_some();
         let client = WebhookClient {
@@ -68,14 +67,14 @@ impl<H: WebhookHandler> ConnectionContext<H> {
         };
         self.handler.admits(&path, client)?;
         let Ok(declared) = declared_bytes(&request) else {
-            // Most clients read no answer before they have sent everything.
+            // Most clients read no response before they have sent everything.
             let time = time_for(MAX_BODY_BYTES, self.body_timeout);
             tokio::spawn(timeout(time, discard(request.into_body())));
             return Err(too_large());
         };
-        let waits = waits(request.uri().query());
+        let waits = client_timeout(request.uri().query());
         let patience = waits.map_or(LONGEST_WAIT, |waits| waits.min(LONGEST_WAIT));
-        // Of a body whose length is not known beforehand, the worst is assumed.
+        // A body of unknown length counts as the largest.
         let bytes = declared.unwrap_or(MAX_BODY_BYTES);
         let reserved = timeout_at(
             received + patience,
@@ -125,7 +124,7 @@ fn check_form(request: &Request<Incoming>) -> Result<(), WebhookResponse> {
     }
 }
 
-/// The length of a body, if the client says it.
+/// Returns the length of a body, if the client declares it.
 fn declared_bytes(request: &Request<Incoming>) -> Result<Option<usize>, WebhookResponse> {
     let hint = request.body().size_hint();
     if hint.lower() > MAX_BODY_BYTES as u64 {
@@ -138,17 +137,17 @@ fn too_large() -> WebhookResponse {
     WebhookResponse::error(413, format!("the question has more than {MAX_BODY_BYTES} bytes"))
 }
 
-/// How long the bytes of a body may take to come.
+/// Returns the time that the bytes of a body may take to arrive.
 fn time_for(bytes: usize, at_least: Duration) -> Duration {
     at_least + Duration::from_millis((bytes * 1000 / BODY_BYTES_PER_SECOND) as u64)
 }
 
-/// Reads a body to its end and keeps nothing of it.
+/// Reads a body to its end and discards it.
 async fn discard(mut body: Incoming) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-/// Reads a body into one piece of memory, which grows no further than what is reserved.
+/// Reads a body into one piece of memory, which does not grow beyond the reservation.
 async fn collect(mut body: Incoming, declared: Option<usize>) -> Result<Vec<u8>, WebhookResponse> {
     let mut bytes = Vec::with_capacity(declared.unwrap_or_default());
     while let Some(frame) = body.frame().await {
@@ -163,8 +162,8 @@ async fn collect(mut body: Incoming, declared: Option<usize>) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// How long the client waits, in the form in which API servers say so, or in milliseconds as other replicas do.
-fn waits(query: Option<&str>) -> Option<Duration> {
+/// Returns the client's timeout, as API servers write it, or in milliseconds as other replicas do.
+fn client_timeout(query: Option<&str>) -> Option<Duration> {
     let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     match text.strip_suffix("ms") {
         Some(milliseconds) => milliseconds.parse().ok().map(Duration::from_millis),
@@ -197,11 +196,14 @@ mod tests {
 
     #[test]
     fn the_time_that_a_client_waits_is_read() {
-        assert_eq!(waits(Some("timeout=5s")), Some(Duration::from_secs(5)));
-        assert_eq!(waits(Some("a=b&timeout=30s")), Some(Duration::from_secs(30)));
-        assert_eq!(waits(Some("timeout=1500ms")), Some(Duration::from_millis(1500)));
-        assert_eq!(waits(Some("timeout=soon")), None);
-        assert_eq!(waits(None), None);
+        assert_eq!(client_timeout(Some("timeout=5s")), Some(Duration::from_secs(5)));
+        assert_eq!(client_timeout(Some("a=b&timeout=30s")), Some(Duration::from_secs(30)));
+        assert_eq!(
+            client_timeout(Some("timeout=1500ms")),
+            Some(Duration::from_millis(1500))
+        );
+        assert_eq!(client_timeout(Some("timeout=soon")), None);
+        assert_eq!(client_timeout(None), None);
     }
 
     #[test]

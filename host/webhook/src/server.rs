@@ -1,6 +1,5 @@
-//! Owns the HTTPS server: TLS, and what is spoken over it. What is asked is left to a [`WebhookHandler`], which runs on this
-//! server's threads, so that nothing that the rest of the process does can make it wait. Its connections are `serving`'s
-//! matter; what one request may take, `request` decides.
+//! HTTPS server for webhooks. Requests are answered by a [`WebhookHandler`], on this server's threads, so that no other
+//! work of the process can make it wait. `serving` handles connections, `request` single requests and their limits.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -24,7 +23,7 @@ use crate::log_throttle::LogThrottle;
 use crate::request::ConnectionContext;
 use crate::serving::{ConnectionLife, HEADER_BYTES, ServerName, ServerThreads};
 
-/// The threads that serve.
+/// Number of threads that serve.
 const THREADS: usize = 2;
 
 const NAME: ServerName = ServerName {
@@ -35,7 +34,7 @@ const NAME: ServerName = ServerName {
 /// The first byte of a TLS handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// What somebody who does not speak TLS is told.
+/// Response to a client that does not speak TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
 this server speaks HTTPS only\n";
 
@@ -44,7 +43,7 @@ this server speaks HTTPS only\n";
 pub struct WebhookServer(ServerThreads);
 
 impl WebhookServer {
-    /// Serves at an address, on threads of its own. New connections are shown what `tls` holds then.
+    /// Serves at an address, on threads of its own. New connections use the current content of `tls`.
     pub fn start<H: WebhookHandler>(
         address: SocketAddr,
         tls: watch::Receiver<Arc<ServerConfig>>,
@@ -53,7 +52,7 @@ impl WebhookServer {
         Self::start_with(address, tls, handler, ConnectionTimeouts::default())
     }
 
-    /// The same with other times than the usual ones.
+    /// Serves with these timeouts instead of the default ones.
     pub fn start_with<H: WebhookHandler>(
         address: SocketAddr,
         tls: watch::Receiver<Arc<ServerConfig>>,
@@ -73,7 +72,7 @@ impl WebhookServer {
         ServerThreads::start(NAME, THREADS, listener, patience, serve).map(Self)
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
@@ -83,7 +82,7 @@ impl WebhookServer {
 struct AcceptedConnection {
     life: ConnectionLife,
     config: Arc<ServerConfig>,
-    /// Tells of clients that do not agree on TLS.
+    /// Throttles log lines about clients whose TLS handshake fails.
     disagreeing: Arc<LogThrottle>,
 }
 
@@ -104,7 +103,7 @@ impl AcceptedConnection {
                 Ok(None) | Err(_) => return,
             },
         };
-        life.slot.is_established();
+        life.slot.set_established();
         let (_, session) = stream.get_ref();
         let is_certified = session.peer_certificates().is_some();
         let asked = Arc::new(ConnectionContext {
@@ -130,7 +129,7 @@ impl AcceptedConnection {
     }
 }
 
-/// Agrees on TLS with a client; a client that does not speak TLS is told so.
+/// Performs the TLS handshake; a client that does not speak TLS gets a message.
 async fn handshake(
     stream: TcpStream,
     config: Arc<ServerConfig>,
@@ -156,8 +155,8 @@ async fn handshake(
     }
 }
 
-/// Tells a client that does not speak TLS. What it sends is read to its end, because closing on unread bytes resets the
-/// connection, and the client would not see what it is told.
+/// Sends a message to a client that does not speak TLS. Its data is read to the end, because closing on unread bytes
+/// resets the connection, and the client would not see the message.
 async fn turn_away(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(NOT_TLS).await?;
     stream.shutdown().await?;

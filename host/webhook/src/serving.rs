@@ -1,5 +1,5 @@
-//! Owns what the servers of this crate have in common: threads of their own, the loop that accepts connections, and the life
-//! of each connection. Which connections there may be, `connections` decides; what is spoken on them is the servers' matter.
+//! Common parts of the servers of this crate: threads of their own, the loop that accepts connections, and the life of
+//! each connection. The slots of connections are in `connections`; the protocol on them is up to each server.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -16,27 +16,27 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::connections::{ConnectionTimeouts, Connections, MAX_CONNECTIONS, Slot};
 use crate::log_throttle::LogThrottle;
 
-/// Sockets beyond the connections that have a slot: those that end because they gave their slot to another.
+/// Sockets beyond the connections that have a slot: those that are ending because they gave their slot to another.
 const ENDING_CONNECTIONS: usize = 64;
 
-/// How much of the head of a request is held.
+/// Bytes of the head of a request that are held.
 pub const HEADER_BYTES: usize = 16 * 1024;
 
-/// How long requests that are under way may take once the server stops.
+/// Time that requests under way may take once the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a connection may take to end in order. Over HTTP/2 the client is told which of its requests still count.
+/// Time that a connection may take to shut down. Over HTTP/2 the client learns which of its requests still count.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The wait after a connection could not be accepted: too many files are open, say.
+/// Pause after a connection could not be accepted: too many files are open, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a server is called.
+/// Names of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerName {
-    /// Its threads.
+    /// Name of its threads.
     pub threads: &'static str,
-    /// In the log, as in "a connection to the webhook server".
+    /// Name in the log, as in "a connection to the webhook server".
     pub title: &'static str,
 }
 
@@ -50,7 +50,7 @@ pub struct ServerThreads {
 }
 
 impl ServerThreads {
-    /// Accepts connections on so many threads, and has each served.
+    /// Accepts connections on so many threads, and serves each.
     pub fn start<F>(
         name: ServerName,
         threads: usize,
@@ -87,7 +87,7 @@ impl ServerThreads {
         })
     }
 
-    /// Where the server listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -150,24 +150,24 @@ async fn accept<F>(
             drop(place);
         });
     }
-    // What is under way is finished; each connection knows that the server stops.
+    // Requests under way are finished; each connection is notified that the server stops.
     let all = u32::try_from(MAX_CONNECTIONS + ENDING_CONNECTIONS).expect("it is a small number");
     let _ = timeout(STOP_TIMEOUT, sockets.acquire_many(all)).await;
 }
 
-/// How long one connection lives.
+/// Slot and timeouts of one connection.
 pub struct ConnectionLife {
     /// Its slot.
     pub slot: Arc<Slot>,
-    /// How long its client may take.
+    /// Its timeouts.
     pub patience: ConnectionTimeouts,
     stopped: watch::Receiver<bool>,
 }
 
-/// Why the server ends a connection.
+/// Reasons why the server ends a connection.
 #[derive(Clone, Copy)]
 enum ConnectionEnd {
-    /// Nothing happens on it, or another one needs its slot.
+    /// The connection is idle too long, or another one needs its slot.
     Spared,
     /// The server stops.
     Stop,
@@ -191,7 +191,7 @@ impl ConnectionLife {
     /// Resolves when the server is to end the connection.
     async fn end(&mut self) -> ConnectionEnd {
         loop {
-            // While a request is under way, it is looked again whether it still is.
+            // While a request is under way, check again after this time.
             let due = self.slot.due().unwrap_or_else(|| Instant::now() + self.patience.idle);
             tokio::select! {
                 _ = self.stopped.changed() => return ConnectionEnd::Stop,

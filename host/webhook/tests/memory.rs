@@ -1,5 +1,5 @@
-//! What a flood takes of memory: many idle connections, and as many of the largest bodies as somebody likes to send at once.
-//! By itself, because the allocator counts what every test of a program takes.
+//! Memory during a flood: many idle connections, and any number of the largest bodies at once. In a program of its own,
+//! because the allocator counts the memory of all tests of a program.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;

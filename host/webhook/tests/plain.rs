@@ -1,4 +1,4 @@
-//! What a client of the plain server gets: answers to GET and HEAD, and an end when it is slow or says too much.
+//! Responses of the plain server: to GET and HEAD, and the end of connections that are slow or send too much.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::{Read as _, Write as _};

@@ -1,19 +1,18 @@
-//! Owns the step from what users write to an app that can be built. The definition has the bounds of single fields; what it
-//! cannot say is checked here.
+//! Validates an AppService into an app that can be built. Checks the rules that the definition does not have.
 
 use crate::ports::{self, ContainerPort, PortError};
 use crate::resource::{AppService, AppServiceSpec, ServicePort};
 
-/// An AppService of which both children can be made.
+/// An AppService whose two children can be made.
 #[derive(Debug)]
 pub struct App<'a> {
     /// The name of the resource and of both children.
     pub name: &'a str,
     /// The namespace of the resource and of both children.
     pub namespace: &'a str,
-    /// The resource's uid, which tells its own Deployment from somebody else's.
+    /// The resource's uid, which distinguishes its own Deployment from a foreign one.
     pub uid: &'a str,
-    /// How many replicas run.
+    /// Number of replicas.
     pub size: i32,
     /// The container image.
     pub image: &'a str,
@@ -23,7 +22,7 @@ pub struct App<'a> {
     pub container_ports: Vec<ContainerPort<'a>>,
 }
 
-/// Why no app can be made of a resource.
+/// Error of a resource for which no app can be made.
 #[derive(Debug, thiserror::Error)]
 #[error("AppService {namespace}/{name}: {source}")]
 pub struct CheckError {

@@ -1,7 +1,6 @@
-//! Owns the form of the status, and the CustomResourceDefinition in `crds/`: generated from the types of `resource` and the
-//! status below.
+//! The form of the status, and the CustomResourceDefinition in `crds/`, generated from it and the types of `resource`.
 //!
-//! A test makes it and nothing else, so nothing that makes schemas is in the component.
+//! Only a test makes it, so no code that makes schemas is in the component.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Owns the Deployment: what it is for an app, and the status that an app takes over from it.
+//! The Deployment of an app, and the status that an app copies from it.
 
 use pilothouse_plugin::k8s::apps::v1::Deployment;
 use pilothouse_plugin::k8s::core::v1::Container;
@@ -9,8 +9,7 @@ use serde_json::value::RawValue;
 use crate::check::App;
 use crate::ports::ContainerPort;
 
-/// The Deployment that should exist for an app. It sets the fields that are ours and nothing else, so everything else
-/// stays as the server or somebody else sets it.
+/// Returns the desired Deployment of an app, with our fields only: all others stay as other managers set them.
 pub fn deployment(app: &App<'_>) -> Deployment {
     let labels = [("app", app.name)];
     let container = Container::new(app.name)
@@ -25,7 +24,7 @@ pub fn deployment(app: &App<'_>) -> Deployment {
         .container(container)
 }
 
-/// What is read of the Deployment that exists.
+/// Fields that are read from the live Deployment.
 #[derive(Deserialize, Resource)]
 #[resource(group = "apps", version = "v1", kind = "Deployment")]
 pub struct LiveDeployment {
@@ -33,8 +32,8 @@ pub struct LiveDeployment {
     status: Option<Box<RawValue>>,
 }
 
-/// Reads the status of the app's own Deployment; none while there is no such Deployment, or while somebody else's has
-/// its name. It is passed on as it is, whatever a newer cluster adds to it; the host replaces `observedGeneration`, which
+/// Reads the status of the app's own Deployment; none while there is no such Deployment, or while a foreign one has its
+/// name. It is copied unchanged, whatever a newer cluster adds to it; the host replaces `observedGeneration`, which
 /// counts the Deployment's generations, by the `AppService`'s own.
 pub fn status_of_child(app: &App<'_>, cluster: &Cluster) -> Result<Option<Box<RawValue>>, Failure> {
     let live = cluster.get::<LiveDeployment>(app.namespace, app.name)?;

@@ -1,8 +1,8 @@
-//! The app-service plugin: one AppService stands for a Deployment and a NodePort Service.
+//! The app-service plugin: one AppService manages a Deployment and a NodePort Service.
 //!
-//! `resource` is what users write, `check` makes of it an app that can be built, `ports` says which ports its container
-//! has, `deployment` and `service` are the two children, and the status is the Deployment's, taken over in
-//! `deployment` too. `crd` writes the CustomResourceDefinition from the types of `resource`.
+//! `resource` has the type that users write, `check` validates it into an app that can be built, `ports` derives the
+//! ports of its container, `deployment` and `service` are the two children, and the status is the Deployment's, copied
+//! in `deployment` too. `crd` writes the CustomResourceDefinition from the types of `resource`.
 
 #![forbid(unsafe_code)]
 

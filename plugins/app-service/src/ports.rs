@@ -1,4 +1,4 @@
-//! Owns the ports of the container, given those of the Service.
+//! Derives the ports of the container from those of the Service.
 
 use pilothouse_plugin::k8s::core::v1;
 
@@ -7,16 +7,16 @@ use crate::resource::{IntOrString, Protocol, ServicePort};
 /// One port of the container.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ContainerPort<'a> {
-    /// The name that the Service refers to.
+    /// Name that the Service refers to.
     pub name: Option<&'a str>,
-    /// The number that the process listens on.
+    /// Number that the process listens on.
     pub number: i32,
     /// The IP protocol.
     pub protocol: Protocol,
 }
 
 impl ContainerPort<'_> {
-    /// The port as a container has it.
+    /// Returns the container port for the pod template.
     pub fn build(&self) -> v1::ContainerPort {
         v1::ContainerPort::new(self.number)
             .name(self.name)
@@ -24,24 +24,24 @@ impl ContainerPort<'_> {
     }
 }
 
-/// One name for two protocols.
+/// One name is used for two protocols.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "spec.ports[{index}].targetPort is {name:?} with {protocol}, which stands for {taken} already: a container has a port's \
      name once; use another name or a number"
 )]
 pub struct PortError {
-    /// Which port.
+    /// Index of the port.
     index: usize,
     /// The name.
     name: String,
-    /// What it should also stand for.
+    /// Protocol for which it is used again.
     protocol: Protocol,
-    /// What it stands for.
+    /// Protocol for which it is used already.
     taken: Protocol,
 }
 
-/// The ports of the container: one for each distinct number and protocol.
+/// Returns the ports of the container: one for each distinct number and protocol.
 pub fn of_container(ports: &[ServicePort]) -> Result<Vec<ContainerPort<'_>>, PortError> {
     let mut container_ports: Vec<ContainerPort<'_>> = Vec::with_capacity(ports.len());
     for (index, port) in ports.iter().enumerate() {
@@ -66,7 +66,7 @@ pub fn of_container(ports: &[ServicePort]) -> Result<Vec<ContainerPort<'_>>, Por
             .iter_mut()
             .find(|known| known.number == number && known.protocol == protocol);
         match same {
-            // No second name stands for the number: the definition has each number and protocol once.
+            // There is no second name for the number: the definition has each number and protocol once.
             Some(known) => known.name = known.name.or(name),
             None => container_ports.push(ContainerPort { name, number, protocol }),
         }
@@ -74,13 +74,13 @@ pub fn of_container(ports: &[ServicePort]) -> Result<Vec<ContainerPort<'_>>, Por
     Ok(container_ports)
 }
 
-/// What a Service's port leads to.
+/// Target of a Service's port.
 enum Target<'a> {
     Number(i32),
     Name(&'a str),
 }
 
-/// As for a Service, 0 and the empty name are as good as none.
+/// Returns the target; as for a Service, 0 and the empty name mean none.
 fn target_of(port: &ServicePort) -> Target<'_> {
     match &port.target_port {
         Some(IntOrString::Int(number)) if *number != 0 => Target::Number(*number),

@@ -1,4 +1,4 @@
-//! Owns the form of an AppService as users write it. The CRD is generated from the types and comments of this file.
+//! The AppService as users write it. The CRD is generated from the types and comments of this file.
 
 use std::fmt;
 
@@ -111,7 +111,7 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
-    /// The protocol, which is TCP when none is given.
+    /// Returns the protocol, which is TCP when none is given.
     pub fn protocol(&self) -> Protocol {
         self.protocol.unwrap_or_default()
     }
@@ -132,7 +132,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol as Kubernetes writes it.
+    /// Returns the protocol as Kubernetes writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -148,7 +148,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The bounds of a port's number and of its name; 0 and the empty name are as good as none.
+/// Returns the bounds of a port's number and of its name; 0 and the empty name mean none.
 fn target_port(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,

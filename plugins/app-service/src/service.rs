@@ -1,12 +1,12 @@
-//! Owns the Service: what it is for an app, and that an app without ports has none.
+//! The Service of an app; an app without ports has none.
 
 use pilothouse_plugin::k8s::core::v1::{Service, ServicePort};
 
 use crate::check::App;
 use crate::resource;
 
-/// The Service that should exist for an app; none when the app has no ports. It has no clusterIP and no nodePorts but
-/// those that users give, so what the server has allocated stays.
+/// Returns the desired Service of an app; none if the app has no ports. It has no clusterIP and only the nodePorts that
+/// users give, so values that the server has allocated stay.
 pub fn service(app: &App<'_>) -> Option<Service> {
     let service = Service::new(app.name)
         .namespace(app.namespace)
@@ -16,7 +16,7 @@ pub fn service(app: &App<'_>) -> Option<Service> {
     (!app.service_ports.is_empty()).then_some(service)
 }
 
-/// A port as the user gives it.
+/// Converts a port as the user gives it.
 fn port(port: &resource::ServicePort) -> ServicePort {
     ServicePort::new(port.port)
         .name(&port.name)

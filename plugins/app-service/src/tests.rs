@@ -1,4 +1,4 @@
-//! What an AppService stands for, row by row: the children, the ports, the status, and what is refused.
+//! Behaviour of an AppService, row by row: the children, the ports, the status, and the refusals.
 
 use pilothouse_plugin::Failure;
 use pilothouse_plugin::testing::{Answer, FakeCluster, Ownership, describe};

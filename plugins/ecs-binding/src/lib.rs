@@ -1,7 +1,7 @@
 //! The ecs-binding plugin: an EcsBinding records which cloud host (ECS) is which node.
 //!
-//! `resource` is what users write, `node` finds out whether it is true, and `settings` is the configuration. The label that
-//! every EcsBinding is given is contributed in this file: other labels are their owners'.
+//! `resource` has the type that users write, `node` verifies it, and `settings` is the configuration. The label of
+//! every EcsBinding is contributed in this file: other labels belong to their owners.
 
 #![forbid(unsafe_code)]
 

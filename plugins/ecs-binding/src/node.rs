@@ -1,4 +1,4 @@
-//! Owns the condition `Bound`: whether the node is there and has the address.
+//! The condition `Bound`: true if the node exists and has the address.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::resource::EcsBindingSpec;
 /// The most addresses of a node that a message names.
 const NAMED_ADDRESSES: usize = 8;
 
-/// What is read of a node: the addresses and nothing else, so that no heartbeat wakes anybody.
+/// Fields that are read from a node: the addresses only, so that heartbeats do not trigger reconciles.
 #[derive(Debug, Deserialize, Resource)]
 #[resource(group = "", version = "v1", kind = "Node")]
 pub struct Node {
@@ -30,7 +30,7 @@ struct NodeAddress {
     address: String,
 }
 
-/// Looks for the node of a binding. Whatever is found, the answer depends on the node, there or not.
+/// Looks up the node of a binding. The answer depends on the node, whether it exists or not.
 pub fn bound(spec: &EcsBindingSpec, cluster: &Cluster) -> Result<Condition, Failure> {
     let EcsBindingSpec { nodename, innerip, .. } = spec;
     let Some(Node { status }) = cluster.get::<Node>(None, nodename)? else {
@@ -51,7 +51,7 @@ pub fn bound(spec: &EcsBindingSpec, cluster: &Cluster) -> Result<Condition, Fail
     Ok(Condition::is_false("Bound", "AddressMismatch", message))
 }
 
-/// Whether two texts are the same address: IPv6 addresses can be written in many ways.
+/// Reports whether two texts are the same address: IPv6 addresses can be written in many ways.
 fn is_same(one: &str, other: &str) -> bool {
     one == other
         || one

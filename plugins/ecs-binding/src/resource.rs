@@ -1,4 +1,4 @@
-//! Owns the form of an EcsBinding as users write it. The CRD is generated from the types and comments of this file.
+//! The EcsBinding as users write it. The CRD is generated from the types and comments of this file.
 #![allow(clippy::duplicated_attributes, reason = "each column of the definition has a type")]
 
 use pilothouse_plugin::{ObjectMeta, Resource};

@@ -1,4 +1,4 @@
-//! Owns the plugin's configuration: the cluster's name, and which name no label can have.
+//! The plugin's configuration: the cluster's name, checked to be a valid label value.
 
 use pilothouse_plugin::names::is_label_value;
 use schemars::JsonSchema;
@@ -25,7 +25,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Why no label can have this name as its value. The API server would refuse every one of them.
+    /// Checks that the name is valid as a label's value. The API server would refuse every label otherwise.
     pub fn check(&self) -> Result<(), String> {
         let Self { cluster_name: name } = self;
         if !name.is_empty() && is_label_value(name) {

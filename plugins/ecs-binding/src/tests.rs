@@ -1,4 +1,4 @@
-//! What an EcsBinding is given, and when it is bound.
+//! The label of an EcsBinding, and its condition `Bound`.
 
 use pilothouse_plugin::ConditionStatus;
 use pilothouse_plugin::testing::{Answer, FakeCluster, Ownership, describe};
@@ -25,7 +25,7 @@ fn node(addresses: &[&str]) -> Value {
     })
 }
 
-/// Status and reason of the condition Bound, and its message.
+/// Returns status and reason of the condition Bound, and its message.
 fn bound(answer: &Answer) -> (ConditionStatus, &str, &str) {
     let condition = answer.condition("Bound").expect("it is always said");
     (condition.status, &condition.reason, &condition.message)
@@ -167,7 +167,7 @@ mod isolated {
     use pilothouse_testkit::isolation::Isolated;
     use serde_json::json;
 
-    /// Where `cargo xtask plugins` leaves the component.
+    /// Component as built by `cargo xtask plugins`.
     const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/plugins/ecs-binding.wasm");
 
     #[test]

@@ -1,5 +1,5 @@
-//! Owns the children of both kinds: a ConfigMap, a Deployment and a Service. They have the fields that are ours and nothing
-//! else, so everything else stays as the server or somebody else sets it: the Service's clusterIP, for example.
+//! Children of both kinds: a ConfigMap, a Deployment and a Service. They only set the fields that are ours, so all
+//! others stay as the server or other field managers set them: the Service's clusterIP, for example.
 
 use pilothouse_plugin::Outcome;
 use pilothouse_plugin::k8s::apps::v1::Deployment;
@@ -13,10 +13,10 @@ use crate::check::Instance;
 use crate::labels::{CONFIG_SUM, INSTANCE, MANAGED_BY};
 use crate::nginx::http::{PORT, PROBE_PATH, PROBE_PORT};
 
-/// The value of [`MANAGED_BY`], which users of the original operator select by.
+/// Value of [`MANAGED_BY`], which users of the original operator select by.
 const OPERATOR: &str = "nginx-operator";
 
-/// How many bytes of the hash are in the label, two characters each, as many as a `u128` has; a value has at most 63.
+/// Bytes of the hash in the label, two characters each, as many as a `u128` has; a value has at most 63 characters.
 const HASH_BYTES: usize = 16;
 
 /// The key of the configuration in the ConfigMap.
@@ -31,10 +31,10 @@ const USER: i32 = 101;
 /// The volume with the configuration.
 const CONFIGURATION: &str = "config";
 
-/// The volume that can be written to.
+/// The writable volume.
 const TEMPORARY: &str = "tmp";
 
-/// What should exist for a proxy with this configuration.
+/// Returns the children of a proxy with this configuration.
 pub(crate) fn outcome(instance: &Instance<'_>, configuration: &str) -> Outcome {
     let Instance { name, namespace, .. } = instance;
     let labels = [(MANAGED_BY, OPERATOR), (INSTANCE, name)];
@@ -71,7 +71,7 @@ fn sum(configuration: &str) -> String {
     format!("{sum:032x}")
 }
 
-/// Pods in which nginx runs with as few rights as it needs.
+/// Returns pods in which nginx runs with as few privileges as it needs.
 fn pods(instance: &Instance<'_>) -> PodTemplateSpec {
     let configuration = ConfigMapVolumeSource::new().name(&instance.name);
     PodTemplateSpec::new()

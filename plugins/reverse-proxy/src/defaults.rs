@@ -1,4 +1,4 @@
-//! Owns what is filled in when a resource is stored. It works on JSON: what has the wrong form is left for the validator.
+//! Fills in defaults when a resource is stored. It works on JSON: values of a wrong type are left for the validator.
 
 use serde_json::{Map, Value};
 
@@ -7,12 +7,12 @@ use crate::nginx::http::COMBINED;
 use crate::nginx::syntax;
 use crate::settings::Settings;
 
-/// Completes what only a ReverseProxy has.
+/// Completes the fields that only a ReverseProxy has.
 pub(crate) fn http(spec: &mut Map<String, Value>) {
     if is_absent(spec, "logFormat") {
         spec.insert("logFormat".to_owned(), COMBINED.into());
     }
-    // A URL that is to be refused is refused once, for itself.
+    // An invalid URL is only refused for itself.
     let text = spec.get("proxyPass").and_then(Value::as_str);
     let text = text.filter(|text| syntax::check_word(text, syntax::Value::Http).is_ok());
     let url = text.and_then(Url::parse).filter(|url| url.check().is_ok());
@@ -31,7 +31,7 @@ pub(crate) fn http(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Completes the image, which is the configuration's if absent or empty.
+/// Completes the image: the configuration's if it is absent or empty.
 pub(crate) fn image(spec: &mut Map<String, Value>, settings: &Settings) {
     if is_absent(spec, "image") || spec["image"] == "" {
         spec.insert("image".to_owned(), settings.default_image.as_str().into());
@@ -42,8 +42,7 @@ fn is_absent(spec: &Map<String, Value>, field: &str) -> bool {
     spec.get(field).is_none_or(Value::is_null)
 }
 
-/// The headers by name in lower case. Of names that differ in nothing but case, none is taken for another: the validator
-/// refuses them.
+/// Returns the headers by name in lower case. Names that differ only in case are all kept: the validator refuses them.
 fn in_lower_case(headers: Map<String, Value>) -> Map<String, Value> {
     let same = |name: &String| headers.keys().filter(|other| other.eq_ignore_ascii_case(name)).count() > 1;
     let names: Vec<String> = headers

@@ -1,10 +1,9 @@
-//! The reverse-proxy plugin: each ReverseProxy and each TCPReverseProxy stands for an nginx, that is for a ConfigMap, a
-//! Deployment and a Service.
+//! The reverse-proxy plugin: a ReverseProxy or TCPReverseProxy is an nginx in a ConfigMap, a Deployment and a Service.
 //!
-//! `resource` is what users write, `defaults` completes it, `check` makes of it a proxy that can be built or says which
-//! fields stand in the way, `nginx` is what nginx itself takes (variables, syntax, regular expressions) and writes its
-//! configuration, `children` are the objects, and `proxies` joins them for each kind. `schemas` has what the types of
-//! `resource` do not say of the CustomResourceDefinitions.
+//! `resource` has the types that users write, `defaults` completes them, `check` validates them into a proxy that can
+//! be built or returns the problems by field, `nginx` has nginx's own rules (variables, syntax, regular expressions)
+//! and writes its configuration, `children` are the objects, and `proxies` joins them for each kind. `schemas` has the
+//! rules of the CustomResourceDefinitions that the types of `resource` cannot express.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +32,7 @@ pub use crate::{
     settings::Settings,
 };
 
-/// The finalizer by which a TCPReverseProxy stays until its children are gone.
+/// Finalizer that keeps a TCPReverseProxy until its children are deleted.
 const FINALIZER: &str = "nginx.lin2ur.cn/finalizer";
 
 /// The plugin.
@@ -47,7 +46,7 @@ impl Plugin for ReverseProxyPlugin {
     fn manifest(_: &Settings) -> Manifest {
         let with_children = |controller: ControllerManifest| {
             controller
-                // What users of the original operator alert on.
+                // The reason for which users of the original operator have alerts.
                 .failure_reason("Failure")
                 .owns::<ConfigMap>()
                 .owns::<Deployment>()

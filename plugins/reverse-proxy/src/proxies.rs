@@ -1,5 +1,4 @@
-//! Owns what is done for each resource of a kind: its controller, its defaulter, its validator, and its finalizer. What
-//! differs between both kinds is in [`Proxy`].
+//! Controllers, defaulters, validators and finalizer of both kinds, whose differences are in [`Proxy`].
 
 use std::marker::PhantomData;
 
@@ -16,30 +15,30 @@ use crate::resource::{ReverseProxy, TcpReverseProxy, TcpReverseProxyLeaving};
 use crate::settings::Settings;
 use crate::{children, defaults};
 
-/// A kind that stands for an nginx.
+/// A kind that manages an nginx.
 pub(crate) trait Proxy: Resource + DeserializeOwned {
-    /// What its nginx is configured from.
+    /// Configuration of its nginx.
     type Configuration<'a>: Configuration
     where
         Self: 'a;
 
     fn metadata(&self) -> &ObjectMeta;
 
-    /// What both the pods and their nginx are made of, or what is wrong, field by field.
+    /// Returns instance and configuration, or the problems, field by field.
     fn check<'a>(&'a self, absent: Absent<'a>) -> Checked<'a, Self::Configuration<'a>>;
 
-    /// Fills in what only this kind has.
+    /// Fills in defaults of the fields that only this kind has.
     fn complete(spec: &mut Map<String, Value>);
 }
 
-/// What is done for each resource of a kind.
+/// Functions of a kind.
 #[derive(Debug)]
 pub struct Proxies<T>(PhantomData<T>);
 
-/// What is done for each ReverseProxy.
+/// Functions of ReverseProxy.
 pub type Http = Proxies<ReverseProxy>;
 
-/// What is done for each TCPReverseProxy.
+/// Functions of TCPReverseProxy.
 pub type Tcp = Proxies<TcpReverseProxy>;
 
 impl<T: Proxy> Controller for Proxies<T> {
@@ -59,7 +58,7 @@ impl<T: Proxy> Controller for Proxies<T> {
     }
 }
 
-/// All that is wrong with a resource, as one failure: it stays until somebody corrects the resource.
+/// Returns all problems of a resource as one failure, which is not retried until the resource is corrected.
 fn refusal<T: Proxy>(object: &T, errors: &[FieldError]) -> Failure {
     let ObjectMeta { namespace, name, .. } = object.metadata();
     let namespace = namespace.as_deref().unwrap_or_default();
@@ -96,7 +95,7 @@ impl Finalizer for Tcp {
     type Config = Settings;
     type Object = TcpReverseProxyLeaving;
 
-    /// Nothing should exist any more; the host waits until that is so.
+    /// Desires no objects; the host waits until they are deleted.
     fn finalize(_: Request<TcpReverseProxyLeaving, Settings>, _: &Cluster) -> Result<Finalization, Failure> {
         Ok(Finalization::Done)
     }

@@ -1,5 +1,4 @@
-//! Owns the rules of the CustomResourceDefinitions that have constants in them. A test keeps the definitions in `crds/`,
-//! and nothing else makes them, so nothing of this is in the component.
+//! Rules of the CustomResourceDefinitions with constants. Only a test uses them, so they are not in the component.
 
 #[test]
 fn generated_crds_are_what_the_types_give() {

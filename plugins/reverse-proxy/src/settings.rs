@@ -1,9 +1,9 @@
-//! Owns the plugin's configuration.
+//! The plugin's configuration.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// The image of resources that name none, where an installation says nothing else.
+/// Image of resources that name none, unless the configuration has one.
 const DEFAULT_IMAGE: &str = "nginx:1.27-alpine";
 
 /// The longest image, in bytes.
@@ -27,7 +27,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Why no container can have this image.
+    /// Checks that a container can have this image.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { default_image: image } = self;
         if image.len() > LONGEST_IMAGE {

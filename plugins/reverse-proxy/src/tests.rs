@@ -1,5 +1,5 @@
-//! What proxies stand for: the children of both samples, field by field, the defaults, and what is refused. What nginx makes
-//! of the configuration is in `tests/nginx`.
+//! Behaviour of proxies: the children of both samples, field by field, the defaults, and the refusals. nginx's
+//! treatment of the configuration is tested in `tests/nginx`.
 
 use pilothouse_plugin::testing::{Answer, FakeCluster, Finalized, Ownership, describe};
 use pilothouse_plugin::{Failure, FieldError};
@@ -215,7 +215,7 @@ fn a_configuration_change_changes_the_checksum_and_only_that() {
         first
     );
     assert_ne!(sum(json!({"proxyPass": "http://b"})), first);
-    // What the defaulter writes out changes nothing.
+    // Defaults that the defaulter writes out change nothing.
     assert_eq!(sum(defaulted(http(json!({"proxyPass": "http://a"})))), first);
 }
 
@@ -339,7 +339,7 @@ fn a_stream_is_refused_by_field_too() {
 }
 
 #[test]
-fn the_longest_names_that_the_definitions_take_give_those_of_services() {
+fn the_longest_accepted_names_give_valid_names_of_services() {
     for (mut object, definition) in [
         (
             http(json!({"proxyPass": "http://a"})),

@@ -1,4 +1,4 @@
-//! The component under the host's sandbox: it answers as the plugin does natively, and exports what it should.
+//! The component under the host's sandbox: it answers like the native plugin, and has the required exports.
 
 mod isolated {
     use std::path::Path;

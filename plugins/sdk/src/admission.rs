@@ -1,33 +1,31 @@
-//! Owns what authors of defaulters and validators see: a review, and what is wrong with a field.
+//! Types for authors of defaulters and validators: a review, and the errors of its fields.
 
 use std::fmt;
 
 use crate::raw::admission;
 
-/// What a defaulter or a validator is given: an object that somebody is about to create, update or delete, or that is
-/// about to be reconciled.
+/// The input of a defaulter or a validator: an object about to be created, updated, deleted or reconciled.
 ///
-/// `Object` is what the author of a [`Validator`](crate::Validator) looks at, and JSON for a
-/// [`Defaulter`](crate::Defaulter).
+/// `Object` is the type of the [`Validator`](crate::Validator), and JSON for a [`Defaulter`](crate::Defaulter).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Review<Object, Config = crate::NoConfig> {
-    /// Whether the object is about to be created, updated or deleted by somebody, or reconciled.
+    /// Reason for the review.
     pub phase: Phase,
-    /// The object as it would be stored or is reconciled; when it is deleted, as it was.
+    /// The object as it would be stored or is reconciled; for a deletion, its last state.
     pub object: Object,
-    /// The object as it was before an update or a deletion; none in other phases, or if the type cannot read it.
+    /// The object before an update or a deletion; none in other phases, or if the type cannot read it.
     pub old_object: Option<Object>,
     /// The plugin's configuration.
     pub configuration: Config,
-    /// Who makes the request. None before a reconcile, where a rule about users has to accept the object.
+    /// The user who makes the request. None before a reconcile, where a rule about users has to accept the object.
     pub user_info: Option<UserInfo>,
-    /// Whether the request is a dry run, of which nothing is stored.
+    /// Set if the request is a dry run, which stores nothing.
     pub dry_run: bool,
 }
 
 impl<Object, Config> Review<Object, Config> {
-    /// The review of an object that is created; for tests that call a validator directly.
+    /// Returns the review of an object that is created; for tests that call a validator directly.
     pub fn create(object: Object, configuration: Config) -> Self {
         Self {
             phase: Phase::Create,
@@ -39,7 +37,7 @@ impl<Object, Config> Review<Object, Config> {
         }
     }
 
-    /// The review of an object that is changed; for tests that call a validator directly.
+    /// Returns the review of an object that is updated; for tests that call a validator directly.
     pub fn update(old_object: Object, object: Object, configuration: Config) -> Self {
         Self {
             phase: Phase::Update,
@@ -48,7 +46,7 @@ impl<Object, Config> Review<Object, Config> {
         }
     }
 
-    /// The review of an object that is about to be reconciled; for tests that call a validator directly.
+    /// Returns the review of an object that is about to be reconciled; for tests that call a validator directly.
     pub fn reconcile(object: Object, configuration: Config) -> Self {
         Self {
             phase: Phase::Reconcile,
@@ -58,7 +56,7 @@ impl<Object, Config> Review<Object, Config> {
     }
 }
 
-/// Who makes a request, as authentication/v1 UserInfo.
+/// The user who makes a request, like UserInfo of authentication/v1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserInfo {
@@ -78,17 +76,17 @@ impl UserInfo {
     }
 }
 
-/// Why an object is reviewed.
+/// Reason for a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Somebody is about to create it.
+    /// A request is about to create the object.
     Create,
-    /// Somebody is about to update it.
+    /// A request is about to update the object.
     Update,
-    /// Somebody is about to delete it. The host does not ask about deletions today.
+    /// A request is about to delete the object. The host does not send such reviews today.
     Delete,
-    /// It is about to be reconciled. The host has each object reviewed then, because it may have been stored before the
-    /// plugin or its webhooks were there.
+    /// The object is about to be reconciled. The host has each object reviewed then, because it may have been stored
+    /// before the plugin or its webhooks were installed.
     Reconcile,
 }
 
@@ -103,23 +101,23 @@ impl Phase {
     }
 }
 
-/// How a field is wrong, as `field.ErrorType` of apimachinery.
+/// Kind of a field's error, like `field.ErrorType` of apimachinery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// It is absent or empty.
+    /// The field is absent or empty.
     Required,
-    /// Its value is there already.
+    /// The value occurs already.
     Duplicate,
-    /// It must not be set or changed.
+    /// The field must not be set or changed.
     Forbidden,
-    /// Its value names something that does not exist.
+    /// The value names something that does not exist.
     NotFound,
-    /// Its value is wrong in another way.
+    /// The value is invalid for another reason.
     Invalid,
 }
 
-/// What is wrong with one field of an object. The host reports it in the API server's words, with the field's value:
-/// `spec.size: Invalid value: -1: must not be negative`.
+/// An error in one field of an object. The host reports it as the API server does, with the field's value: `spec.size:
+/// Invalid value: -1: must not be negative`.
 ///
 /// ```
 /// use pilothouse_plugin::FieldError;
@@ -130,36 +128,36 @@ pub enum FieldErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FieldError {
-    /// How the field is wrong.
+    /// Kind of the error.
     pub kind: FieldErrorKind,
-    /// The field, for example `spec.rewrite[0].regex`; empty when it is the object as a whole.
+    /// The field, for example `spec.rewrite[0].regex`; empty if the error is about the whole object.
     pub path: String,
-    /// What is wrong with it, without the path and the value, which the host adds; may be empty if the kind says it all.
+    /// Description, without the path and the value, which the host adds; may be empty if the kind is enough.
     pub message: String,
 }
 
 impl FieldError {
-    /// A field that is absent or empty.
+    /// Returns the error of a field that is absent or empty.
     pub fn required(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, path, message)
     }
 
-    /// A value that is there already, in a list for example.
+    /// Returns the error of a value that occurs already, in a list for example.
     pub fn duplicate(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Duplicate, path, message)
     }
 
-    /// A field that must not be set or changed.
+    /// Returns the error of a field that must not be set or changed.
     pub fn forbidden(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Forbidden, path, message)
     }
 
-    /// A value that names something that does not exist.
+    /// Returns the error of a value that names something that does not exist.
     pub fn not_found(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::NotFound, path, message)
     }
 
-    /// A value that is wrong in another way.
+    /// Returns the error of a value that is invalid for another reason.
     pub fn invalid(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, path, message)
     }

@@ -1,11 +1,12 @@
-//! Owns the builder of a controller's `admission` in the manifest: when an API server asks the plugin, and what becomes of
-//! the request if it cannot.
+//! Builder of a controller's `admission` in the manifest: the requests for which API servers call the plugin, and the
+//! outcome of a request if the plugin cannot answer.
 
 use serde::Serialize;
 
-/// When an API server asks the plugin's [`Defaulter`](crate::Defaulter) and [`Validator`](crate::Validator) before it
-/// stores a resource. What is given must all hold. The words are those of a Kubernetes
-/// [webhook configuration](https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/).
+/// Conditions under which an API server calls the plugin's [`Defaulter`](crate::Defaulter) and
+/// [`Validator`](crate::Validator) before it stores a resource. All that are given must hold. The terms are those of a
+/// Kubernetes [webhook
+/// configuration](https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/).
 ///
 /// ```
 /// use pilothouse_plugin::{Admission, ControllerManifest, FailurePolicy};
@@ -23,9 +24,9 @@ use serde::Serialize;
 /// # drop(controller);
 /// ```
 ///
-/// API servers ask only where the host's webhooks are in place. They never ask about `kube-system`, the host's own
-/// namespace, deletions, and changes of neither spec, labels nor annotations. Before each reconcile the host asks in any
-/// case, whatever is declared here.
+/// API servers only call plugins if the host's webhooks are configured. They never call them for `kube-system`, the
+/// host's own namespace, deletions, and changes of neither spec, labels nor annotations. Before each reconcile the host
+/// calls both in any case, whatever is declared here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[must_use]
@@ -42,12 +43,12 @@ pub struct Admission {
     match_conditions: Vec<MatchCondition>,
 }
 
-/// What becomes of a request if the plugin cannot be asked, or fails.
+/// Outcome of a request if the plugin cannot be called, or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum FailurePolicy {
     /// The API server refuses the request; this is the default.
     Fail,
-    /// The API server goes on as if the plugin had not been asked.
+    /// The API server continues as if the plugin had not been called.
     Ignore,
 }
 
@@ -58,37 +59,37 @@ struct MatchCondition {
 }
 
 impl Admission {
-    /// About every resource, with 5 seconds for the answer; a request is refused if the plugin cannot be asked.
+    /// Matches every resource, with 5 seconds for the answer; a request is refused if the plugin cannot be called.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What becomes of a request if the plugin cannot be asked, or fails; [`FailurePolicy::Fail`] by default.
+    /// Sets the outcome of a request if the plugin cannot be called, or fails; [`FailurePolicy::Fail`] by default.
     pub fn failure_policy(mut self, policy: FailurePolicy) -> Self {
         self.failure_policy = Some(policy);
         self
     }
 
-    /// How long the API server waits for the answer: 1 to 30 seconds, 5 by default.
+    /// Sets the time that the API server waits for the answer: 1 to 30 seconds, 5 by default.
     pub fn timeout_seconds(mut self, seconds: u8) -> Self {
         self.timeout_seconds = Some(seconds);
         self
     }
 
-    /// Only resources that this label selector matches, for example `a=b,c in (d,e)`. Whoever may set a resource's labels
-    /// may keep it from being asked about, so a rule that has to hold does not depend on them.
+    /// Matches only resources with these labels: a label selector, for example `a=b,c in (d,e)`. Users who may set a
+    /// resource's labels can exclude it from the calls, so a mandatory rule must not depend on them.
     pub fn object_selector(mut self, selector: impl Into<String>) -> Self {
         self.object_selector = Some(selector.into());
         self
     }
 
-    /// Only resources in namespaces that this label selector matches.
+    /// Matches only resources in namespaces with these labels: a label selector.
     pub fn namespace_selector(mut self, selector: impl Into<String>) -> Self {
         self.namespace_selector = Some(selector.into());
         self
     }
 
-    /// Adds a condition in CEL with a name for messages: only requests for which it is true. There can be up to 60.
+    /// Adds a condition in CEL that requests must meet, with a name for messages. There can be up to 60.
     pub fn match_condition(mut self, name: impl Into<String>, expression: impl Into<String>) -> Self {
         self.match_conditions.push(MatchCondition {
             name: name.into(),

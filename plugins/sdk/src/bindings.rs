@@ -1,10 +1,10 @@
-//! Owns what is generated from `wit/plugin.wit`: the types of the contract, the imports and the export macros.
+//! Code generated from `wit/plugin.wit`: the types of the contract, the imports and the export macros.
 //!
-//! Only the two interfaces that every plugin exports are generated here. Each optional interface has a `generate!` of its
-//! own in a module below, for an inline world that exports nothing else, and `with` leads to the types here. With
+//! Only the two interfaces that every plugin exports are generated here. Each optional interface has a `generate!` of
+//! its own in a module below, for an inline world that exports nothing else, and `with` refers to the types here. With
 //! `pub_export_macro` the section that describes a world's exports is written where its macro is used, and
-//! `wit-component` joins the sections of all worlds: so a component exports exactly what its crate asked for, and plugins
-//! stay as they are when an interface is added.
+//! `wit-component` joins the sections of all worlds: so a component has exactly the exports that its crate declares,
+//! and plugins stay unchanged when an interface is added.
 
 wit_bindgen::generate!({
     path: "wit",

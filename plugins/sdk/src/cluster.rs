@@ -1,4 +1,4 @@
-//! Owns what a plugin may ask: objects, queries and the time, answered by the host or, in native tests, by a fake.
+//! Reads of a plugin: objects, queries and the time, answered by the host or, in native tests, by a fake.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::time::Moment;
 
 /// The cluster as a plugin sees it.
 ///
-/// What is asked here, the answer depends on: when a read would give something else, the resource is reconciled again.
-/// Only what the manifest declares can be read, and only the declared fields are there.
+/// Every read is recorded as a dependency: when it would return something else, the resource is reconciled again. Only
+/// kinds that the manifest declares can be read, and objects only have the declared fields.
 ///
 /// ```
 /// use pilothouse_plugin::{Cluster, Failure, Kind, ListOptions, ObjectMeta, Resource};
@@ -43,10 +43,10 @@ pub struct Cluster {
     source: Source,
 }
 
-/// The label with the owner's uid, on objects that no owner reference holds.
+/// Label with the owner's uid, on objects without an owner reference.
 pub(crate) const OWNER_LABEL: &str = "pilothouse.dev/owner";
 
-/// Who answers.
+/// Source of the answers.
 #[derive(Debug)]
 enum Source {
     #[cfg(target_family = "wasm")]
@@ -68,9 +68,9 @@ impl Cluster {
         }
     }
 
-    /// The object of this name; none when there is none. Kinds of the cluster's scope have the namespace `None`.
+    /// Returns the object of this name; none if it does not exist. For cluster-scoped kinds the namespace is `None`.
     ///
-    /// Fails when the object has not the form of `T`, naming object and field.
+    /// Fails if the object does not have the form of `T`, naming object and field.
     pub fn get<'a, T: Resource + DeserializeOwned>(
         &self,
         namespace: impl Into<Option<&'a str>>,
@@ -82,7 +82,7 @@ impl Cluster {
             .transpose()
     }
 
-    /// As [`get`](Self::get), without a type.
+    /// Returns an object like [`get`](Self::get), as JSON.
     pub fn get_json<'a>(
         &self,
         kind: &Kind,
@@ -94,20 +94,20 @@ impl Cluster {
             .transpose()
     }
 
-    /// The objects that match, in the order of namespace and name.
+    /// Returns the objects that match, in the order of namespace and name.
     ///
-    /// Fails when one of them has not the form of `T`, naming object and field.
+    /// Fails if one of them does not have the form of `T`, naming object and field.
     pub fn list<T: Resource + DeserializeOwned>(&self, options: ListOptions) -> Result<Vec<T>, Failure> {
         self.raw_list(&T::KIND, options).iter().map(|json| read(json)).collect()
     }
 
-    /// As [`list`](Self::list), without a type.
+    /// Returns objects like [`list`](Self::list), as JSON.
     pub fn list_json(&self, kind: &Kind, options: ListOptions) -> Result<Vec<Value>, Failure> {
         self.raw_list(kind, options).iter().map(|json| read(json)).collect()
     }
 
-    /// What the resource with this metadata owns of a kind in its own namespace; for one of cluster scope, in every namespace. In the
-    /// order of namespace and name. The host finds it by an index.
+    /// Returns the objects of a kind that the resource with this metadata owns in its own namespace (for a
+    /// cluster-scoped resource, in every one), in the order of namespace and name. The host finds them by an index.
     ///
     /// The manifest declares the kind with [`owns`](crate::ControllerManifest::owns) and
     /// [`reads`](crate::ControllerManifest::reads).
@@ -115,12 +115,12 @@ impl Cluster {
         self.owned(owner, owner.namespace.as_deref())
     }
 
-    /// As [`children`](Self::children), in every namespace that the manifest declares.
+    /// Returns objects like [`children`](Self::children), in every namespace that the manifest declares.
     pub fn children_anywhere<T: Resource + DeserializeOwned>(&self, owner: &ObjectMeta) -> Result<Vec<T>, Failure> {
         self.owned(owner, None)
     }
 
-    /// What an owner reference ties to the owner, and what the host's label does: what is kept, or in another namespace.
+    /// Returns the objects with an owner reference to the owner, or the host's label (kept, or in another namespace).
     fn owned<T: Resource + DeserializeOwned>(
         &self,
         owner: &ObjectMeta,
@@ -151,8 +151,9 @@ impl Cluster {
         found.iter().map(|json| read(json)).collect()
     }
 
-    /// The time, rounded down to a multiple of the granularity (at least one second). The resource is reconciled again
-    /// when it moves on, so ask as coarsely as will do; [`reached`](Self::reached) wakes once.
+    /// Returns the time, rounded down to a multiple of the granularity (at least one second). The resource is
+    /// reconciled again when the result changes, so use the coarsest granularity that is sufficient;
+    /// [`reached`](Self::reached) requeues only once.
     pub fn now(&self, granularity: Duration) -> Moment {
         let granularity = u64::try_from(granularity.as_millis()).unwrap_or(u64::MAX).max(1000);
         Moment::from_millis(match &self.source {
@@ -163,7 +164,7 @@ impl Cluster {
         })
     }
 
-    /// Whether a moment has come. If not, the resource is reconciled again when it does.
+    /// Reports whether a moment has come. If not, the resource is reconciled again when it does.
     pub fn reached(&self, moment: Moment) -> bool {
         match &self.source {
             #[cfg(target_family = "wasm")]
@@ -202,7 +203,7 @@ impl Kind {
     }
 }
 
-/// Which objects of a kind to list. All conditions must hold; without any it is every object in every namespace.
+/// Options of a list. All conditions must hold; without any, every object in every namespace matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct ListOptions {
@@ -213,32 +214,32 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// All objects of the kind.
+    /// Selects all objects of the kind.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only objects in this namespace.
+    /// Selects only objects in this namespace.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only objects that this label selector matches, for example `app=web,tier in (a,b)`. A
+    /// Selects only objects that this label selector matches, for example `app=web,tier in (a,b)`. A
     /// [`LabelSelector`](crate::LabelSelector) is given as its text.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.labels = Some(selector.into());
         self
     }
 
-    /// Only objects that have this value at a declared path: `.field(".spec.listen", 8080)`. With `[]` in the path,
-    /// those of which any element has it.
+    /// Selects only objects that have this value at a declared path: `.field(".spec.listen", 8080)`. With `[]` in the
+    /// path, those of which any element has it.
     pub fn field(mut self, path: impl Into<String>, value: impl ToString) -> Self {
         self.fields.push((path.into(), value.to_string()));
         self
     }
 
-    /// At most so many, the first in the order of namespace and name.
+    /// Limits the number of objects, the first in the order of namespace and name.
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self
@@ -260,7 +261,7 @@ impl ListOptions {
     }
 }
 
-/// An object of the cache in the author's form.
+/// Deserializes an object of the cache as the author's type.
 fn read<T: DeserializeOwned>(json: &str) -> Result<T, Failure> {
     serde_json::from_str(json).map_err(|error| {
         let cause = locate::explain(json, &error);

@@ -1,11 +1,11 @@
-//! Owns the declarations of a manifest that follow from types: which kinds a controller owns, reads and contributes to.
+//! Declarations of a manifest that follow from types: the kinds that a controller owns, reads and contributes to.
 
 use crate::fields::Fields;
 use crate::manifest::{ControllerManifest, Touch};
 use crate::object::{Kind, Resource};
 
-/// The kinds that a controller touches, by their types. Several declarations of one kind are merged into one, and an
-/// option of one holds for all of them:
+/// Declares the kinds that a controller reads or writes, by their types. Several declarations of one kind are merged
+/// into one, and an option of one holds for all of them:
 ///
 /// ```
 /// use pilothouse_plugin::{ControllerManifest, Fields, Kind, ObjectMeta, Resource};
@@ -35,37 +35,37 @@ use crate::object::{Kind, Resource};
 /// # drop(controller);
 /// ```
 impl ControllerManifest {
-    /// Objects of this kind are created for a resource, and belong to it.
+    /// Declares that objects of this kind are created for a resource, and belong to it.
     pub fn owns<T: Resource>(self) -> Self {
         self.owns_with::<T>(|touch| touch)
     }
 
-    /// As [`owns`](Self::owns), with the options of [`Touch`].
+    /// Declares a kind like [`owns`](Self::owns), with the options of [`Touch`].
     pub fn owns_with<T: Resource>(self, options: impl FnOnce(Touch) -> Touch) -> Self {
         self.touch(T::KIND, |touch| options(touch.owned()))
     }
 
-    /// Objects of this kind are read: their metadata and the fields that the type reads.
+    /// Declares that objects of this kind are read: their metadata and the fields that the type reads.
     pub fn reads<T: Resource + Fields>(self) -> Self {
         self.reads_with::<T>(|touch| touch)
     }
 
-    /// As [`reads`](Self::reads), with the options of [`Touch`].
+    /// Declares a kind like [`reads`](Self::reads), with the options of [`Touch`].
     pub fn reads_with<T: Resource + Fields>(self, options: impl FnOnce(Touch) -> Touch) -> Self {
         self.touch(T::KIND, |touch| options(touch.read(T::fields())))
     }
 
-    /// Fields are contributed to objects of this kind that are someone else's.
+    /// Declares that fields are contributed to objects of this kind that belong to another owner.
     pub fn contributes<T: Resource>(self) -> Self {
         self.contributes_with::<T>(|touch| touch)
     }
 
-    /// As [`contributes`](Self::contributes), with the options of [`Touch`].
+    /// Declares a kind like [`contributes`](Self::contributes), with the options of [`Touch`].
     pub fn contributes_with<T: Resource>(self, options: impl FnOnce(Touch) -> Touch) -> Self {
         self.touch(T::KIND, |touch| options(touch.contributed()))
     }
 
-    /// Changes the declaration of a kind, which is made if there is none.
+    /// Changes the declaration of a kind, which is added if there is none.
     fn touch(mut self, kind: Kind, change: impl FnOnce(Touch) -> Touch) -> Self {
         match self.touches.iter().position(|touch| touch.kind == kind) {
             Some(index) => {
@@ -78,7 +78,7 @@ impl ControllerManifest {
     }
 }
 
-/// Whether a path is that of the status, or lies below it.
+/// Reports whether a path is that of the status, or below it.
 pub(crate) fn is_of_status(path: &str) -> bool {
     path.strip_prefix(".status")
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

@@ -1,4 +1,4 @@
-//! Owns which fields of an object a type reads, from which the host's projection of its cache follows.
+//! Fields of an object that a type reads. The host's cache keeps only these.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -47,22 +47,22 @@ use crate::object::{ObjectMeta, OwnerReference};
     label = "derive `Fields` for `{Self}`, or annotate this member with `#[resource(whole)]`"
 )]
 pub trait Fields {
-    /// Adds the paths of what is read of a value at a path, for example `.spec.ports[].port` for `.spec`.
+    /// Adds the paths that are read of a value at a path, for example `.spec.ports[].port` for `.spec`.
     fn fields_at(path: &str, fields: &mut Vec<String>);
 }
 
-/// The value at a path is read as a whole.
+/// Adds the path of a value that is read as a whole.
 pub fn whole(path: &str, fields: &mut Vec<String>) {
     let path = if path.is_empty() { "." } else { path };
     fields.push(path.to_owned());
 }
 
-/// What `T` reads at a member of the value at a path.
+/// Adds the paths that `T` reads at a member of the value at a path.
 pub fn child<T: Fields + ?Sized>(path: &str, step: &str, fields: &mut Vec<String>) {
     T::fields_at(&[path, step].concat(), fields);
 }
 
-/// What `T` reads of each element of the list at a path; the whole list if it is each element as a whole.
+/// Adds the paths that `T` reads of each element of the list at a path; the list's own if `T` is read as a whole.
 pub fn each<T: Fields + ?Sized>(path: &str, fields: &mut Vec<String>) {
     let before = fields.len();
     let element = [path, "[]"].concat();
@@ -133,14 +133,14 @@ impl<T: Fields, S> Fields for HashSet<T, S> {
     }
 }
 
-/// A path has no step for every value of a map.
+/// Reads the map as a whole: a path has no step for every value of a map.
 impl<K, V> Fields for BTreeMap<K, V> {
     fn fields_at(path: &str, fields: &mut Vec<String>) {
         whole(path, fields);
     }
 }
 
-/// A path has no step for every value of a map.
+/// Reads the map as a whole: a path has no step for every value of a map.
 impl<K, V, S> Fields for HashMap<K, V, S> {
     fn fields_at(path: &str, fields: &mut Vec<String>) {
         whole(path, fields);

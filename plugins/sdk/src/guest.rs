@@ -1,44 +1,44 @@
-//! Owns the component's entrance: the low level on which [`export!`](crate::export) stands, and the panic hook.
+//! Entry points of the component: the low level below [`export!`](crate::export), and the panic hook.
 
 use std::marker::PhantomData;
 
 use crate::raw::{Finalization, admission, types};
 
-/// A plugin in the contract's own words, JSON as text. [`Plugin`](crate::Plugin) is what authors write; this is for
-/// those who need every byte of the answer, tests of the host for example. Exported by [`export_raw!`](crate::export_raw).
+/// A plugin with the contract's own types, JSON as text. Authors implement [`Plugin`](crate::Plugin); this is for code
+/// that needs every byte of the answer, tests of the host for example. Exported by [`export_raw!`](crate::export_raw).
 pub trait RawPlugin {
-    /// The manifest, or why the configuration can't be used.
+    /// Returns the manifest, or the reason why the configuration can't be used.
     fn describe(configuration: Option<String>) -> Result<String, String>;
 
-    /// What should exist, or why that can't be said.
+    /// Returns the desired objects, or the failure.
     fn reconcile(request: types::Request) -> Result<types::Outcome, types::Failure>;
 }
 
-/// The interface `finalizer` in the contract's own words.
+/// The interface `finalizer` with the contract's own types.
 pub trait RawFinalizer {
-    /// Whether the object may go, or why that can't be said.
+    /// Decides whether the object may be deleted, or returns the failure.
     fn finalize(request: types::Request) -> Result<Finalization, types::Failure>;
 }
 
-/// The interface `defaulter` in the contract's own words.
+/// The interface `defaulter` with the contract's own types.
 pub trait RawDefaulter {
-    /// The object with defaults, or what is wrong with it.
+    /// Returns the object with defaults, or the errors of its fields.
     fn apply_defaults(review: admission::Review) -> Result<String, Vec<admission::FieldError>>;
 }
 
-/// The interface `validator` in the contract's own words.
+/// The interface `validator` with the contract's own types.
 pub trait RawValidator {
-    /// Warnings, or what is wrong with the object.
+    /// Returns warnings, or the errors of the object's fields.
     fn validate(review: admission::Review) -> Result<Vec<String>, Vec<admission::FieldError>>;
 }
 
-/// The interface `converter` in the contract's own words.
+/// The interface `converter` with the contract's own types.
 pub trait RawConverter {
-    /// The object in another version, or why there is none.
+    /// Returns the object in another version, or the reason why there is none.
     fn convert(object: String, api_version: String) -> Result<String, String>;
 }
 
-/// A typed plugin on the low level.
+/// Adapter of a typed plugin to the low level.
 #[derive(Debug)]
 pub struct Typed<P>(PhantomData<P>);
 
@@ -94,7 +94,7 @@ mod typed {
     }
 }
 
-/// What the generated exports call.
+/// Target of the generated exports.
 #[derive(Debug)]
 pub struct Exported<P>(PhantomData<P>);
 
@@ -152,7 +152,7 @@ mod exports {
         }
     }
 
-    /// Without a hook a panic is a trap that says nothing: a component has no standard error.
+    /// Logs panics. Without a hook a panic is a trap without a message: a component has no standard error.
     fn log_panics() {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(|| {
@@ -165,8 +165,8 @@ mod exports {
 
 /// Exports a [`Plugin`](crate::Plugin) from the component. To be used once in a crate, at its root.
 ///
-/// The optional interfaces that the plugin has are named behind it, each with the type that implements it, or a tuple of
-/// such types for several kinds; a component exports what is named and nothing else:
+/// The plugin's optional interfaces follow it by name, each with the type that implements it, or a tuple of such types
+/// for several kinds; a component only exports the named ones:
 ///
 /// ```
 /// # mod plugin {
@@ -226,7 +226,7 @@ macro_rules! export {
     };
 }
 
-/// Exports a [`RawPlugin`](crate::raw::RawPlugin) from the component, with the optional interfaces that are named behind
+/// Exports a [`RawPlugin`](crate::raw::RawPlugin) from the component, with the optional interfaces that are named after
 /// it. To be used once in a crate, at its root.
 #[macro_export]
 macro_rules! export_raw {
@@ -283,7 +283,7 @@ macro_rules! __kinds {
     (converter, $plugin:ty, $types:ty) => {
         $crate::raw::kinds_of::<$crate::raw::Converting, (), $types>()
     };
-    // `__has` says which ones there are.
+    // `__has` lists the optional interfaces.
     ($interface:ident, $plugin:ty, $types:ty) => {
         ::std::vec::Vec::new()
     };

@@ -1,13 +1,13 @@
-//! The author's side of Pilothouse: what a plugin is written against.
+//! The SDK for Pilothouse plugins in Rust.
 #![doc = include_str!("../README.md")]
 //!
 //! # The modules of this crate
 //!
-//! What an author writes is in `plugin`, `optional` and `object`; what is answered in `outcome`; what is looked at before
-//! it is stored in `admission`; what may be asked in `cluster`, `selector` and `time`; what the plugin is in `manifest`,
-//! `admission_manifest` and, as far as it follows from types, in `declare` and `fields`. `k8s` has the builders of objects,
-//! `crd` the definitions of a plugin's own kinds. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
-//! `bindings` and `allocator` are the component's side, and [`testing`] stands in for the host in native tests.
+//! Authors implement the traits in `plugin`, `optional` and `object`; they return the types in `outcome`; reviews
+//! before storing are in `admission`; reads in `cluster`, `selector` and `time`; the declarations of a plugin in
+//! `manifest`, `admission_manifest` and, as far as types imply them, `declare` and `fields`. `k8s` has the builders of
+//! objects, `crd` the definitions of a plugin's kinds. `dispatch` and `locate` convert JSON to the author's types,
+//! `guest`, `bindings` and `allocator` are the component's side, and [`testing`] replaces the host in native tests.
 
 #![allow(
     clippy::needless_pass_by_value,
@@ -76,13 +76,13 @@ pub use pilothouse_plugin_derive::{Fields, Resource};
 /// Makes a JSON value, for a status for example.
 pub use serde_json::json;
 
-/// What the code of the derives calls.
+/// Items that the code of the derives calls.
 #[doc(hidden)]
 pub mod derive {
     pub use crate::fields::{child, each, whole};
 }
 
-/// The contract itself, for those who need what the types of this crate smooth over. It grows as `wit/` does.
+/// The contract itself, for code that needs details which the types of this crate hide. It grows as `wit/` does.
 pub mod raw {
     pub use crate::bindings::admission::pilothouse::plugin::admission;
     pub use crate::bindings::finalizer::exports::pilothouse::plugin::finalizer::Finalization;

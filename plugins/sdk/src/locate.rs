@@ -1,9 +1,9 @@
-//! Owns turning serde's "at line 1 column 57" into the path of the field that is meant.
+//! Translates serde's "at line 1 column 57" to the path of the field.
 //!
 //! Tracking the path while reading would double the code of every type in the component. The position is enough: the
-//! text is walked once more, only when something is wrong with it.
+//! text is scanned once more, only if it is invalid.
 
-/// The error with the path of the field in front, for example
+/// Returns the error with the path of the field in front, for example
 /// ``spec.ports[0].port: invalid value: integer `70000`, expected u16``.
 pub(crate) fn explain(json: &str, error: &serde_json::Error) -> String {
     let (path, cause) = find(json, error);
@@ -14,10 +14,10 @@ pub(crate) fn explain(json: &str, error: &serde_json::Error) -> String {
     }
 }
 
-/// What to say of a boolean where a text is meant: who writes YAML has seldom meant one.
+/// Advice about a boolean in place of a text, which authors of YAML seldom intend.
 const QUOTE: &str = "; quote it: YAML reads y, yes, on, true and their opposites as booleans";
 
-/// The path of the field that is meant, empty for the whole document, and what is wrong with it.
+/// Returns the path of the field, empty for the whole document, and the error.
 pub(crate) fn find(json: &str, error: &serde_json::Error) -> (String, String) {
     let text = error.to_string();
     if error.line() == 0 {
@@ -45,8 +45,9 @@ pub(crate) fn find(json: &str, error: &serde_json::Error) -> (String, String) {
     (path, [cause, hint].concat())
 }
 
-/// Serde's own errors come with the place where they were found. One that a type's author made is placed by whoever reads
-/// the value around it: behind the value, or behind the bracket that closes what the value is the last member of.
+/// Reports whether the error is about the last member. Serde's own errors have the position at which they were found.
+/// An error that a type's author made gets the position of the code that reads the enclosing value: after the value, or
+/// after the bracket that closes the object or list of which the value is the last member.
 fn is_about_last_member(cause: &str) -> bool {
     let serde = [
         "missing field ",
@@ -59,28 +60,28 @@ fn is_about_last_member(cause: &str) -> bool {
     !serde.iter().any(|beginning| cause.starts_with(beginning))
 }
 
-/// The offset in front of the closing bracket, if there is one right in front of this offset.
+/// Returns the offset before the closing bracket, if there is one right before this offset.
 fn end_of_last_member(json: &str, offset: usize) -> usize {
     let inside = json.get(..offset).and_then(|before| before.strip_suffix(['}', ']']));
     inside.map_or(offset, |inside| inside.trim_end().len())
 }
 
-/// The offset of a position, which counts bytes.
+/// Returns the offset of a position, which counts bytes.
 fn offset(json: &str, line: usize, column: usize) -> usize {
     let before: usize = json.split_inclusive('\n').take(line - 1).map(str::len).sum();
     (before + column).min(json.len())
 }
 
-/// Where the walk is: in an object, behind the key that was read last, or in an array.
+/// Position of the scan: in an object, after the key that was read last, or in an array.
 enum Step {
     Key(String),
     Index(usize),
 }
 
-/// The path of the value that is being read, or was just read, at an offset of a document.
+/// Returns the path of the value that is being read, or was just read, at an offset of a document.
 fn path_at(json: &[u8], offset: usize) -> String {
     let mut open: Vec<Step> = Vec::new();
-    // How many steps of `open` lead to the value that is meant.
+    // Number of steps of `open` that lead to the value.
     let mut depth = 0;
     let mut at = 0;
     while at < offset {
@@ -105,7 +106,7 @@ fn path_at(json: &[u8], offset: usize) -> String {
                 let is_key = json[end..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':');
                 let outer = open.len().saturating_sub(1);
                 if let (true, Some(Step::Key(key))) = (is_key, open.last_mut()) {
-                    // An error at a key, for example an unknown field, is about the object that has it.
+                    // An error at a key, for example an unknown field, is about the enclosing object.
                     depth = outer;
                     *key = serde_json::from_slice(&json[at..end]).unwrap_or_default();
                 }
@@ -130,7 +131,7 @@ fn path_at(json: &[u8], offset: usize) -> String {
     path
 }
 
-/// The offset behind the closing quote of the string that begins at `start`.
+/// Returns the offset after the closing quote of the string that begins at `start`.
 fn end_of_string(json: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while at < json.len() {

@@ -1,23 +1,23 @@
-//! Owns logging: lines that the host writes with the plugin's name and the resource beside them.
+//! Logging: lines that the host writes with the plugin's name and the resource as fields.
 //!
-//! Natively they go to standard error, where `cargo test` shows them beside a test that fails.
+//! Natively they go to standard error, where `cargo test` shows them with a failed test.
 
-/// How important a line is.
+/// Level of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Every step; off as a rule.
+    /// Every step; off by default.
     Trace,
-    /// What helps to find a fault.
+    /// Details that help to find a fault.
     Debug,
-    /// What happened.
+    /// Events in normal operation.
     Info,
-    /// Something that somebody should look at.
+    /// Problems that need attention.
     Warn,
-    /// Something that went wrong.
+    /// Errors.
     Error,
 }
 
-/// Writes one line, with fields beside it. The macros [`info!`](crate::info) and so on are shorter.
+/// Writes one line with fields. The macros [`info!`](crate::info) and so on are shorter.
 pub fn log(level: Level, message: &str, fields: &[(String, String)]) {
     #[cfg(target_family = "wasm")]
     {
@@ -38,7 +38,7 @@ pub fn log(level: Level, message: &str, fields: &[(String, String)]) {
     }
 }
 
-/// Logs at a [`Level`](crate::Level): fields first, then what `format!` takes.
+/// Logs at a [`Level`](crate::Level): fields first, then arguments of `format!`.
 ///
 /// ```
 /// use pilothouse_plugin::{Level, log};
@@ -59,31 +59,31 @@ macro_rules! log {
     };
 }
 
-/// Logs every step; off as a rule. See [`log!`](crate::log!).
+/// Logs a step; off by default. See [`log!`](crate::log!).
 #[macro_export]
 macro_rules! trace {
     ($($arguments:tt)+) => { $crate::log!($crate::Level::Trace, $($arguments)+) };
 }
 
-/// Logs what helps to find a fault. See [`log!`](crate::log!).
+/// Logs a detail that helps to find a fault. See [`log!`](crate::log!).
 #[macro_export]
 macro_rules! debug {
     ($($arguments:tt)+) => { $crate::log!($crate::Level::Debug, $($arguments)+) };
 }
 
-/// Logs what happened. See [`log!`](crate::log!).
+/// Logs an event in normal operation. See [`log!`](crate::log!).
 #[macro_export]
 macro_rules! info {
     ($($arguments:tt)+) => { $crate::log!($crate::Level::Info, $($arguments)+) };
 }
 
-/// Logs something that somebody should look at. See [`log!`](crate::log!).
+/// Logs a problem that needs attention. See [`log!`](crate::log!).
 #[macro_export]
 macro_rules! warn {
     ($($arguments:tt)+) => { $crate::log!($crate::Level::Warn, $($arguments)+) };
 }
 
-/// Logs something that went wrong. See [`log!`](crate::log!).
+/// Logs an error. See [`log!`](crate::log!).
 #[macro_export]
 macro_rules! error {
     ($($arguments:tt)+) => { $crate::log!($crate::Level::Error, $($arguments)+) };

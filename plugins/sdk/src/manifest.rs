@@ -1,4 +1,4 @@
-//! Owns the builders of the manifest: what a plugin is and what it may touch, as the JSON of the contract.
+//! Builders of the manifest: a plugin's name, controllers and rights, as the JSON of the contract.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -7,7 +7,7 @@ use crate::admission_manifest::Admission;
 use crate::declare;
 use crate::object::{Kind, Resource};
 
-/// What a plugin is: its name and version, its controllers, and the CRDs that it brings.
+/// Description of a plugin: its name and version, its controllers, and the CRDs that it brings.
 ///
 /// ```
 /// use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Resource};
@@ -30,7 +30,7 @@ pub struct Manifest {
     version: String,
     description: String,
     pub(crate) controllers: Vec<ControllerManifest>,
-    /// The kinds whose controllers the configuration switches off. The host is not told of them.
+    /// Kinds whose controllers the configuration switches off. The host does not see them.
     #[serde(skip)]
     pub(crate) switched_off: Vec<Kind>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -40,8 +40,8 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest with the plugin's name (a DNS label), its version and one sentence about it. The first two are the
-    /// crate's own: `env!("CARGO_PKG_NAME")` and `env!("CARGO_PKG_VERSION")`.
+    /// Returns a manifest with the plugin's name (a DNS label), its version and one sentence about it. The first two
+    /// are the crate's own: `env!("CARGO_PKG_NAME")` and `env!("CARGO_PKG_VERSION")`.
     pub fn new(name: impl Into<String>, version: impl Into<String>, description: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -98,8 +98,7 @@ impl Manifest {
         self
     }
 
-    /// The JSON schema of the configuration, usually the text of a file by `include_str!`. Without a schema the plugin
-    /// takes no configuration.
+    /// Sets the JSON schema of the configuration, usually by `include_str!`. Without it, none is accepted.
     ///
     /// # Panics
     ///
@@ -111,7 +110,7 @@ impl Manifest {
     }
 }
 
-/// One kind that a plugin reconciles, and what it touches for it.
+/// A kind that a plugin reconciles, and the kinds that its controller reads or writes.
 #[derive(Clone, Debug, Serialize)]
 #[must_use]
 pub struct ControllerManifest {
@@ -123,10 +122,10 @@ pub struct ControllerManifest {
     filter: Filter,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) finalizer: Option<String>,
-    /// Whether a [`Defaulter`](crate::Defaulter) is for the kind, once the plugin is exported with one for any kind.
+    /// Set to true if a [`Defaulter`](crate::Defaulter) is for the kind, once the plugin exports one for any kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) defaulter: Option<bool>,
-    /// The same for a [`Validator`](crate::Validator).
+    /// Set to true if a [`Validator`](crate::Validator) is for the kind, in the same way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) validator: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,7 +138,7 @@ pub struct ControllerManifest {
 }
 
 impl ControllerManifest {
-    /// A controller with its name (a DNS label, unique in the plugin) and the kind that it reconciles.
+    /// Returns a controller with its name (a DNS label, unique in the plugin) and the kind that it reconciles.
     pub fn new(name: impl Into<String>, kind: Kind) -> Self {
         Self {
             name: name.into(),
@@ -156,49 +155,48 @@ impl ControllerManifest {
         }
     }
 
-    /// As [`new`](Self::new), for the kind of a type and the fields that the type reads.
+    /// Returns a controller like [`new`](Self::new), for the kind of a type and the fields that the type reads.
     ///
-    /// The status is not among them, even if the type has a member for it: a plugin seldom reads what it writes. One that remembers
-    /// something there adds the field: `.fields([".status.lastRun"])`.
+    /// The status is not among them, even if the type has a member for it: a plugin seldom reads its own status. One
+    /// that stores state there adds the field: `.fields([".status.lastRun"])`.
     pub fn of<T: Resource>(name: impl Into<String>) -> Self {
         let mut fields = T::fields();
         fields.retain(|path| !declare::is_of_status(path));
         Self::new(name, T::KIND).fields(fields)
     }
 
-    /// The fields of the resource that are looked at, for example `.spec` or `.spec.ports[].port`; `.` is everything.
-    /// Metadata is always there.
+    /// Adds fields of the resource that are read, such as `.spec.ports[].port`; `.` is all. Metadata is included.
     pub fn fields(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fields.extend(fields.into_iter().map(Into::into));
         self
     }
 
-    /// Only resources with this annotation, whatever its value.
+    /// Selects only resources with this annotation, whatever its value.
     pub fn with_annotation(mut self, name: impl Into<String>) -> Self {
         self.filter.annotation = Some(name.into());
         self
     }
 
-    /// Only resources that this label selector matches, for example `a=b,c in (d,e)`.
+    /// Selects only resources that this label selector matches, for example `a=b,c in (d,e)`.
     pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
         self.filter.label_selector = Some(selector.into());
         self
     }
 
-    /// The name of the finalizer that holds a resource until its `finalize` is done.
+    /// Sets the name of the finalizer that keeps a resource until its `finalize` is done.
     pub fn finalizer(mut self, name: impl Into<String>) -> Self {
         self.finalizer = Some(name.into());
         self
     }
 
-    /// When an API server asks the plugin's defaulter and validator before it stores a resource. Without it, an API server
-    /// asks about every resource whose CRD the plugin brings, as with [`Admission::new`], and about no other.
+    /// Sets when an API server calls the plugin's defaulter and validator before it stores a resource. By default, it
+    /// calls them for every resource whose CRD the plugin brings, as with [`Admission::new`], and for no other.
     pub fn admission(mut self, admission: Admission) -> Self {
         self.admission = Some(admission);
         self
     }
 
-    /// The reason that the condition `Reconciled` always has while it is False, for operators whose users know such a
+    /// Sets a fixed reason of the condition `Reconciled` while it is False, for operators whose users depend on such a
     /// reason. The message then begins with the host's reason, as in `GuestTrap: ...`, unless that is `Failure`.
     /// Without a fixed reason the condition has the host's reason, one of those in docs/conditions.md.
     pub fn failure_reason(mut self, reason: impl Into<String>) -> Self {
@@ -206,23 +204,23 @@ impl ControllerManifest {
         self
     }
 
-    /// The options that objects of the outcome may have, beside the flags of the contract: `replace` for
-    /// [`Lifecycle::replace`](crate::Lifecycle::replace). A host that does not know one of them refuses the plugin when it loads it.
+    /// Adds options that objects of the outcome may have, beside the flags of the contract: `replace` for
+    /// [`Lifecycle::replace`](crate::Lifecycle::replace). A host that does not support one of them refuses the plugin
+    /// when it loads it.
     pub fn options(mut self, options: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.options.extend(options.into_iter().map(Into::into));
         self
     }
 
-    /// Adds one kind that is read, owned or contributed to. Where there is a type for the kind, [`owns`](Self::owns),
-    /// [`reads`](Self::reads) and [`contributes`](Self::contributes) say the same in fewer words. A kind may be added
-    /// only once, so do not use both for one kind.
+    /// Adds one kind that is read, owned or contributed to. For a kind with a type, [`owns`](Self::owns),
+    /// [`reads`](Self::reads) and [`contributes`](Self::contributes) are shorter; do not use both for one kind.
     pub fn touches(mut self, touch: Touch) -> Self {
         self.touches.push(touch);
         self
     }
 }
 
-/// Which resources a controller is for. What is given must all hold.
+/// Filter of a controller's resources. All given conditions must hold.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Filter {
@@ -238,7 +236,7 @@ impl Filter {
     }
 }
 
-/// A kind that a controller touches, and how.
+/// A kind that a controller reads or writes, with the manner of access.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[must_use]
@@ -259,7 +257,7 @@ pub struct Touch {
     optional: bool,
 }
 
-/// How a kind is touched.
+/// Manner of access to a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Access {
@@ -268,7 +266,7 @@ pub(crate) enum Access {
     Contributed,
 }
 
-/// In which namespaces a kind is touched.
+/// Namespaces of a kind's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Scope {
     Namespace,
@@ -283,7 +281,7 @@ impl Scope {
 }
 
 impl Touch {
-    /// A kind that is touched in the resource's own namespace. The methods below say how, which is required.
+    /// Returns a kind in the resource's own namespace. One of the methods below has to set the manner of access.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -297,41 +295,41 @@ impl Touch {
         }
     }
 
-    /// As [`new`](Self::new), for the kind of a type.
+    /// Returns a kind like [`new`](Self::new), from a type.
     pub fn of<T: Resource>() -> Self {
         Self::new(T::KIND)
     }
 
-    /// Objects of this kind are created for a resource, and belong to it.
+    /// Declares that objects of this kind are created for a resource, and belong to it.
     pub fn owned(self) -> Self {
         self.access(Access::Owned)
     }
 
-    /// Fields are contributed to objects of this kind that are someone else's.
+    /// Declares that fields are contributed to objects of this kind that belong to another owner.
     pub fn contributed(self) -> Self {
         self.access(Access::Contributed)
     }
 
-    /// Objects of this kind are read: their metadata and these fields, as in [`ControllerManifest::fields`].
+    /// Declares that objects of this kind are read: metadata and these fields (see [`ControllerManifest::fields`]).
     pub fn read(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fields.extend(fields.into_iter().map(Into::into));
         self.access(Access::Read)
     }
 
-    /// Only objects that this label selector matches.
+    /// Allows only objects that this label selector matches.
     pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
         self.label_selector = Some(selector.into());
         self
     }
 
-    /// Objects in every namespace and cluster-scoped objects, such as Nodes. Without it, and without
-    /// [`in_namespaces`](Self::in_namespaces), only objects in the resource's own namespace may be touched.
+    /// Allows objects in every namespace and cluster-scoped objects, such as Nodes. Without it, and without
+    /// [`in_namespaces`](Self::in_namespaces), only objects in the resource's own namespace are allowed.
     pub fn anywhere(mut self) -> Self {
         self.scope = Scope::Any;
         self
     }
 
-    /// Only objects in these namespaces, whatever namespace the resource is in.
+    /// Allows only objects in these namespaces, whatever namespace the resource is in.
     pub fn in_namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.namespaces.extend(namespaces.into_iter().map(Into::into));
         if !self.namespaces.is_empty() {
@@ -340,19 +338,19 @@ impl Touch {
         self
     }
 
-    /// Only objects with these names.
+    /// Allows only objects with these names.
     pub fn named(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.names.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// The cluster need not serve this kind. While it does not, the plugin runs, and reads find no object.
+    /// Allows a cluster that does not serve this kind. While it does not, the plugin runs, and reads find no object.
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
     }
 
-    /// Whether objects outside of the resource's own namespace may be touched.
+    /// Reports whether objects outside of the resource's own namespace are allowed.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn is_anywhere(&self) -> bool {
         self.scope == Scope::Any

@@ -1,7 +1,7 @@
-//! Owns the rules for names that the API server applies, for configurations and fields that have to hold one.
+//! Rules of the API server for names, for configurations and fields that contain one.
 
-/// Whether a text is a DNS label, as the names of namespaces and Services are: 1 to 63 characters a-z, 0-9 and `-`, the
-/// first and last of which is a letter or digit.
+/// Reports whether a text is a DNS label, like the names of namespaces and Services: 1 to 63 characters a-z, 0-9 and
+/// `-`, the first and last of which is a letter or digit.
 ///
 /// ```
 /// use pilothouse_plugin::names::is_dns_label;
@@ -17,7 +17,7 @@ pub fn is_dns_label(text: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Whether a text is a DNS name, as the names of most objects are: at most 253 characters, labels with dots between them.
+/// Reports whether a text is a DNS name, like most objects' names: at most 253 characters, labels separated by dots.
 ///
 /// ```
 /// use pilothouse_plugin::names::is_dns_name;
@@ -29,8 +29,8 @@ pub fn is_dns_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
-/// Whether a text can be the value of a label: at most 63 characters A-Z, a-z, 0-9, `-`, `_` and `.`, the first and last of
-/// which is a letter or digit; also the empty text.
+/// Reports whether a text can be the value of a label: at most 63 characters A-Z, a-z, 0-9, `-`, `_` and `.`, the first
+/// and last of which is a letter or digit; also the empty text.
 ///
 /// ```
 /// use pilothouse_plugin::names::is_label_value;

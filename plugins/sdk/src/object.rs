@@ -1,4 +1,4 @@
-//! Owns how a plugin names kinds and reads the metadata that all objects have.
+//! Kinds, and the metadata that all objects have.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// A kind from its group, version and name.
+    /// Returns a kind from its group, version and name.
     ///
     /// ```
     /// use pilothouse_plugin::Kind;
@@ -30,7 +30,7 @@ impl Kind {
         Self { group, version, kind }
     }
 
-    /// The `apiVersion` of objects of this kind.
+    /// Returns the `apiVersion` of objects of this kind.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// Whether an object with this `apiVersion` and `kind` is of this kind.
+    /// Reports whether an object with this `apiVersion` and `kind` is of this kind.
     pub(crate) fn is(&self, api_version: &str, kind: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.kind == kind && self.version == version && self.group == group
@@ -55,10 +55,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A Rust type that is the form of a Kubernetes kind.
+/// A Rust type for the objects of a Kubernetes kind.
 ///
-/// The type lists the fields that the plugin looks at; everything else of the object is skipped when it is read. The
-/// derive takes the kind from its attribute and the fields from the type, so that a field that is read is declared:
+/// The type has the fields that the plugin reads; all others are skipped when an object is read. The derive takes the
+/// kind from its attribute and the fields from the type, so that a field that is read is declared:
 ///
 /// ```
 /// use pilothouse_plugin::{Fields, Kind, ObjectMeta, Resource};
@@ -79,15 +79,14 @@ impl fmt::Display for Kind {
 /// assert_eq!(AppService::fields(), [".spec.size"]);
 /// ```
 ///
-/// By hand only the kind is needed. Then the manifest lists the fields: with
-/// [`ControllerManifest::fields`](crate::ControllerManifest::fields) for what is reconciled, with
-/// [`Touch::read`](crate::Touch::read) for what is read.
+/// An implementation by hand only needs the kind. Then the manifest lists the fields: with
+/// [`ControllerManifest::fields`](crate::ControllerManifest::fields) for the primary, with
+/// [`Touch::read`](crate::Touch::read) for other kinds.
 pub trait Resource {
-    /// The kind that the type is the form of.
+    /// Kind of the type's objects.
     const KIND: Kind;
 
-    /// The paths of the fields that the type reads, beside the metadata, which is always there; empty if the type does not
-    /// say.
+    /// Returns the paths of the fields that the type reads, beside the metadata; empty if the type does not list them.
     fn fields() -> Vec<String> {
         Vec::new()
     }
@@ -98,35 +97,35 @@ impl<T: k8s_openapi::Resource> Resource for T {
     const KIND: Kind = Kind::new(T::GROUP, T::VERSION, T::KIND);
 }
 
-/// The metadata that plugins look at, without what the host keeps for itself.
+/// Metadata that plugins read, without the members that only the host uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ObjectMeta {
     /// The object's name.
     pub name: String,
-    /// The object's namespace; none for kinds that live in the cluster's scope.
+    /// The object's namespace; none for cluster-scoped kinds.
     pub namespace: Option<String>,
-    /// The server's identity of the object: another object of the same name has another.
+    /// The server's identity of the object: another object of the same name has another uid.
     pub uid: String,
-    /// Counts the changes of the spec.
+    /// Number of the spec's version, increased with each change.
     pub generation: i64,
-    /// When the server made the object, RFC 3339.
+    /// Time at which the server created the object, RFC 3339.
     pub creation_timestamp: Option<String>,
-    /// When the object was asked to go, RFC 3339; none while it lives.
+    /// Time at which the object's deletion was requested, RFC 3339; none before.
     pub deletion_timestamp: Option<String>,
     /// The object's labels.
     pub labels: BTreeMap<String, String>,
     /// The object's annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Who owns the object.
+    /// Owners of the object.
     pub owner_references: Vec<OwnerReference>,
 }
 
 impl ObjectMeta {
-    /// Whether the object is one that the owner with this uid controls, that is, one of our own children.
+    /// Reports whether the owner with this uid controls the object, that is, whether it is one of our own children.
     ///
-    /// Look before taking anything over from an object that is found by its name: it can be somebody else's.
+    /// Check this before you use an object that was found by its name: it can belong to another owner.
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         self.owner_references
             .iter()
@@ -147,6 +146,6 @@ pub struct OwnerReference {
     pub name: String,
     /// The owner's uid.
     pub uid: String,
-    /// Whether this owner is the one that manages the object.
+    /// True if this owner is the controller, which manages the object.
     pub controller: bool,
 }

@@ -1,5 +1,4 @@
-//! Owns what authors write beside controllers: the optional interfaces, each a trait that is implemented for one kind and
-//! named in [`export!`](crate::export).
+//! Optional interfaces: each is a trait that an author implements for a kind and names in [`export!`](crate::export).
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,7 +10,7 @@ use crate::object::{Kind, Resource};
 use crate::outcome::{Failure, Outcome};
 use crate::plugin::{Plugin, Request};
 
-/// What is to be done before a resource of one kind goes. The controller's manifest names the finalizer
+/// Cleanup before a resource of one kind is deleted. The controller's manifest names the finalizer
 /// ([`ControllerManifest::finalizer`](crate::ControllerManifest::finalizer)).
 ///
 /// ```
@@ -49,29 +48,30 @@ pub trait Finalizer {
     /// The plugin's configuration.
     type Config;
 
-    /// The kind, as a type that lists the fields that are looked at. It may be another type than the controller's: what
-    /// has the wrong form for that should still be able to go.
+    /// The kind, as a type with the fields that are read. It may be another type than the controller's: a resource that
+    /// does not have that type's form must still be deletable.
     type Object: Resource + DeserializeOwned;
 
-    /// Whether the resource may go, or what should still exist until it may.
+    /// Decides whether the resource may be deleted, or returns the objects that should exist until then.
     fn finalize(request: Request<Self::Object, Self::Config>, cluster: &Cluster) -> Result<Finalization, Failure>;
 }
 
-/// Whether a resource may go.
+/// Answer of a [`Finalizer`].
 #[derive(Debug)]
 #[must_use = "a finalization does something only when it is returned"]
 pub enum Finalization {
-    /// It is released once everything that it owned is gone.
+    /// The finalizer is removed once all objects that the resource owned are deleted.
     Done,
-    /// Not yet: this is what should still exist.
+    /// Not yet: these objects should still exist.
     Pending(Outcome),
 }
 
 impl Finalization {
-    /// Lets the resource go once its status says the last words: [`Done`](Self::Done) has none. Pending with the outcome until `status`,
-    /// which is the status that the resource was read with, has what the outcome says of status and conditions.
+    /// Returns [`Done`](Self::Done) once `status`, with which the resource was read, contains the outcome's status and
+    /// conditions, else [`Pending`](Self::Pending) with the outcome. So a last status is shown before the resource is
+    /// deleted, which `Done` alone cannot write.
     ///
-    /// The type behind `finalizer:` reads the status as a [`Value`], and the manifest shows it: `.fields([".status"])`.
+    /// The type of `finalizer` reads the status as a [`Value`], which the manifest declares: `.fields([".status"])`.
     ///
     /// ```
     /// use pilothouse_plugin::{Condition, Finalization, Outcome, json};
@@ -94,40 +94,39 @@ impl Finalization {
     }
 }
 
-/// Fills in what users have left out, for one kind: at admission, and before each reconcile and finalize. What it refuses of an
-/// object that is being deleted is finalized as it is.
+/// Fills in the defaults of fields that users have left out, for one kind: at admission, and before each reconcile and
+/// finalize. An object that is being deleted is finalized unchanged if this returns errors.
 pub trait Defaulter {
     /// The plugin's configuration.
     type Config;
 
-    /// The kind whose objects are completed.
+    /// The kind of the objects.
     const KIND: Kind;
 
-    /// Completes the object, which may have any form, or says which fields make that impossible.
+    /// Completes the object, which may have any form, or returns the fields that make that impossible.
     ///
-    /// The same again must change nothing, since the host may ask more than once.
+    /// A second call must change nothing, since the host may call it more than once.
     fn apply_defaults(review: Review<Value, Self::Config>, cluster: &Cluster) -> Result<Value, Vec<FieldError>>;
 }
 
-/// Says which objects of one kind are refused. It is not called for an object that is being deleted.
+/// Validates the objects of one kind. It is not called for an object that is being deleted.
 pub trait Validator {
     /// The plugin's configuration.
     type Config;
 
-    /// The kind, as a type that lists the fields that are looked at. An object that has not this form is refused by the
-    /// name of the field.
+    /// The kind, as a type with the fields that are read. An object of another form is refused with the field's name.
     type Object: Resource + DeserializeOwned;
 
-    /// Warnings for whoever made the change, or why it is refused, field by field.
+    /// Returns warnings for the user who made the change, or the reasons why it is refused, field by field.
     fn validate(review: Review<Self::Object, Self::Config>, cluster: &Cluster) -> Result<Vec<String>, Vec<FieldError>>;
 }
 
-/// Turns objects of one kind into another version of it.
+/// Converts objects of one kind to another version of it.
 pub trait Converter {
     /// The kind; its version does not matter.
     const KIND: Kind;
 
-    /// The object in the version that the `apiVersion` names, or why there is none.
+    /// Returns the object in the version of this `apiVersion`, or the reason why there is none.
     fn convert(object: Value, api_version: &str) -> Result<Value, String>;
 }
 
@@ -137,12 +136,12 @@ pub trait Converter {
     note = "name it in `pilothouse_plugin::export!`, at the root of the crate"
 )]
 pub trait ExportedPlugin: Plugin {
-    /// The optional interfaces that it has, and for which kinds.
+    /// Returns the optional interfaces that it has, with their kinds.
     #[doc(hidden)]
     fn interfaces() -> Interfaces;
 }
 
-/// The kinds for which a plugin has the optional interfaces; none where it does not export the interface.
+/// Kinds for which a plugin has the optional interfaces; none if it does not export the interface.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Interfaces {
@@ -153,28 +152,28 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// The plugin exports `finalizer` for these kinds.
+    /// Adds that the plugin exports `finalizer` for these kinds.
     #[must_use]
     pub fn finalizer(mut self, kinds: Vec<Kind>) -> Self {
         self.finalizer = Some(kinds);
         self
     }
 
-    /// The plugin exports `defaulter` for these kinds.
+    /// Adds that the plugin exports `defaulter` for these kinds.
     #[must_use]
     pub fn defaulter(mut self, kinds: Vec<Kind>) -> Self {
         self.defaulter = Some(kinds);
         self
     }
 
-    /// The plugin exports `validator` for these kinds.
+    /// Adds that the plugin exports `validator` for these kinds.
     #[must_use]
     pub fn validator(mut self, kinds: Vec<Kind>) -> Self {
         self.validator = Some(kinds);
         self
     }
 
-    /// The plugin exports `converter` for these kinds.
+    /// Adds that the plugin exports `converter` for these kinds.
     #[must_use]
     pub fn converter(mut self, kinds: Vec<Kind>) -> Self {
         self.converter = Some(kinds);

@@ -1,4 +1,4 @@
-//! Owns the answer of a reconcile: the builder of what should exist, and the failures with their blame.
+//! Answer of a reconcile: the builder of the desired objects, and the failures with their blame.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::raw::types;
 
-/// What should exist for a resource, and what is to be said about it.
+/// The desired objects of a resource, and its status, conditions and events.
 ///
 /// The objects are complete: an object that an earlier outcome had and this one does not have is deleted.
 ///
@@ -35,76 +35,75 @@ pub struct Outcome {
     conditions: Vec<Condition>,
     events: Vec<Event>,
     requeue_after: Option<Duration>,
-    /// Why a part could not be made JSON; reported instead of the outcome.
+    /// Reason why a part could not be serialized; reported instead of the outcome.
     broken: Option<String>,
 }
 
-/// How much JSON of an outcome is written before objects are taken apart again. The objects take about ten times as much
-/// memory as their JSON.
+/// Size of an outcome's JSON up to which objects are not dropped; they take about ten times that memory.
 #[cfg(target_family = "wasm")]
 const MAX_LEFT_BYTES: usize = 32 << 10;
 
 impl Outcome {
-    /// An outcome without objects, status, conditions and events.
+    /// Returns an outcome without objects, status, conditions and events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An object that belongs to the resource: it gets an owner reference, the given fields are kept as given, and it
-    /// is deleted once it is no longer in the outcome.
+    /// Adds an object that belongs to the resource: it gets an owner reference, the given fields are kept as given, and
+    /// it is deleted once it is no longer in the outcome.
     pub fn owned(self, object: impl Serialize) -> Self {
         self.owned_with(object, Lifecycle::default())
     }
 
-    /// As [`owned`](Self::owned), with exceptions to the object's life.
+    /// Adds an object like [`owned`](Self::owned), with exceptions to its life cycle.
     pub fn owned_with(self, object: impl Serialize, lifecycle: Lifecycle) -> Self {
         self.desire(object, types::Ownership::Owned, lifecycle)
     }
 
-    /// Fields of an object that is someone else's and must exist. They are removed once they are no longer in the
-    /// outcome; fields that others have set are never overwritten.
+    /// Adds fields of an object that belongs to another owner and must exist. They are removed once they are no longer
+    /// in the outcome; fields that others have set are never overwritten.
     ///
-    /// The object may be one that the plugin itself owns, for this resource or another. Where the two set a field to
+    /// The object may be one that the plugin itself owns, for this resource or another. If both set a field to
     /// different values, the owner's value stays, and the condition of the contributing resource names both.
     pub fn contributed(self, object: impl Serialize) -> Self {
         self.desire(object, types::Ownership::Contributed, Lifecycle::default())
     }
 
-    /// The resource's status, a JSON object. `null` is no status.
+    /// Sets the resource's status, a JSON object. `null` is no status.
     ///
-    /// The host writes `observedGeneration` itself and drops what is given here. Conditions belong into
-    /// [`condition`](Self::condition); only those that are taken over from a child belong into the status.
+    /// The host sets `observedGeneration` itself and drops a value that is given here. Conditions are added with
+    /// [`condition`](Self::condition); only those that are copied from a child belong into the status.
     pub fn status(mut self, status: impl Serialize) -> Self {
         let json = self.json(&status, |_| "the status".to_owned());
         self.status = json.filter(|status| status != "null");
         self
     }
 
-    /// A condition of the resource. The host sets its `lastTransitionTime` and `observedGeneration`. `Reconciled`,
+    /// Adds a condition of the resource. The host sets its `lastTransitionTime` and `observedGeneration`. `Reconciled`,
     /// `Reconciling` and `Stalled` are the host's own conditions: an outcome with one of them is refused.
     pub fn condition(mut self, condition: Condition) -> Self {
         self.conditions.push(condition);
         self
     }
 
-    /// An event about the resource. The host drops repetitions.
+    /// Adds an event about the resource. The host drops repetitions.
     pub fn event(mut self, event: Event) -> Self {
         self.events.push(event);
         self
     }
 
-    /// Reconcile again after this time, even if nothing changes: from 1 ms to a year; less than a second counts as a
-    /// second. If the outcome depends on the time, ask the [`Cluster`](crate::Cluster) for it instead.
+    /// Requeues the resource after this time, even if nothing changes: from 1 ms to a year; less than a second counts
+    /// as a second. If the outcome depends on the time, read it from the [`Cluster`](crate::Cluster) instead.
     pub fn requeue_after(mut self, delay: Duration) -> Self {
         self.requeue_after = Some(delay);
         self
     }
 
-    /// Whether a status has what this says of status and conditions.
+    /// Reports whether a status contains this outcome's status and conditions.
     pub(crate) fn is_said(&self, status: Option<&Value>) -> bool {
         let none = Value::Null;
         let status = status.unwrap_or(&none);
-        // What cannot be read as JSON is reported in place of the outcome.
+        // A value that is invalid JSON is reported in place of the outcome.
         let said: Map<String, Value> = match &self.status {
             Some(json) => serde_json::from_str(json).unwrap_or_default(),
             None => Map::new(),
@@ -125,7 +124,7 @@ impl Outcome {
         self.broken.is_none() && has_members && self.conditions.iter().all(is_live)
     }
 
-    /// The same, with another run even if nothing changes.
+    /// Returns the same outcome, with another reconcile even if nothing changes.
     pub(crate) fn at_least_once_more(mut self) -> Self {
         self.requeue_after.get_or_insert(Duration::from_secs(1));
         self
@@ -145,8 +144,8 @@ impl Outcome {
         self
     }
 
-    /// Does not take an object apart: the instance ends with the call, and its memory with it. A large outcome does, so that
-    /// it needs memory for one object at a time.
+    /// Leaks an object: the instance ends with the call, and its memory with it. A large outcome drops its objects, so
+    /// that it needs memory for one at a time.
     #[cfg(target_family = "wasm")]
     fn leave(&self, object: impl Serialize) {
         let written: usize = self.desired.iter().map(|desired| desired.object.len()).sum();
@@ -167,7 +166,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome in the contract's words.
+    /// Converts the outcome to the contract's types.
     pub(crate) fn lower(self) -> Result<types::Outcome, Failure> {
         let Self {
             desired,
@@ -192,7 +191,7 @@ impl Outcome {
     }
 }
 
-/// Exceptions to the life of an owned object.
+/// Exceptions to the life cycle of an owned object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -203,15 +202,15 @@ pub struct Lifecycle {
     pub create_only: bool,
     /// Left in place when it is no longer in the outcome, and when the resource is deleted.
     pub keep: bool,
-    /// Deleted and created again where a changed field is immutable.
+    /// Deleted and created again if a changed field is immutable.
     pub recreate: bool,
-    /// Deleted and created again whenever something else is desired than before, such as another image of a Pod. The host tries
-    /// first whether the server would create the successor. The manifest lists it:
+    /// Deleted and created again whenever the desired object changes, such as the image of a Pod. The host first tests
+    /// whether the server would create the successor. The manifest lists it:
     /// [`ControllerManifest::options`](crate::ControllerManifest::options).
     pub replace: bool,
 }
 
-/// The options of an object that is replaced.
+/// Options of an object that is replaced.
 const REPLACE: &str = r#"{"replace":true}"#;
 
 impl Lifecycle {
@@ -233,14 +232,14 @@ impl Lifecycle {
     }
 }
 
-/// Whether a condition holds.
+/// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not hold.
+    /// The condition does not hold.
     False,
-    /// It is not known whether it holds.
+    /// The status is not known.
     Unknown,
 }
 
@@ -254,51 +253,50 @@ impl ConditionStatus {
     }
 }
 
-/// The type of the condition that says whether a resource can be used.
+/// Type of the condition that says whether a resource can be used.
 const READY: &str = "Ready";
 
-/// One condition of a resource's status, as `metav1.Condition`. The reason has at most 128 bytes; the host cuts a
-/// message after 32,768 bytes.
+/// A condition like `metav1.Condition`. The reason has at most 128 bytes; the host cuts a message after 32,768 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Condition {
-    /// For example `Available`.
+    /// Type, for example `Available`.
     pub type_: String,
-    /// Whether it holds.
+    /// Status.
     pub status: ConditionStatus,
-    /// Why, in one CamelCase word for programs.
+    /// Reason in one CamelCase word, for programs.
     pub reason: String,
-    /// Why, in a sentence for people.
+    /// Reason in a sentence, for people.
     pub message: String,
 }
 
 impl Condition {
-    /// A condition that holds.
+    /// Returns a condition with the status True.
     pub fn is_true(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, ConditionStatus::True, reason, message)
     }
 
-    /// A condition that does not hold.
+    /// Returns a condition with the status False.
     pub fn is_false(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, ConditionStatus::False, reason, message)
     }
 
-    /// A condition of which it is not known whether it holds.
+    /// Returns a condition with the status Unknown.
     pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, ConditionStatus::Unknown, reason, message)
     }
 
-    /// The condition `Ready`, which holds: `kubectl wait --for=condition=Ready` and kstatus look at it.
+    /// Returns the condition `Ready` with the status True: `kubectl wait --for=condition=Ready` and kstatus read it.
     pub fn ready(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::is_true(READY, reason, message)
     }
 
-    /// The condition `Ready`, which does not hold.
+    /// Returns the condition `Ready` with the status False.
     pub fn not_ready(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::is_false(READY, reason, message)
     }
 
-    /// A condition with the given status.
+    /// Returns a condition with the given status.
     pub fn new(
         type_: impl Into<String>,
         status: ConditionStatus,
@@ -334,12 +332,12 @@ impl Condition {
     }
 }
 
-/// Whether an event is about something as it should be, as in core/v1.
+/// Type of an event, as in core/v1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// Something happened as it should.
+    /// An expected event.
     Normal,
-    /// Somebody should look.
+    /// An event that needs attention.
     Warning,
 }
 
@@ -349,14 +347,14 @@ pub enum EventType {
 pub struct Event {
     /// Normal or Warning.
     pub type_: EventType,
-    /// What happened, in one CamelCase word for programs.
+    /// Event in one CamelCase word, for programs.
     pub reason: String,
-    /// What happened, in a sentence for people.
+    /// Event in a sentence, for people.
     pub message: String,
 }
 
 impl Event {
-    /// Something happened as it should.
+    /// Returns an expected event.
     pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             type_: EventType::Normal,
@@ -365,7 +363,7 @@ impl Event {
         }
     }
 
-    /// Somebody should look.
+    /// Returns an event that needs attention.
     pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             type_: EventType::Warning,
@@ -384,24 +382,24 @@ impl Event {
     }
 }
 
-/// Why a resource could not be reconciled. A failure never removes anything.
+/// Reason why a resource could not be reconciled. A failure never deletes anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Try again, with back-off.
+    /// Retried with back-off.
     #[error("{0}")]
     Transient(String),
-    /// Do not try again until the resource, the configuration or something that was read has changed.
+    /// Not retried until the resource, the configuration or an object that was read has changed.
     #[error("{0}")]
     Permanent(String),
 }
 
 impl Failure {
-    /// A failure that may go away by itself. Name the object, the cause, and what to do.
+    /// Returns a failure that may disappear by itself. The message names the object, the cause, and the next step.
     pub fn transient(message: impl ToString) -> Self {
         Self::Transient(message.to_string())
     }
 
-    /// A failure that stays until something changes. Name the object, the cause, and what to do.
+    /// Returns a failure that stays until something changes. The message names the object, the cause, and what to do.
     pub fn permanent(message: impl ToString) -> Self {
         Self::Permanent(message.to_string())
     }
@@ -459,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_of_less_than_a_millisecond_is_one_that_the_contract_has() {
+    fn a_requeue_below_one_millisecond_becomes_one_millisecond() {
         let lowered = Outcome::new().requeue_after(Duration::from_nanos(1)).lower().unwrap();
         assert_eq!(lowered.requeue_after, Some(1));
     }

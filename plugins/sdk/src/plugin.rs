@@ -1,4 +1,4 @@
-//! Owns what an author writes: a plugin, its controllers, and what each is called with.
+//! Traits that an author implements: a plugin and its controllers, and the input of each.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,7 @@ use crate::manifest::Manifest;
 use crate::object::{Kind, Resource};
 use crate::outcome::{Failure, Outcome};
 
-/// A plugin: what it is, and which controllers it has.
+/// A plugin: its manifest, and its controllers.
 ///
 /// A plugin of one kind is its own controller; one of several names them in a tuple:
 ///
@@ -59,39 +59,37 @@ use crate::outcome::{Failure, Outcome};
 /// # fn main() {}
 /// ```
 pub trait Plugin {
-    /// The plugin's configuration; [`NoConfig`] where there is none. Its `Default` is used if an installation gives no
-    /// configuration.
+    /// The plugin's configuration, or [`NoConfig`]. Its `Default` is used if an installation gives no configuration.
     type Config: DeserializeOwned + Default;
 
     /// The plugin's controllers: one [`Controller`], or a tuple of up to eight. The manifest declares each of them, and no
     /// other; those that depend on the configuration by [`Manifest::controller_if`].
     type Controllers: Controllers<Self::Config>;
 
-    /// What the plugin is and what it may touch, with this configuration.
+    /// Returns the plugin's description and the kinds that it reads or writes, with this configuration.
     fn manifest(config: &Self::Config) -> Manifest;
 
-    /// Checks what the type of the configuration cannot express. The error says why the configuration can't be used, by
-    /// field.
+    /// Checks rules that the type of the configuration cannot express. The error explains the problem, by field.
     fn check(_config: &Self::Config) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// The logic for one kind: from a resource to what should exist for it.
+/// The logic for one kind: derives the desired objects from a resource.
 ///
 /// It is a pure function: the same resource, configuration and answers of the cluster give the same outcome.
 pub trait Controller {
     /// The plugin's configuration.
     type Config;
 
-    /// The kind, as a type that lists the fields that are looked at.
+    /// The kind, as a type with the fields that are read.
     type Object: Resource + DeserializeOwned;
 
-    /// What should exist for the resource, or why this call failed.
+    /// Returns the desired objects of the resource, or the failure of this call.
     fn reconcile(request: Request<Self::Object, Self::Config>, cluster: &Cluster) -> Result<Outcome, Failure>;
 }
 
-/// What a controller is called with.
+/// Input of a controller.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request<Object, Config = NoConfig> {
@@ -99,12 +97,12 @@ pub struct Request<Object, Config = NoConfig> {
     pub object: Object,
     /// The plugin's configuration.
     pub configuration: Config,
-    /// Failures in a row before this call.
+    /// Number of consecutive failures before this call.
     pub attempt: u32,
 }
 
 impl<Object, Config> Request<Object, Config> {
-    /// A first call; for tests that call a controller directly.
+    /// Returns a first call; for tests that call a controller directly.
     pub fn new(object: Object, configuration: Config) -> Self {
         Self {
             object,
@@ -113,21 +111,21 @@ impl<Object, Config> Request<Object, Config> {
         }
     }
 
-    /// The same request after this many failures in a row.
+    /// Returns the same request after this many consecutive failures.
     #[must_use]
     pub fn after_failures(self, attempt: u32) -> Self {
         Self { attempt, ..self }
     }
 }
 
-/// The configuration of a plugin that takes none; giving it any member is an error.
+/// The configuration of a plugin that accepts none; giving it any member is an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoConfig {}
 
 /// The controllers of a plugin: any [`Controller`], or a tuple of up to eight of them.
 pub trait Controllers<Config> {
-    /// The kinds that are reconciled.
+    /// Appends the kinds that are reconciled.
     #[doc(hidden)]
     fn kinds(kinds: &mut Vec<Kind>);
 

@@ -1,4 +1,4 @@
-//! Reads label selectors, as text (`app=web,tier in (a,b),!old`) and as the LabelSelector of Kubernetes' API, and matches them.
+//! Parses and matches label selectors: text (`app=web,tier in (a,b),!old`), and the LabelSelector of Kubernetes' API.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +9,15 @@ use serde::Deserialize;
 use crate::fields::Fields;
 use crate::names::is_label_value;
 
-/// The longest name and value of a label, and the longest prefix of a name.
+/// Longest name and value of a label, and longest prefix of a name.
 const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
 
-/// A label selector. As a member of a spec it is read from the form of Kubernetes' API, with `matchLabels` and `matchExpressions`;
-/// one that no API server would take is an error with its path.
+/// A label selector. As a member of a spec it is deserialized from the form of Kubernetes' API, with `matchLabels` and
+/// `matchExpressions`; one that no API server would accept is an error with its path.
 ///
-/// An empty selector matches every object. A member that may be absent is an `Option`; Kubernetes takes none for "no object".
+/// An empty selector matches every object. A member that may be absent is an `Option`: in Kubernetes, none matches
+/// nothing.
 ///
 /// ```
 /// use pilothouse_plugin::{LabelSelector, ListOptions, json};
@@ -55,12 +56,12 @@ enum Operator {
     DoesNotExist,
 }
 
-/// Why something is no label selector, with the path of what is wrong.
+/// Error of an invalid label selector, with the path of the invalid part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LabelSelectorError(String);
 
-/// The form of the API.
+/// Form of the API.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ApiSelector {
@@ -77,12 +78,12 @@ struct ApiRequirement {
 }
 
 impl LabelSelector {
-    /// Whether labels satisfy each requirement. A label that is not there is "not in" whatever is listed.
+    /// Reports whether labels satisfy each requirement. An absent label is "not in" any list.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
-    /// Whether there is no requirement, so that every object matches.
+    /// Reports whether there is no requirement, so that every object matches.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -168,7 +169,7 @@ impl TryFrom<ApiSelector> for LabelSelector {
 impl FromStr for LabelSelector {
     type Err = LabelSelectorError;
 
-    /// Reads the form of `kubectl get --selector`.
+    /// Parses the form of `kubectl get --selector`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut requirements = Vec::new();
         if text.trim().is_empty() {
@@ -256,7 +257,7 @@ fn check_value(value: &str) -> Result<(), String> {
     ))
 }
 
-/// As `kubectl get --selector` and [`ListOptions::labels`](crate::ListOptions::labels) take it.
+/// Writes the form that `kubectl get --selector` and [`ListOptions::labels`](crate::ListOptions::labels) accept.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Requirement { key, operator, values }) in self.requirements.iter().enumerate() {
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_selector_in_a_resource_is_told_with_the_whole_path() {
+    fn an_invalid_selector_is_reported_with_the_whole_path() {
         #[derive(Debug, Deserialize)]
         #[allow(dead_code, reason = "only reading is tested")]
         struct Spec {

@@ -1,27 +1,26 @@
-//! Owns moments: milliseconds since 1970 in UTC, and their RFC 3339 form as Kubernetes writes it.
+//! Moments: milliseconds since 1970 in UTC, and their RFC 3339 form as Kubernetes writes it.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point in time, in milliseconds since 1970-01-01T00:00:00Z. The sandbox has no clock of its own: a plugin asks the
-/// [`Cluster`](crate::Cluster), so that the host knows on what the answer depends.
+/// A point in time, in milliseconds since 1970-01-01T00:00:00Z. The sandbox has no clock of its own: a plugin reads the
+/// time from the [`Cluster`](crate::Cluster), so that the host knows that the answer depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment so many milliseconds after the beginning of 1970.
+    /// Returns the moment so many milliseconds after the beginning of 1970.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the beginning of 1970.
+    /// Returns milliseconds since the beginning of 1970.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// Reads an RFC 3339 timestamp in UTC, for example a creationTimestamp: `2026-05-09T07:30:30Z`, with or without a
-    /// fraction. None when it is not one.
+    /// Parses an RFC 3339 timestamp in UTC, such as `2026-05-09T07:30:30Z`, with or without a fraction; else none.
     ///
     /// ```
     /// use pilothouse_plugin::Moment;
@@ -67,7 +66,7 @@ impl Add<Duration> for Moment {
 impl Sub for Moment {
     type Output = Duration;
 
-    /// How long after `earlier` this is; zero when it is not.
+    /// Returns the time since `earlier`; zero if that is not earlier.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -99,7 +98,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// Exactly three numbers, written with digits only.
+/// Returns exactly three numbers, written with digits only.
 fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {
     let mut parts = text.split(separator).map(|part| {
         let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

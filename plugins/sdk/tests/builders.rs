@@ -1,4 +1,4 @@
-//! What the builders write, and what their setters take.
+//! Output of the builders, and the arguments of their setters.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a plugin says of itself is checked before the fake cluster calls it, and is what a component says.
+//! The fake cluster checks a plugin's description before it calls it, which is the component's.
 
 use pilothouse_plugin::testing::{FakeCluster, describe};
 use pilothouse_plugin::{
@@ -121,7 +121,7 @@ fn a_description_that_agrees_with_itself_passes() {
 #[should_panic(
     expected = "the CRD of Web does not take .status.conditions, .status.observedGeneration as the host writes it"
 )]
-fn a_status_that_cannot_hold_what_the_host_writes_fails_the_test() {
+fn a_status_without_the_hosts_fields_fails_the_test() {
     let _ = FakeCluster::new().reconcile::<Tight>(web());
 }
 
@@ -139,7 +139,7 @@ fn a_finalizer_that_is_not_exported_fails_the_test() {
 
 #[test]
 #[should_panic(expected = "in the namespace of its primaries, but ClusterRole is cluster-scoped")]
-fn a_cluster_scoped_kind_in_the_namespace_of_the_primary_fails_the_test() {
+fn a_cluster_scoped_kind_in_a_namespace_fails_the_test() {
     let _ = FakeCluster::new().reconcile::<Clustered>(web());
 }
 
@@ -252,7 +252,7 @@ impl Defaulter for Webs {
 export!(Sites, finalizer: Streams, defaulter: Webs, validator: (Webs, Streams));
 
 #[test]
-fn the_manifest_says_which_kinds_have_a_defaulter_and_a_validator() {
+fn the_manifest_lists_kinds_with_a_defaulter_and_a_validator() {
     let manifest = describe::<Sites>(None).unwrap();
     let said = |index: usize| {
         let controller = &manifest["controllers"][index];

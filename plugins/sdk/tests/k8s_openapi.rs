@@ -1,4 +1,4 @@
-//! With the feature `k8s-openapi`, the types of that crate are read like types of one's own.
+//! The types of k8s-openapi, with the feature of that name, are read like an author's own.
 #![cfg(feature = "k8s-openapi")]
 
 use k8s_openapi::api::core::v1::{Node, Service};

@@ -1,4 +1,4 @@
-//! The optional interfaces: each call goes to the type for the object's kind, in the author's words.
+//! The optional interfaces: each call goes to the type for the object's kind, with the author's types.
 
 use pilothouse_plugin::testing::{FakeCluster, Finalized};
 use pilothouse_plugin::{

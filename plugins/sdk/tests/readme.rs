@@ -18,7 +18,7 @@ fn the_plugin_of_the_sdks_readme_is_the_one_that_is_tested() {
 }
 
 #[test]
-fn the_plugin_of_the_projects_readme_is_the_same_without_its_tests() {
+fn the_projects_readme_has_the_same_plugin_without_its_tests() {
     let (plugin, _) = tested().split_once("\n\n#[cfg(test)]").expect("tests come last");
     assert!(
         include_str!("../../../README.md").contains(&format!("```rust\n{plugin}\n```")),

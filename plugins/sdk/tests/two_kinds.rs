@@ -152,7 +152,7 @@ fn a_manifest_without_the_controllers_kinds_is_refused() {
 }
 
 #[test]
-fn a_controller_that_the_configuration_switches_off_may_be_absent() {
+fn a_switched_off_controller_may_be_absent_from_the_manifest() {
     let manifest = describe::<Proxies>(Some(&json!({"forget": "tcp by configuration"}))).unwrap();
     let controllers: Vec<_> = manifest["controllers"].as_array().unwrap().iter().collect();
     assert_eq!(controllers.len(), 1);
@@ -166,7 +166,7 @@ fn a_controller_that_the_configuration_switches_off_may_be_absent() {
 
 #[test]
 #[should_panic(expected = "under this configuration the manifest has no controller for the kind of p")]
-fn a_fake_cluster_does_not_call_a_controller_that_is_switched_off() {
+fn a_fake_cluster_does_not_call_a_switched_off_controller() {
     let configuration = json!({"forget": "tcp by configuration"});
     let _ = FakeCluster::new()
         .configuration(configuration)

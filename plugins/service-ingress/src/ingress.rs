@@ -1,4 +1,4 @@
-//! Owns the Ingress: what it is for a Service.
+//! The Ingress of a Service.
 
 use pilothouse_plugin::ObjectMeta;
 use pilothouse_plugin::k8s::networking::v1::{
@@ -8,8 +8,7 @@ use pilothouse_plugin::k8s::networking::v1::{
 
 use crate::settings::Settings;
 
-/// The Ingress that should exist for a Service. It sets the fields that are ours and nothing else, so a class or a
-/// certificate that somebody adds stays.
+/// Returns the desired Ingress of a Service, with our fields only: a class or certificate that others add stays.
 pub fn ingress(service: &ObjectMeta, settings: &Settings) -> Ingress {
     let port = ServiceBackendPort::new().number(settings.service_port.get());
     let backend = IngressBackend::new().service(IngressServiceBackend::new(&service.name).port(port));

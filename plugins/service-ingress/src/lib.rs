@@ -1,7 +1,7 @@
 //! The service-ingress plugin: a Service with the annotation `ingress/http` gets an Ingress of its name.
 //!
-//! `settings` is the configuration, `ingress` the child, and this file joins them. The host hands over annotated Services
-//! only, keeps the Ingress as it is given here, and deletes it once the annotation is gone.
+//! `settings` is the configuration, `ingress` the child, and this file joins them. The host only passes annotated
+//! Services, applies the returned Ingress, and deletes it once the annotation is removed.
 
 #![forbid(unsafe_code)]
 
@@ -18,10 +18,10 @@ use serde::Deserialize;
 
 pub use crate::settings::Settings;
 
-/// The annotation that asks for an Ingress; its value does not matter.
+/// Annotation that requests an Ingress; its value does not matter.
 pub const ANNOTATION: &str = "ingress/http";
 
-/// A Service: its name and namespace are all that is looked at.
+/// A Service: only its name and namespace are read.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(group = "", version = "v1", kind = "Service")]
 pub struct Service {

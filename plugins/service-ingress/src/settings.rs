@@ -1,4 +1,4 @@
-//! Owns the plugin's configuration: which host and port an Ingress gets, and which cannot be had.
+//! The plugin's configuration: host and port of each Ingress, with their checks.
 
 use std::num::NonZeroU16;
 
@@ -6,7 +6,7 @@ use pilothouse_plugin::names::is_dns_name;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// The longest host, in bytes, a leading `*.` included.
+/// Longest host, in bytes, with a leading `*.`.
 const LONGEST_HOST: usize = 253;
 
 /// The configuration of service-ingress.
@@ -33,7 +33,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Why an Ingress cannot have this host. The API server would refuse every one of them.
+    /// Checks that an Ingress can have this host. The API server would refuse every one of them otherwise.
     pub fn check(&self) -> Result<(), String> {
         let Self { host, service_port: _ } = self;
         if host.len() <= LONGEST_HOST && is_dns_name(host.strip_prefix("*.").unwrap_or(host)) {

@@ -1,4 +1,4 @@
-//! What an annotated Service stands for, and what the configuration changes about it.
+//! Behaviour of annotated Services, and the effects of the configuration.
 
 use pilothouse_plugin::testing::{FakeCluster, Ownership, describe};
 use serde_json::{Value, json};
@@ -103,7 +103,7 @@ mod isolated {
     use pilothouse_testkit::isolation::Isolated;
     use serde_json::json;
 
-    /// Where `cargo xtask plugins` leaves the component.
+    /// Component as built by `cargo xtask plugins`.
     const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/plugins/service-ingress.wasm");
 
     #[test]

@@ -1,4 +1,4 @@
-//! Owns the condition `Accepted`: whether a StreamIngress may have its port, and if not, why and what to do.
+//! The condition `Accepted`: true if a StreamIngress may have its port, else with the reason and the next step.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::upstream::{self, LiveService, Upstream};
 /// The condition's type.
 pub const ACCEPTED: &str = "Accepted";
 
-/// What is read of a ConfigMap.
+/// Fields that are read from a ConfigMap.
 #[derive(Debug, Deserialize, Resource)]
 #[resource(group = "", version = "v1", kind = "ConfigMap")]
 pub struct LiveConfigMap {
@@ -22,16 +22,16 @@ pub struct LiveConfigMap {
     data: BTreeMap<String, String>,
 }
 
-/// What comes of a StreamIngress.
+/// Decision about a StreamIngress.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It has its port.
+    /// The port is its own.
     Accepted(Condition),
-    /// Nothing is written for it.
+    /// The port is not its own: nothing is written.
     Refused(Condition),
 }
 
-/// Decides. The holder comes before the upstream: one whose upstream is missing keeps its port, and the others wait.
+/// Decides. The holder is checked first: one whose upstream is missing keeps its port, and the others wait.
 pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) -> Result<Verdict, Failure> {
     let port = stream.port();
     let refused = |reason: &str, message: String| Ok(Verdict::Refused(Condition::is_false(ACCEPTED, reason, message)));
@@ -72,9 +72,9 @@ pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) ->
         return refused("PortConflict", message);
     }
 
-    // What others go by, when no entry stands.
+    // Compared with other conditions if there is no entry.
     let held = format!("{}{}", holder::held_for(&port), stream.destination());
-    match upstream::look(stream, cluster)? {
+    match upstream::check(stream, cluster)? {
         Upstream::Open => {}
         Upstream::NotFound => {
             let message = format!("{held}, but there is no Service {service}; correct spec.upstream, or create it");
@@ -98,7 +98,7 @@ pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) ->
     Ok(Verdict::Accepted(Condition::is_true(ACCEPTED, ACCEPTED, held)))
 }
 
-/// What of the ingress-nginx is not there. It is somebody else's, so it is never made.
+/// Returns the missing object of ingress-nginx. It belongs to another owner, so it is never made.
 fn missing_target(
     stream: &StreamIngress,
     has_config_map: bool,

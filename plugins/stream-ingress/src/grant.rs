@@ -1,18 +1,18 @@
-//! Decides whether a StreamIngress may lead to a Service of another namespace. As with a ReferenceGrant of the Gateway API,
-//! that is for those to say who own the Service: by an annotation, or by the configuration of the plugin.
+//! Decides whether a StreamIngress may lead to a Service of another namespace. As with a ReferenceGrant of the Gateway
+//! API, the Service's owners permit that by an annotation, or the plugin's configuration does.
 
 use pilothouse_plugin::{Cluster, Failure};
 
 use crate::settings::Settings;
 use crate::upstream::LiveService;
 
-/// The annotation of a Service with the namespaces whose StreamIngresses may lead to it, separated by commas; `*` is any.
+/// Annotation of a Service with the namespaces whose StreamIngresses may lead to it, separated by commas; `*` is any.
 pub const ALLOWED_FROM: &str = "nginx-stream.jeffthecoder.xyz/allowed-from";
 
 /// Any namespace.
 const ANY: &str = "*";
 
-/// Whether StreamIngresses of one namespace may lead to a Service of another.
+/// Reports whether StreamIngresses of one namespace may lead to a Service of another.
 pub fn permits(from: &str, to: &str, service: &str, settings: &Settings, cluster: &Cluster) -> Result<bool, Failure> {
     let is = |namespace: &str, allowed: &str| allowed == ANY || allowed == namespace;
     if from == to || settings.upstream_namespaces.iter().any(|allowed| is(to, allowed)) {

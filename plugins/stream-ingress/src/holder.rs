@@ -1,8 +1,8 @@
-//! Decides who holds a port, of all StreamIngresses of the cluster that want it and are not being deleted.
+//! Decides which StreamIngress holds a port, among all of the cluster that want it and are not being deleted.
 //!
-//! The holder is the one whose entry stands in the ConfigMap. A status proves nothing against an entry, since its owner can
-//! write it: it counts where no entry stands, for a holder whose upstream is away, and for a holder that now wants another
-//! value in its namespace. Among those of which none holds the port, the oldest gets it.
+//! The holder is the one whose entry is in the ConfigMap. A status is no evidence against an entry, since its owner can
+//! write it: it only counts if there is no entry, for a holder whose upstream is missing, and for a holder that now
+//! wants another value in its namespace. If none of them holds the port, the oldest gets it.
 
 use pilothouse_plugin::{Cluster, Failure, Fields, ListOptions, ObjectMeta, Resource};
 use serde::Deserialize;
@@ -12,11 +12,11 @@ use crate::grant;
 use crate::resource::{StreamIngress, destination};
 use crate::settings::Settings;
 
-/// A StreamIngress, as far as it is read to compare it with others. What cannot be used of it stands in nobody's way.
+/// A StreamIngress, as far as it is read to compare it with others. Invalid parts of it block no other.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(group = "nginx-stream.jeffthecoder.xyz", version = "v1beta1", kind = "StreamIngress")]
 pub struct Rival {
-    /// Its name and age.
+    /// Name and age.
     pub metadata: ObjectMeta,
     spec: RivalSpec,
     #[serde(default)]
@@ -64,13 +64,13 @@ impl Rival {
         upstream.namespace.as_deref().unwrap_or_else(|| self.own_namespace())
     }
 
-    /// The entry that it wants, if there can be one.
+    /// Returns the entry that it wants, if there can be one.
     fn destination(&self) -> Option<String> {
         let RivalUpstream { service, port, .. } = &self.spec.upstream;
         Some(destination(self.upstream_namespace(), service.as_deref()?, (*port)?))
     }
 
-    /// Whether its condition says that it holds a port. Other conditions of its owner do not count.
+    /// Reports whether its condition claims that it holds a port. Other conditions of its owner do not count.
     fn says_that_it_holds(&self, port: &str) -> bool {
         let mut conditions = self.status.conditions.iter();
         let accepted = conditions.find(|condition| condition.r#type == ACCEPTED);
@@ -89,7 +89,7 @@ impl Rival {
     }
 }
 
-/// How well a StreamIngress is known to hold its port; the better comes first.
+/// Evidence that a StreamIngress holds its port; the stronger comes first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Hold {
     Entry,
@@ -110,7 +110,7 @@ impl Hold {
     }
 }
 
-/// The beginning of the message of each condition which says that its StreamIngress holds a port.
+/// Returns the beginning of the message of each condition which claims that its StreamIngress holds a port.
 pub fn held_for(port: &str) -> String {
     format!("{port} is held for ")
 }
@@ -119,15 +119,13 @@ pub fn held_for(port: &str) -> String {
 pub struct Holder {
     /// The holder.
     pub rival: Rival,
-    /// Whether it is older than the other.
+    /// Set if it is older than the other.
     pub is_older: bool,
 }
 
-/// Finds the StreamIngress that holds the port which this one wants; none when it is this one. `entry` is the value that
-/// stands in the ConfigMap.
+/// Finds the other StreamIngress that holds the wanted port; none if it is this one. `entry` is the ConfigMap's value.
 ///
-/// The answer depends on those that want the same number and on no others, so the next one takes over the moment the
-/// holder goes.
+/// The answer depends only on those that want the same number, so the next one takes over at once.
 pub fn other_holder(
     stream: &StreamIngress,
     entry: Option<&str>,
@@ -135,7 +133,7 @@ pub fn other_holder(
     cluster: &Cluster,
 ) -> Result<Option<Holder>, Failure> {
     let (wanted, port) = (&stream.spec, stream.port());
-    // By the number alone: the protocol may have been left out, which a condition on a field would miss.
+    // Selected by the number alone: the protocol may have been left out, which a condition on a field would miss.
     let claimants = cluster.list::<Rival>(ListOptions::new().field(".spec.listen", wanted.listen))?;
     let is_own = |rival: &Rival| rival.metadata.uid == stream.metadata.uid;
     let says_so = claimants
@@ -156,7 +154,7 @@ pub fn other_holder(
         if wanted.protocol.is(rival.spec.protocol.as_deref())
             && rival.metadata.deletion_timestamp.is_none()
             && place < first_place
-            // Whoever may not lead where it wants to holds nothing.
+            // A StreamIngress that may not lead to its destination holds no port.
             && rival.is_permitted(settings, cluster)?
         {
             (first, first_place) = (Some(rival), place);
@@ -168,7 +166,7 @@ pub fn other_holder(
     }))
 }
 
-/// What the order of age goes by. The API server writes all times in one form, so their order is that of their texts.
+/// Returns the key of the order by age. The API server writes all times in one form, so they sort as text.
 fn age(metadata: &ObjectMeta) -> (&str, &str) {
     (
         metadata.creation_timestamp.as_deref().unwrap_or_default(),

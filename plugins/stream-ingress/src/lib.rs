@@ -1,8 +1,8 @@
-//! The stream-ingress plugin: each StreamIngress opens a TCP or UDP port on an ingress-nginx that all share.
+//! The stream-ingress plugin: each StreamIngress opens a TCP or UDP port on a shared ingress-nginx.
 //!
-//! `resource` is what users write. `accept` decides whether one may have its port, asking `grant` whether it may lead where
-//! it wants to, `holder` who holds the port and `upstream` whether it leads anywhere; `entry` is what it then contributes to the ConfigMap and the Service of the
-//! ingress-nginx that `settings` names.
+//! `resource` has the type that users write. `accept` decides whether one may have its port: `grant` checks its
+//! permission, `holder` finds the holder of the port, and `upstream` checks the destination; `entry` is its
+//! contribution to the ConfigMap and the Service of the ingress-nginx that `settings` names.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Owns the form of a StreamIngress as users write it. The CRD is generated from the types and comments of this file.
+//! The StreamIngress as users write it. The CRD is generated from the types and comments of this file.
 #![allow(clippy::duplicated_attributes, reason = "each column of the definition has a type")]
 
 use std::fmt;
@@ -38,25 +38,25 @@ pub struct StreamIngress {
 }
 
 impl StreamIngress {
-    /// The namespace of the upstream.
+    /// Returns the namespace of the upstream.
     pub fn upstream_namespace(&self) -> &str {
         let own = self.metadata.namespace.as_deref();
         self.spec.upstream.namespace.as_deref().or(own).unwrap_or_default()
     }
 
-    /// The port that it wants, as it is shown.
+    /// Returns the port that it wants, for people.
     pub fn port(&self) -> String {
         format!("{} {}", self.spec.protocol, self.spec.listen)
     }
 
-    /// Where the port leads, in the form of ingress-nginx: `namespace/service:port`.
+    /// Returns the destination of the port, in the form of ingress-nginx: `namespace/service:port`.
     pub fn destination(&self) -> String {
         let Upstream { service, port, .. } = &self.spec.upstream;
         destination(self.upstream_namespace(), service, port.get().into())
     }
 }
 
-/// Where a port leads, in the form of ingress-nginx.
+/// Formats a destination for ingress-nginx.
 pub fn destination(namespace: &str, service: &str, port: u32) -> String {
     format!("{namespace}/{service}:{port}")
 }
@@ -110,7 +110,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As the API has it.
+    /// Returns the protocol as the API writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -118,7 +118,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a protocol as the API has it, TCP when it is left out, is this one.
+    /// Reports whether a protocol of the API, TCP if it is left out, is this one.
     pub fn is(self, name: Option<&str>) -> bool {
         name.unwrap_or("TCP") == self.as_str()
     }

@@ -1,4 +1,4 @@
-//! Owns the plugin's configuration: which ingress-nginx ports are opened on, and which names cannot be had.
+//! The plugin's configuration: the ingress-nginx on which ports are opened, with checks of its names.
 
 use pilothouse_plugin::names::{is_dns_label, is_dns_name};
 use schemars::JsonSchema;
@@ -39,7 +39,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Why no objects can have these names.
+    /// Checks that objects can have these names.
     pub fn check(&self) -> Result<(), String> {
         let Self {
             namespace,
@@ -79,7 +79,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The ConfigMap of a protocol's ports.
+    /// Returns the name of the ConfigMap of a protocol's ports.
     pub fn config_map(&self, protocol: Protocol) -> &str {
         match protocol {
             Protocol::Tcp => &self.tcp_config_map,

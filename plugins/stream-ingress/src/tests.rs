@@ -1,4 +1,4 @@
-//! Which port a StreamIngress gets, and why it gets none: row by row.
+//! The port that a StreamIngress gets, or the reason why it gets none: row by row.
 
 use pilothouse_plugin::ConditionStatus;
 use pilothouse_plugin::testing::{Answer, FakeCluster, Ownership, describe};
@@ -57,13 +57,13 @@ fn reconcile(cluster: &FakeCluster, object: Value) -> Answer {
     cluster.reconcile::<StreamIngressPlugin>(object).unwrap()
 }
 
-/// Status and reason of the condition Accepted, and its message.
+/// Returns status and reason of the condition Accepted, and its message.
 fn accepted(answer: &Answer) -> (ConditionStatus, &str, &str) {
     let condition = answer.condition("Accepted").expect("it is always said");
     (condition.status, &condition.reason, &condition.message)
 }
 
-/// Checks that a StreamIngress gets nothing, for this reason and in these words.
+/// Checks that a StreamIngress gets nothing, with this reason and message.
 fn assert_refused(cluster: &FakeCluster, object: Value, reason: &str, message: &str) {
     let answer = reconcile(cluster, object);
     assert_eq!(accepted(&answer), (ConditionStatus::False, reason, message));
@@ -176,7 +176,7 @@ const OWN: &str = "TCP 5432 is held for shop/postgres:5433";
 const FORGED: &str = "TCP 5432 is held for evil/db:1";
 
 #[test]
-fn whose_entry_stands_keeps_the_port_whatever_age_and_status_say() {
+fn the_entrys_holder_keeps_the_port_despite_age_and_status() {
     let rival = older_rival(&json!({"service": "db", "port": 1}));
     let held = "TCP 5432 is held by StreamIngress shop/db, which had it first; choose another spec.listen, or wait for it to go";
     for rival in [rival.clone(), saying(rival, "True", FORGED)] {
@@ -513,7 +513,7 @@ mod isolated {
     use pilothouse_testkit::isolation::Isolated;
     use serde_json::{Value, json};
 
-    /// Where `cargo xtask plugins` leaves the component.
+    /// Component as built by `cargo xtask plugins`.
     const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/plugins/stream-ingress.wasm");
 
     /// The component, with these objects in the cache.

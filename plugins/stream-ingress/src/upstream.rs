@@ -1,15 +1,15 @@
-//! Owns whether an upstream leads anywhere: the Service is there and has the port, in the same protocol.
+//! Checks that an upstream exists: there is a Service that has the port, in the same protocol.
 
 use pilothouse_plugin::{Cluster, Failure, Fields, ObjectMeta, Resource};
 use serde::Deserialize;
 
 use crate::resource::StreamIngress;
 
-/// What is read of a Service.
+/// Fields that are read from a Service.
 #[derive(Debug, Deserialize, Resource)]
 #[resource(group = "", version = "v1", kind = "Service")]
 pub struct LiveService {
-    /// Its annotations.
+    /// Annotations.
     pub metadata: ObjectMeta,
     #[serde(default)]
     spec: ServiceSpec,
@@ -28,10 +28,10 @@ struct ServicePort {
     protocol: Option<String>,
 }
 
-/// How an upstream is.
+/// State of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upstream {
-    /// It leads to a port of a Service, or is not to be looked at.
+    /// Open: it leads to a port of a Service, or is not checked.
     Open,
     /// There is no such Service.
     NotFound,
@@ -39,8 +39,8 @@ pub enum Upstream {
     Closed,
 }
 
-/// Looks at the Service of an upstream; one that is no Service of this cluster is taken as it is.
-pub fn look(stream: &StreamIngress, cluster: &Cluster) -> Result<Upstream, Failure> {
+/// Checks the Service of an upstream; one that is no Service of this cluster is accepted.
+pub fn check(stream: &StreamIngress, cluster: &Cluster) -> Result<Upstream, Failure> {
     let spec = &stream.spec;
     if !spec.is_service {
         return Ok(Upstream::Open);

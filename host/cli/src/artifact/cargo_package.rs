@@ -1,4 +1,4 @@
-//! Owns what Cargo knows of a component: from which package it was built, and what that package says about itself.
+//! The Cargo package that a component was built from, and its metadata.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-/// What plugins are built for. The crates of other platforms are not in them.
+/// Target that plugins are built for. Crates of other platforms are not in them.
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The longest README that is pushed.
@@ -16,14 +16,14 @@ const README_LIMIT: u64 = 1 << 20;
 pub struct CargoPackage {
     /// The package's name.
     pub name: String,
-    /// What `cargo metadata` prints about it and all that it depends on.
+    /// Output of `cargo metadata` about the package and its dependencies.
     metadata: Vec<u8>,
     package: Value,
     directory: PathBuf,
 }
 
 impl CargoPackage {
-    /// The package in a directory.
+    /// Returns the package in a directory.
     pub fn in_directory(directory: &Path) -> anyhow::Result<Self> {
         let manifest = directory.join("Cargo.toml");
         let manifest = manifest
@@ -41,8 +41,8 @@ impl CargoPackage {
         Self::of(package.clone())
     }
 
-    /// The package that a component was built from, if the file lies below Cargo's target directory and one library of
-    /// that workspace is called as the file is. None if there is no such package or more than one.
+    /// Returns the package that a component was built from, if the file lies below Cargo's target directory and one
+    /// library of that workspace has the file's name. None if there is no such package or more than one.
     pub fn of_component(file: &Path) -> anyhow::Result<Option<Self>> {
         let file = file.canonicalize()?;
         let Some(workspace) = workspace_of(&file) else {
@@ -74,22 +74,22 @@ impl CargoPackage {
         })
     }
 
-    /// Where the source code is.
+    /// Returns the URL of the source code.
     pub fn repository(&self) -> Option<&str> {
         self.package["repository"].as_str()
     }
 
-    /// The licence, an SPDX expression.
+    /// Returns the licence, an SPDX expression.
     pub fn license(&self) -> Option<&str> {
         self.package["license"].as_str()
     }
 
-    /// The directory with the package's Cargo.toml.
+    /// Returns the directory with the package's Cargo.toml.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The SBOM: the crates that are linked into the component.
+    /// Returns the SBOM: the crates that are linked into the component.
     pub fn sbom(&self) -> anyhow::Result<String> {
         let sbom = pilothouse_artifact::cyclonedx(&self.metadata, Some(&self.name));
         sbom.with_context(|| {
@@ -100,7 +100,7 @@ impl CargoPackage {
         })
     }
 
-    /// The package's README.
+    /// Returns the path of the package's README.
     pub fn readme(&self) -> Option<PathBuf> {
         Some(self.directory.join(self.package["readme"].as_str()?))
     }
@@ -118,7 +118,7 @@ pub fn read_readme(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(failed)
 }
 
-/// The directory beside which a `target` stands that the file is below.
+/// Returns the workspace's directory: the one whose `target` the file is below.
 fn workspace_of(file: &Path) -> Option<&Path> {
     file.ancestors()
         .filter(|it| it.file_name().is_some_and(|name| name == "target"))
@@ -130,7 +130,7 @@ fn packages(metadata: &Value) -> &[Value] {
     metadata["packages"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Whether a package builds a component that is called like this.
+/// Reports whether a package builds a component with this name.
 fn has_library(package: &Value, stem: &str) -> bool {
     let targets = package["targets"].as_array().map_or(&[][..], Vec::as_slice);
     targets.iter().any(|target| {
@@ -140,7 +140,7 @@ fn has_library(package: &Value, stem: &str) -> bool {
     })
 }
 
-/// Asks Cargo, which neither reaches a network nor changes the lock file.
+/// Runs `cargo metadata`, without network and without changing the lock file.
 fn metadata(manifest: &Path, more: &[&str]) -> anyhow::Result<Vec<u8>> {
     let output = Command::new("cargo")
         .args(["metadata", "--format-version=1", "--frozen", "--manifest-path"])

@@ -1,4 +1,4 @@
-//! Owns `pilothouse copy`: an artifact with everything that belongs to it, from one place to another.
+//! `pilothouse copy`: copies an artifact with everything that belongs to it from one place to another.
 
 use anyhow::bail;
 use clap::Args;
@@ -6,7 +6,7 @@ use pilothouse_artifact::{Copied, Location};
 
 use super::{RegistryArguments, Session, bytes, pinned, target_of, wait_for};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse copy ghcr.io/acme/app-service:0.1.0 registry.internal/plugins/app-service

@@ -1,5 +1,5 @@
-//! Owns what `pilothouse inspect` says of an artifact beside its component: digest, annotations, signatures, attachments and
-//! the summary of the SBOM.
+//! Details of an artifact that `pilothouse inspect` prints beside its component: digest, annotations, signatures,
+//! attachments and the summary of the SBOM.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ const SBOM_LIMIT: u64 = 16 << 20;
 /// Licences that the summary of an SBOM names.
 const MAX_LICENSES: usize = 8;
 
-/// An artifact's component, and what is said about it.
+/// An artifact's component and details.
 pub struct FetchedArtifact {
     /// The reference with the digest.
     pub name: String,
@@ -28,7 +28,7 @@ pub struct FetchedArtifact {
     pub details: ArtifactDetails,
 }
 
-/// What is said about an artifact. Nothing of it is verified.
+/// Details of an artifact, none of them verified.
 pub struct ArtifactDetails {
     reference: String,
     digest: String,
@@ -43,15 +43,15 @@ struct Attached {
     digest: String,
 }
 
-/// What an SBOM amounts to.
+/// Summary of an SBOM.
 #[derive(Debug, PartialEq, Eq)]
 struct SbomSummary {
     components: usize,
-    /// How many components have a licence, by the licence.
+    /// Number of components by licence.
     licenses: BTreeMap<String, usize>,
 }
 
-/// Fetches an artifact and all that is said about it.
+/// Fetches an artifact and its details.
 pub fn fetch(location: &Location, registries: RegistryArguments) -> anyhow::Result<FetchedArtifact> {
     let session = registries.session()?;
     wait_for(async {
@@ -84,7 +84,7 @@ pub fn fetch(location: &Location, registries: RegistryArguments) -> anyhow::Resu
     })
 }
 
-/// A referrer with its true type: some registries list another.
+/// Returns a referrer with its true type: some registries list another.
 async fn attachment(found: &Found, referrer: &Descriptor) -> anyhow::Result<Attached> {
     let manifest: Value = manifest(found, referrer).await?;
     let artifact_type = manifest["artifactType"].as_str().or(referrer.artifact_type.as_deref());
@@ -137,7 +137,7 @@ impl SbomSummary {
 }
 
 impl ArtifactDetails {
-    /// For programs.
+    /// Returns the details as JSON.
     pub fn as_json(&self) -> Value {
         let Self {
             reference,
@@ -164,7 +164,7 @@ impl ArtifactDetails {
         })
     }
 
-    /// For people: what stands below the component's own description.
+    /// Returns the details as text, to be printed below the component's own description.
     pub fn as_text(&self) -> String {
         let mut text = format!("\nartifact {}\n", self.reference);
         for (key, value) in &self.annotations {

@@ -1,19 +1,19 @@
-//! Owns how a command finds the artifact that a location points at: the digest first, and everything else by the digest.
+//! Finds the artifact that a location points at: the digest first, and everything else by the digest.
 
 use anyhow::Context as _;
 use pilothouse_artifact::{ArtifactStore, Digest, Location, PluginManifest};
 
 use super::{Session, pinned, target_of};
 
-/// A plugin's artifact that was found.
+/// A plugin's artifact.
 pub struct Found {
-    /// Where it is.
+    /// Its store.
     pub store: ArtifactStore,
     /// The location with the artifact's digest.
     pub pinned: Location,
     /// The digest of its manifest.
     pub digest: Digest,
-    /// What the manifest says.
+    /// The manifest.
     pub manifest: PluginManifest,
 }
 
@@ -34,7 +34,7 @@ pub async fn find(session: &Session, location: &Location) -> anyhow::Result<Foun
 }
 
 impl Found {
-    /// The component, in memory. It has the digest that the manifest names.
+    /// Fetches the component into memory, and checks that it has the digest that the manifest names.
     pub async fn component(&self, session: &Session) -> anyhow::Result<Vec<u8>> {
         let mut component = Vec::new();
         let progress = session.progress("fetching");

@@ -1,4 +1,4 @@
-//! Owns `pilothouse login` and `pilothouse logout`: the user's credentials for a registry, where Docker's tools keep them.
+//! `pilothouse login` and `pilothouse logout`: stores and removes credentials for a registry in Docker's configuration.
 
 use std::io::{IsTerminal as _, Read as _};
 
@@ -11,7 +11,7 @@ use super::{RegistryArguments, Session, wait_for};
 /// The longest password or token. Those of cloud registries have some thousand characters.
 const LONGEST_PASSWORD: u64 = 64 << 10;
 
-/// Help of `login` that stands below the options.
+/// Help of `login` below the options.
 const LOGIN_EXAMPLES: &str = "\
 Examples:
   pilothouse login ghcr.io -u ada                                     asks for the password
@@ -23,7 +23,7 @@ $DOCKER_CONFIG/config.json or ~/.docker/config.json. A password is never an argu
 
 Exit code: 0 the credentials are kept, 1 they are not, 2 the command line is wrong.";
 
-/// Help of `logout` that stands below the options.
+/// Help of `logout` below the options.
 const LOGOUT_EXAMPLES: &str = "\
 Examples:
   pilothouse logout ghcr.io
@@ -60,7 +60,7 @@ pub struct LogoutCommand {
 }
 
 impl LoginCommand {
-    /// Checks the credentials, and keeps them.
+    /// Checks the credentials, and stores them.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
             host,
@@ -111,7 +111,7 @@ async fn check(session: &Session, host: &str, username: &str, password: &str) ->
     Ok(())
 }
 
-/// A registry as references and Docker's configuration name it.
+/// Parses a registry as references and Docker's configuration name it.
 fn registry(text: &str) -> Result<String, String> {
     let invalid = || "write HOST or HOST:PORT, such as ghcr.io, without https:// and repository".to_owned();
     if text.contains('/') {
@@ -121,11 +121,11 @@ fn registry(text: &str) -> Result<String, String> {
     Ok(reference.host().to_owned())
 }
 
-/// The first line of what is read, without its end.
+/// Reads the first line, without its end.
 fn password_of(input: impl std::io::Read) -> anyhow::Result<String> {
     let mut text = String::new();
     let read = input.take(LONGEST_PASSWORD + 1).read_to_string(&mut text);
-    // The error would not show the password, but neither would it say more.
+    // The error would not show the password, but it would not help either.
     read.map_err(|_| anyhow::anyhow!("cannot read the password from standard input, or it is not UTF-8"))?;
     let password = text.trim_end_matches(['\r', '\n']);
     if text.len() as u64 > LONGEST_PASSWORD || password.contains(['\r', '\n']) {

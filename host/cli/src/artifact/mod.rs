@@ -1,6 +1,5 @@
-//! Owns the commands for OCI artifacts, and what they share: how registries are reached, what is said besides the result,
-//! and how an artifact is named once its digest is known. What an artifact is, and how it moves, is pilothouse-artifact's
-//! matter.
+//! Commands for OCI artifacts, and their common parts: access to registries, messages beside the result, and references
+//! with digests. Artifacts and their transfer are implemented in pilothouse-artifact.
 #![allow(
     rustdoc::broken_intra_doc_links,
     reason = "the comments of options are their help, in which [:TAG] is no link"
@@ -32,14 +31,14 @@ use crate::options::settings;
 use progress::Bar;
 pub use registries::RegistryArguments;
 
-/// What a command works with: connections, and whether it speaks.
+/// Context of a command: connections to registries, and output.
 pub struct Session {
     client: Client,
     is_quiet: bool,
 }
 
 impl RegistryArguments {
-    /// Reads the configuration of registries. Nothing is sent yet.
+    /// Reads the configuration of registries. No request is sent yet.
     pub fn session(self) -> anyhow::Result<Session> {
         let is_quiet = self.is_quiet();
         let filter = EnvFilter::try_new(settings::command_log_filter()).context("PILOTHOUSE_LOG is not a filter")?;
@@ -65,14 +64,14 @@ impl Session {
         Ok(self.client.open_with(location, &DockerConfig)?)
     }
 
-    /// Tells people something. The result of a command goes to standard output instead.
+    /// Prints a message for people. The result of a command goes to standard output instead.
     pub fn say(&self, text: impl Display) {
         if !self.is_quiet {
             eprintln!("{text}");
         }
     }
 
-    /// Shows the progress of transfers, if somebody looks.
+    /// Shows the progress of transfers, unless output is quiet.
     pub fn progress(&self, what: &'static str) -> Bar {
         Bar::new(what, self.is_quiet)
     }
@@ -82,7 +81,7 @@ impl Session {
     }
 }
 
-/// Runs a command's requests to their end, or to an interrupt, after which temporary files are gone.
+/// Runs a command's requests until they end or are interrupted; temporary files are removed afterwards.
 pub fn wait_for<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -94,12 +93,12 @@ pub fn wait_for<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         }
     });
-    // A read of a file system that hangs does not keep the process.
+    // A file system operation that hangs must not keep the process.
     runtime.shutdown_background();
     done
 }
 
-/// Fetches an artifact's component: the location with its digest, and the component. Nothing is verified but the digests.
+/// Fetches an artifact's component. Returns the location with its digest, and the component. Only digests are verified.
 pub fn component(location: &Location, registries: RegistryArguments) -> anyhow::Result<(Location, Vec<u8>)> {
     let session = registries.session()?;
     wait_for(async {
@@ -109,7 +108,7 @@ pub fn component(location: &Location, registries: RegistryArguments) -> anyhow::
     })
 }
 
-/// What a location points at, or an error that says how to point.
+/// Returns the target of a location, or an error that says how to name one.
 fn target_of(location: &Location) -> anyhow::Result<Target> {
     location.target().with_context(|| {
         format!(
@@ -118,12 +117,12 @@ fn target_of(location: &Location) -> anyhow::Result<Target> {
     })
 }
 
-/// A reference with a digest, as a Plugin's status has them.
+/// Returns a reference with a digest, as in a Plugin's status.
 pub fn pinned_to(reference: &str, digest: &str) -> anyhow::Result<Location> {
     Ok(pinned(&reference.parse()?, digest.parse()?))
 }
 
-/// The location with a digest and without a tag: it always means the same artifact.
+/// Returns the location with a digest and without a tag, so that it always means the same artifact.
 fn pinned(location: &Location, digest: Digest) -> Location {
     match location {
         Location::Registry(reference) => Location::Registry(reference.with_digest(digest)),
@@ -135,7 +134,7 @@ fn pinned(location: &Location, digest: Digest) -> Location {
     }
 }
 
-/// A size for people.
+/// Formats a size for people.
 fn bytes(count: u64) -> String {
     match count {
         0..10_000 => format!("{count} bytes"),

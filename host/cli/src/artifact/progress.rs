@@ -1,15 +1,15 @@
-//! Owns progress bars: on a terminal's standard error, and nowhere else.
+//! Progress bars on a terminal's standard error.
 
 use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pilothouse_artifact::Progress;
 
-/// One bar for all blobs of a command. It is gone when it is dropped.
+/// One bar for all blobs of a command. It disappears when it is dropped.
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar; hidden if nobody looks.
+    /// Makes a bar, hidden if output is quiet or not a terminal.
     pub fn new(what: &'static str, is_quiet: bool) -> Self {
         if is_quiet || !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());

@@ -1,4 +1,4 @@
-//! Owns `pilothouse pull`: a component from a registry or an OCI layout to a file.
+//! `pilothouse pull`: downloads a component from a registry or an OCI layout to a file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use pilothouse_artifact::{Location, annotation};
 use super::fetch::{Found, find};
 use super::{RegistryArguments, Session, bytes, wait_for};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse pull ghcr.io/acme/app-service:0.1.0
@@ -65,7 +65,7 @@ async fn pull(session: &Session, from: &Location, output: Option<PathBuf>) -> an
     let failed = || format!("cannot write {}", file.display());
     let temporary = tempfile::Builder::new()
         .prefix(".pilothouse-")
-        // Like any file that the user makes; tempfile's own default is for secrets.
+        // Permissions of an ordinary file of the user; tempfile's own default is for secrets.
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
         .tempfile_in(directory)
         .with_context(failed)?;
@@ -85,7 +85,7 @@ async fn pull(session: &Session, from: &Location, output: Option<PathBuf>) -> an
     Ok(())
 }
 
-/// The file that the artifact names, which somebody else chose: a plain name, and no file that is there.
+/// Returns the file name of the artifact, which its author chose: a plain name, of a file that does not exist yet.
 fn unused_name(found: &Found) -> anyhow::Result<PathBuf> {
     let titles = [&found.manifest.component.annotations, &found.manifest.annotations];
     let title = titles.into_iter().find_map(|it| it.get(annotation::TITLE));
@@ -103,7 +103,7 @@ fn unused_name(found: &Found) -> anyhow::Result<PathBuf> {
     Ok(name.into())
 }
 
-/// A harmless file name: the last part of a path, with the ending `.wasm`.
+/// Returns a harmless file name: the last part of a path, with the ending `.wasm`.
 fn file_name(title: &str) -> Option<String> {
     let name = title.rsplit('/').next().unwrap_or(title);
     let stem = name.strip_suffix(".wasm").unwrap_or(name);

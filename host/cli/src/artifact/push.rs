@@ -1,5 +1,5 @@
-//! Owns `pilothouse push`: a component as an artifact, with what belongs to it. The component is checked before anything is
-//! sent, and the same input has the same digest.
+//! `pilothouse push`: uploads a component as an artifact, with its attachments. The component is checked before
+//! anything is sent, and the same input has the same digest.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use super::{RegistryArguments, Session, bytes, pinned, wait_for};
 use crate::options::settings;
 use crate::plugins::{CacheArguments, read_document};
 
-/// The artifact types of what is attached.
+/// Artifact types of attachments.
 pub mod artifact_type {
     /// The plugin's CRDs, YAML documents.
     pub const CRDS: &str = "application/vnd.pilothouse.crds.v1+yaml";
@@ -33,7 +33,7 @@ pub mod artifact_type {
     pub const SBOM: &str = pilothouse_artifact::SBOM_MEDIA_TYPE;
 }
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse push target/plugins/app-service.wasm ghcr.io/acme/app-service:0.1.0
@@ -116,7 +116,7 @@ impl FromStr for Annotation {
     }
 }
 
-/// A component that this host would run, and what it says about itself.
+/// A component that this host would run, and its description.
 struct Checked {
     component: Vec<u8>,
     interfaces: ComponentInterfaces,
@@ -160,10 +160,10 @@ impl PushCommand {
     }
 }
 
-/// Refuses what this host would not run.
+/// Checks that this host would run the component.
 fn check(file: &Path, config: Option<&Path>, cache: &CacheArguments) -> anyhow::Result<Checked> {
     let config = config.map(read_document).transpose()?;
-    // Who runs the plugin grants it what it imports.
+    // Its users grant the plugin the interfaces that it imports.
     let sandbox = cache.sandbox()?.granting(Wasi::Inert);
     // Read once, so that what is checked is what is pushed.
     let read = sandbox.read(file, None)?;
@@ -180,7 +180,7 @@ fn check(file: &Path, config: Option<&Path>, cache: &CacheArguments) -> anyhow::
     })
 }
 
-/// The package that the file was built from. Without one the push goes on, with less said about the plugin.
+/// Returns the package that the file was built from. Without one, the artifact has fewer annotations.
 fn found_package(session: &Session, file: &Path) -> Option<CargoPackage> {
     match CargoPackage::of_component(file) {
         Ok(Some(package)) => {
@@ -244,7 +244,7 @@ fn artifact(
     builder.build()
 }
 
-/// What is attached, each with its name for people.
+/// Returns the attachments, each with its name for people.
 fn attachments(
     manifest: &CheckedManifest,
     package: Option<&CargoPackage>,
@@ -296,7 +296,7 @@ fn attachments(
     Ok(attachments)
 }
 
-/// One document after the other. JSON is YAML, too.
+/// Concatenates documents. JSON is YAML, too.
 fn yaml(documents: &[String]) -> String {
     let mut yaml = String::new();
     for document in documents {
@@ -323,7 +323,7 @@ async fn push(
         attached.with_context(|| format!("cannot attach the {what}"))?;
     }
     if let Some(tag) = to.tag() {
-        // Whoever finds the tag finds everything.
+        // The tag comes last, so that an artifact found by it is complete.
         store
             .push_manifest(&artifact.manifest, media_type::MANIFEST, Some(tag))
             .await?;

@@ -1,4 +1,4 @@
-//! Owns the options of every command that reaches registries, and the file that configures them.
+//! Options of every command that uses registries, and the file that configures them.
 
 use std::path::{Path, PathBuf};
 
@@ -23,18 +23,18 @@ pub struct RegistryArguments {
 }
 
 impl RegistryArguments {
-    /// Whether only the result is wanted.
+    /// Reports whether only the result is to be printed.
     pub fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// The configuration.
+    /// Reads the configuration.
     pub fn configuration(&self) -> anyhow::Result<RegistriesConfig> {
         configuration(self.registries.as_deref())
     }
 }
 
-/// The configuration of the file that was given, or of the default one if it exists.
+/// Reads the configuration of the given file, or of the default one if it exists.
 pub fn configuration(file: Option<&Path>) -> anyhow::Result<RegistriesConfig> {
     match file {
         Some(file) => read(file),
@@ -45,7 +45,7 @@ pub fn configuration(file: Option<&Path>) -> anyhow::Result<RegistriesConfig> {
     }
 }
 
-/// Reads the configuration. Paths in it begin at the file's directory.
+/// Reads the configuration. Paths in it are relative to the file's directory.
 fn read(file: &Path) -> anyhow::Result<RegistriesConfig> {
     let document = read_document(file)?;
     let mut config =

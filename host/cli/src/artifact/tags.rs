@@ -1,4 +1,4 @@
-//! Owns `pilothouse tags`: the versions in a repository, in their order.
+//! `pilothouse tags`: lists the versions in a repository, in their order.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ use super::{RegistryArguments, wait_for};
 use crate::output::Format;
 use pilothouse_core::text::printable::printable;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse tags ghcr.io/acme/app-service
@@ -85,7 +85,7 @@ fn document(repository: &Location, tags: &[&str]) -> Value {
     })
 }
 
-/// Versions in their order, and then the other tags.
+/// Returns versions in their order, and then the other tags.
 fn listed<'a>(tags: &'a [String], range: Option<&VersionReq>) -> Vec<&'a str> {
     let tags = tags
         .iter()
@@ -99,7 +99,7 @@ fn listed<'a>(tags: &'a [String], range: Option<&VersionReq>) -> Vec<&'a str> {
             _ => {}
         }
     }
-    // Of tags with the same version the host takes the shorter one.
+    // Among tags with the same version the host chooses the shorter one.
     versions.sort_by_key(|(version, tag)| (version.clone(), Reverse(tag.len())));
     others.sort_unstable();
     versions.into_iter().map(|(_, tag)| tag).chain(others).collect()

@@ -1,4 +1,4 @@
-//! Owns `pilothouse verify`: whether a host with these keys or this trust file would run an artifact.
+//! `pilothouse verify`: checks that a host with these keys or this trust file would run an artifact.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::{RegistryArguments, Session, pinned, target_of, wait_for};
 use crate::plugins::read_document;
 use pilothouse_core::text::printable::printable;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse verify ghcr.io/acme/app-service:0.1.0 --key cosign.pub
@@ -83,7 +83,7 @@ fn trust_file(file: &Path) -> anyhow::Result<TrustPolicy> {
         .with_context(|| format!("the trust file {} cannot be used", file.display()))
 }
 
-/// The artifact's repository as trust files name it; of a layout, with the whole path.
+/// Returns the artifact's repository as trust files name it; for a layout, with the whole path.
 pub fn repository_of(location: &Location) -> anyhow::Result<String> {
     match location {
         Location::Registry(reference) => Ok(reference.name()),
@@ -102,15 +102,15 @@ async fn verified(
     policy: &TrustPolicy,
 ) -> anyhow::Result<String> {
     let target = target_of(location)?;
-    // Before anything is sent: a repository that is not allowed is not asked.
+    // Checked before anything is sent: no request goes to a repository that is not allowed.
     policy.rule_for(repository)?;
     let store: ArtifactStore = session.open(location)?;
     let digest = store.resolve(&target).await?.digest;
-    // It has to be there: a signature alone is nothing to run.
+    // The artifact itself has to exist: a signature alone cannot run.
     let manifest = store.manifest(digest).await?;
     let FoundSignatures { signatures, problem } = store.find_signatures(digest).await;
     let verification = match (policy.verify(repository, &manifest, &signatures), problem) {
-        // The signature that is wanted may be where nobody could look.
+        // The required signature may be at a place that could not be read.
         (Err(_), Some(problem)) => return Err(problem.into()),
         (verified, _) => verified?,
     };

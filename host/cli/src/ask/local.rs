@@ -1,4 +1,4 @@
-//! Owns asking a host on this machine: over plain HTTP, at a loopback address only, with a key that proves nothing but that the
+//! Client of a host on this machine: over plain HTTP, at a loopback address only, with a key that only proves that the
 //! client can read the host's file. No token of a cluster is sent there: another user may listen at the port.
 
 use std::io::{self, Read as _, Write as _};
@@ -13,7 +13,7 @@ use pilothouse_cluster::connect::host_proxy::ProxiedAnswer;
 use crate::options::api::read_key;
 use crate::options::settings;
 
-/// How long the host may take to answer.
+/// Timeout of the host's answer.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The largest answer.
@@ -46,7 +46,7 @@ impl FromStr for LocalHost {
 }
 
 impl LocalHost {
-    /// The key of the host.
+    /// Returns the key of the host.
     pub fn key(&self, file: Option<PathBuf>) -> anyhow::Result<String> {
         let file = file.or_else(|| settings::api_key_file(self.0.port()));
         let file =
@@ -78,7 +78,7 @@ impl LocalHost {
     }
 }
 
-/// The code and the body of an answer, which ends with its connection.
+/// Parses the code and the body of an answer, which ends with its connection.
 fn parse(answer: &str) -> Option<ProxiedAnswer> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let code = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;

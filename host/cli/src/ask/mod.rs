@@ -1,6 +1,6 @@
-//! Owns the commands that ask a host what it does: `status`, `why`, `top` and `record`, and what they share: which host is
-//! asked, as whom, and in which form the answer is printed. `local` asks a host on this machine, `replicas` adds up what
-//! several say, `table` prints for people.
+//! Commands that query a host: `status`, `why`, `top` and `record`, and their common parts: choosing the host,
+//! authenticating, and the form of the output. `local` queries a host on this machine, `replicas` merges the answers of
+//! several replicas, `table` prints for people.
 
 mod local;
 pub mod record;
@@ -30,10 +30,10 @@ pub use self::table::{Screen, coloured};
 use crate::options::identity::HOST_NAMESPACE;
 use crate::run::{ClusterArguments, USER_AGENT};
 
-/// How often a host is asked until the replica answers that leads: the Service picks any.
+/// Most requests until the leading replica answers: the Service picks any.
 const TRIES: usize = 12;
 
-/// For how long replicas that divide the work are asked until each has answered, and how long one may take.
+/// Time in which all replicas of a sharded host have to answer, and timeout of one request.
 const ALL_WITHIN: Duration = Duration::from_secs(15);
 const ONE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -85,7 +85,7 @@ pub enum OutputForm {
     Json,
 }
 
-/// A host that can be asked.
+/// A host that can be queried.
 pub struct AskedHost {
     way: Way,
     /// The namespace of the kubeconfig's context.
@@ -108,16 +108,16 @@ enum Way {
 #[error("{0}")]
 struct Unreachable(String);
 
-/// A document as it came, and what it says.
+/// A document as text and parsed.
 pub struct Answer<T> {
-    /// As it came.
+    /// The text, as received.
     pub text: String,
-    /// What it says.
+    /// The parsed document.
     pub document: T,
 }
 
 impl HostArguments {
-    /// Finds the host, and a token for it.
+    /// Finds the host, and gets a token for it.
     pub async fn connect(self) -> anyhow::Result<AskedHost> {
         let Self { host, output } = self;
         host.connect(output).await
@@ -125,7 +125,7 @@ impl HostArguments {
 }
 
 impl HostAddressArguments {
-    /// Finds the host, and a token for it.
+    /// Finds the host, and gets a token for it.
     pub async fn connect(self, output: OutputForm) -> anyhow::Result<AskedHost> {
         let Self {
             host,
@@ -158,8 +158,8 @@ impl HostAddressArguments {
     }
 }
 
-/// A token to show. One that is made for the host is of no use to whoever may get it there, so the kubeconfig's own, which is
-/// worth as much as its user, is shown only by users who may not have one made for the host's account.
+/// Returns a token to authenticate with. One that is made for the host is useless elsewhere if it leaks. The
+/// kubeconfig's own, which is worth as much as its user, is only sent if the user may not have one made.
 async fn token(
     client: &Client,
     target: &ClusterTarget,
@@ -179,7 +179,7 @@ async fn token(
 }
 
 impl AskedHost {
-    /// Asks for a document. Of several replicas, the one that leads is asked, if it is there.
+    /// Gets a document, from the leading replica if there are several and it is reachable.
     pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Answer<T>> {
         let mut text = self.ask_any(path).await?;
         for _ in 1..tries(&text) {
@@ -197,8 +197,8 @@ impl AskedHost {
         Ok(Answer { text, document })
     }
 
-    /// Asks for a document that each replica has of its own, where replicas divide the work: the Service picks any of them,
-    /// so it is asked until all have answered that live.
+    /// Gets a document from each live replica of a sharded host: the Service picks any of them, so requests are
+    /// repeated until all have answered.
     pub async fn ask_all<T: ReplicaDocument>(&self, path: &str) -> anyhow::Result<Replies<T>> {
         let until = Instant::now() + ALL_WITHIN;
         let Answer { text, document } = self.ask(path).await?;
@@ -212,7 +212,7 @@ impl AskedHost {
             let Ok(answered) = timeout_at(until, timeout(ONE_WITHIN, self.ask_once(path))).await else {
                 break;
             };
-            // A replica that is about to go, or has gone and is still known to the Service, answers nothing.
+            // A replica that is shutting down, or has stopped and is still an endpoint of the Service, does not answer.
             if let Ok(Ok(text)) = answered {
                 replies.take(read(&text)?);
             }
@@ -220,7 +220,7 @@ impl AskedHost {
         Ok(replies)
     }
 
-    /// Asks whichever replica answers: the Service knows one for a while that has gone, or that just begins.
+    /// Gets a document from any replica that answers. The Service may still list stopped or starting replicas.
     async fn ask_any(&self, path: &str) -> anyhow::Result<String> {
         let until = Instant::now() + ALL_WITHIN;
         for _ in 1..TRIES {
@@ -258,7 +258,7 @@ impl AskedHost {
         matches!(self.way, Way::Local(..))
     }
 
-    /// Why there is no document.
+    /// Returns the reason why there is no document.
     fn refused(&self, answer: &ProxiedAnswer) -> String {
         let ProxiedAnswer { code, body } = answer;
         let said: Value = serde_json::from_str(body).unwrap_or_default();
@@ -299,7 +299,7 @@ fn read<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     )
 }
 
-/// Whether the replica that answered works at what it was asked about. What is no document is not asked for again.
+/// Reports whether the replica that answered is responsible for the object. Invalid answers are not requested again.
 fn is_at_work(text: &str) -> bool {
     let said: Value = serde_json::from_str(text).unwrap_or_default();
     match &said["reconciledHere"] {
@@ -308,14 +308,14 @@ fn is_at_work(text: &str) -> bool {
     }
 }
 
-/// How often the Service is asked for an object until the replica answers that works at it.
+/// Returns the most requests for an object until the responsible replica answers.
 fn tries(text: &str) -> usize {
     let said: Value = serde_json::from_str(text).unwrap_or_default();
     let replicas = said["host"]["replicas"].as_array().map_or(1, Vec::len);
     TRIES * replicas.max(1)
 }
 
-/// Runs a command that asks.
+/// Runs a command that queries a host.
 pub fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,5 +1,5 @@
-//! Owns `pilothouse record`: has a host record the calls of a plugin, for a while or until there are enough, and writes them to
-//! a file. What the file has is said in docs/recordings.md; replaying it is left to the crate of those who write plugins.
+//! `pilothouse record`: makes a host record the calls of a plugin, for a while or until there are enough, and writes
+//! them to a file. docs/recordings.md describes its format; `pilothouse replay` repeats the calls.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -21,7 +21,7 @@ use crate::output::counted;
 
 use super::{Answer, AskedHost, HostAddressArguments, OutputForm, run};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse record appservice/web -n shop --for 30s -o web.recording.jsonl
@@ -34,10 +34,10 @@ plugin, to see one.
 
 Exit code: 0, 1 if the host refuses or nothing was recorded, 2 if the command line is wrong.";
 
-/// How often the host is asked how far it is.
+/// Interval at which the host is polled for its progress.
 const EVERY: Duration = Duration::from_millis(300);
 
-/// How often replicas are asked for what they have recorded.
+/// Most requests to fetch the recordings of all replicas.
 const TRIES: usize = 24;
 
 /// `pilothouse record`
@@ -72,7 +72,7 @@ pub struct RecordCommand {
     host: HostAddressArguments,
 }
 
-/// What one replica has recorded.
+/// Recording of one replica.
 struct Part {
     header: Line,
     calls: Vec<Line>,
@@ -109,7 +109,7 @@ impl RecordCommand {
         let parts = collect(&host, &path, &replicas).await?;
         let (text, trailer) = joined(parts)?;
         write(&output, &text)?;
-        say(&output, &trailer);
+        print_summary(&output, &trailer);
         if trailer.calls == 0 {
             bail!(
                 "no call was made within {} s; change the object while it is recorded, or record for longer with --for",
@@ -120,8 +120,7 @@ impl RecordCommand {
     }
 }
 
-/// Asks until the recording is over, or until somebody interrupts the command: the replicas that record, with how
-/// many calls each of them has.
+/// Polls until the recording is over or interrupted. Returns the replicas that record, with their numbers of calls.
 async fn follow(host: &AskedHost, path: &str, within: Duration, count: u64) -> anyhow::Result<BTreeMap<String, u64>> {
     let until = Instant::now() + within;
     let mut replicas = BTreeMap::new();
@@ -152,7 +151,7 @@ async fn follow(host: &AskedHost, path: &str, within: Duration, count: u64) -> a
     Ok(replicas)
 }
 
-/// Ends the recording at each replica, and takes what it has.
+/// Ends the recording at each replica, and fetches it.
 async fn collect(host: &AskedHost, path: &str, replicas: &BTreeMap<String, u64>) -> anyhow::Result<Vec<Part>> {
     let path = format!("{path}&finish=true");
     let (mut parts, mut problem) = (BTreeMap::new(), None);
@@ -162,7 +161,7 @@ async fn collect(host: &AskedHost, path: &str, replicas: &BTreeMap<String, u64>)
                 let RecordingDocument { host, lines, .. } = document;
                 parts.insert(host.instance, part(lines)?);
             }
-            // Of several replicas, one that has been asked already, or that never recorded, knows of no recording.
+            // Among several replicas, one that was queried already, or that never recorded, has no recording.
             Err(error) => problem = Some(error),
         }
         if replicas.keys().all(|replica| parts.contains_key(replica)) {
@@ -199,7 +198,7 @@ fn part(lines: Vec<Tree>) -> anyhow::Result<Part> {
     }
 }
 
-/// One file of the parts: their calls, numbered anew.
+/// Joins the parts in one file: their calls, numbered anew.
 fn joined(parts: Vec<Part>) -> anyhow::Result<(String, Trailer)> {
     let mut sum = Trailer::default();
     let mut lines = Vec::new();
@@ -229,7 +228,7 @@ fn joined(parts: Vec<Part>) -> anyhow::Result<(String, Trailer)> {
     Ok((lines.join("\n"), sum))
 }
 
-/// Writes the file, which only its user can read: it has what the plugin reads.
+/// Writes the file, readable only by its user: it contains the objects that the plugin read.
 fn write(output: &Path, text: &str) -> anyhow::Result<()> {
     if output == Path::new("-") {
         return std::io::stdout()
@@ -242,7 +241,7 @@ fn write(output: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}; give another file with --output", output.display()))
 }
 
-fn say(output: &Path, trailer: &Trailer) {
+fn print_summary(output: &Path, trailer: &Trailer) {
     let Trailer {
         calls,
         dropped,
@@ -274,7 +273,7 @@ fn say(output: &Path, trailer: &Trailer) {
     }
 }
 
-/// What this recording is called. Nobody else uses it by mistake; it is no secret, because each question is authorized.
+/// Returns a random name that no other recording has. It is no secret, because each request is authorized.
 fn new_id() -> String {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());

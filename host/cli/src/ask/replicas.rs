@@ -1,5 +1,4 @@
-//! Owns what several replicas answer together, which divide the work among them: whom a command still lacks, and how their
-//! documents add up.
+//! Merges the documents of several replicas that share the work, and tells which replicas have not answered.
 
 use std::collections::BTreeSet;
 
@@ -12,42 +11,42 @@ use serde::de::DeserializeOwned;
 /// The most failing objects that are listed, as a host does.
 const MOST_FAILING: usize = 100;
 
-/// A document that each replica has of its own.
+/// Document of which each replica has its own.
 pub trait ReplicaDocument: DeserializeOwned + Serialize + Clone {
-    /// The process that answered.
+    /// Returns the process that answered.
     fn host(&self) -> &HostStatus;
 
-    /// Takes up what another replica answered.
+    /// Adds another replica's document.
     fn add(&mut self, other: Self);
 
-    /// Puts the sum in order, once all are in.
+    /// Sorts the sum, once all documents are added.
     fn finish(&mut self);
 }
 
-/// What the replicas of a host answered: one, or where they divide the work all that could be reached.
+/// Answers of a host's replicas: one, or with sharding those of all that could be reached.
 #[derive(Clone, Debug)]
 pub struct Replies<T> {
     /// The documents; at least one.
     documents: Vec<T>,
-    /// As the only one came.
+    /// Text of the answer if there is only one.
     text: String,
 }
 
-/// The documents of all replicas as one, and who they are.
+/// Documents of all replicas as one, and the replicas' identities.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sum<T> {
-    /// As one process with all of the work would have it.
+    /// The document that one process with all of the work would have.
     #[serde(flatten)]
     pub document: T,
     /// The processes that answered.
     pub replicas: Vec<HostStatus>,
-    /// The identities of those that live, by their Leases, and did not.
+    /// Identities of the replicas that live, by their Leases, and did not answer.
     pub silent_replicas: Vec<String>,
 }
 
 impl<T: ReplicaDocument> Replies<T> {
-    /// The first reply, as it came.
+    /// Returns the first reply, with its text.
     pub fn new(text: String, document: T) -> Self {
         Self {
             documents: vec![document],
@@ -55,7 +54,7 @@ impl<T: ReplicaDocument> Replies<T> {
         }
     }
 
-    /// Takes note of another reply. Of one process the last counts.
+    /// Adds another reply. If a process answered before, its last answer counts.
     pub fn take(&mut self, document: T) {
         let who = identity(document.host());
         match self.documents.iter_mut().find(|known| identity(known.host()) == who) {
@@ -64,24 +63,24 @@ impl<T: ReplicaDocument> Replies<T> {
         }
     }
 
-    /// How many replicas there are, as far as is known.
+    /// Returns the number of replicas, as far as it is known.
     pub fn expected(&self) -> usize {
         self.silent().len() + self.documents.len()
     }
 
-    /// The identities of the replicas that have not answered.
+    /// Returns the identities of the replicas that have not answered.
     pub fn silent(&self) -> Vec<String> {
         let living: BTreeSet<&String> = self.documents.iter().flat_map(|it| &it.host().replicas).collect();
         let has_answered = |who: &str| self.documents.iter().any(|it| identity(it.host()) == who);
         living.into_iter().filter(|who| !has_answered(who)).cloned().collect()
     }
 
-    /// What each process says.
+    /// Returns the document of each process.
     pub fn documents(&self) -> impl Iterator<Item = &T> {
         self.documents.iter()
     }
 
-    /// The same of other documents of the same processes.
+    /// Returns replies with each document changed.
     pub fn map(&self, change: impl Fn(&T) -> T) -> Self {
         Self {
             documents: self.documents.iter().map(change).collect(),
@@ -89,7 +88,7 @@ impl<T: ReplicaDocument> Replies<T> {
         }
     }
 
-    /// All of it as one document.
+    /// Returns all documents as one.
     pub fn sum(&self) -> Sum<T> {
         let mut documents = self.documents.clone();
         documents.sort_by_key(|it| (!it.host().is_leading, identity(it.host()).to_owned()));
@@ -105,7 +104,7 @@ impl<T: ReplicaDocument> Replies<T> {
         }
     }
 
-    /// For programs: a document as it came where there is one replica, else the sum.
+    /// Returns JSON: the text as received if there is one replica, else the sum.
     pub fn as_json(&self) -> serde_json::Result<String> {
         match &*self.documents {
             [only] if only.host().shards_held.is_none() => Ok(self.text.clone()),
@@ -114,7 +113,7 @@ impl<T: ReplicaDocument> Replies<T> {
     }
 }
 
-/// That some replicas have not answered; none if all have.
+/// Returns a message that some replicas have not answered; none if all have.
 pub fn silence(silent: &[String]) -> Option<String> {
     let (last, others) = silent.split_last()?;
     Some(if others.is_empty() {
@@ -130,7 +129,7 @@ pub fn silence(silent: &[String]) -> Option<String> {
     })
 }
 
-/// What tells one process from another.
+/// Returns the identity that distinguishes a process from another.
 fn identity(host: &HostStatus) -> &str {
     host.identity.as_deref().unwrap_or(&host.instance)
 }
@@ -153,7 +152,7 @@ impl ReplicaDocument for StatusDocument {
                 None => self.plugins.push(plugin),
             }
         }
-        // An object that has just moved from one replica to another may be known to both.
+        // An object that has just moved from one replica to another may be reported by both.
         for object in failing {
             let is_same = |known: &&pilothouse_runtime::api::documents::FailingObject| {
                 (&known.plugin, &known.controller, &known.object)
@@ -176,7 +175,7 @@ impl ReplicaDocument for StatusDocument {
     }
 }
 
-/// A plugin at another replica. It is as ready as where it is least so.
+/// Adds a plugin of another replica. Its readiness is the worst of all replicas.
 fn add_plugin(known: &mut PluginStatus, other: PluginStatus, instance: &str) {
     let PluginStatus {
         name: _,
@@ -344,7 +343,7 @@ mod tests {
                 &[("moved", "2026-01-02T03:00:05Z"), ("early", "2026-01-02T03:00:01Z")],
             ),
         ]);
-        // One that answers again has not become another one.
+        // A process that answers again is still the same one.
         replies.take(status(&one, Some(false), 5, &[("late", "2026-01-02T03:00:09Z")]));
         let sum = replies.sum();
         assert_eq!(sum.silent_replicas, Vec::<String>::new());
@@ -414,7 +413,7 @@ mod tests {
             (replies.silent(), replies.expected()),
             (vec!["three_1".to_owned(), "two_1".to_owned()], 3)
         );
-        // One that the others do not know yet counts, too.
+        // A replica that the others do not know yet counts, too.
         replies.take(status(&host("four", false, &["four_1"]), Some(true), 1, &[]));
         assert_eq!(replies.expected(), 4);
         let printed: Value = serde_json::from_str(&replies.as_json().unwrap()).unwrap();

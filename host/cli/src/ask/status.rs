@@ -1,4 +1,4 @@
-//! Owns `pilothouse status`: the plugins of a host, and the objects that fail, each with the cause and the next step.
+//! `pilothouse status`: prints the plugins of a host, and the objects that fail, each with the cause and the next step.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use super::table::{Cell, Emphasis, Screen, Table, ago, duration, emphasised};
 use super::{HostArguments, OutputForm, run};
 use crate::output::counted;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse status
@@ -37,7 +37,7 @@ pub struct StatusCommand {
     host: HostArguments,
 }
 
-/// Something is not as it should be, which was asked for with `--check`.
+/// Error of `--check`: the host is unhealthy.
 #[derive(Debug, thiserror::Error)]
 #[error("{}, and {}", counted(*plugins as u64, "plugin is", "plugins are") + " not ready", counted(*objects, "object fails", "objects fail"))]
 pub struct Unhealthy {
@@ -46,7 +46,7 @@ pub struct Unhealthy {
 }
 
 impl StatusCommand {
-    /// Asks and prints.
+    /// Queries the host and prints.
     pub fn execute(self) -> anyhow::Result<()> {
         run(async {
             let host = self.host.connect().await?;
@@ -220,7 +220,7 @@ fn failing_lines(object: &FailingObject, now: Timestamp, screen: Screen) -> Stri
     text
 }
 
-/// Whose matter a failure is, for people: what the API calls a guest is the plugin.
+/// Returns a failure's blame for people: a guest, in the API, is the plugin.
 pub fn blame_in_words(blame: &str) -> &str {
     match blame {
         "guest" => "plugin",
@@ -228,7 +228,7 @@ pub fn blame_in_words(blame: &str) -> &str {
     }
 }
 
-/// An object for people: `AppService default/web`.
+/// Formats an object for people: `AppService default/web`.
 pub fn title(object: &ObjectName) -> String {
     let ObjectName { kind, namespace, name } = object;
     match namespace {

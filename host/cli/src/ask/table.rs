@@ -1,4 +1,4 @@
-//! Owns how answers look for people: aligned columns, durations and sizes in words, and colours on a terminal only.
+//! Formats answers for people: aligned columns, durations and sizes with units, and colours on a terminal only.
 
 use pilothouse_core::text::printable::printable;
 use std::fmt::Write as _;
@@ -9,30 +9,30 @@ use jiff::Timestamp;
 use crate::options::settings;
 use crate::output::terminal_width;
 
-/// How wide messages are at most, and where the output is no terminal.
+/// Largest width of messages, and their width if the output is no terminal.
 const WIDTH: usize = 110;
 
 /// The least width of a column that is wrapped, and of a message.
 const LEAST: usize = 16;
 
-/// Where text is shown.
+/// Properties of the output device.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    /// Whether colours are wanted.
+    /// Set if colours are wanted.
     pub coloured: bool,
-    /// The columns of the terminal; none: it is none, and lines may be of any length.
+    /// Columns of the terminal; none if the output is none, and lines may have any length.
     pub width: Option<usize>,
 }
 
 impl Screen {
-    /// A file.
+    /// Output to a file.
     #[cfg(test)]
     pub const PLAIN: Self = Self {
         coloured: false,
         width: None,
     };
 
-    /// Standard output.
+    /// Detects the properties of standard output.
     pub fn stdout() -> Self {
         Self {
             coloured: coloured(),
@@ -40,7 +40,7 @@ impl Screen {
         }
     }
 
-    /// Paragraphs, each line after some spaces.
+    /// Wraps paragraphs, with each line indented.
     pub fn wrapped(self, text: &str, indent: usize) -> String {
         let width = self
             .width
@@ -49,15 +49,15 @@ impl Screen {
     }
 }
 
-/// How a cell is to stand out on a terminal.
+/// Emphasis of a cell on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Emphasis {
-    /// Not at all.
+    /// None.
     #[default]
     Plain,
     /// All is well.
     Good,
-    /// It is not well yet.
+    /// Something is not ready yet.
     Warning,
     /// Something is wrong.
     Bad,
@@ -71,7 +71,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell that stands out.
+    /// Makes a cell with emphasis.
     pub fn new(text: impl Into<String>, emphasis: Emphasis) -> Self {
         Self {
             text: printable(&text.into()),
@@ -92,7 +92,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns.
+    /// Makes a table with these columns.
     pub fn new(columns: &[&str]) -> Self {
         Self {
             rows: vec![columns.iter().map(|column| Cell::from(*column)).collect()],
@@ -104,8 +104,8 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    /// The lines, each after some spaces. Where they are wider than the screen, the widest column is wrapped, or, where that is not
-    /// enough, each row is a paragraph with a line for each column.
+    /// Returns the lines, each indented. If they are wider than the screen, the widest column is wrapped, or, if that
+    /// is not enough, each row becomes a paragraph with a line for each column.
     pub fn lines(&self, indent: usize, screen: Screen) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| {
@@ -168,7 +168,7 @@ impl Table {
 /// The spaces between two columns.
 const GAP: usize = 3;
 
-/// A text in lines of a width: broken between words, or within one that is longer.
+/// Breaks a text into lines of a width: between words, or within one that is longer.
 fn broken(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split(' ') {
@@ -196,12 +196,12 @@ fn broken(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Whether colours are wanted: on a terminal, unless the environment forbids them.
+/// Reports whether colours are wanted: on a terminal, unless the environment forbids them.
 pub fn coloured() -> bool {
     std::io::stdout().is_terminal() && !settings::no_color()
 }
 
-/// A text in a colour, by the escapes of ECMA-48.
+/// Returns a text in a colour, by the escapes of ECMA-48.
 pub fn emphasised(text: &str, emphasis: Emphasis, coloured: bool) -> String {
     let colour = match emphasis {
         _ if !coloured => return text.to_owned(),
@@ -213,7 +213,7 @@ pub fn emphasised(text: &str, emphasis: Emphasis, coloured: bool) -> String {
     format!("\u{1b}[{colour}m{text}\u{1b}[0m")
 }
 
-/// A duration as kubectl shows it: `5s`, `3m12s`, `4h5m`, `2d3h`; below ten seconds with three digits.
+/// Formats a duration as kubectl does: `5s`, `3m12s`, `4h5m`, `2d3h`; below ten seconds with three digits.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "0s".to_owned();
@@ -239,7 +239,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A size in powers of 1024: `512B`, `3.2MiB`.
+/// Formats a size in powers of 1024: `512B`, `3.2MiB`.
 pub fn size(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
     let mut shown = bytes as f64;
@@ -257,7 +257,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// How long ago a time was that a document has.
+/// Formats the time since a timestamp of a document.
 pub fn ago(time: &str, now: Timestamp) -> String {
     let Ok(time) = time.parse::<Timestamp>() else {
         return printable(time);
@@ -266,7 +266,7 @@ pub fn ago(time: &str, now: Timestamp) -> String {
     format!("{} ago", duration(passed.max(0.0)))
 }
 
-/// Paragraphs of a width, each line after some spaces.
+/// Wraps paragraphs to a width, with each line indented.
 pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let mut lines = String::new();
     let mut line = String::new();

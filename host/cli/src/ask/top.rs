@@ -1,4 +1,4 @@
-//! Owns `pilothouse top`: the plugins of a host by the time, memory and requests that they use.
+//! `pilothouse top`: prints the plugins of a host by the time, memory and requests that they use.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::replicas::{Replies, silence};
 use super::table::{Cell, Emphasis, Screen, Table, duration, size};
 use super::{AskedHost, HostArguments, OutputForm, run};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse top
@@ -46,24 +46,24 @@ enum SortKey {
 }
 
 impl TopCommand {
-    /// Asks and prints.
+    /// Queries the host and prints.
     pub fn execute(self) -> anyhow::Result<()> {
         run(async {
             let host = self.host.connect().await?;
             let before = match self.interval {
                 None => None,
                 Some(seconds) => {
-                    let before = ask(&host).await?;
+                    let before = get_usage(&host).await?;
                     tokio::time::sleep(Duration::from_secs(seconds)).await;
                     Some(before)
                 }
             };
-            let after = ask(&host).await?;
+            let after = get_usage(&host).await?;
             let used = after.map(|after| used(after, before.as_ref()));
             let sum = used.sum();
             match host.output {
                 OutputForm::Json if self.interval.is_none() => print!("{}", after.as_json()?),
-                // A host without shards has one document, which is what it was before there were several.
+                // A host without shards has one document, printed as received.
                 OutputForm::Json if sum.document.host.shards_held.is_none() => {
                     println!("{}", serde_json::to_string(&sum.document)?);
                 }
@@ -84,11 +84,11 @@ impl TopCommand {
     }
 }
 
-async fn ask(host: &AskedHost) -> anyhow::Result<Replies<UsageDocument>> {
+async fn get_usage(host: &AskedHost) -> anyhow::Result<Replies<UsageDocument>> {
     host.ask_all("/api/v1/usage").await
 }
 
-/// What a process used between two answers. Where it has not answered before, it is what was used since it began.
+/// Returns the usage of a process between two answers, or since its start if it has not answered before.
 fn used(now: &UsageDocument, before: Option<&Replies<UsageDocument>>) -> UsageDocument {
     let is_same = |before: &&UsageDocument| {
         (&before.host.instance, &before.host.started) == (&now.host.instance, &now.host.started)
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_in_between_is_the_difference_within_one_process() {
+    fn usage_is_the_difference_of_two_answers_of_one_process() {
         let before = document("2026-01-02T03:00:00Z", &[("a", 10, 1.0, 100)]);
         let now = document("2026-01-02T03:00:00Z", &[("a", 12, 1.5, 200), ("b", 1, 0.1, 300)]);
         let replies = |document: UsageDocument| Replies::new(String::new(), document);

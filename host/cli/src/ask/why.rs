@@ -1,5 +1,5 @@
-//! Owns `pilothouse why`: what an object depends on, what was made for it, its last runs and what triggered each, and who
-//! changed what was reverted.
+//! `pilothouse why`: prints an object's dependencies, its children, its last runs with their triggers, and the field
+//! managers whose changes were reverted.
 
 use pilothouse_core::text::printable::printable;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use super::status::{blame_in_words, title};
 use super::table::{Cell, Emphasis, Screen, Table, ago, duration};
 use super::{Answer, HostArguments, OutputForm, run};
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse why appservice/web
@@ -43,7 +43,7 @@ pub struct WhyCommand {
 }
 
 impl WhyCommand {
-    /// Asks and prints.
+    /// Queries the host and prints.
     pub fn execute(self) -> anyhow::Result<()> {
         run(async {
             let (kind, name) = self.object;
@@ -66,7 +66,7 @@ impl WhyCommand {
     }
 }
 
-/// Reads KIND/NAME.
+/// Parses KIND/NAME.
 pub fn parse_object(text: &str) -> Result<(String, String), String> {
     let form = "name the object as KIND/NAME, such as appservice/web; `pilothouse status` lists objects that fail";
     match text.split_once('/') {
@@ -75,7 +75,7 @@ pub fn parse_object(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads a name that a query may have as it is.
+/// Parses a name that needs no escaping in a query.
 pub fn parse_plain(text: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
     if text.bytes().all(is_plain) {
@@ -84,7 +84,7 @@ pub fn parse_plain(text: &str) -> Result<String, String> {
     Err(format!("{text:?} is not a name in Kubernetes"))
 }
 
-/// What the host knows of an object, for people, as `pilothouse why` prints it.
+/// Formats the host's knowledge of an object for people, as `pilothouse why` prints it.
 pub fn text(document: &ObjectDocument, coloured: bool) -> String {
     let screen = Screen { coloured, width: None };
     shown(document, Timestamp::now(), screen)
@@ -124,7 +124,7 @@ fn shown(document: &ObjectDocument, now: Timestamp, screen: Screen) -> String {
     text
 }
 
-/// How to ask about an object.
+/// Returns the command that queries an object.
 fn question(object: &ObjectName) -> String {
     let kind = object.kind.kind.to_lowercase();
     match &object.namespace {
@@ -139,7 +139,7 @@ fn view_lines(view: &ControllerView, now: Timestamp, screen: Screen) -> String {
         printable(&view.plugin),
         printable(&view.controller)
     );
-    text += &screen.wrapped(&state(view), 2);
+    text += &screen.wrapped(&state_text(view), 2);
     if let Some(failure) = &view.failure {
         let head = format!(
             "fails: {} (blame: {}), {} times since {}",
@@ -184,7 +184,7 @@ fn view_lines(view: &ControllerView, now: Timestamp, screen: Screen) -> String {
     text
 }
 
-fn state(view: &ControllerView) -> String {
+fn state_text(view: &ControllerView) -> String {
     let span = |seconds: Option<f64>| seconds.map(duration).unwrap_or_default();
     match view.state.as_str() {
         _ if !view.synced => "waits until all kinds that the controller needs are listed".to_owned(),
@@ -277,7 +277,7 @@ fn run_row(run: &RunDocument, now: Timestamp) -> [Cell; 6] {
     ]
 }
 
-/// A trigger of docs/api.md, for people.
+/// Describes a trigger of docs/api.md for people.
 pub fn trigger_in_words(trigger: &str) -> &str {
     match trigger {
         "ObjectChanged" => "the object changed",

@@ -1,5 +1,5 @@
-//! Owns `pilothouse install`: it says what a plugin will be able to do, asks, and applies all that the plugin needs in the
-//! order in which a host may use it: CRDs, account, roles, bindings, and the Plugin last. Each step can be repeated.
+//! `pilothouse install`: prints the rights that a plugin will have, asks for confirmation, and applies CRDs, account,
+//! roles, bindings, and the Plugin last, so that the host can use them. Each step can be repeated.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
 use pilothouse_core::text::printable::printable;
 
-/// The next step when something is refused half-way.
+/// Next step after an error half-way.
 const AGAIN: &str = "what was applied stays; run the command again when it is corrected";
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse install app-service.wasm
@@ -71,17 +71,17 @@ pub struct InstallCommand {
     cluster: ClusterArguments,
 }
 
-/// What an installation changes.
+/// Changes of an installation.
 pub(super) struct Plan {
-    /// The CRDs that it brings, and those in the cluster.
+    /// CRDs of the plugin, and those in the cluster.
     crds: Vec<(BroughtCrd, Option<Value>)>,
-    /// What is applied, and what is there already.
+    /// Objects to apply, and their live versions.
     objects: Vec<(Value, Option<Value>)>,
-    /// What an earlier installation granted and this one does not.
+    /// Grants of an earlier installation that this one does not have.
     pub(super) stale: Vec<Value>,
     /// The takeover, perhaps from another version.
     takeover: Takeover,
-    /// Whether a version runs, or left something, that has rights which this one does not need.
+    /// Set if a version runs, or left objects, and has rights that this one does not need.
     is_narrower: bool,
 }
 
@@ -126,7 +126,7 @@ impl InstallCommand {
     }
 }
 
-/// Looks at the cluster, and refuses what cannot succeed before anything is changed. What was installed before is known.
+/// Reads the cluster, and returns errors before anything is changed. `live` has the earlier installation.
 pub(super) async fn plan(
     installer: &Installer,
     plugin: &DescribedPlugin,
@@ -177,7 +177,7 @@ pub(super) async fn plan(
     })
 }
 
-/// All that somebody has to know to say yes. What comes from the plugin cannot move the cursor.
+/// Describes the plan for the user's confirmation. Texts from the plugin cannot move the cursor.
 fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan, losses: &Losses) -> String {
     let manifest = &plugin.checked.manifest;
     let mut text = format!("Plugin {}: {} {}", plugin.name, manifest.name, manifest.version);
@@ -220,7 +220,7 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan, losses: &Lo
         .fold(String::new(), |text, line| text + &printable(line) + "\n")
 }
 
-/// A line for each object.
+/// Formats a line for each object.
 pub(super) fn titles(objects: &[Value]) -> String {
     objects.iter().fold(String::new(), |mut text, object| {
         let _ = writeln!(text, "  {}", title(object));
@@ -229,12 +229,12 @@ pub(super) fn titles(objects: &[Value]) -> String {
 }
 
 impl Plan {
-    /// The CRDs that the plugin brings, and those in the cluster.
+    /// Returns the plugin's CRDs, and those in the cluster.
     pub(super) fn crds(&self) -> impl Iterator<Item = &(BroughtCrd, Option<Value>)> {
         self.crds.iter()
     }
 
-    /// What is there already and is applied in another form.
+    /// Returns existing objects that the plan changes.
     pub(super) fn changed(&self) -> impl Iterator<Item = (&Value, &Value)> {
         let present = self
             .objects
@@ -243,7 +243,7 @@ impl Plan {
         present.filter(|(wanted, live)| differs(wanted, live))
     }
 
-    /// What live objects would lose with the CRDs.
+    /// Returns the data that live objects would lose with the CRDs.
     pub(super) async fn losses(&self, installer: &Installer, compare: CompareSchemas) -> anyhow::Result<Losses> {
         let mut all = Losses::default();
         for (crd, live) in &self.crds {
@@ -255,7 +255,7 @@ impl Plan {
         Ok(all)
     }
 
-    /// Applies all of it, and waits until the host runs the plugin.
+    /// Applies the plan, and waits until the host runs the plugin.
     pub(super) async fn carry_out(
         &self,
         client: &Client,
@@ -269,7 +269,7 @@ impl Plan {
             println!("CustomResourceDefinition {} {word}", crd.name);
         }
         if !self.is_narrower {
-            // What is no longer granted goes first, and the Plugin comes last: no version has more than it is given.
+            // Stale grants go first, and the Plugin is applied last: no version has more rights than it is given.
             delete(installer, &self.stale).await?;
         }
         let mut joint = Vec::new();
@@ -301,7 +301,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Waits until the host runs the plugin, and, where an earlier version has more rights, until it has pruned what that one made.
+    /// Waits until the host runs the plugin, and has pruned the objects of an earlier version with more rights.
     async fn runs(
         &self,
         installer: &Installer,

@@ -1,5 +1,5 @@
-//! Finds the hosts that publish their accounts: in the host's namespace, or, where nobody has said that one, in the namespaces
-//! of the accounts that installations of a host have bound in the whole cluster.
+//! Finds the hosts that publish their accounts: in the host's namespace if it is given, else in the namespaces of the
+//! accounts that installations of a host have bound in the whole cluster.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use crate::options::identity::HOST_NAMESPACE;
 
-/// What a list asks for to find the bindings of hosts. They are of cluster scope, so only administrators make them.
+/// Label selector of the bindings of hosts. They are of cluster scope, so only administrators make them.
 const BINDINGS: &str = "app.kubernetes.io/name=pilothouse";
 
-/// The hosts of a namespace, or of the one that a Plugin records, or of the one in which there are any.
+/// Returns the hosts of a namespace, of the one that a Plugin records, or of the one in which there are any.
 pub async fn published(
     installer: &Installer,
     namespace: Option<&str>,

@@ -1,5 +1,5 @@
-//! Owns what live objects lose when a CustomResourceDefinition is replaced: versions in which objects are stored, and what the
-//! new schema does not accept. What a schema accepts is decided by the caller, which knows a validator.
+//! Finds the data that live objects lose when a CustomResourceDefinition is replaced: versions in which objects are
+//! stored, and fields that the new schema does not accept. The caller provides the schema validator.
 
 use std::collections::BTreeSet;
 
@@ -17,27 +17,27 @@ use pilothouse_core::text::printable::printable;
 /// The most objects that are named in one list.
 const MOST_NAMED: usize = 20;
 
-/// What a schema makes of an object that another schema accepts.
+/// Objections of a schema to an object that another schema accepts.
 #[derive(Debug, Default)]
 pub struct Objections {
-    /// What it does not accept, and what would be dropped: each with its path.
+    /// Values that it does not accept, and fields that it would drop: each with its path.
     pub errors: BTreeSet<String>,
     /// Rules (`x-kubernetes-validations`) that could not be evaluated.
     pub unevaluated: BTreeSet<String>,
 }
 
-/// Compares what two definitions make of an object.
+/// Compares two schemas' objections to an object.
 pub type CompareObject = Box<dyn Fn(&Value) -> Objections>;
 
 /// Compares a version of a definition with a version of another one; none if a version is not served.
 pub type CompareSchemas = fn(live: (&Value, &str), wanted: (&Value, &str)) -> Option<CompareObject>;
 
-/// What the change of a definition does to live objects.
+/// Effects of a changed definition on live objects.
 #[derive(Default)]
 pub struct Losses {
-    /// Why it would lose data.
+    /// Reasons why it would lose data.
     pub refusals: Vec<String>,
-    /// What could not be found out.
+    /// Effects that could not be determined.
     pub cautions: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Losses {
         self.cautions.extend(cautions);
     }
 
-    /// For people, a line each.
+    /// Formats them for people, a line each.
     pub fn explained(&self) -> String {
         let Self { refusals, cautions } = self;
         let cautions = cautions
@@ -61,7 +61,7 @@ impl Losses {
         cautions.chain(refusals).collect()
     }
 
-    /// An error if something would be lost.
+    /// Returns an error if data would be lost.
     pub fn refuse(&self, what: &str) -> anyhow::Result<()> {
         ensure!(
             self.refusals.is_empty(),
@@ -71,7 +71,7 @@ impl Losses {
     }
 }
 
-/// Looks at all live objects.
+/// Checks all live objects.
 pub async fn losses(
     installer: &Installer,
     crd: &BroughtCrd,
@@ -167,7 +167,7 @@ pub async fn losses(
     Ok(losses)
 }
 
-/// Comparisons of a live version with those to which objects move, and cautions about those that cannot be compared.
+/// Returns comparisons of a live version with those to which objects move, and cautions about impossible comparisons.
 fn comparisons(
     compare: CompareSchemas,
     live: (&Value, &str),
@@ -188,7 +188,7 @@ fn comparisons(
     (comparisons, cautions)
 }
 
-/// The field managers, other than hosts and installations, that have written what a definition says.
+/// Returns the field managers, other than hosts and installations, that have written the definition's spec.
 fn other_managers(live: &Value) -> BTreeSet<String> {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let writers = entries.filter(|entry| entry["fieldsV1"]["f:spec"].is_object() && entry["subresource"].is_null());

@@ -1,6 +1,6 @@
-//! Owns the commands that bring a plugin into a cluster, change it, and take it away: `rights`, `install`, `upgrade` and
-//! `uninstall`, and what they share: which plugin, under which name, in which namespaces, and how its documents are printed. What a plugin
-//! needs is decided in `pilothouse_core::rights`.
+//! Commands that install a plugin in a cluster, change it, and remove it: `rights`, `install`, `upgrade` and
+//! `uninstall`, and their common parts: describing the plugin, its name and its namespaces, and printing its documents.
+//! A plugin's rights are decided in `pilothouse_core::rights`.
 
 pub mod apply;
 mod hosts;
@@ -132,12 +132,12 @@ pub struct InstallationArguments {
     registries: RegistryArguments,
 }
 
-/// How long a command waits for the host: SECONDS, or `false`.
+/// Time that a command waits for the host: SECONDS, or `false`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostWait(Option<Duration>);
 
 impl HostWait {
-    /// How long; none: not at all.
+    /// Returns the time; none if it does not wait.
     pub fn within(self) -> Option<Duration> {
         self.0
     }
@@ -166,15 +166,15 @@ pub enum Format {
     Json,
 }
 
-/// A plugin that has been described, and all that was said about its installation.
+/// A plugin's description, and all options of its installation.
 pub struct DescribedPlugin {
     /// The Plugin's name.
     pub name: String,
-    /// What it says of itself.
+    /// Its checked manifest.
     pub checked: CheckedManifest,
-    /// Where it comes from, for people: the file, or the reference with its digest.
+    /// Its origin for people: the file, or the reference with its digest.
     pub origin: String,
-    /// `spec.source` of its Plugin, or why there can be none.
+    /// `spec.source` of its Plugin, or the reason why there can be none.
     pub source: Result<Value, String>,
     /// The namespaces that it is confined to.
     pub confinement: Confinement,
@@ -190,53 +190,53 @@ pub struct DescribedPlugin {
     component: PluginComponent,
 }
 
-/// A plugin that has been described, of which it is not known yet for which host it is installed.
+/// A described plugin whose host is not known yet.
 pub struct HostlessPlugin {
     plugin: DescribedPlugin,
     options: HostOptions,
 }
 
-/// What a cluster has of a plugin.
+/// A plugin's objects in a cluster.
 #[derive(Default)]
 pub struct LivePlugin {
     /// Its Plugin, if there is one.
     pub plugin: Option<Value>,
     /// The accounts, roles and bindings with its label. Others than administrators may have made those in a namespace.
     pub installed: Vec<Value>,
-    /// The hosts that may be meant.
+    /// Candidates for its host.
     pub published: Vec<PublishedHost>,
 }
 
-/// Where the host is looked for that a plugin is installed for.
+/// Place to look for the host of a plugin.
 pub enum HostPlace {
-    /// All that it may publish is said, or it is granted nothing.
+    /// None: everything that the host publishes is given, or it is granted nothing.
     Nowhere,
-    /// In this namespace, or where one is found.
+    /// The given namespace, or else any.
     In(Option<String>),
 }
 
 impl PluginArguments {
-    /// Whether only the result is wanted.
+    /// Reports whether only the result is to be printed.
     pub fn is_quiet(&self) -> bool {
         self.installation.registries.is_quiet()
     }
 
-    /// The name that the Plugin is given.
+    /// Returns the name that the Plugin is given.
     pub fn name(&self) -> Option<&str> {
         self.plugin.name.as_deref()
     }
 
-    /// Where compiled plugins are kept.
+    /// Returns the options of the directory for compiled plugins.
     pub fn cache(&self) -> &CacheArguments {
         &self.installation.cache
     }
 
-    /// How registries are reached.
+    /// Returns the options of registries.
     pub fn registries(&self) -> &RegistryArguments {
         &self.installation.registries
     }
 
-    /// Where to look for the host.
+    /// Returns the place to look for the host.
     pub fn host_place(&self) -> HostPlace {
         let installation = &self.installation;
         let is_said = installation.host_account.is_some() && installation.identity.is_some();
@@ -246,36 +246,36 @@ impl PluginArguments {
         HostPlace::In(installation.host_namespace.clone())
     }
 
-    /// Loads the plugin and asks it what it is. No cluster is looked at. A host's account that is granted something is granted
-    /// what it needs to act so, unless the command line says how it acts.
+    /// Loads the plugin and describes it, without reading a cluster. If the host's account is granted rights, they
+    /// include those that it needs to act as `acting` says, unless the command line says how it acts.
     pub fn describe(self, acting: Acting) -> anyhow::Result<DescribedPlugin> {
         self.installation.describe(self.plugin, acting)
     }
 
-    /// The same for a Plugin that may be there: what the command line does not say stays as its spec has it.
+    /// Describes the plugin of an existing Plugin: values that the command line does not give are taken from its spec.
     pub fn describe_over(self, spec: &Value) -> anyhow::Result<HostlessPlugin> {
         self.installation.describe_over(self.plugin, spec)
     }
 }
 
 impl InstallationArguments {
-    /// The directory for compiled plugins.
+    /// Returns the options of the directory for compiled plugins.
     pub fn cache(&self) -> &CacheArguments {
         &self.cache
     }
 
-    /// The configuration's file.
+    /// Returns the configuration's file.
     pub fn config(&self) -> Option<&Path> {
         self.config.as_deref()
     }
 
-    /// As [`PluginArguments::describe`].
+    /// Describes the plugin like [`PluginArguments::describe`].
     pub fn describe(self, plugin: NamedFile, acting: Acting) -> anyhow::Result<DescribedPlugin> {
         self.describe_over(plugin, &Value::Null)?
             .hosted(&LivePlugin::default(), acting)
     }
 
-    /// The same. What the arguments do not say stays as the spec of a Plugin has it.
+    /// Describes the plugin. Values that the arguments do not give are taken from the spec of a Plugin.
     fn describe_over(self, plugin: NamedFile, spec: &Value) -> anyhow::Result<HostlessPlugin> {
         let Self {
             config,
@@ -380,23 +380,23 @@ impl InstallationArguments {
 }
 
 impl HostlessPlugin {
-    /// The name that the Plugin is given.
+    /// Returns the name that the Plugin is given.
     pub fn name(&self) -> &str {
         &self.plugin.name
     }
 
-    /// As [`DescribedPlugin::check`].
+    /// Checks the manifest like [`DescribedPlugin::check`].
     pub fn check(&self) -> anyhow::Result<()> {
         self.plugin.check()
     }
 
-    /// Refuses a source that no Plugin can have.
+    /// Returns an error for a source that no Plugin can have.
     pub fn check_source(&self) -> anyhow::Result<()> {
         self.plugin.source.clone().map(drop).map_err(anyhow::Error::msg)
     }
 
-    /// The plugin for the host that the command line names. What it does not say is as the host publishes it, or as the plugin
-    /// is installed.
+    /// Returns the plugin for the host that the command line names. Values that it does not give are taken from the
+    /// host's publication, or from the installed plugin.
     pub fn hosted(self, live: &LivePlugin, acting: Acting) -> anyhow::Result<DescribedPlugin> {
         let Self { mut plugin, options } = self;
         let LivePlugin {
@@ -434,7 +434,7 @@ impl HostlessPlugin {
 }
 
 impl LivePlugin {
-    /// Looks at a cluster. One that does not know Plugins has none.
+    /// Reads a cluster. One without the CRD for Plugins has none.
     pub async fn find(installer: &Installer, name: &str, options: HostPlace) -> anyhow::Result<Self> {
         let plugin = find_plugin(installer, name).await?;
         let published = match &options {
@@ -449,7 +449,7 @@ impl LivePlugin {
     }
 }
 
-/// The Plugin, if there is one. A cluster that does not know Plugins has none.
+/// Returns the Plugin, if it exists. A cluster without the CRD for Plugins has none.
 async fn find_plugin(installer: &Installer, name: &str) -> anyhow::Result<Option<Value>> {
     let named = json!({"apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": name}});
     match installer.find(&named).await {
@@ -460,13 +460,13 @@ async fn find_plugin(installer: &Installer, name: &str) -> anyhow::Result<Option
 }
 
 impl DescribedPlugin {
-    /// The name of its ServiceAccount.
+    /// Returns the name of its ServiceAccount.
     pub fn account(&self) -> String {
         let named_after = || account_name(&self.name);
         self.service_account.clone().unwrap_or_else(named_after)
     }
 
-    /// The rights that it needs. A cluster is asked only about kinds that nobody else knows.
+    /// Returns the rights that it needs. The cluster is queried only about kinds that are otherwise unknown.
     pub async fn rights(&self, target: ClusterTarget) -> anyhow::Result<Rights> {
         let mut resources = Resources::of(&self.checked);
         let unknown = resources.unknown(kinds(&self.checked));
@@ -498,7 +498,7 @@ impl DescribedPlugin {
         Ok(Rights::of(&controllers, &self.confinement, &resources)?)
     }
 
-    /// What it imports of WASI, in a sentence; none if it imports nothing of it.
+    /// Returns a sentence about its imports of WASI; none if it has none.
     pub fn wasi_words(&self) -> Option<String> {
         let imports = self.component.wasi_imports();
         if imports.is_empty() {
@@ -512,7 +512,7 @@ impl DescribedPlugin {
         ))
     }
 
-    /// Its account, roles and bindings.
+    /// Returns its account, roles and bindings.
     pub fn grants(&self, rights: &Rights) -> Vec<Value> {
         let grantee = Grantee {
             plugin: &self.name,
@@ -524,7 +524,7 @@ impl DescribedPlugin {
         objects(grantee, rights)
     }
 
-    /// Its Plugin resource.
+    /// Returns its Plugin resource.
     pub fn resource(&self) -> anyhow::Result<Value> {
         let source = self.source.clone().map_err(anyhow::Error::msg)?;
         let mut spec = json!({"source": source});
@@ -559,7 +559,7 @@ impl DescribedPlugin {
 }
 
 impl DescribedPlugin {
-    /// Refuses a component of another plugin than the one that runs, unless somebody accepts what the host would delete.
+    /// Returns an error if a component of another plugin is running, unless the user accepts the deletions that follow.
     pub fn check_same(&self, live: &Value) -> anyhow::Result<()> {
         let names = |controllers: &Value| -> BTreeSet<String> {
             let names = controllers.as_array().into_iter().flatten();
@@ -586,7 +586,7 @@ impl DescribedPlugin {
         Ok(())
     }
 
-    /// Why its host does not look at the Plugin, if it selects others only.
+    /// Returns the reason if its host ignores the Plugin because of its labels.
     fn unselected(&self, live: &Value) -> Option<String> {
         let selector = self.selector.as_ref()?;
         let labels = &live["metadata"]["labels"];
@@ -599,7 +599,7 @@ impl DescribedPlugin {
         ))
     }
 
-    /// What to look at where no host has looked at the Plugin.
+    /// Returns the advice for a Plugin that no host has reconciled.
     fn unseen(&self) -> String {
         let namespace = &self.host.namespace;
         format!(
@@ -608,27 +608,27 @@ impl DescribedPlugin {
         )
     }
 
-    /// Tells on standard error what in its description does not fit together. What cannot work is an error.
+    /// Prints contradictions in its description to standard error. Those that cannot work are an error.
     pub fn check(&self) -> anyhow::Result<()> {
         let findings = inspect::findings(&self.component, &self.checked);
-        inspect::tell(&findings);
+        inspect::print_findings(&findings);
         inspect::refuse(&self.origin, &findings)
     }
 }
 
-/// Tells on standard error what is not granted.
+/// Prints the rights that are not granted to standard error.
 pub fn tell_remarks(rights: &Rights) {
     for remark in &rights.remarks {
         eprintln!("note: {}", printable(&remark.to_string()));
     }
 }
 
-/// Connects to the cluster that a command works on.
+/// Connects to the cluster of a command.
 pub async fn client(target: &ClusterTarget) -> anyhow::Result<Client> {
     Ok(connect(target, USER_AGENT).await?)
 }
 
-/// Documents as text.
+/// Formats documents as text.
 pub fn printed(documents: &[Value], format: Format) -> anyhow::Result<String> {
     if format == Format::Json {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
@@ -642,7 +642,7 @@ pub fn printed(documents: &[Value], format: Format) -> anyhow::Result<String> {
     Ok(yaml)
 }
 
-/// Asks on the terminal, and is an error unless somebody says yes. Without a terminal, or without `--yes`, nothing is done.
+/// Asks for confirmation on the terminal; an error unless the user says yes. Without a terminal, `--yes` is required.
 pub async fn confirm(question: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
         return Ok(());
@@ -652,7 +652,7 @@ pub async fn confirm(question: &str, yes: bool) -> anyhow::Result<()> {
     }
     eprint!("{question} [y/N] ");
     std::io::stderr().flush()?;
-    // On another thread, so that an interrupt ends the command meanwhile.
+    // Read on another thread, so that an interrupt ends the command meanwhile.
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer).map(|_| answer)
@@ -665,7 +665,7 @@ pub async fn confirm(question: &str, yes: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `spec.source` of a Plugin whose component is an artifact, or why there can be none.
+/// Returns `spec.source` of a Plugin whose component is an artifact, or the reason why there can be none.
 fn source_of(location: &Location, pull_secret: Option<String>) -> Result<Value, String> {
     match location {
         Location::Layout(layout) if layout.archive => Err(format!(
@@ -686,7 +686,7 @@ fn source_of(location: &Location, pull_secret: Option<String>) -> Result<Value, 
     }
 }
 
-/// Whether a part of a path stays below where the path begins.
+/// Reports whether a component of a path stays below the path's start.
 fn is_below(part: Component<'_>) -> bool {
     matches!(part, Component::Normal(_) | Component::CurDir)
 }
@@ -725,7 +725,7 @@ fn check_label(what: &str, name: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// kubectl reads YAML 1.1, in which more words are no texts than in YAML 1.2.
+    /// kubectl reads YAML 1.1, in which more plain words are not strings than in YAML 1.2.
     #[test]
     fn texts_stay_texts_for_readers_of_yaml_1_1() {
         for text in [

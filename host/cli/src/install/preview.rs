@@ -1,5 +1,5 @@
-//! Owns what a version of a plugin would change in a cluster: a host in this process runs it in preview, with a client that
-//! changes nothing, until it has looked at every object.
+//! Determines the changes that a version of a plugin would make in a cluster: a host in this process runs it in
+//! preview, with a client that changes nothing, until it has reconciled every object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,33 +20,33 @@ use tokio::sync::oneshot;
 use crate::artifact::wait_for;
 use crate::run::{ClusterArguments, USER_AGENT};
 
-/// How often it is looked whether the host is done.
+/// Interval at which the host is polled for its end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A version of a plugin, and the Plugin that it is for.
+/// A version of a plugin, and its Plugin.
 pub struct PreviewedVersion<'a> {
     /// The Plugin's name.
     pub name: &'a str,
     /// The component.
     pub component: PluginComponent,
-    /// Its configuration.
+    /// The configuration.
     pub config: Option<Value>,
-    /// The spec of the live Plugin, for what the version has in common with the one that runs.
+    /// The spec of the live Plugin, for the options that the version shares with the one that runs.
     pub spec: &'a Value,
     /// The namespaces that the Plugin names.
     pub confinement: &'a Confinement,
 }
 
-/// What a version would change.
+/// Changes that a version would make.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PreviewedChanges {
-    /// The objects that it looked at.
+    /// Number of objects that it reconciled.
     pub primaries: usize,
-    /// How many of them it fails for.
+    /// Number of objects for which it fails.
     pub failing: usize,
-    /// Why it fails, in words, for as many of these objects as the host remembers.
+    /// Messages of its failures, for as many of these objects as the host remembers.
     pub failures: BTreeMap<PreviewedObject, String>,
-    /// By the object that it is for, the objects that would change.
+    /// Objects that would change, by their primary.
     pub changes: BTreeMap<PreviewedObject, Vec<ObjectChange>>,
 }
 
@@ -70,16 +70,16 @@ impl fmt::Display for PreviewedObject {
 /// An object that would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectChange {
-    /// What would be done, in words.
+    /// Description of the change.
     pub line: String,
-    /// A digest of what is wanted.
+    /// Digest of the desired object.
     pub digest: String,
 }
 
 /// The most namespaces that a host can be narrowed to.
 const MOST_NAMESPACES: usize = 32;
 
-/// What a component would change in a live cluster, if it ran there as the Plugin of this name, in all namespaces.
+/// Returns the changes of a component in a live cluster, if it ran there as the Plugin of this name, in all namespaces.
 pub fn live_changes(
     name: &str,
     component: PluginComponent,
@@ -98,7 +98,7 @@ pub fn live_changes(
 }
 
 impl PreviewedVersion<'_> {
-    /// Looks at all objects.
+    /// Reconciles all objects.
     pub async fn changes(self, target: &ClusterTarget, within: Duration) -> anyhow::Result<PreviewedChanges> {
         let Self {
             name,
@@ -187,7 +187,7 @@ impl PreviewedVersion<'_> {
     }
 }
 
-/// A host that keeps what all primaries would have done, and sees no more than the Plugin where that can be said.
+/// Returns options of a host that keeps the changes of all primaries, confined to the Plugin's namespaces if possible.
 fn options(confinement: &Confinement) -> HostOptions {
     let reached = if confinement.namespaces().is_empty() {
         BTreeSet::new()
@@ -215,13 +215,13 @@ impl ObjectChange {
 }
 
 impl PreviewedChanges {
-    /// The changes that another version would not make, too.
+    /// Keeps only changes that another version would not make, too.
     pub fn beyond(&mut self, other: &Self) {
         for (object, changes) in &mut self.changes {
             let known = other.changes.get(object).map(Vec::as_slice).unwrap_or_default();
             changes.retain(|change| !known.contains(change));
             for change in changes {
-                // What differs is masked, shortened, or in an object that is not there.
+                // The difference is masked, shortened, or in an object that does not exist.
                 if known.iter().any(|known| known.line == change.line) {
                     change.line.push_str(", with other values than the running version");
                 }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_versions_would_change_is_no_difference_between_them() {
+    fn equal_changes_of_both_versions_are_no_difference() {
         let mut new = changes(&[
             ("x", &[("Update X", "1"), ("Create Y", "2")]),
             ("z", &[("Update Z", "3")]),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_versions_would_change_in_other_ways_is_a_difference() {
+    fn different_changes_of_both_versions_are_a_difference() {
         let mut new = changes(&[("x", &[("Update Secret X; .data.key: *** becomes ***", "2")])]);
         new.beyond(&changes(&[(
             "x",

@@ -1,4 +1,4 @@
-//! Owns `pilothouse rights`: it prints the account, the roles and the bindings of a plugin, for whoever reads or applies them.
+//! `pilothouse rights`: prints the account, the roles and the bindings of a plugin, to be reviewed or applied.
 
 use clap::Args;
 use pilothouse_core::rights::objects::Acting;
@@ -7,7 +7,7 @@ use super::{Format, PluginArguments, printed, tell_remarks};
 use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse rights app-service.wasm

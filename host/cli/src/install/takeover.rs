@@ -1,8 +1,9 @@
-//! Waits until the host runs the version that was installed, and decides how long the rights of an earlier version stay. While that
-//! one runs, it needs what it was granted: it goes on if the new version cannot start, and the new version prunes with its rights
-//! what it made. So rules are joined first, and narrowed when the new version runs and nothing of an earlier one is left.
+//! Waits until the host runs the version that was installed, and decides how long the rights of an earlier version
+//! stay. While that version runs, it needs its rights: it continues to run if the new version cannot start, and the new
+//! version prunes its objects with them. So rules are merged first, and narrowed when the new version runs and no
+//! object of an earlier one is left.
 //!
-//! Subjects are never joined: a binding in a namespace may name whom somebody there has written into it.
+//! Subjects are never merged: a binding in a namespace may name subjects that any user with access to it has added.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,39 +16,39 @@ use serde_json::Value;
 
 use pilothouse_core::text::printable::printable;
 
-/// How often it is looked whether the new version runs.
+/// Interval at which the status is polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The reason while no host has looked at the Plugin as it is now.
+/// Reason while no host has reconciled the Plugin's latest generation.
 pub const UNSEEN: &str = "no host has looked at it";
 
-/// A version that is to run, perhaps in place of one that runs, or of which something is left.
+/// A version that is to run, perhaps in place of a running one, or of one with objects left.
 pub struct Takeover {
     /// The digest of its component, as the Plugin's status has it.
     digest: String,
-    /// What its controllers touch.
+    /// Kinds that its controllers access.
     grants: Vec<Grants>,
     /// The finalizers that they set.
     finalizers: BTreeSet<String>,
 }
 
-/// What became of a takeover.
+/// Outcome of a takeover.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TakenOver {
-    /// The new version runs, and nothing of an earlier one is left.
+    /// The new version runs, and no object of an earlier one is left.
     Completely,
-    /// The new version runs; of an earlier one this is left, in words.
+    /// The new version runs; these objects of an earlier one are left, described for people.
     Partly(Vec<String>),
     /// The new version does not run, for this reason.
     NotYet(String),
     /// Nothing runs, because the Plugin is suspended.
     Suspended,
-    /// Somebody else has changed or deleted the Plugin.
+    /// Another user has changed or deleted the Plugin.
     Meanwhile,
 }
 
 impl Takeover {
-    /// By a component with this digest.
+    /// Returns the takeover by a component with this digest.
     pub fn by(digest: &str, manifest: &Manifest) -> Self {
         Self {
             digest: format!("sha256:{digest}"),
@@ -60,8 +61,8 @@ impl Takeover {
         }
     }
 
-    /// Whether a version runs, or something of an earlier one is left. What runs may be the same component with another
-    /// configuration, under which it needs more.
+    /// Reports whether a version runs, or objects of an earlier one are left. The running version may be the same
+    /// component with another configuration, under which it needs more rights.
     pub fn follows_another(&self, live: Option<&Value>) -> bool {
         live.is_some_and(|live| {
             let status = &live["status"];
@@ -69,8 +70,8 @@ impl Takeover {
         })
     }
 
-    /// Waits until the version that the Plugin wants runs and, where that is asked for, until nothing of an earlier one is left. The
-    /// Plugin is given as it was when its change had been applied. Each new reason to wait is shown.
+    /// Waits until the version that the Plugin wants runs and, with `prunes`, until no object of an earlier one is
+    /// left. The Plugin is the one returned by the apply. Each new reason to wait is shown.
     pub async fn wait(
         &self,
         installer: &Installer,
@@ -82,10 +83,10 @@ impl Takeover {
         let (begun, mut shown) = (Instant::now(), None);
         loop {
             let live = installer.find(plugin).await?.unwrap_or_default();
-            let state = self.state(plugin, &live);
+            let state = self.progress(plugin, &live);
             let is_over = match &state {
                 TakenOver::Completely | TakenOver::Meanwhile | TakenOver::Suspended => true,
-                // Nobody prunes for a Plugin that is suspended.
+                // No host prunes for a suspended Plugin.
                 TakenOver::Partly(_) => !prunes || is_suspended(&live),
                 TakenOver::NotYet(_) => false,
             };
@@ -102,7 +103,7 @@ impl Takeover {
         }
     }
 
-    fn state(&self, applied: &Value, live: &Value) -> TakenOver {
+    fn progress(&self, applied: &Value, live: &Value) -> TakenOver {
         let metadata = &live["metadata"];
         let is_same = |name: &str| metadata[name] == applied["metadata"][name];
         if !is_same("uid") || !is_same("generation") {
@@ -122,7 +123,7 @@ impl Takeover {
         }
     }
 
-    /// Why the version does not run; none if it does.
+    /// Returns the reason why the version does not run; none if it does.
     fn obstacle(&self, metadata: &Value, status: &Value) -> Option<String> {
         if status["observedGeneration"].as_i64() < metadata["generation"].as_i64() {
             return Some(UNSEEN.to_owned());
@@ -140,7 +141,7 @@ impl Takeover {
         Some(printable(message.unwrap_or("`kubectl describe plugin` says why")))
     }
 
-    /// What is remembered of earlier versions and is not this version's, in words.
+    /// Describes the recorded objects of earlier versions that are not this version's.
     fn left(&self, status: &Value) -> Vec<String> {
         fn list<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
             let entries = value.as_array().into_iter().flatten();
@@ -184,7 +185,7 @@ fn is_suspended(plugin: &Value) -> bool {
     plugin["spec"]["mode"] == "Suspended"
 }
 
-/// A role that grants what is wanted and what the live one grants. Anything else is as it is wanted.
+/// Returns a role that grants both the wanted and the live rules. Other objects are returned as wanted.
 pub fn joined(wanted: &Value, live: &Value) -> Value {
     let mut joined = wanted.clone();
     let own = joined.get_mut("rules").and_then(Value::as_array_mut);
@@ -198,12 +199,12 @@ pub fn joined(wanted: &Value, live: &Value) -> Value {
     joined
 }
 
-/// Whether a live role grants something that the wanted one does not.
+/// Reports whether a live role grants something that the wanted one does not.
 pub fn narrows(wanted: &Value, live: &Value) -> bool {
     has_more("rules", live, wanted)
 }
 
-/// Whether a role or a binding is not as it is wanted.
+/// Reports whether a live role or binding differs from the wanted one.
 pub fn differs(wanted: &Value, live: &Value) -> bool {
     let mut lists = ["rules", "subjects"].iter();
     lists.any(|list| has_more(list, live, wanted) || has_more(list, wanted, live))
@@ -215,7 +216,7 @@ fn has_more(list: &str, one: &Value, other: &Value) -> bool {
     one.any(|entry| !other.iter().any(|it| is_same(it, entry)))
 }
 
-/// Whether two entries say the same; the API server fills in empty groups.
+/// Reports whether two entries are equivalent; the API server fills in empty groups.
 fn is_same(one: &Value, other: &Value) -> bool {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else {
         return one == other;
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_has_taken_over_when_nothing_of_an_earlier_one_is_left() {
+    fn a_takeover_is_complete_when_no_earlier_object_is_left() {
         let state = |digest: &str, (observed, running): (i64, i64), owned: Value, finalizers: Value| {
             let status = json!({
                 "observedGeneration": observed, "runningGeneration": running, "digest": digest, "ownedKinds": owned, "finalizers": finalizers,
@@ -274,7 +275,7 @@ mod tests {
                     {"type": "Ready", "status": "True", "message": "fine"}, {"type": "Compiled", "status": "False", "message": "it traps"},
                 ],
             });
-            takeover().state(&live(2, &json!({})), &live(2, &status))
+            takeover().progress(&live(2, &json!({})), &live(2, &status))
         };
         let own = [
             owned("Web", "apps", "Deployment", &[]),
@@ -309,7 +310,7 @@ mod tests {
             state(NEW, (1, 1), json!(own), json!([])),
             TakenOver::NotYet(_)
         ));
-        // It runs, and the host may not see its kinds.
+        // The plugin runs, and the host may not read its kinds.
         let waits = json!({
             "observedGeneration": 2, "runningGeneration": 2, "digest": NEW,
             "conditions": [
@@ -317,18 +318,18 @@ mod tests {
                 {"type": "Ready", "status": "False", "message": "no right"},
             ],
         });
-        let refused = takeover().state(&live(2, &json!({})), &live(2, &waits));
+        let refused = takeover().progress(&live(2, &json!({})), &live(2, &waits));
         assert_eq!(refused, TakenOver::NotYet("no right".to_owned()));
-        let changed = takeover().state(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
+        let changed = takeover().progress(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
         assert_eq!(changed, TakenOver::Meanwhile);
         assert_eq!(
-            takeover().state(&live(2, &json!({})), &Value::Null),
+            takeover().progress(&live(2, &json!({})), &Value::Null),
             TakenOver::Meanwhile
         );
     }
 
     #[test]
-    fn there_is_something_to_take_over_where_a_version_runs_or_left_something() {
+    fn a_takeover_follows_a_version_that_runs_or_left_objects() {
         let is_meant = |spec: Value, status: &Value| {
             let mut live = live(1, status);
             live["spec"] = spec;

@@ -1,5 +1,5 @@
-//! Owns `pilothouse uninstall`: it says what goes with a plugin and what stays, asks, and deletes the Plugin first, so that
-//! its host can still clean up with the plugin's rights.
+//! `pilothouse uninstall`: prints the objects that are deleted with a plugin and those that stay, asks for
+//! confirmation, and deletes the Plugin first, so that its host can still clean up with the plugin's rights.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
 use pilothouse_core::text::printable::printable;
 
-/// How often it is looked whether the Plugin is gone.
+/// Interval at which the Plugin is polled until it is deleted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse uninstall app-service
@@ -111,7 +111,7 @@ async fn until_gone(installer: &Installer, plugin: &Value, within: Duration) -> 
     Ok(())
 }
 
-/// What goes and what stays.
+/// Describes the objects that are deleted and those that stay.
 fn explained(name: &str, plugin: Option<&Value>, installed: &[Value]) -> String {
     let mut text = "This deletes\n".to_owned();
     if plugin.is_some() {

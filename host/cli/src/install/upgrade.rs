@@ -1,5 +1,5 @@
-//! Owns `pilothouse upgrade`: it says how a new version differs from the installed one in rights, CRDs and the objects that
-//! would change, refuses what loses data, asks, and applies it.
+//! `pilothouse upgrade`: prints the differences of a new version from the installed one in rights, CRDs and the objects
+//! that would change, refuses to lose data, asks for confirmation, and applies it.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -28,13 +28,13 @@ use crate::plugins::NamedFile;
 use crate::run::ClusterArguments;
 use pilothouse_core::text::printable::printable;
 
-/// The time in which all objects have to be looked at where the command does not wait for the host.
+/// Time in which all objects have to be reconciled if the command does not wait for the host.
 const LOOK: Duration = Duration::from_mins(2);
 
 /// The most objects that are named in one list.
 const MOST_NAMED: usize = 20;
 
-/// Help that stands below the options.
+/// Help below the options.
 const EXAMPLES: &str = "\
 Examples:
   pilothouse upgrade app-service=app-service.wasm
@@ -91,19 +91,19 @@ pub struct UpgradeCommand {
     cluster: ClusterArguments,
 }
 
-/// All that is to be known of an upgrade.
+/// Differences that an upgrade makes.
 struct Differences<'a> {
     gained: Rules,
     lost: Rules,
     plan: &'a Plan,
     losses: Losses,
     objects: Option<PreviewedChanges>,
-    /// With what the objects are compared, in words.
+    /// Basis of the comparison of objects, described for people.
     basis: &'static str,
 }
 
 impl UpgradeCommand {
-    /// Upgrades, or says what that would change.
+    /// Upgrades, or prints the changes.
     pub fn execute(self, compare: CompareSchemas) -> anyhow::Result<()> {
         let Self {
             plugin,
@@ -129,7 +129,7 @@ impl UpgradeCommand {
         let plugin = plugin.hosted(&installed, Acting::Impersonation)?;
         plugin.check()?;
         plugin.check_same(&live)?;
-        // An archive can be looked at, too, but not installed.
+        // An archive can be described, too, but not installed.
         let resource = match plugin.resource() {
             Err(_) if dry_run => None,
             resource => Some(resource?),
@@ -154,7 +154,7 @@ impl UpgradeCommand {
                     "the objects in the cluster"
                 },
             };
-            // Versions of a kind that is not served yet cannot be looked at.
+            // Objects of a version that is not served yet cannot be compared.
             if !no_objects && differences.losses.refusals.is_empty() {
                 let version = |component, config| PreviewedVersion {
                     name: &name,
@@ -186,13 +186,13 @@ impl UpgradeCommand {
     }
 }
 
-/// The component of the version that runs: the one that is given, else the artifact that the Plugin's status names.
+/// Returns the component of the running version: the given one, else the artifact that the Plugin's status names.
 fn running_version(
     from: Option<NamedFile>,
     live: &Value,
     plugin: &PluginArguments,
 ) -> anyhow::Result<Option<PluginComponent>> {
-    // It ran until now, with what it was granted.
+    // It has been running with these grants.
     let sandbox = plugin.cache().sandbox()?.granting(Wasi::Inert);
     let fetched = |location: &Location| {
         let (pinned, bytes) = component(location, plugin.registries().clone())?;
@@ -222,7 +222,7 @@ fn running_version(
     }
 }
 
-/// The Plugin, and what was installed for it.
+/// Returns the Plugin, and its installed objects.
 async fn live_plugin(target: &ClusterTarget, name: &str, host: HostPlace) -> anyhow::Result<(Value, LivePlugin)> {
     let installer = Installer::new(client(target).await?, name);
     let installed = LivePlugin::find(&installer, name, host).await?;
@@ -232,7 +232,7 @@ async fn live_plugin(target: &ClusterTarget, name: &str, host: HostPlace) -> any
     Ok((live, installed))
 }
 
-/// What the plugin's account is granted so far.
+/// Returns the current rules of the plugin's account.
 fn granted(installed: &LivePlugin, plugin: &DescribedPlugin) -> Rules {
     let mut granted = Rules::default();
     for role in &installed.installed {
@@ -248,7 +248,7 @@ fn granted(installed: &LivePlugin, plugin: &DescribedPlugin) -> Rules {
     granted
 }
 
-/// All that somebody has to know to say yes. What comes from the plugin cannot move the cursor.
+/// Describes the upgrade for the user's confirmation. Texts from the plugin cannot move the cursor.
 fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'_>) -> String {
     let Differences {
         gained,
@@ -333,7 +333,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
         .fold(String::new(), |text, line| text + &printable(line) + "\n")
 }
 
-/// How a definition changes, in words.
+/// Describes the change of a definition.
 fn described(change: Option<&CrdChange>) -> String {
     let Some(change) = change else {
         return "is new".to_owned();

@@ -1,5 +1,4 @@
-//! Owns where the host serves its API: the option, its default, and the key that lets the user of the host ask it on the same
-//! machine.
+//! Serves the host's API: the option, its default, and the key for the host's user to query it on the same machine.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +16,7 @@ use pilothouse_runtime::api::{ClientAccess, HostApi, HostApiServer};
 use crate::options::metrics::{MetricsAddress, bind, parse_address};
 use crate::options::settings;
 
-/// Where a host in a pod listens unless the command line says otherwise: the API server's proxy comes from outside of it.
+/// Default address of a host in a pod: the API server's proxy connects from outside of it.
 const IN_A_POD: MetricsAddress = MetricsAddress::AllAddresses(8443);
 
 /// The bytes of randomness of a key.
@@ -43,18 +42,18 @@ pub struct ApiArguments {
     api_key_file: Option<PathBuf>,
 }
 
-/// The API that is served, or is not.
+/// The API, if it is served.
 pub struct ServedApi {
-    /// What is said of the host, once that is there.
+    /// The API of the host, set when the host exists.
     api: Option<Arc<HostApi>>,
-    /// Whether calls may be recorded.
+    /// Set if calls may be recorded.
     pub allow_recording: bool,
     _server: Option<HostApiServer>,
     _key: Option<KeyFile>,
 }
 
 impl ServedApi {
-    /// The host is there.
+    /// Sets the host.
     pub fn set_host(&self, host: &Handle) {
         if let Some(api) = &self.api {
             api.set_host(host, env!("CARGO_PKG_VERSION"), settings::instance());
@@ -62,7 +61,7 @@ impl ServedApi {
     }
 }
 
-/// A file with a key, which goes when this is dropped.
+/// A file with a key, deleted when this is dropped.
 struct KeyFile(PathBuf);
 
 impl Drop for KeyFile {
@@ -72,7 +71,7 @@ impl Drop for KeyFile {
 }
 
 impl ApiArguments {
-    /// Begins to serve. An address that cannot be used is an error.
+    /// Starts the server. An address that cannot be used is an error.
     pub fn serve(self) -> anyhow::Result<ServedApi> {
         let Self {
             api_address,
@@ -138,14 +137,14 @@ fn default_address(is_in_a_pod: bool) -> MetricsAddress {
     if is_in_a_pod { IN_A_POD } else { MetricsAddress::Off }
 }
 
-/// Whether only this machine reaches an address.
+/// Reports whether an address is reachable from this machine only.
 fn is_loopback(address: IpAddr) -> bool {
     // `::ffff:127.0.0.1` is IPv4's.
     address.to_canonical().is_loopback()
 }
 
-/// Makes a key and writes it where only this user can read it. What was there before is of an earlier process: two processes
-/// cannot listen at one port.
+/// Makes a key and writes it to a file that only this user can read. An existing file is of an earlier process: two
+/// processes cannot listen at one port.
 fn write_key(path: &Path) -> io::Result<String> {
     let mut random = [0; KEY_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -160,13 +159,13 @@ fn write_key(path: &Path) -> io::Result<String> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // Nobody has put a link there meanwhile, and nobody else can read it at any moment.
+    // `create_new` refuses a link that was put there meanwhile, and the mode keeps others from reading the file.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(key.as_bytes())?;
     Ok(key)
 }
 
-/// The key of a host on this machine.
+/// Reads the key of a host on this machine.
 pub fn read_key(path: &Path) -> anyhow::Result<String> {
     match fs::read_to_string(path) {
         Ok(key) => Ok(key.trim().to_owned()),

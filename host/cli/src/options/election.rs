@@ -1,4 +1,4 @@
-//! Owns the options by which replicas of the host choose their leader.
+//! Options of leader election among the host's replicas.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::options::settings;
 /// The longest name of a Lease.
 const LONGEST_NAME: usize = 253;
 
-/// The same with `--shards`: the Leases of replicas and shards have this name and more.
+/// Longest name with `--shards`: the Leases of replicas and shards have a suffix.
 const LONGEST_NAME_WITH_SHARDS: usize = LONGEST_NAME - LONGEST_LEASE_SUFFIX;
 
 /// Which replica writes.
@@ -49,7 +49,7 @@ pub struct ElectionArguments {
 }
 
 impl ElectionArguments {
-    /// The election that they describe, if there is one.
+    /// Returns the options of the election, if there is one.
     pub fn options(self, namespace: Option<&str>) -> anyhow::Result<Option<ElectionOptions>> {
         let Self {
             leader_election,
@@ -90,7 +90,7 @@ impl ElectionArguments {
     }
 }
 
-/// A name that no other process has: that of the pod stays the same when its container is started again.
+/// Returns an identity that no other process has: the pod's name stays the same when its container restarts.
 fn identity() -> String {
     // Its keys are random.
     let number = RandomState::new().hash_one(std::process::id());

@@ -1,4 +1,4 @@
-//! Owns `--identity`: in whose name the host makes a plugin's requests.
+//! The option `--identity`: the identity of the host's requests for a plugin.
 
 use anyhow::bail;
 use clap::ValueEnum;
@@ -17,8 +17,8 @@ pub enum IdentityMode {
 }
 
 impl IdentityMode {
-    /// The namespace of the plugins' accounts, which is the host's own; none: the host makes all requests in its own name. A host that
-    /// runs Plugin resources outside of a cluster has the namespace for which `pilothouse install` installs.
+    /// Returns the namespace of the plugins' accounts, which is the host's own; none if the host makes all requests as
+    /// itself. Outside of a cluster, with Plugin resources, it is the default namespace of `pilothouse install`.
     pub fn namespace(self, namespace: Option<&str>, by_resources: bool) -> anyhow::Result<Option<String>> {
         if self == Self::None {
             return Ok(None);
@@ -35,7 +35,7 @@ impl IdentityMode {
         Ok(Some(namespace.to_owned()))
     }
 
-    /// What the host's account needs for it.
+    /// Returns the rights that the host's account needs for it.
     pub fn acting(self) -> Acting {
         match self {
             Self::None => Acting::Host,

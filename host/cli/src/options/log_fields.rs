@@ -1,4 +1,4 @@
-//! Writes the fields of a text log so that one event is one line: what guests, API servers and registries say is escaped.
+//! Writes the fields of a text log so that one event is one line: foreign texts are escaped.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-/// The usual form of fields, in which no value begins a line or steers a terminal.
+/// Standard format of fields, in which no value begins a line or steers a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct OneLine;
 

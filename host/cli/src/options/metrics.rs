@@ -1,5 +1,4 @@
-//! Owns where the host serves metrics and health: the option, its default, and binding the address before anything else is
-//! done.
+//! Serves metrics and health: the option, its default, and binding the address before anything else is done.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -12,7 +11,7 @@ use pilothouse_runtime::{EndpointServer, Endpoints, Heartbeat};
 
 use crate::options::settings;
 
-/// Where a host in a pod listens unless the command line says otherwise: kubelet and Prometheus come from outside of it.
+/// Default address of a host in a pod: kubelet and Prometheus connect from outside of it.
 const IN_A_POD: MetricsAddress = MetricsAddress::AllAddresses(8080);
 
 /// The option about metrics and health.
@@ -24,18 +23,18 @@ pub struct MetricsArguments {
     metrics_address: Option<MetricsAddress>,
 }
 
-/// Where metrics and health are served.
+/// Address of metrics and health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricsAddress {
-    /// Nowhere.
+    /// None: they are not served.
     Off,
-    /// At one address.
+    /// One address.
     At(SocketAddr),
-    /// At a port of all addresses.
+    /// A port of all addresses.
     AllAddresses(u16),
 }
 
-/// Reads an address as Go programs take it.
+/// Parses an address as Go programs accept it.
 pub fn parse_address(text: &str) -> Result<MetricsAddress, String> {
     let address = match text.strip_prefix(':') {
         _ if matches!(text, "" | "off") => Some(MetricsAddress::Off),
@@ -55,20 +54,20 @@ impl std::fmt::Display for MetricsAddress {
     }
 }
 
-/// The metrics of a host, and what serves them.
+/// Metrics of a host, and their server.
 pub struct Monitoring {
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
-    /// The heartbeat of the main loop; none where nobody can ask for it.
+    /// The heartbeat of the main loop; none if no server reports it.
     pub heartbeat: Option<Heartbeat>,
-    /// What is said of the host, once that is there.
+    /// The endpoints; the host is set when it exists.
     pub endpoints: Arc<Endpoints>,
     /// The server; it stops when this is dropped.
     pub server: Option<EndpointServer>,
 }
 
 impl MetricsArguments {
-    /// Begins to serve. An address that cannot be used is an error.
+    /// Starts the server. An address that cannot be used is an error.
     pub fn serve(self) -> anyhow::Result<Monitoring> {
         let (metrics, heartbeat) = (Metrics::default(), Heartbeat::default());
         let version = env!("CARGO_PKG_VERSION");
@@ -102,12 +101,12 @@ fn default_address(is_in_a_pod: bool) -> MetricsAddress {
     if is_in_a_pod { IN_A_POD } else { MetricsAddress::Off }
 }
 
-/// Listens there; none where that is nowhere.
+/// Listens at an address; none if that is off.
 pub fn bind(address: MetricsAddress) -> io::Result<Option<TcpListener>> {
     let listener = match address {
         MetricsAddress::Off => return Ok(None),
         MetricsAddress::At(address) => TcpListener::bind(address)?,
-        // An IPv6 socket takes IPv4, too. A kernel without IPv6 has none.
+        // An IPv6 socket accepts IPv4, too. A kernel without IPv6 has none.
         MetricsAddress::AllAddresses(port) => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?,
             bound => bound?,

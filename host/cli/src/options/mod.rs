@@ -1,4 +1,4 @@
-//! Defines options that several commands share, and what they come to.
+//! Options that several commands share, and their evaluation.
 
 pub(crate) mod api;
 pub(crate) mod election;

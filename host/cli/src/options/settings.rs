@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use jiff::Timestamp;
 
-/// Where compiled plugins are kept unless the command line says otherwise: `$XDG_CACHE_HOME/pilothouse/plugins`, or the
-/// same below `~/.cache`.
+/// Returns the default directory of compiled plugins: `$XDG_CACHE_HOME/pilothouse/plugins`, or below `~/.cache`.
 pub fn default_cache_directory() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -18,8 +17,7 @@ pub fn default_cache_directory() -> Option<PathBuf> {
         .map(|cache| cache.join("pilothouse").join("plugins"))
 }
 
-/// How registries are reached unless the command line names a file: `$XDG_CONFIG_HOME/pilothouse/registries.yaml`, or the
-/// same below `~/.config`.
+/// Returns the default registries file: `$XDG_CONFIG_HOME/pilothouse/registries.yaml`, or the same below `~/.config`.
 pub fn default_registries_file() -> Option<PathBuf> {
     let configuration = std::env::var_os("XDG_CONFIG_HOME")
         .map(PathBuf::from)
@@ -30,8 +28,7 @@ pub fn default_registries_file() -> Option<PathBuf> {
         .map(|configuration| configuration.join("pilothouse").join("registries.yaml"))
 }
 
-/// Where the key of a host's API is unless the command line names a file: `$XDG_RUNTIME_DIR/pilothouse/api-PORT.key`, or the
-/// same below `~/.cache`.
+/// Returns the default file of the API key: `$XDG_RUNTIME_DIR/pilothouse/api-PORT.key`, or the same below `~/.cache`.
 pub fn api_key_file(port: u16) -> Option<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
@@ -42,19 +39,19 @@ pub fn api_key_file(port: u16) -> Option<PathBuf> {
         .map(|directory| directory.join("pilothouse").join(format!("api-{port}.key")))
 }
 
-/// URLs of the proxies that requests to registries may take.
+/// Returns URLs of the proxies that requests to registries may use.
 pub fn proxies() -> Vec<String> {
     let names = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
     let names = names.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
     names.filter_map(|name| std::env::var(name).ok()).collect()
 }
 
-/// Whether the user wants no colours; see <https://no-color.org>.
+/// Reports whether the user wants no colours; see <https://no-color.org>.
 pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// The time that a reproducible build gives what it makes; see <https://reproducible-builds.org/specs/source-date-epoch/>.
+/// Returns the timestamp of a reproducible build; see <https://reproducible-builds.org/specs/source-date-epoch/>.
 pub fn source_date_epoch() -> anyhow::Result<Option<Timestamp>> {
     let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else {
         return Ok(None);
@@ -65,20 +62,20 @@ pub fn source_date_epoch() -> anyhow::Result<Option<Timestamp>> {
         .context("SOURCE_DATE_EPOCH is not a number of seconds since 1970; correct it or give --created")
 }
 
-/// The filter for log lines of commands that print a result: warnings about registries.
+/// Returns the filter for log lines of commands that print a result: warnings about registries.
 pub fn command_log_filter() -> String {
     std::env::var("PILOTHOUSE_LOG").unwrap_or_else(|_| "off,pilothouse_artifact=warn".to_owned())
 }
 
-/// What is logged unless the environment says otherwise. kube would repeat at each try what the host says once.
+/// Default log filter. kube would repeat at each retry a message that the host logs once.
 const LOG_FILTER: &str = "info,kube_client=off";
 
-/// The filter for log lines, in the form of `tracing_subscriber`'s `EnvFilter`.
+/// Returns the filter for log lines, in the form of `tracing_subscriber`'s `EnvFilter`.
 pub fn log_filter() -> String {
     std::env::var("PILOTHOUSE_LOG").unwrap_or_else(|_| LOG_FILTER.to_owned())
 }
 
-/// The name of this process in events: the pod's, as Kubernetes sets it, or the program's.
+/// Returns the name of this process in events: the pod's, as Kubernetes sets it, or the program's.
 pub fn instance() -> String {
     std::env::var("HOSTNAME")
         .ok()
@@ -86,22 +83,22 @@ pub fn instance() -> String {
         .unwrap_or_else(|| "pilothouse".to_owned())
 }
 
-/// The address of this pod, if its manifest passes it by the downward API.
+/// Returns the address of this pod, if its manifest passes it by the downward API.
 pub fn pod_ip() -> Option<String> {
     std::env::var("POD_IP").ok().filter(|ip| !ip.is_empty())
 }
 
-/// Where Kubernetes says which namespace a pod is in.
+/// File in which Kubernetes publishes a pod's namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The namespace of the pod that this process runs in, if it runs in one.
+/// Returns the namespace of the pod that this process runs in, if it runs in one.
 pub fn pod_namespace() -> Option<String> {
     let namespace = std::fs::read_to_string(POD_NAMESPACE).ok()?;
     let namespace = namespace.trim();
     (!namespace.is_empty()).then(|| namespace.to_owned())
 }
 
-/// Whether this process runs in a pod: the kubelet says to each container where the API server is.
+/// Reports whether this process runs in a pod: the kubelet sets the address of the API server for each container.
 pub fn is_in_a_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }

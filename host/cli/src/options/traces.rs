@@ -1,4 +1,4 @@
-//! Owns the options about traces: the collector that they go to, and of how many reconciles.
+//! Options of traces: the collector, and the share of reconciles that are traced.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use crate::options::settings;
 
-/// Where collectors take traces below their address.
+/// Path of the collector's endpoint for traces.
 const PATH: &str = "/v1/traces";
 
-/// How long the last spans may take to reach the collector when the process ends.
+/// Time that the last spans may take to reach the collector when the process ends.
 const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// The options about traces.
@@ -42,7 +42,7 @@ impl RunningExporter {
     fn start(exporter: Exporter) -> Self {
         let (over, is_over) = oneshot::channel();
         let is_over = async move {
-            // Dropped or sent: the process ends.
+            // Ends by itself or with the sender: the process ends.
             let _ = is_over.await;
         };
         Self {
@@ -51,7 +51,7 @@ impl RunningExporter {
         }
     }
 
-    /// Sends what is queued, for at most [`LAST_SPANS`].
+    /// Sends queued spans, for at most [`LAST_SPANS`].
     pub async fn finish(self) {
         let Self { over, task } = self;
         let _ = over.send(());
@@ -65,7 +65,7 @@ impl RunningExporter {
 }
 
 impl TraceArguments {
-    /// Who sends traces, from now on, and who takes them from the host.
+    /// Starts the exporter, and returns it with the host's trace options.
     pub fn open(self) -> anyhow::Result<(Option<RunningExporter>, Option<TraceOptions>)> {
         let Self {
             otlp_endpoint,

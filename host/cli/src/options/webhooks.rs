@@ -1,4 +1,4 @@
-//! Owns the options about webhooks: how API servers reach this process, and what it is without them.
+//! Options of webhooks: the endpoint by which API servers reach this process, and its certificates.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use pilothouse_runtime::{Lifetimes, Maker, WebhookOptions};
 
 use crate::options::settings;
 
-/// How long API servers may take to trust a new authority: they watch what names it.
+/// Time that API servers may take to trust a new authority: they watch the webhook configurations.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// The port of a Service unless it is given.
+/// Default port of a Service.
 const SERVICE_PORT: u16 = 443;
 
-/// The Secret's name unless it is given, and its namespace where no Service says which.
+/// Default name of the Secret, and its default namespace without a Service.
 const SECRET_NAME: &str = "pilothouse-webhooks";
 const SECRET_NAMESPACE: &str = "pilothouse-system";
 
@@ -93,18 +93,18 @@ enum ConfigurationOwner {
     Installer,
 }
 
-/// What of webhooks is somewhere in a cluster.
+/// Names of the webhooks' objects in a cluster.
 pub struct WebhookNames {
-    /// How API servers reach the host.
+    /// Endpoint by which API servers reach the host.
     pub endpoint: Endpoint,
-    /// Where its certificates are kept.
+    /// Secret of its certificates.
     pub secret: SecretPlace,
     /// The namespace that the host runs in.
     pub own_namespace: String,
 }
 
 impl EndpointArguments {
-    /// None where webhooks are off.
+    /// Returns the names; none if webhooks are off.
     pub fn places(self) -> anyhow::Result<Option<WebhookNames>> {
         let Self { url, service, secret } = self;
         let endpoint = match (url, service) {
@@ -145,7 +145,7 @@ impl EndpointArguments {
 }
 
 impl WebhookArguments {
-    /// What the host is to do; none where webhooks are off, which is said.
+    /// Returns the host's webhook options; none if webhooks are off, which is logged.
     pub fn options(self) -> anyhow::Result<Option<WebhookOptions>> {
         let Self {
             endpoint,
@@ -208,7 +208,7 @@ impl WebhookArguments {
     }
 }
 
-/// The address of this replica; the port may be left out.
+/// Parses the address of this replica; the port may be left out.
 fn address_of(option: &str, text: &str, port: u16) -> anyhow::Result<SocketAddr> {
     let with_port = || text.parse().ok();
     let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)).ok();
@@ -220,7 +220,7 @@ fn address_of(option: &str, text: &str, port: u16) -> anyhow::Result<SocketAddr>
     })
 }
 
-/// The name of a ClusterRole, which may have more signs than the names of most objects.
+/// Parses the name of a ClusterRole, which may have more characters than the names of most objects.
 fn cluster_role(name: &str) -> Result<String, String> {
     let is_name = !name.is_empty()
         && name
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_for_other_replicas_has_the_port_of_the_server_unless_it_is_given() {
+    fn the_peer_address_has_the_servers_port_by_default() {
         let of = |text: &str| address_of("--webhook-peer-address", text, 9443);
         assert_eq!(of("10.0.0.7").unwrap().to_string(), "10.0.0.7:9443");
         assert_eq!(of("10.0.0.7:1").unwrap().to_string(), "10.0.0.7:1");

@@ -1,4 +1,4 @@
-//! Owns the objects that both sides read: as text with the fields that the controller declares, made anew at each read.
+//! Objects that both sides read: as text with the fields that the controller declares, made anew at each read.
 
 use std::sync::Arc;
 

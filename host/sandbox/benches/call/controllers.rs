@@ -1,5 +1,5 @@
-//! Owns what is called: each controller with its sample as the API server would serve it, the objects around it in a
-//! cluster where all is well, and the same logic as native code.
+//! Controllers that are called: each with its sample as the API server would serve it, the objects around it in a
+//! healthy cluster, and the same logic as native code.
 
 use std::path::{Path, PathBuf};
 

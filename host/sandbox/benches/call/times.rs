@@ -1,4 +1,4 @@
-//! Owns how calls are timed and how the figures are shown.
+//! Measures calls, and prints the figures.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! Owns compiled components: who has the code of one, where it is kept, and how it is made again. The files of the cache
-//! directory are `directory`'s matter.
+//! Compiled components: finds their code in the cache directory or in memory, and compiles them again where it is
+//! missing. The files of the directory are handled by `directory`.
 //!
-//! Code that the directory cannot hold, because a disk is full or must not be written to, stays in memory for as long as a
-//! plugin uses it. Who else may write to the directory is another matter: such a directory is refused.
+//! Code that the directory cannot hold, because a disk is full or read-only, stays in memory for as long as a plugin
+//! uses it. A directory that other users can write to is refused.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -22,11 +22,10 @@ use crate::compile::{CompileEnd, CompileError, Compiler};
 /// Hexadecimal digits of a SHA-256 digest.
 pub(crate) const DIGEST_LENGTH: usize = 64;
 
-/// The bytes that the directory may have, beyond which what was used least recently is removed. A plugin of usual size takes
-/// 2 MB, one in Python 60.
+/// Most bytes of the directory; beyond it, least recently used files are removed. A plugin takes 2 MB, in Python 60.
 const MOST_BYTES: u64 = 512 * 1024 * 1024;
 
-/// Why the cache cannot be used.
+/// Errors of the cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -35,7 +34,7 @@ pub enum CacheError {
     Make {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// Something else is in its place.
@@ -44,7 +43,7 @@ pub enum CacheError {
         /// The path.
         path: PathBuf,
     },
-    /// Code is run from it, so nobody else may own it.
+    /// The directory belongs to another user. Code is run from it, so only this user may own it.
     #[error(
         "the directory {} for compiled plugins belongs to user {owner}, and this process is user {user}; its files are run as \
          code, so give a directory of your own",
@@ -53,12 +52,12 @@ pub enum CacheError {
     ForeignOwner {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The user who owns it.
         owner: u32,
-        /// Who we are.
+        /// The user of this process.
         user: u32,
     },
-    /// Code is run from it, so nobody else may write to it.
+    /// Other users can write to the directory. Code is run from it, so only this user may.
     #[error(
         "others may write to the directory {} for compiled plugins (its mode is {mode:03o}); its files are run as code, so \
          take that away: chmod 700 {}",
@@ -67,20 +66,20 @@ pub enum CacheError {
     WritableByOthers {
         /// The directory.
         path: PathBuf,
-        /// Its permissions.
+        /// Its permissions (mode bits).
         mode: u32,
     },
     /// A file cannot be read, written or put in place; then the code stays in memory.
     #[error("cannot {action} {} in the cache of compiled plugins: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// The component is not in the cache any more.
+    /// The component is no longer in the cache.
     #[error("the component {digest} is gone from the cache {}; load the plugin again", .directory.display())]
     Gone {
         /// The component's digest.
@@ -97,20 +96,20 @@ pub enum CacheError {
 pub(crate) struct CodeCache {
     /// The directory, or why there is none.
     directory: Result<PathBuf, Arc<str>>,
-    /// One compilation at a time.
+    /// Turns: one compilation at a time.
     compiling: CompileTurns,
-    /// What the directory does not hold, by the component's digest.
+    /// Code that the directory does not hold, by the component's digest.
     in_memory: Mutex<HashMap<String, Weak<InMemory>>>,
 }
 
-/// Code whose bytes are those that the compiler wrote.
+/// Compiled code whose bytes are verified to be the compiler's output.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
     place: CodeLocation,
     pub(crate) bytes: u64,
     /// The contract's version that the component speaks, one of [`VERSIONS`].
     pub(crate) version: &'static str,
-    /// Whether it was compiled by this process.
+    /// Set if this process compiled it.
     pub(crate) fresh: bool,
 }
 
@@ -118,21 +117,21 @@ pub(crate) struct Code {
 enum CodeLocation {
     Disk {
         path: PathBuf,
-        /// As the file was when it was checked; if it still is, it need not be read again.
+        /// The file's identity when it was checked; while it is the same, the file need not be read again.
         identity: CodeIdentity,
-        /// Tells whoever makes room in the directory that the code is in use.
+        /// Shared lock on the file that keeps other processes from removing it while the code is in use.
         _use: Option<Arc<File>>,
     },
     Memory(Arc<InMemory>),
 }
 
-/// Code that is nowhere else.
+/// Code that exists only in memory.
 #[derive(Debug)]
 struct InMemory {
-    /// Sealed.
+    /// The file, sealed against writes.
     file: File,
     version: &'static str,
-    /// Why it is not on disk.
+    /// Reason why it is not on disk.
     why: Arc<str>,
 }
 
@@ -145,7 +144,7 @@ struct CodeIdentity {
 }
 
 impl CodeIdentity {
-    fn of(metadata: &Metadata) -> Self {
+    fn from_metadata(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -157,7 +156,7 @@ impl CodeIdentity {
 
 #[cfg(feature = "testing")]
 impl CodeCache {
-    /// A cache that holds nothing.
+    /// Returns a cache that holds nothing.
     pub(crate) fn nowhere() -> Self {
         Self {
             directory: Err("a test needs no code".into()),
@@ -168,7 +167,7 @@ impl CodeCache {
 }
 
 impl Code {
-    /// Code that is not there.
+    /// Returns code that does not exist.
     #[cfg(feature = "testing")]
     pub(crate) fn nowhere() -> Self {
         Self {
@@ -188,7 +187,7 @@ impl Code {
         }
     }
 
-    /// Where it can be mapped from.
+    /// Returns the path that it can be mapped from.
     pub(crate) fn path(&self) -> PathBuf {
         match &self.place {
             CodeLocation::Disk { path, .. } => path.clone(),
@@ -196,17 +195,17 @@ impl Code {
         }
     }
 
-    /// Whether it is still what was checked.
+    /// Reports whether the file is still the one that was checked.
     pub(crate) fn is_unchanged(&self) -> bool {
         match &self.place {
             CodeLocation::Disk { path, identity, .. } => {
-                fs::metadata(path).is_ok_and(|metadata| CodeIdentity::of(&metadata) == *identity)
+                fs::metadata(path).is_ok_and(|metadata| CodeIdentity::from_metadata(&metadata) == *identity)
             }
             CodeLocation::Memory(_) => true,
         }
     }
 
-    /// Why it is not on disk, if it is not.
+    /// Returns the reason why it is not on disk, if it is not.
     pub(crate) fn kept_in_memory_because(&self) -> Option<Arc<str>> {
         match &self.place {
             CodeLocation::Disk { .. } => None,
@@ -227,7 +226,7 @@ impl Code {
             fresh,
             place: CodeLocation::Disk {
                 path,
-                identity: CodeIdentity::of(metadata),
+                identity: CodeIdentity::from_metadata(metadata),
                 _use: is_used.map(Arc::new),
             },
         }
@@ -244,8 +243,7 @@ impl Code {
 }
 
 impl CodeCache {
-    /// Makes the directory if it is not there, and refuses one that others can write to. One that cannot be made is done
-    /// without.
+    /// Opens or makes the directory, and refuses one that others can write to. Works without one if it cannot be made.
     pub(crate) fn open(directory: &Path) -> Result<Self, CacheError> {
         let directory = match checked(directory) {
             Ok(directory) => {
@@ -269,7 +267,7 @@ impl CodeCache {
         })
     }
 
-    /// The code of a component that speaks this version: from the cache, else compiled from `component`.
+    /// Returns the code of a component that speaks this version: from the cache, else compiled from `component`.
     pub(crate) fn code(
         &self,
         digest: &str,
@@ -283,7 +281,7 @@ impl CodeCache {
         }
     }
 
-    /// The code of a component that was loaded before.
+    /// Returns the code of a component that was loaded before.
     pub(crate) fn code_again(
         &self,
         digest: &str,
@@ -307,15 +305,15 @@ impl CodeCache {
         }
     }
 
-    /// Forgets the code of a component, because it cannot be used. Where the disk does not let go of it, what is compiled
-    /// next stays in memory.
+    /// Forgets the code of a component, because it cannot be used. If the file cannot be deleted from disk, code that
+    /// is compiled next stays in memory.
     pub(crate) fn forget(&self, digest: &str) {
         if let Some(directory) = self.directory() {
             let _ = fs::remove_file(directory.index(digest));
         }
     }
 
-    /// The code of a component if it is there and is what was written: anything else is compiled again.
+    /// Returns the code of a component if it is cached and unchanged; code that was altered has to be compiled again.
     pub(crate) fn find(&self, digest: &str) -> Option<Code> {
         let held = self.lock_memory().get(digest).and_then(Weak::upgrade);
         match held {
@@ -338,13 +336,13 @@ impl CodeCache {
                 Ok(turn) => turn,
                 Err(code) => return Ok(code),
             };
-            // Another has compiled it meanwhile.
+            // Another thread or process has compiled it meanwhile.
             if let Some(code) = self.find(digest) {
                 return Ok(code);
             }
             let compiled = compiler.compile(component, &turn).inspect_err(|error| {
                 if let CompileError::TimedOut { .. } = error {
-                    let _ = turn.took_too_long();
+                    let _ = turn.record_slice_over();
                 }
             });
             match compiled? {
@@ -352,8 +350,8 @@ impl CodeCache {
                     turn.compiled();
                     break (code, turn);
                 }
-                CompileEnd::GaveWay => turn.has_given_way(),
-                CompileEnd::SliceOver if turn.took_too_long() == SliceEnd::Never => {
+                CompileEnd::GaveWay => turn.record_yield(),
+                CompileEnd::SliceOver if turn.record_slice_over() == SliceEnd::Never => {
                     return Err(out_of_time(turn.seconds()));
                 }
                 CompileEnd::SliceOver => {}
@@ -376,7 +374,7 @@ impl CodeCache {
             Ok(code) => Ok(code),
             Err(why) => self.hold(digest, version, code, why),
         };
-        // Whoever waits for the same component finds it from here on.
+        // Others that wait for the same component find its code from here on.
         drop(turn);
         if let Some(directory) = self.directory() {
             directory.shrink(MOST_BYTES);
@@ -384,7 +382,7 @@ impl CodeCache {
         code
     }
 
-    /// Keeps code in memory, for as long as somebody uses it.
+    /// Keeps code in memory, for as long as it is in use.
     fn hold(&self, digest: &str, version: &'static str, file: File, why: Arc<str>) -> Result<Code, CacheError> {
         let held = Arc::new(InMemory { file, version, why });
         let mut in_memory = self.lock_memory();
@@ -403,12 +401,12 @@ impl CodeCache {
     }
 }
 
-/// The SHA-256 of some bytes, in hexadecimal digits.
+/// Returns the SHA-256 of some bytes, in hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// The same of all that a reader has, and how many bytes those are.
+/// Returns the SHA-256 of everything that a reader yields, and its number of bytes.
 pub(crate) fn digest_of(mut reader: impl Read) -> io::Result<(String, u64)> {
     let mut hash = Sha256::new();
     let bytes = io::copy(&mut reader, &mut hash)?;

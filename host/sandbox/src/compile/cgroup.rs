@@ -1,5 +1,5 @@
-//! The memory that the cgroups of this process have left: a container that reaches its limit loses its host, so a compiler has
-//! to reach a limit of its own before.
+//! Memory that the cgroups of this process have left. A container that reaches its limit loses its host, so a compiler
+//! has to reach a limit of its own before.
 //!
 //! Files: <https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files> and, for version 1,
 //! <https://docs.kernel.org/admin-guide/cgroup-v1/memory.html>.
@@ -7,15 +7,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where cgroups are mounted, and what says which ones are this process's.
+/// Mount point of the cgroups, and the file that lists the ones of this process.
 const MOUNT: &str = "/sys/fs/cgroup";
 const OWN: &str = "/proc/self/cgroup";
 
-/// The names of the files of one version.
+/// File names of one cgroup version.
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// In `memory.stat`: pages of files that the kernel drops where somebody needs memory.
+    /// Field of `memory.stat`: page cache that the kernel drops under memory pressure.
     droppable: &'static str,
 }
 
@@ -31,12 +31,12 @@ const VERSION_2: Files = Files {
     droppable: "inactive_file",
 };
 
-/// The bytes that this process and its children may still take; none if nothing limits them.
+/// Returns the bytes that this process and its children may still take; none if nothing limits them.
 pub(crate) fn memory_left() -> Option<u64> {
     left(Path::new(MOUNT), &fs::read_to_string(OWN).unwrap_or_default())
 }
 
-/// The least that any cgroup around has left. `own` has a line `HIERARCHY:CONTROLLERS:PATH` for each hierarchy.
+/// Returns the least memory left in an enclosing cgroup. `own` has a line `HIERARCHY:CONTROLLERS:PATH` per hierarchy.
 fn left(mount: &Path, own: &str) -> Option<u64> {
     let of = |line: &str| {
         let mut parts = line.splitn(3, ':');
@@ -51,8 +51,8 @@ fn left(mount: &Path, own: &str) -> Option<u64> {
 }
 
 fn least(mount: &Path, path: &str, files: &Files) -> Option<u64> {
-    // In a container the mount is often the container's own group, while the path is that on the machine: then its parts are not
-    // there, and the mount alone counts.
+    // In a container the mount is often the container's own group, while the path is relative to the machine's root:
+    // then its parts do not exist here, and the mount alone counts.
     let below: PathBuf = Path::new(path).components().skip(1).collect();
     let groups = below.ancestors().map(|part| mount.join(part));
     groups.filter_map(|group| left_of(&group, files)).min()
@@ -60,7 +60,7 @@ fn least(mount: &Path, path: &str, files: &Files) -> Option<u64> {
 
 fn left_of(group: &Path, files: &Files) -> Option<u64> {
     let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
-    // No limit is the word `max`, or a number that no machine has.
+    // An absent limit is written as `max`, or as a number that no machine has.
     let limit = number(files.limit).filter(|limit| *limit < 1 << 60)?;
     let usage = number(files.usage).unwrap_or_default();
     let statistics = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();

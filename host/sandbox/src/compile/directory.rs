@@ -1,9 +1,9 @@
-//! Owns the directory of compiled components: who may write to it, how a file is found, checked and replaced.
+//! Finds, checks and replaces the files of the directory of compiled components, and checks who may write to it.
 //!
 //! Three kinds of files, each put in place by one rename, so that several processes can share the directory:
 //! `COMPONENT.wasm` is the component, `CODE.cwasm` is compiled code under the digest of its own bytes, and
 //! `COMPONENT-WASMTIME-SETTINGS-TARGET.index` holds the digest of the code that was compiled from a component, and the
-//! version of the contract that the component was found to speak: who finds code need not look at the component again.
+//! contract version that the component speaks, so that the component need not be inspected again.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -19,30 +19,30 @@ use tempfile::NamedTempFile;
 use crate::compile::cache::{CacheError, Code, DIGEST_LENGTH, digest_of};
 use crate::engine::{SETTINGS_VERSION, WASMTIME_VERSION};
 
-/// What was not used for so long is removed when a sandbox is made.
+/// Age after which an unused file is removed when a sandbox is made.
 const UNUSED: Duration = Duration::from_hours(30 * 24);
 
-/// How often a file's use is noted at most: noting it means a write.
+/// Shortest interval between two records of a file's use: recording it means a write.
 const NOTED: Duration = Duration::from_hours(1);
 
-/// A file that a process has left half-written is removed after so long.
+/// Age after which a file that a process has left half-written is removed.
 const HALF_WRITTEN: Duration = Duration::from_hours(24);
 
-/// What a process that was killed has left half-written.
+/// Prefix of temporary files; a process that was killed leaves them half-written.
 const TEMPORARY_PREFIX: &str = ".new-";
 
 /// The longest index that is read: a digest and a version.
 const INDEX_LENGTH: u64 = 256;
 
-/// The directory, which is there and has been checked.
+/// A directory that exists and has been checked.
 #[derive(Clone, Copy)]
 pub(crate) struct Directory<'a>(pub(crate) &'a Path);
 
 impl Directory<'_> {
-    /// Notes that the files of a component are in use, so that they are not swept.
-    fn note(self, digest: &str, code: &Path, now: SystemTime) {
+    /// Records that the files of a component are in use, so that they are not swept.
+    fn record_use(self, digest: &str, code: &Path, now: SystemTime) {
         for path in [&*self.component(digest), &*self.index(digest), code] {
-            let note = || {
+            let record = || {
                 let file = open_own(path)?;
                 if now
                     .duration_since(file.metadata()?.modified()?)
@@ -53,7 +53,7 @@ impl Directory<'_> {
                 io::Result::Ok(())
             };
             // At worst the component is compiled again after it was swept.
-            let _ = note();
+            let _ = record();
         }
     }
 
@@ -68,8 +68,8 @@ impl Directory<'_> {
         }
         let path = self.code(code);
         let file = open_own(&path).ok()?;
-        self.note(digest, &path, SystemTime::now());
-        // After the note, which changes the file's times.
+        self.record_use(digest, &path, SystemTime::now());
+        // Read after the record of use, which changes the file's times.
         let metadata = file.metadata().ok()?;
         if digest_of(file).ok()?.0 != code {
             return None;
@@ -78,7 +78,7 @@ impl Directory<'_> {
         Some(Code::on_disk(path, &metadata, version, false, used))
     }
 
-    /// Keeps a component and its code.
+    /// Stores a component and its code.
     pub(crate) fn keep(
         self,
         digest: &str,
@@ -102,7 +102,7 @@ impl Directory<'_> {
         Ok(Code::on_disk(path, &metadata, version, true, used))
     }
 
-    /// Removes what was used least recently until the rest has at most so many bytes. What a process uses stays.
+    /// Removes the least recently used files until the rest has at most `most` bytes. Files that a process uses stay.
     pub(crate) fn shrink(self, most: u64) {
         let mut files: Vec<(SystemTime, String, u64)> = Vec::new();
         for entry in fs::read_dir(self.0).into_iter().flatten().flatten() {
@@ -136,7 +136,7 @@ impl Directory<'_> {
             let code = code.split(' ').next().unwrap_or_default();
             let component = index.split('-').next().unwrap_or_default();
             let parts = [format!("{code}.cwasm"), format!("{component}.wasm")];
-            // Nobody uses it while this is held, and nobody begins to.
+            // No process uses the file while this lock is held, and none can begin to.
             let Some(_alone) = open_alone(&self.0.join(index)) else {
                 kept.extend(parts);
                 continue;
@@ -150,7 +150,7 @@ impl Directory<'_> {
                 return;
             }
         }
-        // What no index names any more, such as code that was compiled for another version.
+        // Files that no index names any more, such as code that was compiled for another version.
         for (_, name, _) in files.iter().filter(|(_, name, _)| !is_index(name)) {
             if !kept.contains(name) && sizes.contains_key(name.as_str()) && remove(name) {
                 return;
@@ -175,7 +175,7 @@ impl Directory<'_> {
         Ok(())
     }
 
-    /// Readable and writable for this user alone, and removed unless it is put in place.
+    /// Returns a temporary file that only this user can read and write, removed unless it is put in place.
     fn temporary(self) -> Result<NamedTempFile, CacheError> {
         tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
@@ -203,7 +203,7 @@ impl Directory<'_> {
     }
 }
 
-/// The directory, made if it is not there; an error if others can write to it.
+/// Checks the directory, making it if it is missing; an error if others can write to it.
 pub(crate) fn checked(directory: &Path) -> Result<PathBuf, CacheError> {
     let make = |source| CacheError::Make {
         path: directory.to_owned(),
@@ -211,7 +211,7 @@ pub(crate) fn checked(directory: &Path) -> Result<PathBuf, CacheError> {
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     match made {
-        // `create` says so too when a file is in its place; the check below has better words.
+        // Also returned if a file is in its place; the check below has the better message.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(make(error)),
         Ok(()) | Err(_) => {}
     }
@@ -235,8 +235,8 @@ pub(crate) fn checked(directory: &Path) -> Result<PathBuf, CacheError> {
     Ok(directory)
 }
 
-/// Opens a file of the cache, if it is one that a host has put there: nobody else owns it or may write to it, and it is
-/// neither a link to somewhere else nor something that never ends, such as a pipe or a device.
+/// Opens a file of the cache, if a host has put it there: no other user owns it or may write to it, and it is neither a
+/// symbolic link nor an endless file such as a pipe or a device.
 pub(crate) fn open_own(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -251,24 +251,24 @@ pub(crate) fn open_own(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens a file that is in use until the answer is dropped; none if somebody is removing it.
+/// Opens a file with a shared lock, held until the result is dropped; none if it is being removed.
 fn open_used(path: &Path) -> Option<File> {
     let file = open_own(path).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(error) if error == rustix::io::Errno::WOULDBLOCK => None,
-        // Where a file system has no locks, nobody removes what it cannot lock.
+        // Some file systems have no locks; a file that cannot be locked is never removed either.
         _ => Some(file),
     }
 }
 
-/// Opens a file that nobody uses; none if somebody does.
+/// Opens a file that nobody uses; none if it is in use.
 fn open_alone(path: &Path) -> Option<File> {
     let file = open_own(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     Some(file)
 }
 
-/// Removes what was not used for long. A file that cannot be removed is left for the next time.
+/// Removes files that were unused for long. A file that cannot be removed is left for the next sweep.
 pub(crate) fn sweep(directory: &Path, now: SystemTime) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_least_recently_goes_first_and_what_is_used_stays() {
+    fn the_least_recently_used_files_are_removed_first() {
         let directory = tempfile::tempdir().unwrap();
         let cache = CodeCache::open(directory.path()).unwrap();
         let files = Directory(directory.path());

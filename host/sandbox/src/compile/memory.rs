@@ -1,5 +1,4 @@
-//! Owns files that exist in memory alone: what a compiler reads and writes, and compiled code that the cache directory
-//! cannot hold. What they contain is left to others.
+//! Files that exist only in memory: a compiler's input and output, and compiled code that the disk cannot hold.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -8,13 +7,13 @@ use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-/// An empty file without a name. It goes with its last handle, mappings included.
+/// Creates an empty file without a name. It disappears with its last handle, mappings included.
 pub(crate) fn create() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(File::from(memfd_create("pilothouse-plugin", flags)?))
 }
 
-/// A file with this content.
+/// Creates a file with this content.
 pub(crate) fn holding(bytes: &[u8]) -> io::Result<File> {
     let mut file = create()?;
     file.write_all(bytes)?;
@@ -22,13 +21,13 @@ pub(crate) fn holding(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Nobody changes the file from here on, whoever has a handle of it.
+/// Seals the file: it can no longer be changed through any handle.
 pub(crate) fn seal(file: &File) -> io::Result<()> {
     let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     Ok(fcntl_add_seals(file, seals)?)
 }
 
-/// A path by which this process can open the file while it has the handle.
+/// Returns a path by which this process can open the file while it has the handle.
 pub(crate) fn path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -1,9 +1,8 @@
-//! Compiles a component in a child process with limits, so that one that is hard on the compiler costs neither the host's
-//! memory nor its life. The component and its code are files in memory: whether a disk can hold them is no matter of the
-//! compiler.
+//! Compiles a component in a child process with limits, so that one that is hard on the compiler costs neither the
+//! host's memory nor its life. The component and its code are files in memory, so the compiler needs no disk.
 //!
-//! A container that reaches its limit of memory loses its host, however the child was meant to be killed first (kubelets set
-//! `memory.oom.group`). So the child gets less than what the container has left, as limits that it reaches by itself.
+//! A container that reaches its memory limit loses its host even if the child was meant to be killed first (kubelets
+//! set `memory.oom.group`). So the child's own limits are lower than what the container has left.
 //!
 //! The process that runs guests has an engine that cannot compile. The code is kept under its digest in a directory that only this
 //! user may write to, and mapped from there while the plugin has something to do.
@@ -33,18 +32,18 @@ use crate::outcome::shorten;
 const CHILD_INPUT: &str = "/proc/self/fd/0";
 const CHILD_OUTPUT: &str = "/proc/self/fd/1";
 
-/// Wall-clock time of one compilation, at most and for each second of its processor time: other processes may be busy.
+/// Wall-clock time of one compilation: most, least, and per second of processor time (other processes may be busy).
 const MAX_TIME: Duration = Duration::from_mins(2);
 const LEAST_TIME: Duration = Duration::from_secs(10);
 const BUSY: u32 = 4;
 
-/// How often a compilation is asked whether it is done.
+/// Interval at which a compilation is polled for its end.
 const POLL: Duration = Duration::from_millis(5);
 
 /// Threads of one compilation: more would not make a plugin of usual size compile faster.
 const MAX_THREADS: &str = "4";
 
-/// What is kept of a compiler's words.
+/// Bytes of a compiler's standard error that are kept.
 const MAX_WORDS: usize = 2048;
 
 const MEBIBYTE: u64 = 1024 * 1024;
@@ -58,17 +57,16 @@ const MAX_CPU_SECONDS: u64 = 100;
 /// The largest file that a compilation may write. It is in memory, too.
 const MAX_CODE_BYTES: u64 = 1024 * MEBIBYTE;
 
-/// Of what a container has left, this stays for the host, and for what limits do not count: pages of the program, and of the
-/// kernel.
+/// Part of a container's remaining memory for the host, and for uncounted pages of the program and of the kernel.
 const KEPT_BYTES: u64 = 48 * MEBIBYTE;
 
-/// One part in so many of the rest is for the code, the others are for compiling it.
+/// Divisor of the rest: one part in this many is for the code, the others are for compiling it.
 const CODE_SHARE: u64 = 5;
 
-/// With less the compiler is not started.
+/// Least memory with which the compiler is started.
 const LEAST_MEMORY_BYTES: u64 = 32 * MEBIBYTE;
 
-/// Who compiles.
+/// The process that compiles.
 #[derive(Clone, Debug)]
 pub enum Compiler {
     /// `program compile-component IN OUT`, a command that calls `compile_file` and writes its error
@@ -77,32 +75,32 @@ pub enum Compiler {
         /// The program, usually the host's own.
         program: PathBuf,
     },
-    /// This process: for tests.
+    /// The current process. Only for tests.
     #[cfg(feature = "compiler")]
     InProcess,
 }
 
-/// Why a component was not compiled.
+/// Reasons why a component was not compiled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
     /// The child process could not be started.
     #[error("cannot start the compiler {}: {source}", .program.display())]
     Start {
-        /// Whom to start.
+        /// The program.
         program: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The child process did not succeed.
     #[error("the compiler ended with {status}: {words}")]
     Failed {
-        /// How it ended; a signal often means that it ran into its limit of memory or of processor time.
+        /// Its exit status; a signal often means that it reached its limit of memory or of processor time.
         status: ExitStatus,
-        /// What it wrote to standard error.
+        /// Its standard error.
         words: String,
     },
-    /// There is no memory for it.
+    /// The container has too little memory left.
     #[error(
         "the container has {} MiB of memory left, and the compiler needs at least {}; raise the container's limit of memory",
         left / MEBIBYTE, (LEAST_MEMORY_BYTES * CODE_SHARE / (CODE_SHARE - 1) + KEPT_BYTES) / MEBIBYTE
@@ -111,7 +109,7 @@ pub enum CompileError {
         /// The bytes that are left.
         left: u64,
     },
-    /// More processor time than the longest slice.
+    /// The component takes more processor time than the longest slice.
     #[error(
         "the component takes more than {seconds} s of processor time to compile; make it smaller, or its functions"
     )]
@@ -122,15 +120,15 @@ pub enum CompileError {
     /// The child process took too long.
     #[error("the compiler was stopped after {} s: {words}; the component is too large to compile within the limit", .after.as_secs())]
     TimedOut {
-        /// How long it was given.
+        /// The time limit.
         after: Duration,
-        /// What it wrote to standard error.
+        /// Its standard error.
         words: String,
     },
-    /// No file can be made in memory.
+    /// No file could be made in memory.
     #[error("cannot make a file in memory for the compiler: {source}")]
     Memory {
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// A file could not be read or written.
@@ -140,35 +138,35 @@ pub enum CompileError {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The process could not be limited.
     #[error("cannot limit the compiler's process: {source}")]
     Limit {
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The component is not valid, or more than the compiler does.
+    /// The component is invalid, or uses a feature that the compiler does not support.
     #[error("the component does not compile: {message}")]
     Refused {
-        /// The compiler's words.
+        /// The compiler's message.
         message: String,
     },
 }
 
-/// The end of a compilation that was no error.
+/// End of a compilation without an error.
 pub(crate) enum CompileEnd {
-    /// The compiled form, in a file in memory that nobody changes any more.
+    /// The compiled code, in a sealed file in memory.
     Code(File),
-    /// Its slice of processor time is over.
+    /// Its slice of processor time is used up.
     SliceOver,
-    /// Somebody else comes first.
+    /// The compilation gave way to a component with a shorter slice.
     GaveWay,
 }
 
 impl Compiler {
-    /// Compiles a component within a turn.
+    /// Compiles a component within its turn.
     pub(crate) fn compile(&self, component: &[u8], turn: &CompileTurn<'_>) -> Result<CompileEnd, CompileError> {
         let memory = |source| CompileError::Memory { source };
         let input = memory::holding(component).map_err(memory)?;
@@ -199,18 +197,18 @@ impl Compiler {
 struct ChildLimits {
     /// Data, stacks and heap, in bytes.
     data: u64,
-    /// The file that it writes, in bytes.
+    /// Largest file that it may write, in bytes.
     file: u64,
     /// Processor time, in seconds.
     seconds: u64,
     /// Wall-clock time.
     time: Duration,
-    /// The container has less than a compiler usually may take.
+    /// Set if the container has less memory left than a compiler may usually take.
     is_tight: bool,
 }
 
 impl ChildLimits {
-    /// Limits that a child reaches before its container does, which has so much memory left.
+    /// Returns limits that a child reaches before its container, which has `left` bytes of memory.
     fn within(left: Option<u64>, seconds: u64) -> Result<Self, CompileError> {
         let (data, file) = match left {
             None => (MAX_MEMORY_BYTES, MAX_CODE_BYTES),
@@ -233,11 +231,11 @@ impl ChildLimits {
         })
     }
 
-    /// Sets them for a process that has just been started, and that lowers them at most.
+    /// Applies the limits to a process that was just started; they are only ever lowered.
     fn set(&self, child: &Child) -> io::Result<()> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or(io::ErrorKind::NotFound)?;
-        // The kernel asks a process to end at the first of the two, and kills it at the second.
+        // At the soft limit the kernel asks a process to end; at the hard limit it kills it.
         let of = |current, maximum| Rlimit {
             current: Some(current),
             maximum: Some(maximum),
@@ -281,7 +279,7 @@ fn run(
         .take()
         .map(|stderr| thread::spawn(move || read_words(stderr)));
     let status = wait(&mut child, limits.time, gives_way).map_err(start)?;
-    // A grandchild could hold the pipe open; the compiler starts none, and it has ended.
+    // A grandchild could hold the pipe open; but the compiler starts none, and it has ended.
     let mut words = words.and_then(|words| words.join().ok()).unwrap_or_default();
     match status {
         WaitEnd::Ended(status) if status.success() => Ok(ChildEnd::Done),
@@ -311,7 +309,7 @@ enum WaitEnd {
     GaveWay,
 }
 
-/// Waits for a child, which has ended afterwards in any case.
+/// Waits for a child; on return it has ended in any case.
 fn wait(child: &mut Child, time: Duration, gives_way: impl Fn() -> bool) -> io::Result<WaitEnd> {
     let start = Instant::now();
     loop {
@@ -336,7 +334,7 @@ fn end(child: &mut Child) -> io::Result<()> {
     child.wait().map(drop)
 }
 
-/// The first words on standard error; the rest is read too, so that the child does not wait for a reader.
+/// Returns the beginning of standard error; the rest is read too, so that the child does not block on the pipe.
 fn read_words(mut stderr: impl Read) -> String {
     let mut words = Vec::new();
     let _ = stderr.by_ref().take(MAX_WORDS as u64).read_to_end(&mut words);
@@ -350,11 +348,11 @@ fn read_words(mut stderr: impl Read) -> String {
     }
 }
 
-/// Limits this process, then compiles the component in `input` to `output`: the whole of the hidden command
+/// Limits this process, then compiles the component in `input` to `output`. This is the whole hidden command
 /// `compile-component`, which must not do anything else afterwards.
 #[cfg(feature = "compiler")]
 pub fn compile_file(input: &Path, output: &Path) -> Result<(), CompileError> {
-    // Where a container runs out of memory all the same, this process goes first, unless the whole container does.
+    // If a container runs out of memory all the same, this process is killed first, unless the whole container is.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let limits = [
         // Not the address space: a thread's arena reserves far more of it than it uses.
@@ -364,7 +362,7 @@ pub fn compile_file(input: &Path, output: &Path) -> Result<(), CompileError> {
         (Resource::Core, 0),
     ];
     for (resource, most) in limits {
-        // Whoever started this process may have set lower ones.
+        // The parent process may have set lower limits.
         let Rlimit { current, maximum } = getrlimit(resource);
         let lower = |set: Option<u64>| Some(set.map_or(most, |set| set.min(most)));
         let limit = Rlimit {

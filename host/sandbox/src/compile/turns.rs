@@ -1,7 +1,7 @@
 //! Decides which component is compiled next, and for how long: one at a time, because a compiler takes much memory and all
 //! processors. A component that takes long must not keep usual ones waiting, so each gets a short slice of processor time
 //! first. One that needs more is compiled again with a longer slice, behind all that have had fewer, and gives way to them
-//! while it is being compiled. One that does not compile in the longest slice is not tried again for a while.
+//! while it is being compiled. One that does not compile in the longest slice is refused for a while.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 /// Processor time of one compilation, in seconds. A plugin of usual size takes less than a second, one in Python about five.
 const SLICES: [u64; 4] = [2, 10, 40, 100];
 
-/// So often a compilation gives way to shorter ones, which could come without end.
+/// Number of times that one compilation gives way to shorter ones; without a bound, it could starve.
 const MOST_YIELDS: u32 = 10;
 
-/// For so long a component is not compiled again that did not compile in the longest slice.
+/// Time for which a component that did not compile in the longest slice is refused.
 const REFUSED: Duration = Duration::from_hours(1);
 
-/// Of so many components something is remembered.
+/// Number of components about which something is remembered.
 const MOST_REMEMBERED: usize = 1024;
 
-/// The pause between two looks for the code that another may have made meanwhile.
+/// Interval at which a waiting compilation checks whether another process has made its code meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The turns of one cache.
@@ -33,13 +33,13 @@ pub(crate) struct CompileTurns {
 struct TurnState {
     /// The component that is being compiled, with its slice.
     running: Option<(String, usize)>,
-    /// Those who wait, by slice and number, in which order they come.
+    /// Waiting compilations, by slice and number, which is the order of their turns.
     waiting: Vec<(usize, u64)>,
     next: u64,
     known: HashMap<String, Known>,
 }
 
-/// Earlier compilations of a component that took long.
+/// Record of earlier compilations of a component that took long.
 #[derive(Clone, Copy)]
 struct Known {
     slice: usize,
@@ -55,21 +55,21 @@ pub(crate) struct CompileTurn<'a> {
     slice: usize,
 }
 
-/// The end of a turn that brought no code.
+/// End of a turn without code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SliceEnd {
-    /// The component is to wait for another turn.
+    /// The component has to wait for another turn.
     Again,
     /// The longest turn was too short.
     Never,
 }
 
-/// The component was refused a short time ago: it takes more than so many seconds of processor time.
+/// Error: the component was refused a short time ago, because it takes more than so many seconds of processor time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TakesTooLong(pub(crate) u64);
 
 impl CompileTurns {
-    /// Waits for the turn of a component. `found` looks whether it need not be compiled any more; the answer is none then.
+    /// Waits for the turn of a component. If `found` returns its code meanwhile, that is returned in place of a turn.
     pub(crate) fn wait<T>(
         &self,
         digest: &str,
@@ -88,7 +88,7 @@ impl CompileTurns {
         let place = (slice, state.next);
         state.next += 1;
         state.waiting.push(place);
-        // Somebody with a longer slice may have to give way.
+        // A compilation with a longer slice may have to give way.
         self.changed.notify_all();
         loop {
             if state.running.is_none() && state.waiting.iter().min() == Some(&place) {
@@ -122,20 +122,20 @@ impl CompileTurns {
 }
 
 impl CompileTurn<'_> {
-    /// The processor time, in seconds.
+    /// Processor time of the turn, in seconds.
     pub(crate) fn seconds(&self) -> u64 {
         SLICES[self.slice]
     }
 
-    /// Says that somebody with a shorter slice waits, to whom the compilation has to give way.
+    /// Reports whether a compilation with a shorter slice waits, to which this one has to give way.
     pub(crate) fn gives_way(&self) -> bool {
         let state = self.turns.lock();
         let yields = state.known.get(&self.digest).map_or(0, |known| known.yields);
         yields < MOST_YIELDS && state.waiting.iter().any(|(slice, _)| *slice < self.slice)
     }
 
-    /// The slice was too short.
-    pub(crate) fn took_too_long(&self) -> SliceEnd {
+    /// Records that the slice was too short.
+    pub(crate) fn record_slice_over(&self) -> SliceEnd {
         let mut state = self.turns.lock();
         let known = state.known(&self.digest, self.slice);
         if self.slice + 1 == SLICES.len() {
@@ -146,12 +146,12 @@ impl CompileTurn<'_> {
         SliceEnd::Again
     }
 
-    /// The compilation has given way.
-    pub(crate) fn has_given_way(&self) {
+    /// Records that the compilation has given way.
+    pub(crate) fn record_yield(&self) {
         self.turns.lock().known(&self.digest, self.slice).yields += 1;
     }
 
-    /// The component does not take long.
+    /// Records that the component compiled, and does not take long.
     pub(crate) fn compiled(&self) {
         self.turns.lock().known.remove(&self.digest);
     }
@@ -195,8 +195,8 @@ mod tests {
         turn
     }
 
-    /// Compiles components that need so many seconds each, all from the same moment on. Says in which order they were done, and
-    /// how many seconds of compiling had passed by then.
+    /// Compiles components that need so many seconds each, all started at the same moment. Returns the order in which
+    /// they were done, and the seconds of compiling that had passed by then.
     fn compiled(turns: &CompileTurns, needs: &[(&str, u64)]) -> Vec<(String, u64)> {
         let (done, clock) = (Mutex::new(Vec::new()), Mutex::new(0));
         let held = turn(turns, "first");
@@ -213,7 +213,7 @@ mod tests {
                                 .push(((*digest).to_owned(), *clock.lock().unwrap()));
                             return;
                         }
-                        if turn.took_too_long() == SliceEnd::Never {
+                        if turn.record_slice_over() == SliceEnd::Never {
                             return;
                         }
                     }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_long_compilation_gives_way_to_a_new_component() {
         let turns = CompileTurns::default();
-        assert_eq!(turn(&turns, "bad").took_too_long(), SliceEnd::Again);
+        assert_eq!(turn(&turns, "bad").record_slice_over(), SliceEnd::Again);
         let long = turn(&turns, "bad");
         assert!(long.seconds() == 10 && !long.gives_way());
         thread::scope(|scope| {
@@ -268,7 +268,7 @@ mod tests {
             while !long.gives_way() {
                 thread::sleep(Duration::from_millis(1));
             }
-            long.has_given_way();
+            long.record_yield();
             drop(long);
             assert_eq!(usual.join().unwrap(), 2);
         });
@@ -287,7 +287,7 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let turns = CompileTurns::default();
         for number in 0..2 * MOST_REMEMBERED {
-            turn(&turns, &number.to_string()).took_too_long();
+            turn(&turns, &number.to_string()).record_slice_over();
         }
         assert_eq!(turns.lock().known.len(), MOST_REMEMBERED);
     }

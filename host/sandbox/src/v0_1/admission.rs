@@ -1,5 +1,5 @@
-//! Owns what the optional interfaces `defaulter` and `validator` share: their bindings, the review that both are given,
-//! and the bounds on how a guest may refuse an object or warn about it.
+//! Shared parts of the optional interfaces `defaulter` and `validator`: bindings, the review that both receive, and the
+//! bounds on a guest's refusals and warnings.
 
 use pilothouse_core::Failure;
 use pilothouse_core::plugin::contract;
@@ -25,13 +25,13 @@ pub(super) mod bindings {
     });
 }
 
-/// Errors of one refusal that are told, and warnings; what is over is counted in the last one. They are read by people.
+/// Most errors of a refusal, and most warnings, that are passed on to people; the last one counts the rest.
 const MAX_TOLD: usize = 64;
 
 /// Bytes of a field's path; longer ones are shortened.
 const MAX_PATH: usize = 512;
 
-/// What the guest is given. This version knows no extensions.
+/// Converts a review to the guest's type. This version has no extensions.
 pub(super) fn review(review: &contract::Review) -> guest::Review {
     let contract::Review {
         phase,
@@ -66,7 +66,7 @@ pub(super) fn review(review: &contract::Review) -> guest::Review {
     }
 }
 
-/// Why the guest refuses the object. It has to say something: a refusal without a word helps nobody.
+/// Returns the guest's reasons for refusing the object. A refusal without a reason is a failure of the plugin.
 pub(super) fn refusal(errors: Vec<guest::FieldError>) -> Result<Vec<FieldError>, Failure> {
     if errors.is_empty() {
         return Err(Failure::guest(
@@ -98,7 +98,7 @@ fn kind(kind: guest::FieldErrorKind) -> FieldErrorKind {
     }
 }
 
-/// What the guest warns of.
+/// Returns the guest's warnings, shortened.
 pub(super) fn warnings(warnings: Vec<String>) -> Vec<String> {
     let over = warnings.len().saturating_sub(MAX_TOLD);
     let told = warnings

@@ -1,4 +1,4 @@
-//! Owns the way from version 0.1.0's types to the contract's words, and the bounds on what a guest may answer.
+//! Converts version 0.1.0's types to the contract's, and bounds a guest's answers.
 
 use pilothouse_core::plugin::contract::{
     Condition, ConditionStatus, Desired, Event, EventType, Lifecycle, Outcome, Ownership, Request, first_member,
@@ -15,25 +15,25 @@ const MAX_CONDITIONS: usize = 64;
 /// Events in one answer.
 const MAX_EVENTS: usize = 64;
 
-/// Bytes of a condition's type: what Kubernetes allows.
+/// Bytes of a condition's type: Kubernetes' own limit.
 const MAX_CONDITION_TYPE: usize = 316;
 
-/// Bytes of a condition's reason: what Kubernetes allows.
+/// Bytes of a condition's reason: Kubernetes' own limit.
 const MAX_CONDITION_REASON: usize = 1024;
 
-/// Bytes of a condition's message: what Kubernetes allows. Longer ones are shortened.
+/// Bytes of a condition's message: Kubernetes' own limit. Longer ones are shortened.
 const MAX_CONDITION_MESSAGE: usize = 32_768;
 
-/// Bytes of an event's reason: what Kubernetes allows.
+/// Bytes of an event's reason: Kubernetes' own limit.
 const MAX_EVENT_REASON: usize = 128;
 
 /// Bytes of an extension's name in an error.
 const MAX_EXTENSION: usize = 64;
 
-/// Bytes of an event's message: what Kubernetes allows. Longer ones are shortened.
+/// Bytes of an event's message: Kubernetes' own limit. Longer ones are shortened.
 const MAX_EVENT_MESSAGE: usize = 1024;
 
-/// What the guest is given. This version knows no extensions.
+/// Converts a request to the guest's type. This version has no extensions.
 pub(super) fn request(request: &Request) -> guest::Request<'_> {
     let Request {
         object,
@@ -48,7 +48,7 @@ pub(super) fn request(request: &Request) -> guest::Request<'_> {
     }
 }
 
-/// What the guest said when it did not succeed.
+/// Converts a guest's failure.
 pub(super) fn failure(failure: guest::Failure) -> Failure {
     match failure {
         guest::Failure::Transient(message) => Failure::cluster(Reason::Failure, shorten(&message, MAX_GUEST_WORDS)),
@@ -56,7 +56,7 @@ pub(super) fn failure(failure: guest::Failure) -> Failure {
     }
 }
 
-/// What the guest answered, held to the limits on answers.
+/// Converts a guest's outcome and checks it against the limits on answers.
 pub(super) fn outcome(outcome: guest::Outcome, limits: &Limits) -> Result<Outcome, Failure> {
     let guest::Outcome {
         desired,
@@ -91,7 +91,7 @@ pub(super) fn outcome(outcome: guest::Outcome, limits: &Limits) -> Result<Outcom
     })
 }
 
-/// Holds the extensions of an answer against those that this version has, which are none.
+/// Checks the extensions of an answer against those of this version, which has none.
 fn check_extensions(extensions: &str) -> Result<(), Failure> {
     let invalid = |problem: String| Err(Failure::guest(Reason::InvalidAnswer, problem));
     match first_member(extensions) {

@@ -1,4 +1,4 @@
-//! Owns the optional interface `converter`: whether a component exports it, with the right types, and its call.
+//! Finds the optional interface `converter` in a component, checks its types, and calls it.
 
 use pilothouse_core::Failure;
 use pilothouse_core::plugin::contract::ConverterResult;
@@ -26,10 +26,10 @@ mod bindings {
     });
 }
 
-/// Where the functions of the interface are in a component.
+/// Indices of the interface's functions in a component.
 pub(super) type Indices = bindings::exports::pilothouse::plugin::converter::GuestIndices;
 
-/// None if the component does not export the interface, an error if it does with other types.
+/// Returns none if the component does not export the interface, an error if it does with other types.
 pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasmtime::Result<Option<Indices>> {
     if !exports.has("converter") {
         return Ok(None);
@@ -39,7 +39,7 @@ pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasm
 }
 
 impl Adapter {
-    /// One object in another version, on a fresh instance.
+    /// Converts one object to another version, on a fresh instance.
     pub(crate) fn convert(
         &self,
         store: &mut Store<CallState>,

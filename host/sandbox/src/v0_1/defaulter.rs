@@ -1,4 +1,4 @@
-//! Owns the optional interface `defaulter`: whether a component exports it, with the right types, and its call.
+//! Finds the optional interface `defaulter` in a component, checks its types, and calls it.
 
 use pilothouse_core::Failure;
 use pilothouse_core::plugin::contract;
@@ -12,10 +12,10 @@ use crate::outcome::Limit;
 use crate::state::CallState;
 use bindings::exports::pilothouse::plugin::defaulter::{FieldError, Review};
 
-/// Where the functions of the interface are in a component.
+/// Indices of the interface's functions in a component.
 pub(super) type Indices = bindings::exports::pilothouse::plugin::defaulter::GuestIndices;
 
-/// None if the component does not export the interface, an error if it does with other types.
+/// Returns none if the component does not export the interface, an error if it does with other types.
 pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasmtime::Result<Option<Indices>> {
     if !exports.has("defaulter") {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Owns the optional interface `finalizer`: whether a component exports it, with the right types, and its call.
+//! Finds the optional interface `finalizer` in a component, checks its types, and calls it.
 
 use pilothouse_core::plugin::contract;
 use wasmtime::Store;
@@ -26,10 +26,10 @@ mod bindings {
     });
 }
 
-/// Where the functions of the interface are in a component.
+/// Indices of the interface's functions in a component.
 pub(super) type Indices = bindings::exports::pilothouse::plugin::finalizer::GuestIndices;
 
-/// None if the component does not export the interface, an error if it does with other types.
+/// Returns none if the component does not export the interface, an error if it does with other types.
 pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasmtime::Result<Option<Indices>> {
     if !exports.has("finalizer") {
         return Ok(None);
@@ -39,7 +39,7 @@ pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasm
 }
 
 impl Adapter {
-    /// One finalize on a fresh instance.
+    /// Runs one finalize on a fresh instance.
     pub(crate) fn finalize(
         &self,
         store: &mut Store<CallState>,

@@ -1,4 +1,4 @@
-//! Owns the imports of version 0.1.0: each call is counted, then answered by the call's [`Imports`].
+//! Answers the imports of version 0.1.0: each call is counted, then passed to the call's [`Imports`].
 //!
 //! [`Imports`]: pilothouse_core::plugin::contract::Imports
 
@@ -57,7 +57,7 @@ impl clock::Host for CallState {
     }
 }
 
-/// The contract promises a granularity of at least one second, so a finer one would wake objects all the time.
+/// Least granularity in milliseconds, as the contract promises; a finer one would requeue objects all the time.
 const LEAST_GRANULARITY: u64 = 1000;
 
 impl From<types::GroupVersionKind> for Kind {

@@ -1,17 +1,17 @@
-//! Owns the call of `manifest.describe`.
+//! Calls `manifest.describe`.
 
 use wasmtime::Store;
 
 use super::{Adapter, Exports};
 use crate::state::CallState;
 
-/// Whether the component's function has the type that is called below.
+/// Checks that the component's function has the type that is called below.
 pub(super) fn check(exports: &Exports) -> wasmtime::Result<()> {
     exports.check::<(Option<&str>,), (Result<String, String>,)>("manifest", "describe")
 }
 
 impl Adapter {
-    /// The manifest, or why this configuration can't be used.
+    /// Returns the manifest, or the failure if this configuration cannot be used.
     pub(crate) fn describe(
         &self,
         store: &mut Store<CallState>,

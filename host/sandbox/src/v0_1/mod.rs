@@ -1,6 +1,6 @@
-//! Owns version 0.1.0 of the contract: the bindings made from wit/, and which interfaces a component exports.
+//! Adapter of version 0.1.0 of the contract: the bindings made from wit/, and the interfaces that a component exports.
 //!
-//! Each version that was ever released keeps such an adapter; all of them speak in the words of `core::contract`.
+//! Each version that was ever released keeps such an adapter; all of them use the types of `core::contract`.
 
 mod admission;
 mod convert;
@@ -26,10 +26,10 @@ use crate::state::CallState;
 /// The version that this adapter speaks.
 pub(crate) const VERSION: &str = "0.1.0";
 
-/// What a component may import.
+/// Interfaces that a component may import.
 pub(crate) const IMPORTS: &[&str] = &["types", "admission", "cluster", "log", "clock"];
 
-/// What a component must export.
+/// Interfaces that a component must export.
 pub(crate) const EXPORTS: &[&str] = &["manifest", "reconciler"];
 
 pub(crate) mod bindings {
@@ -53,7 +53,7 @@ pub(crate) struct Adapter {
     converter: Option<converter::Indices>,
 }
 
-/// Makes this version's imports known.
+/// Adds this version's imports to the linker.
 pub(crate) fn link(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     bindings::Plugin::add_to_linker::<_, HasSelf<_>>(linker, |state| state)
 }
@@ -61,7 +61,7 @@ pub(crate) fn link(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
 impl Adapter {
     /// Checks the types of all exports, the optional ones too.
     pub(crate) fn new(instance: InstancePre<CallState>) -> wasmtime::Result<Self> {
-        let exports = Exports::of(&instance);
+        let exports = Exports::new(&instance);
         manifest::check(&exports)?;
         reconciler::check(&exports)?;
         Ok(Self {
@@ -73,7 +73,7 @@ impl Adapter {
         })
     }
 
-    /// Which of the optional interfaces are there.
+    /// Returns the optional interfaces that the component exports.
     pub(crate) fn optional(&self) -> Optional {
         Optional {
             finalizer: self.finalizer.is_some(),
@@ -84,7 +84,7 @@ impl Adapter {
     }
 }
 
-/// The end of a call of an interface that is not there. Whoever calls looks at [`Optional`] first, so the host is at fault.
+/// Returns the failure of calling a missing interface: the host's fault, as callers check [`Optional`] first.
 fn absent(interface: &str) -> Failure {
     Failure::host(
         Reason::HostFault,
@@ -93,26 +93,26 @@ fn absent(interface: &str) -> Failure {
     .retry(Retry::Change)
 }
 
-/// What a component exports, to be checked before it is ever instantiated: wasmtime itself checks types then.
+/// Exports of a component, to be checked before it is ever instantiated: wasmtime by itself checks types only then.
 struct Exports {
     engine: Engine,
     component: ComponentType,
 }
 
 impl Exports {
-    fn of(instance: &InstancePre<CallState>) -> Self {
+    fn new(instance: &InstancePre<CallState>) -> Self {
         Self {
             engine: instance.engine().clone(),
             component: instance.component().component_type(),
         }
     }
 
-    /// Whether there is such an interface.
+    /// Reports whether the component exports the interface.
     fn has(&self, interface: &str) -> bool {
         self.component.get_export(&self.engine, &full_name(interface)).is_some()
     }
 
-    /// Whether an interface has a function of this type.
+    /// Checks that an interface has a function of this type.
     fn check<Parameters, Answer>(&self, interface: &str, function: &str) -> wasmtime::Result<()>
     where
         Parameters: ComponentNamedList + Lower,
@@ -135,7 +135,7 @@ impl Exports {
     }
 }
 
-/// An interface's name as components spell it.
+/// Returns an interface's name as components spell it.
 fn full_name(interface: &str) -> String {
     format!("{PACKAGE}/{interface}@{VERSION}")
 }

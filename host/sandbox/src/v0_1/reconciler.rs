@@ -1,4 +1,4 @@
-//! Owns the call of `reconciler.reconcile`.
+//! Calls `reconciler.reconcile`.
 
 use pilothouse_core::Failure;
 use pilothouse_core::plugin::contract::{Outcome, Request};
@@ -8,13 +8,13 @@ use super::bindings::pilothouse::plugin::types as guest;
 use super::{Adapter, Exports, convert};
 use crate::state::CallState;
 
-/// Whether the component's function has the type that is called below.
+/// Checks that the component's function has the type that is called below.
 pub(super) fn check(exports: &Exports) -> wasmtime::Result<()> {
     exports.check::<(guest::Request<'_>,), (Result<guest::Outcome, guest::Failure>,)>("reconciler", "reconcile")
 }
 
 impl Adapter {
-    /// One reconcile on a fresh instance.
+    /// Runs one reconcile on a fresh instance.
     pub(crate) fn reconcile(
         &self,
         store: &mut Store<CallState>,

@@ -1,4 +1,4 @@
-//! Owns the optional interface `validator`: whether a component exports it, with the right types, and its call.
+//! Finds the optional interface `validator` in a component, checks its types, and calls it.
 
 use pilothouse_core::Failure;
 use pilothouse_core::plugin::contract;
@@ -11,10 +11,10 @@ use super::{Adapter, Exports, absent};
 use crate::state::CallState;
 use bindings::exports::pilothouse::plugin::validator::{FieldError, Review};
 
-/// Where the functions of the interface are in a component.
+/// Indices of the interface's functions in a component.
 pub(super) type Indices = bindings::exports::pilothouse::plugin::validator::GuestIndices;
 
-/// None if the component does not export the interface, an error if it does with other types.
+/// Returns none if the component does not export the interface, an error if it does with other types.
 pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasmtime::Result<Option<Indices>> {
     if !exports.has("validator") {
         return Ok(None);
@@ -24,7 +24,7 @@ pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasm
 }
 
 impl Adapter {
-    /// Validates, on a fresh instance.
+    /// Validates an object, on a fresh instance.
     pub(crate) fn validate(
         &self,
         store: &mut Store<CallState>,

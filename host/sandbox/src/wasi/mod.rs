@@ -1,9 +1,8 @@
-//! Owns the inert set of WASI 0.2: which of a component's imports it answers, and by what. What a call remembers of it is
-//! `state`'s matter; who is granted it is decided where components are loaded.
+//! Inert set of WASI 0.2: links a component's imports of it. Its state during a call is in `state`.
 //!
-//! There are no files, no network, no environment and no standard input. The clocks stand at fixed times and are moved on by
-//! reading and waiting alone, and random numbers have a fixed seed, so that equal calls give equal answers. What is written to
-//! standard output and standard error goes to the log. Every other function of WASI 0.2 can be imported, and ends the call.
+//! There are no files, no network, no environment and no standard input. The clocks start at fixed times and only
+//! advance when they are read or waited for, and random numbers have a fixed seed, so that equal calls give equal
+//! answers. Output and errors go to the log. Every other function of WASI 0.2 can be imported, and ends the call.
 //!
 //! WASI has to be granted: the imports of a component show that it can do nothing else. The set is written by hand for languages whose
 //! runtimes need WASI; wasmtime-wasi would bring async and files.
@@ -19,19 +18,19 @@ use crate::state::CallState;
 pub(crate) use state::WasiState;
 use state::{Standard, WALL_CLOCK_START};
 
-/// A handle of one of the standard streams that can be written to.
+/// Handle of a standard stream for output.
 pub(crate) struct OutputStream;
 
 /// A handle of standard input.
 pub(crate) struct InputStream;
 
-/// A handle of something to wait for.
+/// Handle of a pollable.
 pub(crate) struct Pollable;
 
-/// A handle that nobody ever gets: of a file, a socket, a terminal, an error.
+/// Handle of a resource that never exists: a file, a socket, a terminal, an error.
 pub(crate) struct Absent;
 
-/// What `output-stream.check-write` permits at once.
+/// Bytes that `output-stream.check-write` permits at once.
 const WRITE_BYTES: u64 = 64 * 1024;
 
 #[derive(ComponentType, Lower)]
@@ -51,7 +50,7 @@ struct Datetime {
     nanoseconds: u32,
 }
 
-/// What a component imports of WASI.
+/// Returns a component's imports of WASI.
 pub(crate) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     let ty = component.component_type();
     let names = ty.imports(engine).map(|(name, _)| name.to_owned());
@@ -60,7 +59,7 @@ pub(crate) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
         .collect()
 }
 
-/// Answers all that a component imports of WASI 0.2, whatever its minor version is.
+/// Links all of a component's imports of WASI 0.2, of any minor version.
 pub(crate) fn link(linker: &mut Linker<CallState>, engine: &Engine, component: &Component) -> wasmtime::Result<()> {
     for (name, import) in component.component_type().imports(engine) {
         let Some(interface) = pilothouse_core::plugin::wasi::interface(name) else {
@@ -84,7 +83,7 @@ pub(crate) fn link(linker: &mut Linker<CallState>, engine: &Engine, component: &
     Ok(())
 }
 
-/// A resource has the same type wherever it is named.
+/// Links a resource; it has the same type in every interface that names it.
 fn resource(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<()> {
     match name {
         "output-stream" => linked.resource(name, ResourceType::host::<OutputStream>(), |_, _| Ok(())),
@@ -97,7 +96,7 @@ fn resource(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime:
     }
 }
 
-/// Whether the set has the function, which is then linked.
+/// Links the function if the set has it; returns whether it does.
 fn function(linked: &mut LinkerInstance<'_, CallState>, interface: &str, name: &str) -> wasmtime::Result<bool> {
     match interface {
         "cli/environment" | "cli/exit" | "cli/stdin" | "cli/stdout" | "cli/stderr" => process(linked, interface, name),
@@ -136,7 +135,7 @@ fn process(linked: &mut LinkerInstance<'_, CallState>, interface: &str, name: &s
     Ok(true)
 }
 
-/// No terminal is one, and no directory is open.
+/// Links functions that find no terminal and no open directory.
 fn nothing(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<bool> {
     match name {
         "get-terminal-stdin" | "get-terminal-stdout" | "get-terminal-stderr" => {
@@ -150,7 +149,7 @@ fn nothing(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::
     Ok(true)
 }
 
-/// Standard input is at its end.
+/// Links the functions of standard input, which is at its end.
 fn input(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<bool> {
     type Stream = Resource<InputStream>;
     match name {
@@ -174,7 +173,7 @@ fn input(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Re
 
 type Store<'a> = StoreContextMut<'a, CallState>;
 
-/// What is written goes to the log, at once and in full.
+/// Links the functions of output streams; written bytes go to the log, at once and in full.
 fn output(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<bool> {
     type Stream = Resource<OutputStream>;
     match name {
@@ -198,7 +197,7 @@ fn output(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::R
     Ok(true)
 }
 
-/// Waiting takes no time: the clock jumps to the moment that is waited for.
+/// Links waiting, which takes no time: the clock jumps to the requested moment.
 fn poll(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<bool> {
     match name {
         "[method]pollable.ready" => {
@@ -260,7 +259,7 @@ fn clock(linked: &mut LinkerInstance<'_, CallState>, interface: &str, name: &str
     Ok(true)
 }
 
-/// The secure numbers are no more random than the others.
+/// Links random numbers; the secure ones are no more random than the others.
 fn random(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<bool> {
     match name {
         "get-random-bytes" | "get-insecure-random-bytes" => {

@@ -1,30 +1,29 @@
-//! Owns what the inert set of WASI remembers of one call: its clock, its random numbers, what is waited for, and the lines
-//! that are being written.
+//! State of the inert set of WASI during one call: its clock, random numbers, pollables, and unfinished lines.
 
 use pilothouse_core::plugin::contract::LogLevel;
 
 use crate::outcome::{MAX_GUEST_WORDS, Stop, shorten};
 use crate::state::CallState;
 
-/// What the wall clock adds to the monotonic clock, in nanoseconds since 1970: 2000-01-01T00:00:00Z.
+/// Offset of the wall clock from the monotonic clock, in nanoseconds since 1970: 2000-01-01T00:00:00Z.
 pub(super) const WALL_CLOCK_START: u64 = 946_684_800 * 1_000_000_000;
 
-/// What the monotonic clock shows first, in nanoseconds. Not 0, which Go's runtime takes for a broken clock.
+/// First value of the monotonic clock, in nanoseconds. Not 0, which Go's runtime takes for a broken clock.
 const MONOTONIC_START: u64 = 1_000_000_000;
 
-/// What each reading moves the clock on, in nanoseconds, so that a loop that waits for time to pass ends.
+/// Advance of the clock with each reading, in nanoseconds, so that a loop that waits for time to pass ends.
 pub(super) const CLOCK_STEP: u64 = 1_000;
 
 /// The seed of the random numbers of every call.
 const SEED: u64 = 0x7069_6c6f_7468_6f75;
 
-/// Bytes after which a line that does not end is logged as it is.
+/// Length from which on an unfinished line is logged.
 const LINE_BYTES: usize = 8 * 1024;
 
 /// Moments that can be waited for at once; handles are limited besides.
 const MAX_MOMENTS: usize = 1000;
 
-/// A stream that can be written to.
+/// Standard stream for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standard {
     Output,
@@ -62,19 +61,19 @@ impl Standard {
     }
 }
 
-/// What the inert set remembers of one call.
+/// State of the inert set during one call.
 #[derive(Debug)]
 pub(crate) struct WasiState {
     /// The monotonic clock, in nanoseconds.
     clock: u64,
     random: u64,
-    /// The moments that pollables wait for, by their handles; none is a handle that is free.
+    /// Moments that pollables wait for, by their handles; none for a free handle.
     moments: Vec<Option<u64>>,
     /// The line that is being written to standard output.
     output: Vec<u8>,
     /// The line that is being written to standard error.
     error: Vec<u8>,
-    /// The first and the last line on standard error: where a message of a runtime has its cause differs.
+    /// First and last line on standard error: runtimes differ in where a message has its cause.
     first_words: Option<String>,
     last_words: Option<String>,
 }
@@ -100,7 +99,7 @@ impl WasiState {
         self.clock
     }
 
-    /// The next random number, by SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+    /// Returns the next number of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
     pub(super) fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -119,7 +118,7 @@ impl WasiState {
         bytes
     }
 
-    /// The handle of a new pollable that is ready at a moment of the monotonic clock.
+    /// Returns the handle of a new pollable that is ready at a moment of the monotonic clock.
     pub(super) fn wait_until(&mut self, moment: u64) -> Result<u32, Stop> {
         let free = self.moments.iter().position(Option::is_none);
         let at = match free {
@@ -138,7 +137,7 @@ impl WasiState {
         Ok(u32::try_from(at).expect("a thousand fits in a u32"))
     }
 
-    /// A pollable is gone.
+    /// Frees the handle of a pollable.
     pub(super) fn forget(&mut self, handle: u32) {
         if let Some(moment) = self.moments.get_mut(handle as usize) {
             *moment = None;
@@ -149,7 +148,7 @@ impl WasiState {
         self.moment(handle) <= self.clock
     }
 
-    /// Moves the clock on to the first of some moments, and says which of them have come then.
+    /// Advances the clock to the first of some moments, and returns which of them have come then.
     pub(super) fn wait_for_first(&mut self, handles: &[u32]) -> Vec<u32> {
         let first = handles.iter().map(|handle| self.moment(*handle)).min();
         self.clock = self.clock.max(first.unwrap_or_default());
@@ -162,7 +161,7 @@ impl WasiState {
         self.moments.get(handle as usize).copied().flatten().unwrap_or_default()
     }
 
-    /// What was said on standard error, in short.
+    /// Returns the first and last line of standard error, shortened.
     pub(crate) fn last_words(&self) -> Option<String> {
         let first = self.first_words.as_ref()?;
         Some(match &self.last_words {
@@ -180,7 +179,7 @@ impl WasiState {
 }
 
 impl CallState {
-    /// Logs the lines that are complete, and keeps the rest.
+    /// Logs the complete lines, and keeps the rest.
     pub(super) fn write(&mut self, stream: Standard, bytes: &[u8]) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let line = self.wasi.line(stream);
@@ -191,7 +190,7 @@ impl CallState {
         }
     }
 
-    /// Logs the lines that were not ended.
+    /// Logs the unfinished lines.
     pub(crate) fn end_streams(&mut self) {
         self.log_line(Standard::Output);
         self.log_line(Standard::Error);

@@ -1,5 +1,5 @@
-//! What the sandbox's tests share: components made from WebAssembly text, a sandbox over a directory of its own, and
-//! imports that remember.
+//! Common parts of the sandbox's tests: components made from WebAssembly text, a sandbox over a directory of its own,
+//! and recording imports.
 #![allow(
     dead_code,
     clippy::unwrap_used,

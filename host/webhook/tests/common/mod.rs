@@ -1,4 +1,4 @@
-//! Owns the clients of the server's tests: over sockets and TLS, well-behaved or byte by byte.
+//! Clients of the server's tests: over sockets and TLS, well-behaved or byte by byte.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::io::{self, ErrorKind, Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! Owns checking a ReverseProxy, field by field.
+//! Checks a ReverseProxy, field by field.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,7 +116,7 @@ fn hidden_headers(names: &[String], problems: &mut Problems) -> BTreeSet<String>
     names.iter().map(|name| name.to_ascii_lowercase()).collect()
 }
 
-/// The headers by name in lower case, with the host of the URL unless another is given.
+/// Returns the headers by name in lower case, with the host of the URL unless another is given.
 fn headers<'a>(
     given: &'a BTreeMap<String, String>,
     url: Option<Url<'a>>,

@@ -1,6 +1,5 @@
-//! Owns the step from what users write to a proxy that can be built: what has passed is not questioned again. The
-//! definition has the bounds of single fields; what it cannot say is checked here, and whatever nginx reads is checked
-//! for nginx.
+//! Validates a resource into a proxy that can be built, which later code does not check again. The definition has the
+//! bounds of single fields; other rules are checked here, and all values that nginx reads are checked for nginx.
 
 mod http;
 mod pods;
@@ -14,19 +13,19 @@ pub(crate) use self::pods::Instance;
 use crate::nginx::address::{self, Port};
 use crate::nginx::syntax;
 
-/// What an absent image is.
+/// Treatment of an absent image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Absent<'a> {
-    /// This one: nobody has filled in the defaults.
+    /// Replaced by this image: the defaulter has not run.
     Image(&'a str),
-    /// An error: it was to be filled in.
+    /// An error: the defaulter should have set it.
     Refused,
 }
 
-/// What the pods and their nginx are made of, or what is wrong with a resource, field by field.
+/// Instance and configuration of a proxy, or the problems of a resource, field by field.
 pub(crate) type Checked<'a, Configuration> = Result<(Instance<'a>, Configuration), Vec<FieldError>>;
 
-/// What is wrong with a resource, field by field.
+/// Problems of a resource, field by field.
 #[derive(Debug, Default)]
 struct Problems(Vec<FieldError>);
 
@@ -39,12 +38,12 @@ impl Problems {
         self.0.push(error);
     }
 
-    /// What was checked, if there is nothing wrong with anything.
+    /// Returns the checked value if there are no problems.
     fn or<T>(self, checked: T) -> Result<T, Vec<FieldError>> {
         if self.0.is_empty() { Ok(checked) } else { Err(self.0) }
     }
 
-    /// Notes what is wrong with a field, if something is.
+    /// Records the problem of a field, if it has one.
     fn check(&mut self, path: &str, result: Result<(), impl Display>) {
         if let Err(problem) = result {
             self.add(path, problem);
@@ -73,7 +72,7 @@ fn check_resolver(words: &[String], problems: &mut Problems) {
     }
 }
 
-/// Whether this is a number, of at most seven digits, with one of these units behind it.
+/// Reports whether this is a number, of at most seven digits, followed by one of these units.
 fn is_time(text: &str, units: &[&str]) -> bool {
     let end = text
         .find(|character: char| !character.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Owns checking what both kinds say about their pods and their Service.
+//! Checks the fields of both kinds about their pods and their Service.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::resource::{Common, Protocol};
 /// Pods and a Service that can be made.
 #[derive(Debug)]
 pub(crate) struct Instance<'a> {
-    /// The name of all children. The definition bounds the resource's, so that this one has 63 characters at most.
+    /// Name of all children. The definition bounds the resource's, so that this one has 63 characters at most.
     pub name: String,
     pub namespace: &'a str,
     pub image: &'a str,
@@ -46,7 +46,7 @@ pub(super) fn check<'a>(
     }
 }
 
-/// Refuses what the server would refuse in the Deployment, so that the message names the user's field.
+/// Refuses labels that the server would refuse in the Deployment, so that the message names the user's field.
 fn check_labels(path: &str, labels: &BTreeMap<String, String>, problems: &mut Problems) {
     for (key, value) in labels {
         let path = format!("{path}[{key}]");

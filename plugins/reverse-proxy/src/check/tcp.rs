@@ -1,4 +1,4 @@
-//! Owns checking a TCPReverseProxy, field by field.
+//! Checks a TCPReverseProxy, field by field.
 
 use pilothouse_plugin::ObjectMeta;
 use serde_json::{Map, Value};

@@ -1,4 +1,4 @@
-//! Owns hosts and ports: the address part of `proxy_pass`, of a `server` of an upstream, and of `resolver`.
+//! Checks hosts and ports: the address part of `proxy_pass`, of a `server` of an upstream, and of `resolver`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,13 +7,13 @@ use super::syntax::has_variables;
 /// The longest name of a host (RFC 1035), in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// Why nginx would not take an address. The words are nginx's where it has some.
+/// Reasons why nginx would refuse an address. The messages are nginx's own if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AddressError {
     /// A part of it is missing or wrong.
     #[error("{problem} in {directive} {address:?}")]
     Part {
-        /// What is wrong.
+        /// The problem.
         problem: Problem,
         /// nginx's name for the place.
         directive: &'static str,
@@ -25,7 +25,7 @@ pub(crate) enum AddressError {
     UnixSocket(String),
 }
 
-/// What is wrong with an address.
+/// Problem of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
     /// Nothing where the host should be.
@@ -40,17 +40,17 @@ pub(crate) enum Problem {
     /// Brackets without an address of IPv6 in them.
     #[error("invalid IPv6 address")]
     InvalidIpv6,
-    /// What can be no name of a host, so none would be found.
+    /// Not a valid name of a host, so none would be found.
     #[error("host not found")]
     InvalidHost,
 }
 
-/// Whether an address needs a port.
+/// Requirement of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
-    /// It may be left out.
+    /// The port may be left out.
     Optional,
-    /// It has to be there.
+    /// The port is required.
     Required,
 }
 
@@ -59,12 +59,12 @@ pub(crate) enum Port {
 pub(crate) struct Url<'a> {
     /// Host and port.
     pub authority: &'a str,
-    /// The whole of it behind the scheme, which is what nginx names in its messages.
+    /// The URL without its scheme, which nginx names in its messages.
     pub behind_scheme: &'a str,
 }
 
 impl<'a> Url<'a> {
-    /// Takes a URL apart; none where it has no scheme that nginx proxies.
+    /// Parses a URL; none if it has no scheme that nginx proxies.
     pub(crate) fn parse(url: &'a str) -> Option<Self> {
         let (scheme, behind_scheme) = url.split_once("://")?;
         if !["http", "https", "$scheme", "${scheme}"]
@@ -73,7 +73,7 @@ impl<'a> Url<'a> {
         {
             return None;
         }
-        // Behind an address in brackets, nginx takes nothing but a path.
+        // After an address in brackets, nginx accepts only a path.
         let ends: &[char] = if behind_scheme.starts_with('[') {
             &['/']
         } else {
@@ -150,7 +150,7 @@ fn is_port(port: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit()) && port.len() <= 5 && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Whether this can be the name or the IPv4 address of a host. Where it has variables, only nginx will know.
+/// Reports whether this can be a host's name or IPv4 address. Only nginx knows the values of variables.
 fn is_host(host: &str, variables: bool) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if variables && has_variables(host) {

@@ -1,4 +1,4 @@
-//! Owns the configuration of a ReverseProxy's nginx.
+//! Configuration of a ReverseProxy's nginx.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +23,14 @@ pub(crate) const PROBE_PATH: &str = "/_/ping";
 /// The longest name of a header, in bytes. The hashes of header names are made for it.
 pub(crate) const LONGEST_HEADER: u16 = 128;
 
-/// What the configuration is made of, checked.
+/// Checked values of the configuration.
 #[derive(Debug)]
 pub(crate) struct Configuration<'a> {
     pub common: Common<'a>,
     pub spec: &'a ReverseProxySpec,
-    /// In lower case.
+    /// Hidden headers, in lower case.
     pub hidden_headers: BTreeSet<String>,
-    /// By name in lower case.
+    /// Headers by name in lower case.
     pub headers: BTreeMap<String, &'a str>,
 }
 
@@ -51,7 +51,7 @@ impl super::Configuration for Configuration<'_> {
         writer.gap();
         writer.block("http", &[], |writer| {
             write_temporary_paths(writer);
-            // Names of headers are hashed into buckets, and nginx refuses to start when one does not fit.
+            // Names of headers are hashed into buckets, and nginx refuses to start if one does not fit.
             writer.number("proxy_headers_hash_bucket_size", 2 * LONGEST_HEADER);
             writer.number("proxy_headers_hash_max_size", 4096);
             match self.spec.log_format.as_deref().unwrap_or(COMBINED) {
@@ -100,7 +100,7 @@ impl Configuration<'_> {
         writer.directive("proxy_ssl_server_name", &["on"]);
         let upgrade = [("connection", "$connection_upgrade"), ("upgrade", "$http_upgrade")];
         for (name, value) in upgrade {
-            // Two values of one header would both be sent.
+            // Otherwise both values of one header would be sent.
             if !self.headers.contains_key(name) {
                 writer.directive("proxy_set_header", &[name, value]);
             }
@@ -112,7 +112,7 @@ impl Configuration<'_> {
     }
 }
 
-/// What stands outside of all protocols.
+/// Writes the directives outside of all protocols.
 pub(super) fn write_main(writer: &mut Writer, common: Common<'_>) {
     match common.worker_processes {
         Some(processes) => writer.number("worker_processes", processes),
@@ -126,7 +126,7 @@ pub(super) fn write_main(writer: &mut Writer, common: Common<'_>) {
     });
 }
 
-/// nginx makes these folders when it starts, and only `/tmp` can be written to.
+/// Writes the folders that nginx makes when it starts: only `/tmp` is writable.
 pub(super) fn write_temporary_paths(writer: &mut Writer) {
     writer.directive("client_body_temp_path", &["/tmp/client_body"]);
     writer.directive("proxy_temp_path", &["/tmp/proxy"]);
@@ -142,7 +142,7 @@ pub(super) fn write_resolver(writer: &mut Writer, resolver: &[String]) {
     }
 }
 
-/// The server that the kubelet asks.
+/// Writes the server that the kubelet probes.
 pub(super) fn write_probe(writer: &mut Writer) {
     writer.block("server", &[], |writer| {
         writer.number("listen", PROBE_PORT);

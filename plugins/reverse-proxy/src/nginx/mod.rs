@@ -1,4 +1,4 @@
-//! Owns what nginx takes: which variables it knows, what its values look like, and how its configuration is written.
+//! Rules of nginx: its variables, the syntax of its values, and the form of its configuration.
 
 pub(crate) mod address;
 pub(crate) mod http;
@@ -8,12 +8,12 @@ pub(crate) mod syntax;
 pub mod variables;
 mod writer;
 
-/// What a configuration of nginx is made of, checked.
+/// Checked values of a configuration of nginx.
 pub(crate) trait Configuration {
-    /// The text of `nginx.conf`.
+    /// Returns the text of `nginx.conf`.
     fn text(&self) -> String;
 
-    /// What nginx takes, and what will not work all the same.
+    /// Returns warnings about values that nginx accepts but that will not work.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }

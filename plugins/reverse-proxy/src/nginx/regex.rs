@@ -1,76 +1,75 @@
-//! Owns which regular expressions are taken: a conservative subset of what PCRE takes, of which PCRE refuses nothing.
+//! Accepts regular expressions: a conservative subset of PCRE, of which PCRE refuses nothing.
 //!
-//! A parser of PCRE would be most of the component, and the `regex` crate knows neither PCRE's words nor its limits. So
-//! what is rare is refused here: lookbehind, named groups, literal braces, conditions, verbs. Everything that is taken
-//! compiles with PCRE2 10.42; the oracle test asks a real nginx. The messages of [`RegexError`] are PCRE's own where it
-//! has some.
+//! A parser of PCRE would be most of the component, and the `regex` crate has neither PCRE's messages nor its limits.
+//! So rare features are refused here: lookbehind, named groups, literal braces, conditions, verbs. Every accepted
+//! expression compiles with PCRE2 10.42; the oracle test checks that. [`RegexError`] has PCRE's messages if it has one.
 
-/// How deep groups may stand in each other; PCRE2 allows 250.
+/// Deepest nesting of groups; PCRE2 allows 250.
 const DEEPEST: usize = 50;
 
 /// The largest number in a quantifier; PCRE2 allows 65535.
 const LARGEST_COUNT: u32 = 1000;
 
-/// The largest expression with its quantifiers written out, in items. PCRE2 refuses what compiles to more than 64 KiB.
+/// Largest size of an expression with its quantifiers written out, in items. PCRE2's limit is 64 KiB of compiled code.
 const LARGEST: u64 = 2000;
 
-/// Why an expression is refused.
+/// Reasons why an expression is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RegexError {
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("missing closing parenthesis")]
     UnclosedGroup,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("unmatched closing parenthesis")]
     UnopenedGroup,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("quantifier does not follow a repeatable item")]
     NothingToRepeat,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("missing terminating ] for character class")]
     UnclosedClass,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("range out of order in character class")]
     RangeOutOfOrder,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("invalid range in character class")]
     InvalidRange,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("\\ at end of pattern")]
     TrailingBackslash,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("numbers out of order in {{}} quantifier")]
     CountsOutOfOrder,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("number too big in {{}} quantifier")]
     CountTooBig,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("reference to non-existent subpattern")]
     UnknownGroup,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("unknown POSIX class name")]
     UnknownClass,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("unrecognized character follows \\")]
     UnknownEscape,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("regular expression is too large")]
     TooLarge,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("parentheses are too deeply nested")]
     TooDeep,
-    /// PCRE's words.
+    /// PCRE's message.
     #[error("unrecognized character after (? or (?-")]
     UnknownGroupKind,
-    /// Legal in PCRE, not taken here.
+    /// Valid in PCRE, not supported here.
     #[error("{0} is not supported in a rewrite; use groups ( ), (?: ), (?= ), (?! ) and $1 to $9")]
     Unsupported(&'static str),
-    /// Legal in PCRE in some places, easily mistaken.
+    /// Valid in PCRE in some places, but error-prone.
     #[error("{0:?} stands for itself here; write \\{0}")]
     BareBrace(char),
 }
 
-/// Checks an expression, and gives the number of its groups.
+/// Checks an expression, and returns the number of its groups.
 pub(crate) fn check(pattern: &str) -> Result<usize, RegexError> {
     let mut parser = Parser {
         rest: pattern.strip_prefix("(?i)").unwrap_or(pattern),
@@ -98,16 +97,16 @@ struct Parser<'a> {
     largest_reference: usize,
 }
 
-/// What was read, and whether a quantifier may follow.
+/// A parsed item, by whether a quantifier may follow.
 enum Item {
-    /// Something of this size that can be repeated.
+    /// An item of this size that can be repeated.
     Repeatable(u64),
-    /// A place, which cannot.
+    /// An assertion, which cannot.
     Assertion,
 }
 
 impl Parser<'_> {
-    /// What stands between two parentheses, or between the ends; its size.
+    /// Parses the alternatives between two parentheses, or between the ends; returns their size.
     fn alternatives(&mut self) -> Result<u64, RegexError> {
         let mut size = 0_u64;
         while let Some(next) = self.peek() {
@@ -138,7 +137,7 @@ impl Parser<'_> {
         Ok(size)
     }
 
-    /// Behind an opening parenthesis.
+    /// Parses a group after its opening parenthesis.
     fn group(&mut self) -> Result<Item, RegexError> {
         let mut assertion = false;
         if self.rest.starts_with('*') {
@@ -171,7 +170,7 @@ impl Parser<'_> {
         if !self.take(')') {
             return Err(RegexError::UnclosedGroup);
         }
-        // PCRE takes a quantifier behind an assertion in brackets, and ignores most of it: nobody means that.
+        // PCRE accepts a quantifier after an assertion in brackets, and ignores most of it: that is never intended.
         Ok(if assertion {
             Item::Assertion
         } else {
@@ -179,7 +178,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Behind a backslash, outside of a class.
+    /// Parses an escape after its backslash, outside of a class.
     fn escape(&mut self) -> Result<Item, RegexError> {
         Ok(match self.next().ok_or(RegexError::TrailingBackslash)? {
             'b' | 'B' | 'A' | 'z' | 'Z' => Item::Assertion,
@@ -198,8 +197,7 @@ impl Parser<'_> {
         })
     }
 
-    /// An escape that means one character, of which the first after the backslash was read; its number, where it is one
-    /// character and not a set of them.
+    /// Parses an escape whose first character after the backslash was read. Returns the character; none for a set.
     fn escaped(&mut self, escaped: char) -> Result<Option<char>, RegexError> {
         Ok(match escaped {
             'd' | 'D' | 'w' | 'W' | 's' | 'S' | 'h' | 'H' | 'v' | 'V' => None,
@@ -230,13 +228,13 @@ impl Parser<'_> {
         })
     }
 
-    /// Behind an opening bracket.
+    /// Parses a class after its opening bracket.
     fn class(&mut self) -> Result<Item, RegexError> {
         self.take('^');
         if self.rest.starts_with(']') {
             return Err(RegexError::UnclosedClass);
         }
-        // The character that a range may begin with, if the last one was a character.
+        // The start of a range, if the last item was a character.
         let mut last: Option<char> = None;
         loop {
             let next = self.next().ok_or(RegexError::UnclosedClass)?;
@@ -254,7 +252,7 @@ impl Parser<'_> {
                 '-' => Some('-'),
                 other => self.class_character(other)?,
             };
-            // A set can't begin a range, and PCRE says so only with some of them.
+            // A set can't begin a range; PCRE reports that only for some sets.
             if one.is_none() && self.rest.starts_with('-') && !self.rest.starts_with("-]") {
                 return Err(RegexError::InvalidRange);
             }
@@ -273,7 +271,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The end of a range in a class.
+    /// Parses the end of a range in a class.
     fn range_to(&mut self, from: char) -> Result<(), RegexError> {
         let next = self.next().ok_or(RegexError::UnclosedClass)?;
         if next == '[' && self.rest.starts_with([':', '.', '=']) {
@@ -286,7 +284,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind the opening bracket of `[:alpha:]`.
+    /// Parses a class like `[:alpha:]` after its opening bracket.
     fn posix_class(&mut self) -> Result<(), RegexError> {
         const NAMES: [&str; 14] = [
             "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
@@ -304,7 +302,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// How often the item before may come at most; 1 for "any number", of which PCRE writes nothing out.
+    /// Parses a quantifier. Returns the most repetitions; 1 for "any number", which PCRE does not write out.
     fn quantifier(&mut self) -> Result<Option<u32>, RegexError> {
         let times = match self.peek() {
             Some('*' | '+' | '?') => {
@@ -327,7 +325,7 @@ impl Parser<'_> {
         Ok(Some(times))
     }
 
-    /// Behind the opening brace of a quantifier.
+    /// Parses the counts of a quantifier after its opening brace.
     fn counts(&mut self) -> Result<u32, RegexError> {
         let (inside, behind) = self.rest.split_once('}').ok_or(RegexError::BareBrace('{'))?;
         let (least, most) = match inside.split_once(',') {

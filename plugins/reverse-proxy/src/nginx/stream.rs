@@ -1,4 +1,4 @@
-//! Owns the configuration of a TCPReverseProxy's nginx.
+//! Configuration of a TCPReverseProxy's nginx.
 
 use super::http::{PORT, write_main, write_probe, write_resolver, write_temporary_paths};
 use super::writer::Writer;
@@ -7,7 +7,7 @@ use crate::resource::{Common, Protocol, TcpReverseProxySpec, UpstreamServer};
 /// The only upstream.
 const UPSTREAM: &str = "servers";
 
-/// What the configuration is made of, checked.
+/// Checked values of the configuration.
 #[derive(Debug)]
 pub(crate) struct Configuration<'a> {
     pub common: Common<'a>,
@@ -15,7 +15,7 @@ pub(crate) struct Configuration<'a> {
     pub hash: Option<Hash<'a>>,
 }
 
-/// How clients are spread over the servers.
+/// Distribution of clients over the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hash<'a> {
     pub key: &'a str,

@@ -1,14 +1,14 @@
-//! Owns what a value of nginx's configuration may be: its characters and its variables.
+//! Checks a value of nginx's configuration: its characters and its variables.
 //!
-//! The writer quotes every value, so none of them can end its directive. What would do so in a configuration that is
-//! written by hand is refused all the same: nobody means it, and the file stays readable.
+//! The writer quotes every value, so none of them can end its directive. Characters that would do so in a hand-written
+//! configuration are refused all the same: they are never intended, and the file stays readable.
 
 use super::variables::Block;
 
-/// The longest value, in bytes, as it is written: nginx reads 4096 bytes at a time and takes no longer token.
+/// Longest value, in bytes, as it is written: nginx reads 4096 bytes at a time and accepts no longer token.
 pub(crate) const LONGEST_TOKEN: usize = 4000;
 
-/// What a value is for, which says what it may contain.
+/// Context of a value, which determines the allowed characters and variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     /// The format of the access log: any text without single quotes, in which it is commonly written.
@@ -19,37 +19,37 @@ pub(crate) enum Value {
     Stream,
 }
 
-/// Why nginx would not take a value.
+/// Reasons why nginx would refuse a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SyntaxError {
-    /// nginx's words.
+    /// nginx's message.
     #[error("unknown {0:?} variable")]
     UnknownVariable(String),
-    /// nginx's words.
+    /// nginx's message.
     #[error("invalid variable name")]
     InvalidVariableName,
-    /// nginx's words, for a log format.
+    /// nginx's message, for a log format.
     #[error("invalid parameter {0:?}")]
     InvalidParameter(String),
-    /// nginx's words.
+    /// nginx's message.
     #[error("the closing bracket in {0:?} variable is missing")]
     UnclosedVariable(String),
-    /// A group of a regular expression where there is none.
+    /// A reference to a group without a regular expression.
     #[error("${0} is a group of a regular expression, and there is none here")]
     NoGroup(char),
-    /// Something that would end a directive.
+    /// A character that would end a directive.
     #[error("has {0:?}, which would end or open a directive of nginx.conf; leave it out")]
     Breaks(char),
     /// Line ends and the like.
     #[error("has a control character ({0:?}); leave it out")]
     Control(char),
-    /// Spaces where there can be none.
+    /// A space where none is allowed.
     #[error("has a space; leave it out")]
     Space,
     /// Characters beyond ASCII.
     #[error("has {0:?}; only ASCII characters can stand here")]
     NotAscii(char),
-    /// nginx's words.
+    /// nginx's message.
     #[error("too long parameter: {0} bytes, and there can be {LONGEST_TOKEN}")]
     TooLong(usize),
 }
@@ -60,7 +60,7 @@ pub(crate) fn check(text: &str, value: Value) -> Result<(), SyntaxError> {
     for character in text.chars() {
         let breaks = match value {
             Value::LogFormat => character == '\'' || character == '\\',
-            // Braces are looked at with the variables, around whose names they may stand.
+            // Braces are checked with the variables, whose names they may enclose.
             Value::Http | Value::Stream => matches!(character, ';' | '"' | '\'' | '\\'),
         };
         if character.is_control() {
@@ -76,7 +76,7 @@ pub(crate) fn check(text: &str, value: Value) -> Result<(), SyntaxError> {
     check_variables(text, value)
 }
 
-/// As [`check`], for a value that is one word.
+/// Checks a value like [`check`], and that it is one word.
 pub(crate) fn check_word(text: &str, value: Value) -> Result<(), SyntaxError> {
     check(text, value)?;
     if text.contains(' ') {
@@ -94,12 +94,12 @@ pub(crate) fn check_length(text: &str) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-/// Whether a value has a variable in it.
+/// Reports whether a value contains a variable.
 pub(crate) fn has_variables(text: &str) -> bool {
     text.contains('$')
 }
 
-/// Goes through a value as nginx's script compiler does.
+/// Scans a value as nginx's script compiler does.
 fn check_variables(text: &str, value: Value) -> Result<(), SyntaxError> {
     let mut rest = text;
     while let Some(at) = rest.find(['$', '{', '}']) {
@@ -116,13 +116,13 @@ fn check_variables(text: &str, value: Value) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-/// Checks the variable whose name, or the bracket before it, begins here, and gives what comes behind it.
+/// Checks the variable whose name, or the bracket before it, begins here, and returns the text after it.
 fn check_variable(after: &str, value: Value) -> Result<&str, SyntaxError> {
     if let Some(digit @ '1'..='9') = after.chars().next() {
         match value {
             Value::Http => return Ok(&after[1..]),
             Value::Stream => return Err(SyntaxError::NoGroup(digit)),
-            // A log format knows no groups; there this is a name.
+            // A log format has no groups; there this is a name.
             Value::LogFormat => {}
         }
     }

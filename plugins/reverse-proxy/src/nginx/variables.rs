@@ -1,7 +1,7 @@
-//! Owns which variables nginx knows: those that both nginx 1.22 and the official images from 1.27 on define by
-//! themselves, without directives that this plugin does not write.
+//! Variables that nginx knows: those that both nginx 1.22 and the official images from 1.27 on define by themselves,
+//! without directives that this plugin does not write.
 //!
-//! Source: the alphabetical index of variables in nginx's documentation; the oracle test asks a real nginx about each.
+//! Source: the alphabetical index of variables in nginx's documentation; the oracle test checks each with a real nginx.
 
 /// Variables of the http block by their whole names.
 pub const HTTP: &[&str] = &[
@@ -113,7 +113,7 @@ pub const HTTP: &[&str] = &[
     "uri",
 ];
 
-/// What the names of the http block's other variables begin with; the rest of a name is anything.
+/// Prefixes of the names of the http block's other variables; the rest of a name is arbitrary.
 pub const HTTP_PREFIXES: &[&str] = &[
     "arg_",
     "cookie_",
@@ -162,7 +162,7 @@ pub const STREAM: &[&str] = &[
     "upstream_session_time",
 ];
 
-/// The variables of a block.
+/// Block of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
     /// `http`.
@@ -172,7 +172,7 @@ pub enum Block {
 }
 
 impl Block {
-    /// Whether the block has a variable of this name. Names are compared as nginx does, without regard to case.
+    /// Reports whether the block has a variable of this name. Like nginx, it ignores case.
     pub fn knows(self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         let (whole, prefixes) = match self {

@@ -1,4 +1,4 @@
-//! Owns writing a configuration: directives, blocks, and quotes that keep every value one token.
+//! Writes a configuration: directives, blocks, and quotes that keep every value one token.
 
 /// A configuration that is being written.
 #[derive(Debug, Default)]
@@ -8,18 +8,18 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A directive with its values.
+    /// Writes a directive with its values.
     pub(super) fn directive(&mut self, name: &'static str, values: &[&str]) {
         self.begin(name, values);
         self.text.push_str(";\n");
     }
 
-    /// A directive with a number.
+    /// Writes a directive with a number.
     pub(super) fn number(&mut self, name: &'static str, number: impl Into<i64>) {
         self.directive(name, &[&number.into().to_string()]);
     }
 
-    /// A block with what stands in it.
+    /// Writes a block with its content.
     pub(super) fn block(&mut self, name: &'static str, values: &[&str], inside: impl FnOnce(&mut Self)) {
         self.begin(name, values);
         self.text.push_str(" {\n");
@@ -30,12 +30,12 @@ impl Writer {
         self.text.push_str("}\n");
     }
 
-    /// An empty line between blocks.
+    /// Writes an empty line between blocks.
     pub(super) fn gap(&mut self) {
         self.text.push('\n');
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub(super) fn finish(self) -> String {
         self.text
     }
@@ -56,7 +56,7 @@ impl Writer {
     }
 }
 
-/// Writes a value as one token, whatever it is: in quotes where it is not a plain word.
+/// Writes a value as one token, quoted unless it is a plain word.
 fn write_token(text: &mut String, value: &str) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"$_-./:=".contains(&byte);
     if !value.is_empty() && value.bytes().all(plain) {

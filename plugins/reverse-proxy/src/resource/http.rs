@@ -1,4 +1,4 @@
-//! Owns the form of a ReverseProxy.
+//! The ReverseProxy as users write it.
 
 use std::collections::BTreeMap;
 
@@ -116,7 +116,7 @@ pub enum Flag {
 }
 
 impl Flag {
-    /// nginx's word.
+    /// Returns nginx's word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Last => "last",

@@ -1,4 +1,4 @@
-//! Owns the forms of both kinds as users write them. The CRDs are generated from the types and comments of this folder.
+//! Both kinds as users write them. The CRDs are generated from the types and comments of this folder.
 #![allow(clippy::duplicated_attributes, reason = "each column of a definition has a type")]
 
 mod http;
@@ -13,7 +13,7 @@ pub use self::{
     tcp::{Protocol, TcpReverseProxy, TcpReverseProxyLeaving, TcpReverseProxySpec, UpstreamServer},
 };
 
-/// The fields that both kinds have, borrowed from either.
+/// Fields that both kinds have, borrowed from either.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Common<'a> {
     pub image: &'a str,
@@ -29,8 +29,8 @@ pub(crate) struct Common<'a> {
     pub worker_connections: i32,
 }
 
-/// Defines a spec: the fields of both kinds, and with them its own. (Reading flattened structs would first copy what is
-/// read, and carry the code for it.)
+/// Defines a spec: the fields of both kinds, and its own. (Flattened structs would copy the input, and enlarge the
+/// code.)
 macro_rules! proxy_spec {
     ($(#[$attribute:meta])* pub struct $name:ident { $($own:tt)* }) => {
         $(#[$attribute])*

@@ -1,4 +1,4 @@
-//! Owns the form of a TCPReverseProxy.
+//! The TCPReverseProxy as users write it.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol as Kubernetes writes it.
+    /// Returns the protocol as Kubernetes writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",

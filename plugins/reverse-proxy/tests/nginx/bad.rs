@@ -1,5 +1,4 @@
-//! Owns the corpus of bad values: each with the field and the words that it is refused with, and how one who writes
-//! nginx.conf from a template would have been harmed.
+//! Corpus of bad values: each with its field, its error, and the harm it would do in a templated nginx.conf.
 
 use serde_json::{Value, json};
 
@@ -10,22 +9,22 @@ use crate::plugin;
 pub struct Bad {
     /// The field that is named in the refusal.
     pub path: &'static str,
-    /// What is given.
+    /// Value.
     pub value: &'static str,
     /// Part of the plugin's message.
     pub words: &'static str,
-    /// What nginx makes of the value in one of the templates of its field.
+    /// Reaction of nginx to the value in one of the templates of its field.
     pub nginx: Nginx,
 }
 
-/// What nginx makes of a bad value.
+/// Reaction of nginx to a bad value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nginx {
-    /// It refuses it in the plugin's words.
+    /// Refusal with the plugin's message.
     SaysTheSame,
-    /// It refuses it.
+    /// Refusal.
     Refuses,
-    /// It takes it for more than it should be.
+    /// Acceptance of the value for more than it should be.
     IsTricked,
 }
 

@@ -1,7 +1,7 @@
-//! Owns reading nginx's syntax as nginx does: words, quotes and backslashes, semicolons, blocks and comments.
+//! Parser of nginx's syntax: words, quotes and backslashes, semicolons, blocks and comments.
 //!
-//! Source: what `ngx_conf_read_token` in nginx's `src/core/ngx_conf_file.c` takes. It is written for these tests alone, and
-//! shares nothing with what the plugin writes with.
+//! Source: `ngx_conf_read_token` in nginx's `src/core/ngx_conf_file.c`. It is written for these tests alone, and shares
+//! nothing with the plugin's writer.
 
 use std::fmt;
 use std::iter::Peekable;

@@ -1,4 +1,4 @@
-//! Owns making resources from a seed: some that are to be accepted, and some with anything anywhere.
+//! Makes resources from a seed: some that have to be accepted, and some with random values anywhere.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! What the plugin makes of a resource, against nginx: that no accepted resource can add a directive (for which a parser of
-//! nginx's own syntax is enough), and, in `oracle`, what a real nginx says and does.
+//! Tests of the plugin's configurations against nginx: no accepted resource can add a directive (for which a parser of
+//! nginx's own syntax is enough), and, in `oracle`, checks with a real nginx.
 
 mod bad;
 mod conf;

@@ -1,5 +1,5 @@
-//! What a real nginx says about configurations of the plugin, and what it does with them. These tests need nginx with its
-//! stream module: `cargo xtask test --only oracle`.
+//! Tests of the plugin's configurations with a real nginx: that it accepts them, and that they work. These tests need
+//! nginx with its stream module: `cargo xtask test --only oracle`.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};

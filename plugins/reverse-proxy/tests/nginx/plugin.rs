@@ -1,4 +1,4 @@
-//! Owns asking the plugin, and the tree of directives that a resource should become.
+//! Calls the plugin, and returns the expected tree of directives for a resource.
 
 use std::collections::BTreeMap;
 

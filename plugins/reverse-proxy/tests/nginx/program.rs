@@ -1,4 +1,4 @@
-//! Owns the real nginx: where it is, asking it about a configuration, and running it.
+//! Finds the real nginx, checks a configuration with it, and runs it.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};

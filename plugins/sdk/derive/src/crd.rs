@@ -1,4 +1,4 @@
-//! Owns the CustomResourceDefinition of a type: what its attribute `#[crd]` says.
+//! Generates the CustomResourceDefinition of a type from its attribute `#[crd]`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -8,7 +8,7 @@ use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Ident, Lit, LitInt, 
 
 use crate::serde::{Container, Member};
 
-/// The members of `#[crd]`.
+/// Members of `#[crd]`.
 pub const HAS: [&str; 10] = [
     "plural",
     "singular",
@@ -22,7 +22,7 @@ pub const HAS: [&str; 10] = [
     "selectable",
 ];
 
-/// Its members that consist of texts, and how they are called in JSON. The API server demands the first of each.
+/// Members of `scale`, with their names in JSON. The API server requires the first of each.
 const SCALE: [(&str, &str); 3] = [
     ("spec_replicas_path", "specReplicasPath"),
     ("status_replicas_path", "statusReplicasPath"),
@@ -43,7 +43,7 @@ const VALIDATION: [(&str, &str); 5] = [
     ("reason", "reason"),
 ];
 
-/// What `#[crd]` says.
+/// Parsed attribute `#[crd]`.
 #[derive(Default)]
 struct Definition {
     plural: Option<String>,
@@ -54,7 +54,7 @@ struct Definition {
     calls: Vec<TokenStream>,
 }
 
-/// The implementation of `CustomResource`; nothing for a type without the attribute.
+/// Generates the implementation of `CustomResource`; nothing for a type without the attribute.
 pub fn expand(input: &DeriveInput, kind: &str) -> Result<TokenStream> {
     let mut attributes = input
         .attrs
@@ -144,7 +144,7 @@ impl Definition {
     }
 }
 
-/// The texts in parentheses as pairs for the SDK, and the priority of a column. The first of the known ones are required.
+/// Returns the texts in parentheses as pairs, and the priority of a column. The first of the known ones are required.
 fn texts(
     meta: &ParseNestedMeta<'_>,
     known: &[(&str, &str)],
@@ -193,7 +193,7 @@ fn scope_of(scope: Option<&LitStr>) -> Result<&'static str> {
     }
 }
 
-/// The calls that add the object's members, but those that every object has.
+/// Returns the calls that add the object's members, except for those that every object has.
 fn members(input: &DeriveInput) -> Result<Vec<TokenStream>> {
     let Data::Struct(data) = &input.data else {
         return Ok(Vec::new());
@@ -213,7 +213,7 @@ fn members(input: &DeriveInput) -> Result<Vec<TokenStream>> {
     Ok(calls)
 }
 
-/// Whether a member may be absent: it is an `Option`, or has a default.
+/// Reports whether a member may be absent: it is an `Option`, or has a default.
 fn is_optional(field: &Field) -> Result<bool> {
     let is_option = |type_: &Type| match type_ {
         Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "Option"),
@@ -235,7 +235,7 @@ fn is_default(name: &Ident) -> bool {
     name.unraw() == "default"
 }
 
-/// The doc comment, its lines joined as schemars does: a paragraph's lines stay lines.
+/// Returns the doc comment, its lines joined as schemars does: a paragraph's lines stay lines.
 fn description(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(doc) if doc.path.is_ident("doc") => match &doc.value {

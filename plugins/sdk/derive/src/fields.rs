@@ -1,4 +1,4 @@
-//! Owns the derive `Fields`: the paths that a type reads, from its members and serde's attributes.
+//! The derive `Fields`: generates the paths that a type reads, from its members and serde's attributes.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -12,10 +12,10 @@ use syn::{
 use crate::names::step;
 use crate::serde::{Container, Member};
 
-/// Types that are maps, by their names; the last two of JSON values.
+/// Types that are maps, by name; the last two are JSON values.
 const MAPS: [&str; 5] = ["BTreeMap", "HashMap", "IndexMap", "Map", "Value"];
 
-/// Types that serde cannot read from the key of a JSON object, by their names.
+/// Types that serde cannot read from the key of a JSON object, by name.
 const NO_KEYS: [&str; 7] = [
     "BTreeSet",
     "HashSet",
@@ -26,10 +26,10 @@ const NO_KEYS: [&str; 7] = [
     "VecDeque",
 ];
 
-/// What every object has, and every plugin sees.
+/// Members that every object has, and every plugin sees.
 const ALWAYS_THERE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The implementation for a type below a resource.
+/// Generates the implementation for a type below a resource.
 pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     if let Some(attribute) = input
         .attrs
@@ -49,7 +49,7 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     Ok(implementation(input, &body))
 }
 
-/// The implementation with this body.
+/// Returns the implementation with this body.
 pub fn implementation(input: &DeriveInput, body: &TokenStream) -> TokenStream {
     let name = &input.ident;
     let (generics, arguments, condition) = input.generics.split_for_impl();
@@ -63,7 +63,7 @@ pub fn implementation(input: &DeriveInput, body: &TokenStream) -> TokenStream {
     }
 }
 
-/// What collects the paths. The root of an object lists none of what every object has.
+/// Returns the code that collects the paths. The root of an object leaves out the members that every object has.
 pub fn body(input: &DeriveInput, is_root: bool) -> Result<TokenStream> {
     check_generics(input)?;
     let container = Container::of(&input.attrs)?;
@@ -117,7 +117,7 @@ fn in_place(type_: &Type) -> TokenStream {
     quote_spanned!(type_.span()=> <#type_ as ::pilothouse_plugin::Fields>::fields_at(path, fields);)
 }
 
-/// What is read of the only field of a struct, which is read in the struct's place.
+/// Returns the paths of the only field of a struct, which is read in the struct's place.
 fn only(field: &Field) -> Result<TokenStream> {
     let member = Member::of(field, None)?;
     check_reading(field, &member)?;
@@ -128,7 +128,7 @@ fn only(field: &Field) -> Result<TokenStream> {
     Ok(in_place(&field.ty))
 }
 
-/// A type that stands for others has their fields, which the derive does not see.
+/// Refuses generic types: the fields of a type parameter are unknown to the derive.
 fn check_generics(input: &DeriveInput) -> Result<()> {
     for parameter in &input.generics.params {
         let name = match parameter {
@@ -147,7 +147,7 @@ fn check_generics(input: &DeriveInput) -> Result<()> {
     Ok(())
 }
 
-/// An enum is one word, unless a variant has data: then what is read depends on the variant.
+/// Returns the paths of an enum: it is a string, unless a variant has data; then the paths depend on the variant.
 fn variants(name: &Ident, data: &DataEnum) -> Result<TokenStream> {
     match data
         .variants
@@ -208,7 +208,7 @@ fn member(field: &Field, container: &Container, is_root: bool) -> Result<TokenSt
     Ok(paths)
 }
 
-/// The member's name in messages.
+/// Returns the member's name in messages.
 fn name_of(field: &Field) -> String {
     field
         .ident
@@ -216,7 +216,7 @@ fn name_of(field: &Field) -> String {
         .map_or_else(|| "0".to_owned(), |ident| ident.unraw().to_string())
 }
 
-/// A member that a function reads has to be declared as a whole.
+/// Checks that a member that a function reads is declared as a whole.
 fn check_reading(field: &Field, member: &Member) -> Result<()> {
     match member.read_by {
         Some(attribute) if !member.whole => Err(Error::new_spanned(
@@ -231,7 +231,7 @@ fn check_reading(field: &Field, member: &Member) -> Result<()> {
     }
 }
 
-/// The keys of a JSON object are strings. What serde can never read from one, it would refuse in every object.
+/// Checks the type of a map's keys: keys of a JSON object are strings, so serde would refuse other types always.
 fn check_keys(field: &Field) -> Result<()> {
     let Some(PathArguments::AngleBracketed(arguments)) = map(&field.ty).map(|map| &map.arguments) else {
         return Ok(());
@@ -259,7 +259,7 @@ fn check_keys(field: &Field) -> Result<()> {
     Ok(())
 }
 
-/// The type as a map, if its name says that it is one, directly or in an `Option`.
+/// Returns the type as a map, if its name is one of a map, directly or in an `Option`.
 fn map(type_: &Type) -> Option<&PathSegment> {
     let Type::Path(path) = type_ else { return None };
     let last = path.path.segments.last()?;

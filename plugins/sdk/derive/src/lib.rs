@@ -1,6 +1,6 @@
-//! The derives of `pilothouse-plugin`, which re-exports them; its documentation describes them.
+//! Derives of `pilothouse-plugin`, which re-exports them; its documentation describes them.
 //!
-//! `serde` reads the attributes that say how a type is deserialized, `fields` makes of them the paths that it reads,
+//! `serde` parses the attributes about deserialization, `fields` derives from them the paths that a type reads,
 //! `resource` adds the kind, and `crd` the CustomResourceDefinition.
 
 #![forbid(unsafe_code)]
@@ -16,7 +16,7 @@ mod tests;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Says which kind a type is the form of, and which fields of it the type reads.
+/// Implements `Resource`: the kind of a type, and the fields of it that the type reads.
 #[proc_macro_derive(Resource, attributes(resource, crd, kube))]
 pub fn derive_resource(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -25,7 +25,7 @@ pub fn derive_resource(input: TokenStream) -> TokenStream {
         .into()
 }
 
-/// Says which fields a type below a resource reads.
+/// Implements `Fields`: the fields that a type below a resource reads.
 #[proc_macro_derive(Fields, attributes(resource))]
 pub fn derive_fields(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

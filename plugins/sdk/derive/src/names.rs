@@ -1,9 +1,9 @@
-//! Owns the names of members in JSON, as serde's `rename_all` gives them, and how a path writes them.
+//! Names of members in JSON by serde's `rename_all`, and their form in paths.
 
 use proc_macro2::Span;
 use syn::{Error, LitStr, Result};
 
-/// The cases that serde knows.
+/// Cases that serde knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     Lower,
@@ -17,7 +17,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// The case of this name.
+    /// Parses the name of a case.
     pub fn parse(name: &LitStr) -> Result<Self> {
         Ok(match name.value().as_str() {
             "lowercase" => Self::Lower,
@@ -32,7 +32,7 @@ impl Case {
         })
     }
 
-    /// A field's name, which is in snake case, in this case.
+    /// Converts a field's name, which is in snake case, to this case.
     pub fn of_field(self, field: &str) -> String {
         match self {
             Self::Lower | Self::Snake => field.to_owned(),
@@ -66,7 +66,7 @@ fn pascal(field: &str) -> String {
     name
 }
 
-/// The step of a path to a member, for example `.spec` or `["a.b/c"]`.
+/// Returns the step of a path to a member, for example `.spec` or `["a.b/c"]`.
 pub fn step(member: &str, span: Span) -> Result<String> {
     if member.contains("\"]") {
         return Err(Error::new(span, format!("a path cannot name the member {member:?}")));

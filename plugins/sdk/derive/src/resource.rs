@@ -1,4 +1,4 @@
-//! Owns the derive `Resource`: the kind of a type, given by its attribute, and the fields that it reads.
+//! The derive `Resource`: generates the kind of a type from its attribute, and the fields that it reads.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -7,19 +7,19 @@ use syn::{Attribute, Data, DeriveInput, Error, Ident, LitStr, Result, Token, tok
 
 use crate::{crd, fields};
 
-/// How a resource is declared.
+/// Example of the attribute for error messages.
 const EXAMPLE: &str = r#"#[resource(group = "example.com", version = "v1", kind = "Greeting")]"#;
 
-/// The kind that an attribute names.
+/// Parsed attribute `#[resource]` of a type.
 struct Kind {
     group: String,
     version: String,
     name: String,
-    /// The root that kube's derive makes of the spec.
+    /// Root type that kube's derive makes of the spec.
     root: Option<Ident>,
 }
 
-/// The implementations for a resource, or for the root of a spec that kube's `CustomResource` is derived for.
+/// Generates the implementations for a resource, or for the root of a spec that derives kube's `CustomResource`.
 pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let own = attribute(input, "resource");
     let of_kube = attribute(input, "kube");
@@ -67,7 +67,7 @@ fn of_root(input: &DeriveInput, kind: &Kind) -> Result<TokenStream> {
     Ok(quote!(#resource #fields #definition))
 }
 
-/// For a spec: its fields, and the kind of the root that kube's derive makes.
+/// Generates the implementations for a spec: its fields, and the kind of the root that kube's derive makes.
 fn of_kube_spec(input: &DeriveInput, kind: &Kind) -> Result<TokenStream> {
     if let Some(attribute) = attribute(input, "crd") {
         return Err(Error::new_spanned(
@@ -165,7 +165,7 @@ impl Kind {
     }
 }
 
-/// Passes over what only kube's derive reads.
+/// Skips a member that only kube's derive reads.
 fn pass_over(meta: &ParseNestedMeta<'_>) -> Result<()> {
     if meta.input.peek(Token![=]) {
         meta.value()?.parse::<syn::Expr>()?;

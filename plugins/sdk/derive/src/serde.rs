@@ -1,4 +1,4 @@
-//! Owns the attributes that say how a type is read: serde's, and `#[resource(whole)]`.
+//! Parses the attributes about deserialization: serde's, and `#[resource(whole)]`.
 
 use syn::ext::IdentExt as _;
 use syn::meta::ParseNestedMeta;
@@ -6,19 +6,19 @@ use syn::{Attribute, Expr, Field, LitStr, Result, Token, Type, parenthesized, to
 
 use crate::names::Case;
 
-/// What the attributes of a type say.
+/// Attributes of a type.
 #[derive(Default)]
 pub struct Container {
-    /// The case of its members' names.
+    /// Case of its members' names.
     pub case: Option<Case>,
-    /// The type that is read in its place.
+    /// Type that is read in its place.
     pub from: Option<Type>,
-    /// Whether its only field is read in its place.
+    /// Set if its only field is read in its place.
     pub transparent: bool,
 }
 
 impl Container {
-    /// Reads the attributes of a type.
+    /// Parses the attributes of a type.
     pub fn of(attributes: &[Attribute]) -> Result<Self> {
         let mut container = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
@@ -48,25 +48,25 @@ impl Container {
     }
 }
 
-/// What the attributes of a field say.
+/// Attributes of a field.
 #[derive(Debug, Default)]
 pub struct Member {
-    /// The names under which it is read.
+    /// Names under which it is read.
     pub names: Vec<String>,
-    /// Whether it is not read at all.
+    /// Set if it is not read at all.
     pub skipped: bool,
-    /// Whether its members are read from the object that has it.
+    /// Set if its members are read from the object that contains it.
     pub flattened: bool,
-    /// The attribute that names a function which reads it, if there is one.
+    /// Attribute with a function which reads it, if there is one.
     pub read_by: Option<&'static str>,
-    /// Whether it is declared as a whole.
+    /// Set if it is declared as a whole.
     pub whole: bool,
 }
 
 impl Member {
-    /// Reads the attributes of a field with a name.
+    /// Parses the attributes of a field with a name.
     pub fn of(field: &Field, case: Option<Case>) -> Result<Self> {
-        // The only field of a tuple has none, and is read in place of the tuple.
+        // The only field of a tuple has no name, and is read in place of the tuple.
         let own = field
             .ident
             .as_ref()
@@ -117,7 +117,7 @@ impl Member {
     }
 }
 
-/// The value of `name = "..."`, or of `name(deserialize = "...")`; none if only `serialize` is given.
+/// Returns the value of `name = "..."`, or of `name(deserialize = "...")`; none if only `serialize` is given.
 fn of_reading(meta: &ParseNestedMeta<'_>) -> Result<Option<LitStr>> {
     if meta.input.peek(Token![=]) {
         return meta.value()?.parse().map(Some);
@@ -133,7 +133,7 @@ fn of_reading(meta: &ParseNestedMeta<'_>) -> Result<Option<LitStr>> {
     Ok(value)
 }
 
-/// Passes over an attribute that does not change what is read.
+/// Skips an attribute that does not affect deserialization.
 fn pass_over(meta: &ParseNestedMeta<'_>) -> Result<()> {
     if meta.input.peek(Token![=]) {
         meta.value()?.parse::<Expr>()?;

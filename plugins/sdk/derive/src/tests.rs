@@ -1,4 +1,4 @@
-//! What the derives make of a type, and what they refuse with which words.
+//! Expansion of the derives, and their error messages.
 
 use proc_macro2::TokenStream;
 use syn::{DeriveInput, parse_str};
@@ -274,7 +274,7 @@ fn a_definition_has_what_its_attribute_says() {
 }
 
 #[test]
-fn an_attribute_of_a_definition_that_there_is_not_is_refused_by_name() {
+fn an_unknown_attribute_of_a_definition_is_refused_by_name() {
     for (attribute, message) in [
         (
             r#"#[crd(shortnames = "a")]"#,

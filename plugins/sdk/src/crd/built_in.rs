@@ -1,21 +1,20 @@
-//! Owns the schemas of Kubernetes' own types: those of the API server, without descriptions, written out from
-//! `schemas.json`, which is generated with the builders. Only what generates a definition is linked with it, so that it is
-//! in no component.
+//! Schemas of Kubernetes' own types: those of the API server, without descriptions, expanded from `schemas.json`, which
+//! is generated with the builders. Only linked with code that generates a definition, so it is in no component.
 
 use schemars::Schema;
 use serde_json::{Map, Value};
 
-/// The schemas by the types' paths below `k8s`, with references to others.
+/// Schemas by the types' paths below `k8s`, with references to others.
 const SCHEMAS: &str = include_str!("../k8s/generated/schemas.json");
 
-/// The schema of the type at a path below `k8s`, for example `core::v1::Affinity`.
+/// Returns the schema of the type at a path below `k8s`, for example `core::v1::Affinity`.
 pub(crate) fn schema_of(path: &str) -> Schema {
     let all: Map<String, Value> = serde_json::from_str(SCHEMAS).expect("it is generated");
     let schema = written_out(&all[path], &all);
     schema.try_into().expect("each is an object")
 }
 
-/// The schema with those that it refers to in place.
+/// Replaces the references in a schema by the schemas that they name.
 fn written_out(schema: &Value, all: &Map<String, Value>) -> Value {
     if let Some(path) = schema["$ref"].as_str() {
         return written_out(&all[path], all);
@@ -40,7 +39,7 @@ mod tests {
         serde_json::from_str(SCHEMAS).unwrap()
     }
 
-    /// What an API server demands of a schema in a definition, as far as those here could break it.
+    /// Checks the API server's requirements of a schema in a definition, as far as those here could violate them.
     fn check(schema: &Value, at: &str) {
         let members = schema
             .as_object()

@@ -1,4 +1,4 @@
-//! Owns the form of a condition in the schemas of statuses, which is that of `metav1.Condition`.
+//! Schema of a condition in statuses: that of `metav1.Condition`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,5 @@
-//! Owns the files that a plugin generates from its types: the CRDs in `crds/` and the schema of its configuration. A test of
-//! the plugin compares each with what the types give, and writes it where the environment variable `UPDATE` is set, as
-//! `pilothouse build` sets it.
+//! Generates a plugin's files from its types: the CRDs in `crds/` and the schema of its configuration. A test compares
+//! each with the generated text, and writes it if the environment variable `UPDATE` is set, as in `pilothouse build`.
 
 use std::path::Path;
 use std::{env, fs};
@@ -11,10 +10,10 @@ use serde_json::{Map, Value};
 
 use super::CustomResource;
 
-/// The name of the file with the schema of a plugin's configuration, in the plugin's folder.
+/// Name of the file with the schema of a plugin's configuration, in the plugin's folder.
 pub const CONFIGURATION: &str = "configuration.schema.json";
 
-/// What the name of a test begins with that keeps a file.
+/// Prefix of the name of a test that keeps a file.
 const GENERATED: &str = "generated_";
 
 /// Compares the CRD of a type with `crds/PLURAL.GROUP.yaml` in the plugin's folder, or writes it:
@@ -46,7 +45,7 @@ pub fn keep<T: CustomResource>(plugin: &str) {
     for version in versions.into_iter().flatten() {
         let schema = version.pointer_mut("/schema/openAPIV3Schema");
         if let Some(schema) = schema.and_then(Value::as_object_mut) {
-            // The name of the Rust type, which means nothing to users.
+            // The name of the Rust type, which is meaningless to users.
             schema.remove("title");
         }
     }
@@ -55,8 +54,8 @@ pub fn keep<T: CustomResource>(plugin: &str) {
     compare(&Path::new(plugin).join("crds").join(format!("{name}.yaml")), &text);
 }
 
-/// Compares the schema of a configuration's type with the file [`CONFIGURATION`] in the plugin's folder, or writes it, as
-/// [`keep`] does with a CRD.
+/// Compares a configuration's schema with the file [`CONFIGURATION`] in the plugin's folder, or writes it. See
+/// [`keep`].
 ///
 /// # Panics
 ///
@@ -79,7 +78,7 @@ fn compare(path: &Path, generated: &str) {
         test == "main" || test.contains(GENERATED),
         "the test {test} keeps a generated file, so its name has to begin with {GENERATED}, by which `pilothouse build` finds it"
     );
-    // A file that is not touched makes nobody compile again.
+    // An untouched file causes no recompilation.
     if fs::read_to_string(path).is_ok_and(|kept| kept == generated) {
         return;
     }
@@ -92,7 +91,7 @@ fn compare(path: &Path, generated: &str) {
     fs::write(path, generated).expect("the file can be written");
 }
 
-/// Members in order of their names, since whether serde_json keeps another order depends on what else is built; and
+/// Sorts members by name, since serde_json's order depends on the features of other crates in the build; and writes
 /// bounds of numbers, which are floats in Rust, as whole numbers: `65535` for `65535.0`.
 fn plain(value: Value) -> Value {
     match value {

@@ -23,13 +23,13 @@
 //!     spec: SiteSpec,
 //! }
 //!
-//! /// What is shown, and where.
+//! /// Desired page.
 //! #[derive(serde::Deserialize, JsonSchema)]
 //! struct SiteSpec {
 //!     /// The host's name.
 //!     #[schemars(length(min = 1), extend("x-kubernetes-validations" = [{"rule": "self == oldSelf"}]))]
 //!     host: String,
-//!     /// How often it runs.
+//!     /// Number of replicas.
 //!     #[serde(default = "two")]
 //!     replicas: i32,
 //! }
@@ -38,10 +38,10 @@
 //!     2
 //! }
 //!
-//! /// What is known of it.
+//! /// Observed page.
 //! #[derive(serde::Serialize, JsonSchema)]
 //! struct SiteStatus {
-//!     /// Where it can be reached.
+//!     /// Address of the page.
 //!     url: String,
 //! }
 //!
@@ -64,7 +64,7 @@
 //! | `selectable = ".spec.host"` | a field for field selectors; may be repeated |
 //!
 //! A member that is one of the builders of `k8s`, such as `Vec<Toleration>` or `Option<Affinity>`, has the API server's own
-//! schema, without descriptions. That of a `PodTemplateSpec` is large; [`any_object`] leaves out what a schema would say:
+//! schema, without descriptions. That of a `PodTemplateSpec` is large; [`any_object`] is a schema without any rules:
 //!
 //! ```
 //! # #[cfg(feature = "k8s-core")] {
@@ -79,8 +79,8 @@
 //! # }
 //! ```
 //!
-//! A test of the plugin compares the definition with the file that the manifest brings (`keep`), so that nothing of this is
-//! in the component. A CEL rule below the root is an extension of schemars, as above.
+//! A test of the plugin compares the definition with the file that the manifest brings (`keep`), so that none of this code
+//! is in the component. A CEL rule below the root is an extension of schemars, as above.
 
 #[cfg(feature = "k8s-meta")]
 pub(crate) mod built_in;
@@ -100,25 +100,25 @@ pub use self::keep::{CONFIGURATION, keep, keep_configuration};
 use self::structural::make_structural;
 use crate::object::{Kind, Resource};
 
-/// The CustomResourceDefinition of a type whose derive has the attribute `#[crd]`; see the [module](self).
+/// Returns the CustomResourceDefinition of a type whose derive has the attribute `#[crd]`; see the [module](self).
 pub fn crd<T: CustomResource>() -> Value {
     T::definition().finish()
 }
 
-/// The schema of any object, for `#[schemars(schema_with = "pilothouse_plugin::crd::any_object")]`: the API server stores
-/// every member of it, and checks none.
+/// Returns the schema of any object, for `#[schemars(schema_with = "pilothouse_plugin::crd::any_object")]`: the API
+/// server stores every member of it, and checks none.
 pub fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// A resource whose definition is made from its type. Implemented by the derive [`Resource`].
 pub trait CustomResource: Resource {
-    /// The definition.
+    /// Returns the definition.
     #[doc(hidden)]
     fn definition() -> Definition;
 }
 
-/// What the derive calls to describe a definition.
+/// Builder that the derive calls to describe a definition.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Definition {
@@ -238,7 +238,7 @@ impl Definition {
     }
 }
 
-/// The structural schema of a type.
+/// Returns the structural schema of a type.
 fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {

@@ -1,7 +1,8 @@
-//! Owns the way from what schemars generates to a structural schema, the form that CustomResourceDefinitions need.
+//! Converts schemas of schemars to structural schemas, the form that CustomResourceDefinitions require.
 //!
-//! Rules: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>.
-//! The result is that of kube's derive, so that a definition does not change for who comes from there.
+//! Rules:
+//! <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>.
+//! The result equals that of kube's derive, so that a definition does not change for authors who migrate from it.
 
 use serde_json::{Map, Value, json};
 
@@ -25,14 +26,14 @@ pub(super) fn make_structural(schema: &mut Value) {
             variants.iter_mut().for_each(make_structural);
         }
     }
-    // The name of the Rust type, and what the API server does not take.
+    // The name of the Rust type, and members that the API server does not accept.
     for name in ["title", "uniqueItems", "$schema", "components"] {
         members.remove(name);
     }
     if members.get("default") == Some(&Value::Null) {
         members.remove("default");
     }
-    // Formats of unsigned numbers are not OpenAPI's; their bounds stay.
+    // Unsigned formats do not exist in OpenAPI; their bounds stay.
     if members
         .get("format")
         .and_then(Value::as_str)
@@ -51,7 +52,7 @@ pub(super) fn make_structural(schema: &mut Value) {
     allow_null_for_either(members);
 }
 
-/// The same for a schema that says what a value is. One of any value, as of `serde_json::Value`, says nothing, or is `true`.
+/// Makes a schema that describes a value structural. One of any value, as of `serde_json::Value`, is empty, or `true`.
 fn make_structural_value(schema: &mut Value) {
     const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
     if *schema == Value::Bool(true) {
@@ -68,7 +69,7 @@ fn make_structural_value(schema: &mut Value) {
     }
 }
 
-/// `Option` of an enum comes as a choice between the enum and `null`.
+/// Converts an `Option` of an enum: schemars makes it a choice between the enum and `null`.
 fn take_optional(members: &mut Map<String, Value>) {
     let Some(Value::Array(variants)) = members.get("anyOf") else {
         return;
@@ -80,13 +81,13 @@ fn take_optional(members: &mut Map<String, Value>) {
     let Value::Object(first) = first.clone() else { return };
     members.remove("anyOf");
     for (name, member) in first {
-        // What is said of the field stands above what is said of its type.
+        // The description of the field has precedence over that of its type.
         members.entry(name).or_insert(member);
     }
     members.insert("nullable".to_owned(), true.into());
 }
 
-/// An enum of words whose variants have descriptions comes as a choice of constants.
+/// Converts an enum of strings whose variants have descriptions: schemars makes it a choice of constants.
 fn gather_constants(members: &mut Map<String, Value>) {
     let Some(Value::Array(variants)) = members.get_mut("oneOf") else {
         return;
@@ -114,7 +115,7 @@ fn gather_constants(members: &mut Map<String, Value>) {
     }
 }
 
-/// Variants with data are objects, whose properties have to stand outside of the choice.
+/// Converts variants with data: they are objects, whose properties have to be outside of the choice.
 fn gather_properties(members: &mut Map<String, Value>, choice: &str, describe: bool) {
     let Some(Value::Array(mut variants)) = members.remove(choice) else {
         return;
@@ -147,7 +148,7 @@ fn gather_properties(members: &mut Map<String, Value>, choice: &str, describe: b
     members.insert(choice.to_owned(), variants.into());
 }
 
-/// Objects with properties are pruned by the server, unless a flattened map takes the rest.
+/// Closes objects with properties: the server prunes others, unless a flattened map collects them.
 fn close(members: &mut Map<String, Value>) {
     if !members.contains_key("properties") {
         return;
@@ -162,7 +163,7 @@ fn close(members: &mut Map<String, Value>) {
     }
 }
 
-/// A number or a string that may be absent may be null, as any other member of an `Option`.
+/// Allows null for an optional number or string, as for any other `Option`.
 fn allow_null_for_either(members: &mut Map<String, Value>) {
     let required = members.get("required").cloned().unwrap_or_default();
     let is_required = |name: &String| required.as_array().is_some_and(|all| all.iter().any(|one| one == name));

@@ -1,5 +1,4 @@
-//! Owns the way from the contract's JSON to an author's types and back: `describe` and `reconcile` for any plugin. The
-//! optional interfaces are in `optional`.
+//! Converts the contract's JSON to an author's types and back, for `describe` and `reconcile`; `optional` has the rest.
 
 pub(crate) mod optional;
 
@@ -18,16 +17,16 @@ use crate::outcome::{Failure, Outcome};
 use crate::plugin::{Controllers, Plugin};
 use crate::raw::types;
 
-/// The manifest of a plugin under a configuration, or why the configuration can't be used.
+/// Returns the manifest of a plugin under a configuration, or an error if the configuration can't be used.
 pub(crate) fn describe<P: ExportedPlugin>(config: Option<&str>) -> Result<String, String> {
     let manifest = manifest::<P>(config)?;
     let json = serde_json::to_string(&manifest);
-    // The instance ends with the call, so the code that would take the manifest apart is not worth its place.
+    // The instance ends with the call, so code that drops the manifest would only enlarge the component.
     std::mem::forget(manifest);
     json.map_err(|error| format!("the manifest cannot be written as JSON: {error}"))
 }
 
-/// The same before it is written.
+/// Returns the manifest before it is serialized.
 pub(crate) fn manifest<P: ExportedPlugin>(config: Option<&str>) -> Result<Manifest, String> {
     let config = read_config::<P::Config>(config.unwrap_or_default())?;
     P::check(&config)?;
@@ -37,7 +36,7 @@ pub(crate) fn manifest<P: ExportedPlugin>(config: Option<&str>) -> Result<Manife
     Ok(manifest)
 }
 
-/// Whether the manifest's controllers, and those that the configuration switches off, are those that the plugin has.
+/// Checks that the plugin's controllers are those that the manifest has or the configuration switches off.
 fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
     let mut implemented = Vec::new();
     P::Controllers::kinds(&mut implemented);
@@ -62,7 +61,7 @@ fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
     Ok(())
 }
 
-/// Says in the manifest which controllers have a defaulter and a validator, and refuses a finalizer that nobody answers for.
+/// Declares in the manifest the kinds with defaulter and validator, and refuses a finalizer without implementation.
 fn declare_interfaces(manifest: &mut Manifest, interfaces: Interfaces) -> Result<(), String> {
     let Interfaces {
         finalizer,
@@ -101,7 +100,7 @@ pub(crate) fn reconcile<P: Plugin>(request: &types::Request, cluster: &Cluster) 
 fn read_config<Config: DeserializeOwned + Default>(json: &str) -> Result<Config, String> {
     match json.trim() {
         "" | "null" => Ok(Config::default()),
-        // A derived type would take it for its fields in their order.
+        // A derived type would accept a list as its fields in their order.
         given if given.starts_with('[') => Err("it is a list; give an object with members".to_owned()),
         given => serde_json::from_str(given).map_err(|error| locate::explain(given, &error)),
     }
@@ -125,12 +124,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the object is of this kind.
+    /// Reports whether the object is of this kind.
     pub(crate) fn is_for(&self, kind: &Kind) -> bool {
         kind.is(&self.kind.api_version, &self.kind.kind)
     }
 
-    /// The object in the author's form.
+    /// Deserializes the object as the author's type.
     pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_str(&self.request.object).map_err(|error| {
             let cause = locate::explain(&self.request.object, &error);
@@ -138,7 +137,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Failures in a row before this call.
+    /// Returns the number of consecutive failures before this call.
     pub(crate) fn attempt(&self) -> u32 {
         self.request.attempt
     }
@@ -150,7 +149,7 @@ impl fmt::Display for Call<'_> {
     }
 }
 
-/// An object's kind.
+/// Kind of an object.
 #[derive(Debug)]
 struct KindOf<'a> {
     api_version: Cow<'a, str>,
@@ -158,12 +157,11 @@ struct KindOf<'a> {
 }
 
 impl<'a> KindOf<'a> {
-    /// Reads no further than necessary: both members stand before the others in what the host sends, and the author's type
-    /// is read from the whole.
+    /// Reads no further than necessary: the host sends both members first, and the author's type is read anew.
     fn read(json: &'a str) -> Result<Self, serde_json::Error> {
         let mut kind = None;
         let read = serde_json::Deserializer::from_str(json).deserialize_map(OfKind(&mut kind));
-        // If the rest was left unread, that is an error to the deserializer.
+        // Leaving the rest unread is an error to the deserializer.
         kind.ok_or_else(|| read.err().unwrap_or_else(|| de::Error::missing_field("kind")))
     }
 }
@@ -200,11 +198,11 @@ impl<'a> Visitor<'a> for OfKind<'_, 'a> {
     }
 }
 
-/// A string, which is borrowed where it has no escapes.
+/// A string, borrowed unless it has escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The object's kind, namespace and name, as far as it says them.
+/// Returns the object's kind, namespace and name, as far as it has them.
 pub(crate) fn name_of(json: &str) -> String {
     serde_json::from_str::<Header<'_>>(json).map_or_else(|_| "an object".to_owned(), |header| header.to_string())
 }
@@ -219,7 +217,7 @@ impl fmt::Display for Header<'_> {
     }
 }
 
-/// What names an object.
+/// Members that identify an object.
 #[derive(Debug, Deserialize)]
 struct Header<'a> {
     #[serde(borrow)]

@@ -1,4 +1,4 @@
-//! Owns the same way for the optional interfaces: a call goes to the one of several types that is for the object's kind.
+//! Dispatches the calls of the optional interfaces by the object's kind, to one of several types.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,21 +15,21 @@ use crate::outcome::Failure;
 use crate::plugin::Request;
 use crate::raw::{admission, types};
 
-/// An optional interface: what its function is given and what it answers.
+/// An optional interface: its call and its answer.
 pub trait Interface {
-    /// What is known of the call before it is clear who answers it.
+    /// The call, before it is known which type answers it.
     type Call<'a>;
-    /// What is answered.
+    /// The answer.
     type Answer;
 }
 
-/// Those who answer the calls of an interface: one type, or a tuple of up to eight of them.
+/// Types that answer the calls of an interface: one, or a tuple of up to eight of them.
 pub trait Handlers<I: Interface, Config> {
-    /// The kinds that they are for.
+    /// Appends the kinds that they are for.
     #[doc(hidden)]
     fn kinds(kinds: &mut Vec<Kind>);
 
-    /// Answers the call if it is for this kind; otherwise the configuration comes back for the next one.
+    /// Answers the call if it is for this kind; otherwise returns the configuration for the next one.
     #[doc(hidden)]
     fn handle(call: &I::Call<'_>, config: Config, cluster: &Cluster) -> Result<I::Answer, Config>;
 }
@@ -77,14 +77,14 @@ pub struct ReviewCall<'a> {
     object: &'a str,
 }
 
-/// An object that is to be of another version.
+/// An object to be converted to another version.
 #[derive(Debug)]
 pub struct ConvertCall<'a> {
     object: Value,
     api_version: &'a str,
 }
 
-/// The kinds of the handlers of one interface.
+/// Returns the kinds of the handlers of one interface.
 #[doc(hidden)]
 pub fn kinds_of<I: Interface, Config, H: Handlers<I, Config>>() -> Vec<Kind> {
     let mut kinds = Vec::new();
@@ -92,7 +92,7 @@ pub fn kinds_of<I: Interface, Config, H: Handlers<I, Config>>() -> Vec<Kind> {
     kinds
 }
 
-/// Asks the plugin's finalizer for the object's kind.
+/// Calls the plugin's finalizer for the object's kind.
 pub(crate) fn finalize<P: HasFinalizer>(request: &types::Request, cluster: &Cluster) -> Result<Finalization, Failure> {
     let call = Call::read(request)?;
     let config = read_config::<P::Config>(&request.configuration).map_err(Failure::Permanent)?;
@@ -103,7 +103,7 @@ pub(crate) fn finalize<P: HasFinalizer>(request: &types::Request, cluster: &Clus
     })
 }
 
-/// Asks the plugin's defaulter for the object's kind; without one the object stays as it is.
+/// Calls the plugin's defaulter for the object's kind; without one the object stays unchanged.
 pub(crate) fn apply_defaults<P: HasDefaulter>(
     review: &admission::Review,
     cluster: &Cluster,
@@ -116,7 +116,7 @@ pub(crate) fn apply_defaults<P: HasDefaulter>(
     }
 }
 
-/// Asks the plugin's validator for the object's kind; without one there is nothing to say against it.
+/// Calls the plugin's validator for the object's kind; without one the object is accepted.
 pub(crate) fn validate<P: HasValidator>(
     review: &admission::Review,
     cluster: &Cluster,
@@ -126,7 +126,7 @@ pub(crate) fn validate<P: HasValidator>(
     P::Validators::handle(&call, config, cluster).unwrap_or_else(|_| Ok(Vec::new()))
 }
 
-/// Asks the plugin's converter for the object's kind.
+/// Calls the plugin's converter for the object's kind.
 pub(crate) fn convert<P: HasConverter>(object: &str, api_version: &str, cluster: &Cluster) -> Result<String, String> {
     let object = serde_json::from_str(object)
         .map_err(|error| format!("the object cannot be read: {}", locate::explain(object, &error)))?;
@@ -156,7 +156,7 @@ impl<'a> ReviewCall<'a> {
         wanted.group == group && wanted.version == version && wanted.kind == kind
     }
 
-    /// The review in the author's words; an object that has not the author's form is refused by the field.
+    /// Converts the review to the author's types; an object of another form is refused with its field.
     fn typed<Object: DeserializeOwned, Config>(&self, config: Config) -> Result<Review<Object, Config>, FieldError> {
         let admission::Review {
             phase,
@@ -171,7 +171,7 @@ impl<'a> ReviewCall<'a> {
         let object = serde_json::from_str(self.object).map_err(|error| unreadable(self.object, &error))?;
         let mut review = Review::create(object, config);
         review.phase = Phase::lift(*phase);
-        // What was stored under an older definition may have any form, and must not stand in the way of its correction.
+        // An object that was stored under an older definition may have any form, and must not prevent its correction.
         review.old_object = old_object.as_deref().and_then(|old| serde_json::from_str(old).ok());
         review.user_info = user_info.as_ref().map(UserInfo::lift);
         review.dry_run = *dry_run;
@@ -179,7 +179,7 @@ impl<'a> ReviewCall<'a> {
     }
 }
 
-/// An object that has not the author's form, as an error of the field.
+/// Returns the error of the field by which an object does not have the author's form.
 fn unreadable(object: &str, error: &serde_json::Error) -> FieldError {
     let (path, cause) = locate::find(object, error);
     let missing = cause

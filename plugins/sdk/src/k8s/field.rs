@@ -1,12 +1,12 @@
-//! Owns which Rust values a setter takes for a field of a Kubernetes object.
+//! Rust values that a setter accepts for a field of a Kubernetes object.
 
 use serde_json::{Number, Value};
 
 use super::value::Node;
 use super::{FieldValue, IntOrString};
 
-/// A value for a field whose type is `T`: a `T`, what converts to one without loss, or an `Option` of that. `None` leaves
-/// the field as it is.
+/// A value for a field whose type is `T`: a `T`, a value that converts to one without loss, or an `Option` of either.
+/// `None` leaves the field as it is.
 ///
 /// ```
 /// use pilothouse_plugin::k8s::core::v1::ServicePort;
@@ -23,7 +23,7 @@ use super::{FieldValue, IntOrString};
     note = "strings take &str and String, numbers the integers that fit, objects their builder, and each an Option of that"
 )]
 pub trait Field<T> {
-    /// The value as JSON; `null` for none.
+    /// Converts the value to JSON; `null` for none.
     fn into_value(self) -> FieldValue;
 }
 

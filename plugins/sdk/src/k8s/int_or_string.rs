@@ -1,4 +1,4 @@
-//! Owns the value that is a number or a string, as ports and percentages are.
+//! A value that is a number or a string, such as a port or a percentage.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl Fields for IntOrString {
     }
 }
 
-/// Written out, because the derived form for either-or types first copies what it reads, and carries the code for it.
+/// Written by hand, because the derived form for untagged enums first copies the input, and adds code for it.
 impl<'de> Deserialize<'de> for IntOrString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;

@@ -1,6 +1,6 @@
-//! Owns what all builders have in common; the generated files call these macros.
+//! Common code of all builders; the generated files call these macros.
 
-/// A part of an object: everything but a kind.
+/// Defines a part of an object: every type but a kind.
 macro_rules! part {
     ($(#[$attribute:meta])* $name:ident) => {
         $(#[$attribute])*
@@ -16,7 +16,7 @@ macro_rules! part {
             }
         }
 
-        /// As the API server has it, without descriptions.
+        /// Uses the schema of the API server, without descriptions.
         #[cfg(feature = "crd")]
         impl schemars::JsonSchema for $name {
             fn inline_schema() -> bool {
@@ -41,7 +41,7 @@ macro_rules! part {
     };
 }
 
-/// A kind, with the setters of its metadata.
+/// Defines a kind, with the setters of its metadata.
 macro_rules! kind {
     ($(#[$attribute:meta])* $name:ident, $group:literal, $version:literal, $api_version:literal) => {
         $(#[$attribute])*
@@ -57,12 +57,12 @@ macro_rules! kind {
         }
 
         impl $name {
-            /// An object with this name, or with none if the server is to generate it.
+            /// Returns an object with this name, or without one if the server is to generate it.
             pub fn new(name: impl $crate::k8s::Field<String>) -> Self {
                 Self($crate::k8s::members::object($api_version, stringify!($name), name.into_value()))
             }
 
-            /// The object's namespace. A primary's own, an `Option<String>`, can be passed on as it is.
+            /// Sets the object's namespace. A primary's own, an `Option<String>`, can be passed directly.
             pub fn namespace(self, namespace: impl $crate::k8s::Field<String>) -> Self {
                 self.put(&["metadata", "namespace"], namespace)
             }
@@ -73,7 +73,7 @@ macro_rules! kind {
 macro_rules! metadata {
     ($name:ident) => {
         impl $name {
-            /// Sets these labels and leaves others.
+            /// Sets these labels and keeps others.
             pub fn labels(
                 self,
                 labels: impl IntoIterator<Item = (impl Into<String>, impl $crate::k8s::Field<String>)>,
@@ -86,7 +86,7 @@ macro_rules! metadata {
                 self.put_entry(&["metadata", "labels"], key, value)
             }
 
-            /// Sets these annotations and leaves others.
+            /// Sets these annotations and keeps others.
             pub fn annotations(
                 self,
                 annotations: impl IntoIterator<Item = (impl Into<String>, impl $crate::k8s::Field<String>)>,
@@ -99,7 +99,7 @@ macro_rules! metadata {
                 self.put_entry(&["metadata", "annotations"], key, value)
             }
 
-            /// Sets these members of the metadata and leaves others.
+            /// Sets these members of the metadata and keeps others.
             pub fn metadata(mut self, metadata: impl $crate::k8s::Field<$crate::k8s::meta::v1::ObjectMeta>) -> Self {
                 $crate::k8s::members::merge(&mut self.0, &["metadata"], metadata.into_value());
                 self

@@ -1,7 +1,6 @@
-//! Owns writing into the JSON map below a builder.
+//! Writes into the JSON map below a builder.
 //!
-//! Setters are generic over what they take, these functions are not: a component has each of them once, however many
-//! setters it calls.
+//! Setters are generic over their arguments, these functions are not, so a component has each of them once.
 
 use std::borrow::Cow;
 
@@ -10,16 +9,16 @@ use smol_str::SmolStr;
 use super::FieldValue;
 use super::value::{Members, Node};
 
-/// The names of the members that lead to a field. They are part of the component, and never copied.
+/// Names of the members that lead to a field. They are part of the component, and never copied.
 pub(super) type FieldPath = &'static [&'static str];
 
-/// Sets the member at a path. `null` leaves it as it is, so that an `Option` can be passed on.
+/// Sets the member at a path. `null` leaves it as it is, so that an `Option` can be passed directly.
 #[inline(never)]
 pub(super) fn put(members: &mut Members, path: FieldPath, value: FieldValue) {
     put_node(members, path, value.0);
 }
 
-/// Sets the list at a path. An empty one leaves it as it is, as an empty list is none to Kubernetes.
+/// Sets the list at a path. An empty one leaves it as it is, since Kubernetes treats an empty list as none.
 #[inline(never)]
 pub(super) fn put_list(members: &mut Members, path: FieldPath, mut items: Vec<Node>) {
     items.retain(|item| !item.is_null());
@@ -49,7 +48,7 @@ pub(super) fn insert(members: &mut Members, path: FieldPath, key: String, value:
     }
 }
 
-/// Sets members of the map at a path, and leaves the others.
+/// Sets members of the map at a path, and keeps the others.
 #[inline(never)]
 pub(super) fn merge(members: &mut Members, path: FieldPath, value: FieldValue) {
     if let Node::Map(value) = value.0 {
@@ -57,7 +56,7 @@ pub(super) fn merge(members: &mut Members, path: FieldPath, value: FieldValue) {
     }
 }
 
-/// Sets a member that no setter names.
+/// Sets a member that has no setter.
 #[inline(never)]
 pub(super) fn put_other(members: &mut Members, name: &str, value: FieldValue) {
     if !value.0.is_null() {
@@ -65,7 +64,7 @@ pub(super) fn put_other(members: &mut Members, name: &str, value: FieldValue) {
     }
 }
 
-/// An object of a kind with its name.
+/// Returns an object of a kind with its name.
 #[inline(never)]
 pub(super) fn object(api_version: &'static str, kind: &'static str, name: FieldValue) -> Members {
     let mut members = Members::default();
@@ -91,7 +90,7 @@ fn parent(members: &mut Members, path: FieldPath) -> (&mut Members, &'static str
     (member(members, above), name)
 }
 
-/// The map at a path, which is made where there is none.
+/// Returns the map at a path, which is made if it is missing.
 fn member(mut members: &mut Members, path: FieldPath) -> &mut Members {
     for name in path {
         let member = members.member(Cow::Borrowed(name));

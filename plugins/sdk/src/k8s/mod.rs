@@ -1,8 +1,8 @@
 //! Builders of Kubernetes objects, one cargo feature for each API group; `k8s` is all of them.
 //!
-//! They are generated from the API server's OpenAPI documents, as client-go's apply configurations are. An object has the
-//! fields that were set and no others: what a plugin does not set stays as the server or somebody else has it. A builder
-//! is a JSON map, and only the setters that a plugin calls are in its component.
+//! They are generated from the API server's OpenAPI documents, like client-go's apply configurations. An object only
+//! has the fields that were set: all others stay as the server or other field managers set them. A builder is a JSON
+//! map, and only the setters that a plugin calls are in its component.
 //!
 #![cfg_attr(feature = "k8s-apps", doc = "```")]
 #![cfg_attr(not(feature = "k8s-apps"), doc = "```ignore")]
@@ -31,10 +31,10 @@
 //! );
 //! ```
 //!
-//! - `new` takes what each such object has: a kind's name, a container's name, a Service port's number.
+//! - `new` takes the members that each such object has: a kind's name, a container's name, a Service port's number.
 //! - A kind has the setters of its `spec`, and those of its metadata: `namespace`, `label(s)`, `annotation(s)`.
 //! - A list has a setter for the whole and one that adds an element: `containers` and `container`. A map has one for
-//!   several entries and one for a single one: `limits` and `limit`. Where a name has no singular, the latter is called
+//!   several entries and one for a single one: `limits` and `limit`. If a name has no singular, the latter is called
 //!   `add_env`, for example.
 //! - Every setter also takes an `Option`; see [`Field`]. `None` and empty lists leave a field as it is.
 //! - Quantities are strings (`"100m"`), enumerations too (`"IfNotPresent"`); the docs of the setter list the values.
@@ -102,7 +102,7 @@ pub mod core {
     pub mod v1;
 }
 
-/// Types of `meta/v1`: what objects of all groups have.
+/// Types of `meta/v1`: members that objects of all groups have.
 #[path = "generated"]
 pub mod meta {
     #[path = "meta_v1.rs"]

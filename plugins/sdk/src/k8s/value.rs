@@ -1,8 +1,8 @@
-//! Owns the JSON below a builder: maps whose members are mostly named by the generated setters.
+//! JSON below a builder: maps whose members are mostly named by the generated setters.
 //!
 //! `serde_json::Value` would do, but it allocates the name of each member, each string and a tree for each map, and an
-//! object that is built in each call has about fifty members in twenty maps. Here names are borrowed from the setters, and
-//! strings of at most 23 bytes stand in place.
+//! object that is built in each call has about fifty members in twenty maps. Here names are borrowed from the setters,
+//! and strings of at most 23 bytes are stored inline.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,11 +12,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 use smol_str::SmolStr;
 
-/// What a setter has put into an object. It is made by [`Field::into_value`](super::Field::into_value), and is JSON.
+/// A JSON value that a setter puts into an object, made by [`Field::into_value`](super::Field::into_value).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldValue(pub(super) Node);
 
-/// JSON in the form that builders have it.
+/// JSON in the form that builders use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Node {
     #[default]
@@ -28,15 +28,15 @@ pub(super) enum Node {
     Map(Members),
 }
 
-/// The JSON object below a builder, each name once. Up to [`FEW`] members stand as they came, more are sorted by name.
+/// JSON object below a builder, each name once. Up to [`FEW`] members are in order of insertion, more are sorted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members(Vec<(Cow<'static, str>, Node)>);
 
-/// Up to how many members each is looked at to find one.
+/// Number of members up to which a linear search finds one.
 const FEW: usize = 16;
 
 impl Node {
-    /// Whether there is no value.
+    /// Reports whether there is no value.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
@@ -48,7 +48,7 @@ impl Members {
         *self.member(name) = value;
     }
 
-    /// A member, which is `null` if there was none.
+    /// Returns a member, which is `null` if there was none.
     pub fn member(&mut self, name: Cow<'static, str>) -> &mut Node {
         let index = match self.find(&name) {
             Ok(index) => index,
@@ -61,34 +61,34 @@ impl Members {
         &mut self.0[index].1
     }
 
-    /// Sets all members of another map, and leaves the others.
+    /// Sets all members of another map, and keeps the others.
     pub fn extend(&mut self, other: Self) {
         for (name, value) in other.0 {
             self.insert(name, value);
         }
     }
 
-    /// Where the member is, or where it belongs.
+    /// Returns the index of the member, or the index at which it belongs.
     fn find(&self, name: &str) -> Result<usize, usize> {
         if self.0.len() <= FEW {
             let index = self.0.iter().position(|(member, _)| *member == name);
             return index.ok_or(self.0.len());
         }
         match self.0.last() {
-            // What comes in order belongs behind the last.
+            // Members that are inserted in order belong at the end.
             Some((last, _)) if **last < *name => Err(self.0.len()),
             _ => self.0.binary_search_by(|(member, _)| (**member).cmp(name)),
         }
     }
 
-    /// Sorts what came in any order, and says where a further member belongs.
+    /// Sorts unsorted members, and returns the index at which a further member belongs.
     fn sort(&mut self, name: &str) -> usize {
         self.0.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         self.0.partition_point(|(member, _)| **member < *name)
     }
 }
 
-/// Members that were set in another order are the same.
+/// Compares without regard to the order of members.
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
         let has = |(name, value): &(Cow<'static, str>, Node)| {

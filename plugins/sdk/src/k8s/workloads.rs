@@ -1,4 +1,4 @@
-//! Owns the shortcuts to the pods of workloads, beside the generated setters.
+//! Shortcuts to the pods of workloads, beside the generated setters.
 
 use super::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use super::core::v1::{Container, Volume};
@@ -9,7 +9,7 @@ macro_rules! workloads {
     ($($workload:ident)+) => {
         $(
             impl $workload {
-                /// Gives the pods these labels, and selects them by these: sets `spec.selector.matchLabels` and
+                /// Labels the pods, and selects them: sets `spec.selector.matchLabels` and
                 /// `spec.template.metadata.labels`.
                 pub fn pod_labels(
                     mut self,

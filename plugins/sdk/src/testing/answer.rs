@@ -1,4 +1,4 @@
-//! Owns an outcome as tests look at it: parsed, and with words for what is missing.
+//! Parsed outcome for tests, with messages about missing parts.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::outcome::{Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome};
 use crate::raw::types;
 
-/// What a plugin answered.
+/// Answer of a plugin.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Answer {
-    /// The objects that should exist.
+    /// The desired objects.
     pub desired: Vec<DesiredObject>,
     /// The status.
     pub status: Option<Value>,
@@ -19,42 +19,42 @@ pub struct Answer {
     pub conditions: Vec<Condition>,
     /// The events.
     pub events: Vec<Event>,
-    /// When to run again even if nothing changes.
+    /// Time after which the resource is reconciled even if nothing changes.
     pub requeue_after: Option<Duration>,
 }
 
-/// One object that should exist.
+/// A desired object.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DesiredObject {
     /// The object.
     pub object: Value,
-    /// Whose it is.
+    /// Ownership.
     pub ownership: Ownership,
-    /// Exceptions to its life.
+    /// Exceptions to its life cycle.
     pub lifecycle: Lifecycle,
 }
 
-/// Whose an object is.
+/// Ownership of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// Ours.
+    /// The object is ours.
     Owned,
-    /// Someone else's; only the given fields are ours.
+    /// The object belongs to another owner; only the given fields are ours.
     Contributed,
 }
 
 impl Answer {
-    /// What a controller that was called directly has answered.
+    /// Returns the answer of a controller that was called directly.
     pub fn of(outcome: Outcome) -> Result<Self, Failure> {
         outcome.lower().map(Self::read)
     }
 
-    /// The desired object of this kind and name.
+    /// Returns the desired object of this kind and name.
     ///
     /// # Panics
     ///
-    /// When there is none; the message lists those that there are.
+    /// If there is none; the message lists the desired objects.
     pub fn object(&self, kind: &str, name: &str) -> &Value {
         let is = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
         self.desired
@@ -66,14 +66,14 @@ impl Answer {
             })
     }
 
-    /// The desired objects as `Kind name`, in order.
+    /// Returns the desired objects as `Kind name`, in order.
     pub fn objects(&self) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
         let named = |object: &Value| format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
         self.desired.iter().map(|desired| named(&desired.object)).collect()
     }
 
-    /// The condition of this type.
+    /// Returns the condition of this type.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == type_)
     }

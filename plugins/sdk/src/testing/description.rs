@@ -1,5 +1,5 @@
-//! Owns checking what a plugin says of itself, as `pilothouse build` and `pilothouse inspect` do: manifest, CRDs and exports
-//! have to agree. What they say is pilothouse-description's.
+//! Checks a plugin's description, as `pilothouse build` and `pilothouse inspect` do: manifest, CRDs and exports have to
+//! agree. The findings are those of pilothouse-description.
 
 use std::any::type_name;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -15,10 +15,10 @@ use crate::manifest::{Access, ControllerManifest, Manifest, Touch};
 use crate::object::Kind;
 use crate::optional::{ExportedPlugin, Interfaces};
 
-/// The plugins that have been looked at, each with its configuration and the accepted findings: tests ask again and again.
+/// Plugins that have been checked, each with its configuration and the accepted findings: tests call them repeatedly.
 static SEEN: Mutex<Option<HashSet<CheckKey>>> = Mutex::new(None);
 
-/// The name of a plugin's type, its configuration, and the names of accepted findings.
+/// Name of a plugin's type, its configuration, and the names of accepted findings.
 type CheckKey = (&'static str, String, BTreeSet<String>);
 
 /// Checks the description of a plugin under a configuration, once in a process.
@@ -32,7 +32,7 @@ pub(super) fn check<P: ExportedPlugin>(configuration: &str, accepted: &BTreeSet<
     if is_seen(&SEEN.lock().unwrap_or_else(PoisonError::into_inner)) {
         return;
     }
-    // One that is refused has no description; whoever calls it says so.
+    // A refused configuration has no description; the call reports it.
     let Ok(manifest) = dispatch::manifest::<P>(Some(configuration)) else {
         return;
     };
@@ -62,7 +62,7 @@ pub(super) fn check<P: ExportedPlugin>(configuration: &str, accepted: &BTreeSet<
     seen.get_or_insert_default().insert(key);
 }
 
-/// What does not agree.
+/// Returns the contradictions.
 fn findings(manifest: &Manifest, interfaces: Interfaces) -> Vec<Finding> {
     let definitions: Vec<Arc<Value>> = manifest.crds.iter().enumerate().map(definition).collect();
     let is_switched_off = |crd: &Crd<'_>| {
@@ -95,7 +95,7 @@ fn findings(manifest: &Manifest, interfaces: Interfaces) -> Vec<Finding> {
     description::check(&description)
 }
 
-/// A CRD, parsed once in a process: reading its YAML takes longer than all checks.
+/// Returns a CRD, parsed once in a process: parsing its YAML takes longer than all checks.
 fn definition((index, text): (usize, &String)) -> Arc<Value> {
     static PARSED: Mutex<Option<HashMap<String, Arc<Value>>>> = Mutex::new(None);
     let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Owns field paths as manifests and queries have them: `.spec.ports[].port`, `.metadata.annotations["a.b/c"]`, `.`.
+//! Field paths of manifests and queries: `.spec.ports[].port`, `.metadata.annotations["a.b/c"]`, `.`.
 
 use pilothouse_description::FieldStep as Step;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 pub(super) struct FieldPath(Vec<Step>);
 
 impl FieldPath {
-    /// Reads a path, or says why it is none.
+    /// Parses a path, or returns the reason why it is invalid.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is no field path; paths look like .spec.ports[].port or .a[\"b.c/d\"]");
         if text == "." {
@@ -41,17 +41,17 @@ impl FieldPath {
         }
     }
 
-    /// Its steps.
+    /// Returns its steps.
     pub(super) fn steps(&self) -> &[Step] {
         &self.0
     }
 
-    /// Whether what the other path leads to is, or is in, what this one leads to.
+    /// Reports whether the value at the other path is, or is part of, the value at this one.
     pub(super) fn covers(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
 
-    /// Whether any value that the path leads to has this text.
+    /// Reports whether any value at the path has this text.
     pub(super) fn has_value(&self, object: &Value, text: &str) -> bool {
         fn any(value: &Value, steps: &[Step], text: &str) -> bool {
             match steps {
@@ -71,7 +71,7 @@ impl FieldPath {
     }
 }
 
-/// What is left of an object for one who has declared these paths: them, and what all objects have.
+/// Returns an object with only these paths, and the members that all objects have.
 pub(super) fn visible(object: &Value, paths: &[FieldPath]) -> Value {
     let always = ["apiVersion", "kind", "metadata"].map(|name| FieldPath(vec![Step::Field(name.to_owned())]));
     let all: Vec<&[Step]> = paths.iter().chain(&always).map(|path| path.0.as_slice()).collect();
@@ -111,7 +111,7 @@ fn keep(value: &Value, paths: &[&[Step]]) -> Option<Value> {
                 items.iter().filter_map(|item| keep(item, &below)).collect(),
             ))
         }
-        // The path leads on where the object has a plain value: nothing of it was declared.
+        // The path leads on, but the object has a plain value here: no part of it was declared.
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }

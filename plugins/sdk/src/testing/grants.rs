@@ -1,4 +1,4 @@
-//! Owns what a manifest allows, so that a test fails where the host would refuse.
+//! Rights of a manifest, so that a test fails if the host would refuse.
 
 use serde_json::Value;
 
@@ -8,20 +8,20 @@ use super::{kind_key, labels, shown};
 use crate::raw::types;
 use crate::selector::LabelSelector;
 
-/// What the controller of one kind may see and touch.
+/// Rights of the controller of one kind.
 #[derive(Debug)]
 pub(super) struct Grants {
     /// The finalizer's name.
     pub(super) finalizer: Option<String>,
     /// The options that objects may have.
     options: Vec<String>,
-    /// The namespace of the object that is reconciled.
+    /// Namespace of the primary.
     home: Option<String>,
     fields: Vec<FieldPath>,
     touches: Vec<Touch>,
 }
 
-/// A kind that may be touched.
+/// A kind that may be read or written.
 #[derive(Debug)]
 pub(super) struct Touch {
     kind: Value,
@@ -34,7 +34,7 @@ pub(super) struct Touch {
 }
 
 impl Grants {
-    /// What the manifest's controller for an object's kind declares; none when there is no such controller.
+    /// Returns the rights of the manifest's controller for an object's kind; none if there is no such controller.
     pub(super) fn of(manifest: &Value, object: &Value) -> Option<Self> {
         let controllers = manifest["controllers"].as_array()?;
         let controller = controllers
@@ -82,12 +82,12 @@ impl Grants {
         })
     }
 
-    /// The object that is reconciled, as the plugin sees it.
+    /// Returns the primary as the plugin sees it.
     pub(super) fn visible_of_primary(&self, object: &Value) -> Value {
         fields::visible(object, &self.fields)
     }
 
-    /// The declaration under which a kind is read.
+    /// Returns the declaration under which a kind is read.
     pub(super) fn readable(&self, kind: &types::GroupVersionKind) -> &Touch {
         let types::GroupVersionKind {
             group,
@@ -106,7 +106,7 @@ impl Grants {
             })
     }
 
-    /// Checks that a desired object is one that the manifest declares: its kind, its place, its name and its labels.
+    /// Checks that the manifest declares a desired object: its kind, its namespace, its name and its labels.
     pub(super) fn check_desired(&self, desired: &DesiredObject) {
         let access = match desired.ownership {
             Ownership::Owned => "owned",
@@ -120,7 +120,7 @@ impl Grants {
             .unwrap_or_else(|| {
                 panic!("the answer has this object as {access}, which the manifest does not declare: {object}")
             });
-        // The host fills in the namespace. Which kinds have none only a cluster knows.
+        // The host fills in the namespace. Only a cluster knows which kinds have none.
         let namespace = object["metadata"]["namespace"].as_str().or(self.home.as_deref());
         self.check_place(declared, namespace, &format!("the answer has {object}"));
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -133,7 +133,7 @@ impl Grants {
             !desired.lifecycle.replace || self.options.iter().any(|option| option == "replace"),
             "the answer has {object} with the option replace, which the manifest does not list: add .options([\"replace\"])"
         );
-        // Somebody else's object has the labels that it has.
+        // The labels of a foreign object are not ours.
         if let (Ownership::Owned, Some(selector)) = (&desired.ownership, &declared.labels) {
             assert!(
                 selector.matches_with(labels(object)),
@@ -142,7 +142,7 @@ impl Grants {
         }
     }
 
-    /// Checks that objects in a namespace (none: in every one, or outside of all) may be touched.
+    /// Checks that objects in a namespace (none: in every one, or cluster-scoped) may be read or written.
     pub(super) fn check_place(&self, touch: &Touch, namespace: Option<&str>, what: &str) {
         let home = self.home.as_deref();
         assert!(
@@ -159,7 +159,7 @@ impl Grants {
 }
 
 impl Touch {
-    /// What the plugin sees of an object; nothing where it is outside of what is declared.
+    /// Returns the visible part of an object; none if the object is not declared.
     pub(super) fn visible(&self, object: &Value) -> Option<Value> {
         let listed = |list: &[String], text: &Value| {
             list.is_empty() || text.as_str().is_some_and(|text| list.iter().any(|one| one == text))

@@ -1,9 +1,9 @@
-//! Stands in for the host in native tests: a cluster of objects given as JSON, with the manifest's rules in force.
+//! Replaces the host in native tests: a cluster of objects given as JSON, with the manifest's rules in force.
 //!
-//! A plugin is called as the host calls it, from JSON to JSON. It sees only the fields that its manifest declares, so
-//! one that is forgotten there is missed in a test and not in a cluster. The first call checks what the plugin says of
-//! itself, as `pilothouse build` does: a CRD whose status cannot hold what the host writes, a field that the CRD does not
-//! have or a finalizer that is not exported fails the test.
+//! The plugin is called in the same way as by the host, from JSON to JSON. It sees only declared fields, so one
+//! that is forgotten there is missing in a test and not in a cluster. The first call checks the plugin's description,
+//! like `pilothouse build`: a CRD whose status cannot hold the host's fields, a field that the CRD does not have or a
+//! finalizer that is not exported fails the test.
 //!
 //! ```
 //! use pilothouse_plugin::testing::FakeCluster;
@@ -65,16 +65,16 @@ use crate::raw::types;
 use crate::selector::LabelSelector;
 use crate::time::Moment;
 
-/// What the clock says unless a test sets it: 2025-01-01T00:00:00Z.
+/// Default time of the clock: 2025-01-01T00:00:00Z.
 const START: Moment = Moment::from_millis(1_735_689_600_000);
 
-/// The manifest as the host gets it, or why the configuration can't be used.
+/// Returns the manifest as the host gets it, or the reason why the configuration can't be used.
 pub fn describe<P: ExportedPlugin>(configuration: Option<&Value>) -> Result<Value, String> {
     let manifest = dispatch::describe::<P>(configuration.map(ToString::to_string).as_deref())?;
     serde_json::from_str(&manifest).map_err(|error| format!("the manifest is not JSON: {error}"))
 }
 
-/// A cluster that answers a plugin in a native test. Clones share their objects, their clock and what was read.
+/// A cluster that answers a plugin in a native test. Clones share their objects, their clock and their recorded reads.
 #[derive(Clone, Debug, Default)]
 pub struct FakeCluster {
     state: Rc<RefCell<State>>,
@@ -82,16 +82,16 @@ pub struct FakeCluster {
 
 #[derive(Debug)]
 struct State {
-    /// By kind, namespace and name, which is the order in which they are found.
+    /// Objects by kind, namespace and name, which is the order in which they are listed.
     objects: BTreeMap<(KindKey, Option<String>, String), Value>,
     now: Moment,
     configuration: Value,
-    /// Whether the description of a plugin is checked before it is called.
+    /// Set if the description of a plugin is checked before it is called.
     is_checked: bool,
-    /// The names of findings of that check that are meant to be as they are.
+    /// Names of findings of that check that are accepted.
     accepted: BTreeSet<String>,
     reads: Vec<Read>,
-    /// What the manifest allows; everything while no plugin is called.
+    /// Rights of the manifest; none, and so no limits, while no plugin is called.
     grants: Option<Rc<Grants>>,
 }
 
@@ -112,33 +112,33 @@ impl Default for State {
 /// Group, version and kind.
 type KindKey = (String, String, String);
 
-/// One thing that was asked, and on which the answer therefore depends.
+/// A read, on which the answer therefore depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Read {
     /// One object.
     Get {
-        /// Its `apiVersion` and kind, for example `apps/v1 Deployment`.
+        /// `apiVersion` and kind, for example `apps/v1 Deployment`.
         kind: String,
-        /// Its namespace.
+        /// Namespace.
         namespace: Option<String>,
-        /// Its name.
+        /// Name.
         name: String,
     },
     /// All objects that match.
     List {
-        /// Their `apiVersion` and kind.
+        /// `apiVersion` and kind.
         kind: String,
-        /// Their namespace.
+        /// Namespace.
         namespace: Option<String>,
         /// The label selector.
         label_selector: Option<String>,
         /// The conditions on fields.
         field_selector: Vec<(String, String)>,
     },
-    /// The time, to so many milliseconds.
+    /// The time, with this granularity in milliseconds.
     Now(u64),
-    /// Whether a moment has come.
+    /// A comparison of the time with a moment.
     Reached(Moment),
 }
 
@@ -173,12 +173,12 @@ impl fmt::Display for Read {
 }
 
 impl FakeCluster {
-    /// A cluster without objects. Its clock stands at 2025-01-01T00:00:00Z.
+    /// Returns a cluster without objects. Its clock stands at 2025-01-01T00:00:00Z.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an object, or exchanges the one of this kind, namespace and name.
+    /// Adds an object, or replaces the one of this kind, namespace and name.
     ///
     /// # Panics
     ///
@@ -190,7 +190,7 @@ impl FakeCluster {
         self
     }
 
-    /// Takes an object away.
+    /// Removes an object.
     ///
     /// # Panics
     ///
@@ -221,16 +221,16 @@ impl FakeCluster {
         self
     }
 
-    /// Leaves out the check of what the plugin says of itself, for a plugin of which something is meant to be amiss. Where that is a
-    /// warning, [`accepting`](Self::accepting) leaves out less.
+    /// Skips the check of the plugin's description, for a plugin with an intended contradiction. For a warning,
+    /// [`accepting`](Self::accepting) skips less.
     #[must_use]
     pub fn unchecked(self) -> Self {
         self.state.borrow_mut().is_checked = false;
         self
     }
 
-    /// Accepts warnings of that check by their names, for a CRD that others publish. Everything else of it still counts, and a name
-    /// without a warning fails the test.
+    /// Accepts warnings of that check by their names, for a CRD that others publish. All other findings still count,
+    /// and a name without a warning fails the test.
     ///
     /// ```
     /// # use pilothouse_plugin::testing::FakeCluster;
@@ -250,7 +250,7 @@ impl FakeCluster {
     ///
     /// # Panics
     ///
-    /// As [`with`](Self::with), and when the owner has no uid.
+    /// Like [`with`](Self::with), and when the owner has no uid.
     #[must_use]
     pub fn with_child(self, owner: &Value, mut child: Value) -> Self {
         let uid = &owner["metadata"]["uid"];
@@ -262,29 +262,28 @@ impl FakeCluster {
         self.with(child)
     }
 
-    /// What was read so far, in order.
+    /// Returns the reads so far, in order.
     pub fn reads(&self) -> Vec<Read> {
         self.state.borrow().reads.clone()
     }
 
-    /// The cluster as a controller sees it, for tests that call one directly. Every field of every object is there.
+    /// Returns the cluster for tests that call a controller directly. Every field of every object is visible.
     pub fn cluster(&self) -> Cluster {
         Cluster::of_fake(self.clone())
     }
 
-    /// Calls the plugin for an object, as the host does: under the configuration, with the fields that the manifest
-    /// declares.
+    /// Calls the plugin for an object, like the host: with the configuration, and the declared fields.
     ///
     /// # Panics
     ///
-    /// When the plugin reads or wants something that its manifest does not declare, where the host would refuse the
-    /// call; when the plugin cannot be described under the configuration; when its manifest, its CRDs and the interfaces
-    /// that it exports do not agree.
+    /// When the plugin reads or desires an object that its manifest does not declare, so that the host would refuse the
+    /// call; when the plugin cannot be described under the configuration; when its manifest, its CRDs and the
+    /// interfaces that it exports do not agree.
     pub fn reconcile<P: ExportedPlugin>(&self, object: Value) -> Result<Answer, Failure> {
         self.reconcile_after::<P>(object, 0)
     }
 
-    /// As [`reconcile`](Self::reconcile), after so many failures in a row.
+    /// Calls the plugin like [`reconcile`](Self::reconcile), after so many consecutive failures.
     pub fn reconcile_after<P: ExportedPlugin>(&self, object: Value, attempt: u32) -> Result<Answer, Failure> {
         let (request, grants) = self.request::<P>(&object, attempt);
         let outcome = self.granted(&grants, || dispatch::reconcile::<P>(&request, &self.cluster()));
@@ -293,7 +292,7 @@ impl FakeCluster {
         Ok(answer)
     }
 
-    /// What the plugin is given for an object, and what it may then do.
+    /// Returns the plugin's input for an object, and its rights in the call.
     fn request<P: ExportedPlugin>(&self, object: &Value, attempt: u32) -> (types::Request, Rc<Grants>) {
         let grants = self.grants::<P>(object);
         let request = types::Request {
@@ -305,7 +304,7 @@ impl FakeCluster {
         (request, grants)
     }
 
-    /// What the manifest allows the controller for an object's kind.
+    /// Returns the manifest's rights of the controller for an object's kind.
     fn grants<P: ExportedPlugin>(&self, object: &Value) -> Rc<Grants> {
         let (_, _, name) = key_of(object);
         let configuration = self.state.borrow().configuration.clone();
@@ -327,7 +326,7 @@ impl FakeCluster {
         }
     }
 
-    /// Makes a call with the manifest's rules in force.
+    /// Makes a call with the manifest's rights in force.
     fn granted<Answer>(&self, grants: &Rc<Grants>, call: impl FnOnce() -> Answer) -> Answer {
         self.state.borrow_mut().grants = Some(grants.clone());
         let answer = call();
@@ -422,12 +421,12 @@ impl FakeCluster {
     }
 }
 
-/// The labels of an object, by name.
+/// Returns the labels of an object, by name.
 fn labels<'a>(object: &'a Value) -> impl Fn(&str) -> Option<&'a str> {
     move |name| object["metadata"]["labels"].get(name).and_then(Value::as_str)
 }
 
-/// The key of an object given by a test.
+/// Returns the key of an object given by a test.
 fn key_of(object: &Value) -> (KindKey, Option<String>, String) {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let needed = |pointer| text(pointer).unwrap_or_else(|| panic!("the object has no {pointer}: {object}"));

@@ -1,4 +1,4 @@
-//! Owns calling the optional interfaces of a plugin, as the host does.
+//! Calls the optional interfaces of a plugin, like the host.
 
 use serde_json::Value;
 
@@ -9,21 +9,21 @@ use crate::optional::{Finalization, HasConverter, HasDefaulter, HasFinalizer, Ha
 use crate::outcome::Failure;
 use crate::raw::{admission, types};
 
-/// What a finalizer answered.
+/// Answer of a finalizer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finalized {
-    /// The resource may go.
+    /// The resource may be deleted.
     Done,
-    /// Not yet: this is what should still exist.
+    /// Not yet: these objects should still exist.
     Pending(Answer),
 }
 
 impl FakeCluster {
-    /// Asks whether an object that is being deleted may go.
+    /// Calls the finalizer for an object that is being deleted.
     ///
     /// # Panics
     ///
-    /// As [`reconcile`](Self::reconcile), and when the manifest names no finalizer for the object's kind.
+    /// Like [`reconcile`](Self::reconcile), and when the manifest names no finalizer for the object's kind.
     pub fn finalize<P: HasFinalizer>(&self, object: Value) -> Result<Finalized, Failure> {
         let (request, grants) = self.request::<P>(&object, 0);
         assert!(
@@ -41,12 +41,12 @@ impl FakeCluster {
         })
     }
 
-    /// As [`finalize`](Self::finalize), for a plugin with a defaulter: as the host does, it fills in the defaults first. An object
-    /// that the defaulter refuses is finalized as it is.
+    /// Calls the finalizer like [`finalize`](Self::finalize), for a plugin with a defaulter: like the host, it fills in
+    /// the defaults first. An object that the defaulter refuses is finalized unchanged.
     ///
     /// # Panics
     ///
-    /// As [`finalize`](Self::finalize) and [`apply_defaults`](Self::apply_defaults).
+    /// Like [`finalize`](Self::finalize) and [`apply_defaults`](Self::apply_defaults).
     pub fn finalize_with_defaults<P: HasFinalizer + HasDefaulter>(&self, object: Value) -> Result<Finalized, Failure> {
         let completed = self.completed::<P>(admission::Phase::Reconcile, &object);
         self.finalize::<P>(completed.unwrap_or(object))
@@ -56,7 +56,7 @@ impl FakeCluster {
     ///
     /// # Panics
     ///
-    /// As [`reconcile`](Self::reconcile), and when completing it again would change it again.
+    /// Like [`reconcile`](Self::reconcile), and when completing it again would change it again.
     pub fn apply_defaults<P: HasDefaulter>(&self, object: Value) -> Result<Value, Vec<FieldError>> {
         self.completed::<P>(admission::Phase::Create, &object)
     }
@@ -77,21 +77,21 @@ impl FakeCluster {
         Ok(serde_json::from_str(&completed).expect("serde_json has written it"))
     }
 
-    /// Asks whether an object may be created, and gets the warnings or what is wrong with its fields.
+    /// Validates an object that is about to be created; returns the warnings or the errors of its fields.
     ///
     /// # Panics
     ///
-    /// As [`reconcile`](Self::reconcile).
+    /// Like [`reconcile`](Self::reconcile).
     pub fn validate<P: HasValidator>(&self, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
         self.validate_review::<P>(admission::Phase::Create, None, &object)
     }
 
-    /// As [`validate`](Self::validate), when the object is about to be reconciled: no request is made, so nobody makes it.
+    /// Validates an object like [`validate`](Self::validate), before a reconcile: there is no request, and no user.
     pub fn validate_before_reconcile<P: HasValidator>(&self, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
         self.validate_review::<P>(admission::Phase::Reconcile, None, &object)
     }
 
-    /// As [`validate`](Self::validate), when the object becomes another.
+    /// Validates an object like [`validate`](Self::validate), for an update.
     pub fn validate_update<P: HasValidator>(&self, old: Value, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
         self.validate_review::<P>(admission::Phase::Update, Some(&old), &object)
     }
@@ -107,7 +107,7 @@ impl FakeCluster {
         self.granted(&grants, || dispatch::optional::validate::<P>(&review, &self.cluster()))
     }
 
-    /// Turns an object into another version.
+    /// Converts an object to another version.
     pub fn convert<P: HasConverter>(&self, object: Value, api_version: &str) -> Result<Value, String> {
         let converted = dispatch::optional::convert::<P>(&object.to_string(), api_version, &self.cluster())?;
         Ok(serde_json::from_str(&converted).expect("serde_json has written it"))

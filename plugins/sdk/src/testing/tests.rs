@@ -1,4 +1,4 @@
-//! What the fake cluster answers, and what it does not let pass.
+//! Answers of the fake cluster, and its refusals.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const NODE: Kind = Kind::new("", "v1", "Node");
 
 crate::export!(Sample);
 
-/// Does what `spec.does` says.
+/// Executes the commands of `spec.does`.
 struct Sample;
 
 #[derive(serde::Deserialize)]

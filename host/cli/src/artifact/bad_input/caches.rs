@@ -30,7 +30,7 @@ mod simulated {
             .join(pilothouse_artifact::Digest::of(component).hex())
     }
 
-    /// Waits until the cache is the problem of a Plugin, whose condition names the reference, the file and the next step.
+    /// Waits until the Plugin has a condition about the cache that names the reference, the file and the next step.
     async fn fails_by_cache(fleet: &Fleet, reference: &str, words: &[&str]) -> Value {
         let told = fleet.says("it", "Fetched", "False", "CacheFailed").await;
         let message = told["message"].as_str().unwrap();
@@ -41,7 +41,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn a_cached_component_that_was_edited_never_runs_and_is_fetched_again() {
+    async fn an_edited_component_in_the_cache_is_fetched_again() {
         let bytes = component("hostile", 2, 1);
         let (registry, manifest) = registry_of(&bytes).await;
         let folder = tempfile::tempdir().unwrap();
@@ -50,7 +50,7 @@ mod simulated {
         runs(&fleet, "it", &manifest).await;
         fleet.stage.host.stop().await.unwrap();
 
-        // The edit is a component that would run, if anybody took it.
+        // The edit is a component that would run if it were loaded.
         fs::write(blob(folder.path(), &bytes), component("hostile", 3, 1)).unwrap();
         registry.hook(|_, _| Some(reply(503, &[], "")));
         fleet.start_host().await;
@@ -64,7 +64,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn a_cache_that_cannot_be_written_to_keeps_what_it_has_and_says_what_it_cannot_take() {
+    async fn a_read_only_cache_is_reported_and_still_used() {
         let (registry, first) = registry_of(&component("hostile", 2, 1)).await;
         let (next, second) = registry_of(&component("hostile", 3, 1)).await;
         let folder = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ mod simulated {
         let partial = folder.path().join("partial");
         fs::remove_dir(&partial).unwrap();
         fs::write(&partial, "").unwrap();
-        // What is there is enough for a start.
+        // The cached component is enough for a start.
         fleet.stage.host.stop().await.unwrap();
         let starts = fleet.stage.lines(&["plugin ready"]).len();
         fleet.start_host().await;
@@ -96,7 +96,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn two_hosts_share_a_cache_and_neither_removes_what_the_other_runs() {
+    async fn hosts_that_share_a_cache_keep_each_others_components() {
         let bytes = component("hostile", 2, 1);
         let (registry, first) = registry_of(&bytes).await;
         let (next, second) = registry_of(&component("hostile", 3, 1)).await;
@@ -130,10 +130,10 @@ mod simulated {
         one.stage.stop().await;
     }
 
-    /// No file system of the test's own is full: in a process of its own no file may grow beyond 256 KiB, so a write fails in
-    /// the middle of a component, as on a full disk. `ENOSPC` itself is tested in the cache, with `/dev/full`.
+    /// No file system of the test's own is full: in a process of its own no file may grow beyond 256 KiB, so a write
+    /// fails in the middle of a component, as on a full disk. `ENOSPC` itself is tested in the cache, with `/dev/full`.
     #[tokio::test]
-    async fn a_write_that_fails_in_the_middle_of_a_component_is_told_and_what_runs_goes_on() {
+    async fn a_full_disk_is_reported_and_running_plugins_go_on() {
         if std::env::var_os(CHILD).is_some() {
             return limited().await;
         }
@@ -144,7 +144,7 @@ mod simulated {
             shell.arg(std::env::current_exe().unwrap());
             let name = concat!(
                 "artifact::bad_input::caches::simulated::",
-                "a_write_that_fails_in_the_middle_of_a_component_is_told_and_what_runs_goes_on"
+                "a_full_disk_is_reported_and_running_plugins_go_on"
             );
             shell.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
             shell.output().unwrap()
@@ -158,7 +158,7 @@ mod simulated {
         );
     }
 
-    /// What the child does.
+    /// Body of the child process.
     async fn limited() {
         let (registry, first) = registry_of(&component("hostile", 2, 1)).await;
         let large = component("hostile", 4, 2 << 20);

@@ -17,7 +17,7 @@ fn named(registry: &Registry) -> NamedFile {
     format!("oci://{}", reference(registry)).parse().unwrap()
 }
 
-/// What the plugins are fetched as: the content of each file, in their order.
+/// Fetches plugins and returns the content of each file, in their order.
 async fn fetched(registries: &[&Registry], cache: &Path, patience: Duration) -> Vec<Vec<u8>> {
     let fetcher = fetcher(
         plain(registries.iter().copied()),
@@ -36,7 +36,7 @@ async fn fetched(registries: &[&Registry], cache: &Path, patience: Duration) -> 
     files.iter().map(read).collect()
 }
 
-/// Fails so many times, and works then.
+/// Makes the registry fail so many times, and work then.
 fn fails_at_first(registry: &Registry, times: usize) {
     let failed = AtomicUsize::new(0);
     registry.hook(move |_, _| (failed.fetch_add(1, Ordering::Relaxed) < times).then(|| reply(503, &[], "")));
@@ -85,7 +85,7 @@ async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
 }
 
 #[tokio::test]
-async fn a_registry_that_stays_down_is_given_up_in_time_and_keeps_no_other_plugin() {
+async fn a_registry_that_stays_down_delays_no_other_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let (down, _) = registry_of(b"down").await;
     down.hook(|_, _| Some(reply(503, &[], "")));
@@ -109,7 +109,7 @@ async fn what_a_tag_meant_last_runs_while_the_registry_is_down() {
     let begun = Instant::now();
     assert_eq!(fetched(&[&registry], folder.path(), PATIENCE).await, [b"second"]);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // What the registry refuses for good is not covered up.
+    // A permanent refusal of the registry is not covered up by the cache.
     registry.hook(|_, _| Some(reply(403, &[], "")));
     assert!(fetched(&[&registry], folder.path(), PATIENCE).await.is_empty());
 }

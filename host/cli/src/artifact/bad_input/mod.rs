@@ -1,6 +1,5 @@
-//! Registries, caches and pull secrets that are not as they should be, through a host on the simulated cluster with the
-//! program's own store: each problem is a condition that names reference, cause and next step, what runs goes on, and
-//! nothing else runs.
+//! Faulty registries, caches and pull secrets, through a host on the simulated cluster with the program's own store:
+//! each problem is a condition that names reference, cause and next step, running plugins go on, and nothing else runs.
 //!
 //! The registries answer over sockets, so time is not paused here; the limits are short instead.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
@@ -28,7 +27,7 @@ use crate::artifact::host::store::HostArtifacts;
 /// The namespace of pull secrets.
 const NAMESPACE: &str = "pilothouse";
 
-/// Limits under which registries fail soon, and a busy machine does not.
+/// Limits under which a faulty registry fails soon, and one on a busy machine does not.
 fn limits() -> Limits {
     Limits {
         blob: 8 << 20,
@@ -59,7 +58,7 @@ async fn registry_of(component: &[u8]) -> (Registry, Descriptor) {
     (registry, manifest)
 }
 
-/// What the registries file says of these registries, all in plain HTTP.
+/// Returns a registries file for these registries, all in plain HTTP.
 fn plain<'a>(registries: impl IntoIterator<Item = &'a Registry>) -> Value {
     let plain = |registry: &Registry| json!({"host": registry.host(), "plainHttp": true});
     json!({"registries": registries.into_iter().map(plain).collect::<Vec<_>>()})
@@ -73,7 +72,7 @@ fn fetcher(registries: Value, trust: TrustSource, cache: &Path, cache_bytes: u64
 
 /// A host on a cluster of its own.
 async fn host_with(fetcher: Fetcher) -> Fleet {
-    // The store of the program: layouts are not the matter here.
+    // The program's store; layouts are not tested here.
     let store = Arc::new(HostArtifacts::new(fetcher, Path::new("/nowhere").to_owned()));
     let options = HostOptions {
         namespace: Some(NAMESPACE.to_owned()),
@@ -88,12 +87,12 @@ fn reference(registry: &Registry) -> String {
     format!("{}/{REPOSITORY}:1", registry.host())
 }
 
-/// The spec of a Plugin that runs what a reference's tag names.
+/// Returns the spec of a Plugin that runs the artifact of a tag.
 fn tagged(reference: &str) -> Value {
     json!({"source": {"oci": {"reference": reference, "updatePolicy": "Tag", "interval": "10s", "pullSecret": null}}})
 }
 
-/// Waits until a Plugin runs this artifact, and nothing keeps it from its work.
+/// Waits until a Plugin runs this artifact and has no problem.
 async fn runs(fleet: &Fleet, name: &str, manifest: &Descriptor) {
     let digest = manifest.digest.to_string();
     let runs = |plugin: Value| plugin["status"]["artifact"]["digest"] == digest;

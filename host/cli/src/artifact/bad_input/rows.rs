@@ -1,4 +1,4 @@
-//! What registries and pull secrets do wrong: a row for each.
+//! Faults of registries and pull secrets: a row for each.
 
 use pilothouse_artifact::{Descriptor, Digest, media_type};
 use pilothouse_test_registry::exchange::{Manner, Reply, reply};
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::component;
 
-/// What a host meets, and what it says.
+/// A fault, and the condition that it causes.
 pub struct Row {
     pub name: &'static str,
-    /// Of a registry with a good plugin under the tag 1, what goes wrong.
+    /// Breaks a registry that has a good plugin under the tag 1.
     spoil: fn(&Registry),
     /// The condition, which is False, and its reason.
     pub condition: (&'static str, &'static str),
@@ -18,27 +18,27 @@ pub struct Row {
     pub says: &'static [&'static str],
 }
 
-/// A component that no host may run.
+/// Returns a component that no host may run.
 pub fn bad_component() -> Vec<u8> {
     component("hostile", 99, 1)
 }
 
-/// Answers every request like this.
+/// Answers every request with `answer`.
 fn always(registry: &Registry, answer: Reply) {
     registry.hook(move |_, _| Some(answer.clone()));
 }
 
-/// Answers requests for blobs like this.
+/// Answers requests for blobs with `answer`.
 fn blobs(registry: &Registry, answer: Reply) {
     registry.hook(move |request, _| request.path.contains("/blobs/").then(|| answer.clone()));
 }
 
-/// Answers requests for manifests by their digest like this: after the tag was resolved.
+/// Answers requests for manifests by their digest with `answer`: after the tag was resolved.
 fn by_digest(registry: &Registry, answer: Reply) {
     registry.hook(move |request, _| request.path.contains("/manifests/sha256:").then(|| answer.clone()));
 }
 
-/// Puts a manifest of such layers, with a config of this type, under the tag.
+/// Puts a manifest with these layers and this config type under the tag.
 fn manifest(registry: &Registry, config: &str, layers: &[Value]) {
     let config = Descriptor::of(config, b"{}");
     let manifest = json!({"schemaVersion": 2, "mediaType": media_type::MANIFEST, "config": config, "layers": layers});
@@ -232,7 +232,7 @@ pub const ROWS: &[Row] = &[
 const DRIP: Manner = Manner::Drip(std::time::Duration::from_secs(1));
 
 impl Row {
-    /// A registry in which it is so.
+    /// Returns a registry with the fault.
     pub async fn registry(&self) -> Registry {
         let (registry, _) = super::registry_of(&bad_component()).await;
         (self.spoil)(&registry);
@@ -250,14 +250,13 @@ mod simulated {
     use super::super::{NAMESPACE, fetcher, host_with, plain, reference, registry_of, runs, tagged};
     use super::*;
 
-    /// A key whose private half nobody has.
+    /// A public key without a known private key.
     const KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
         MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAESPQfDEN/xBRWggsy/PIDdGLSVrVI\n\
         JexaY/X2pIG+F4kMmjtVMmZ76VVSgWsyI+SOi8LzZyW4G4uZDk6nVRtzUg==\n\
         -----END PUBLIC KEY-----\n";
 
-    /// Rows in which the tag cannot be resolved, the manifest is wrong, the component does not come, nobody has signed it, and
-    /// it cannot be compiled.
+    /// Rows with an unresolvable tag, a wrong manifest, and a component that is missing, unsigned, or does not compile.
     const STEPS: &[&str] = &[
         "503",
         "two components",
@@ -297,13 +296,13 @@ mod simulated {
         }
     }
 
-    /// Registries by what a test needs of them.
+    /// Registries by the needs of a test.
     struct Registries {
         cases: Vec<Case>,
         all: Vec<Registry>,
-        /// Asked with credentials, and whose artifacts need a signature.
+        /// Requires credentials, and its artifacts need a signature.
         signed: usize,
-        /// Allowed by no rule.
+        /// Not allowed by any rule.
         forbidden: Registry,
         secrets: Vec<Value>,
     }
@@ -370,7 +369,7 @@ mod simulated {
             }
         }
 
-        /// The trust file's content: everything is taken unsigned, except for two registries.
+        /// Returns the trust file: everything is accepted unsigned, except for two registries.
         fn trust(&self, good: &[&Registry]) -> Value {
             let rule = |registry: &Registry| json!({"match": format!("{}/**", registry.host()), "unsigned": true});
             let mut rules: Vec<Value> = self.all.iter().chain(good.iter().copied()).map(rule).collect();
@@ -394,7 +393,7 @@ mod simulated {
             "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": content}})
     }
 
-    /// Waits until a Plugin has a condition, and checks its words.
+    /// Waits until a Plugin has a condition, and checks its message.
     async fn is_told(fleet: &Fleet, plugin: &str, case: &Case) {
         let Case {
             name,
@@ -422,7 +421,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn what_a_registry_does_wrong_is_a_condition_and_what_runs_goes_on() {
+    async fn a_faulty_registry_is_a_condition_and_running_plugins_go_on() {
         let (good, first) = registry_of(&component("hostile", 1, 1)).await;
         let (other, second) = registry_of(&component("bundle", 1, 1)).await;
         let registries = Registries::start().await;
@@ -458,7 +457,7 @@ mod simulated {
         }
         assert_eq!(fleet.condition("it", "Ready")["reason"], "Running");
 
-        // And as what a plugin that runs is to run from now on, one in each of the steps.
+        // Then as a new version of a running plugin, one for each of the steps.
         for name in STEPS {
             let case = registries.cases.iter().find(|case| case.name == *name);
             let case = case.unwrap_or_else(|| panic!("there is no row {name}"));
@@ -492,7 +491,7 @@ mod simulated {
         let kept = cache.join("blobs/sha256").join(Digest::of(&bad_component()).hex());
         assert!(!kept.exists(), "nothing that failed on its way is kept");
 
-        // Both get what is good.
+        // Both get a good artifact.
         fleet.change("it", tagged(&reference(&good))).await;
         runs(&fleet, "it", &first).await;
         fleet.stage.stop().await;
@@ -502,7 +501,7 @@ mod simulated {
     async fn a_tag_that_moves_while_it_is_pulled_brings_what_was_resolved() {
         let (registry, first) = registry_of(&component("hostile", 1, 1)).await;
         registry.hook(move |request, state| {
-            // It was resolved, and names what no host runs before the manifest is read.
+            // The tag was resolved, and names an artifact that no host runs before the manifest is read.
             if request.path.contains("/manifests/sha256:") {
                 let name = (REPOSITORY.to_owned(), "1".to_owned());
                 let index = (media_type::INDEX.to_owned(), b"{}".to_vec());

@@ -1,5 +1,5 @@
-//! Owns fetching the plugins that the command line names by reference, before the host connects: several at once, again while
-//! a registry has a problem that may pass by itself, and from the cache where it does not answer.
+//! Fetches the plugins that the command line names by reference, before the host connects: several at once, with
+//! retries after transient problems, and from the cache if a registry does not answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::plugins::NamedFile;
 /// Plugins that are fetched at the same time, as many as of Plugin resources.
 const FETCHERS: usize = 4;
 
-/// After this time nothing is tried again: the host starts without the plugin.
+/// Time after which nothing is retried: the host starts without the plugin.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Fetches the plugins that are named by reference, and puts their files in place of the references, in the same order. One
-/// that cannot be fetched is logged and left out. What is returned beside keeps the files in the cache.
+/// Fetches the plugins that are named by reference, and puts their files in place of the references, in the same order.
+/// A plugin that cannot be fetched is logged and left out. The returned holds keep the files in the cache.
 pub async fn fetch_all(
     fetcher: Arc<Fetcher>,
     plugins: Vec<NamedFile>,
@@ -91,7 +91,7 @@ async fn fetch(
     loop {
         let turn = turns.acquire().await;
         let fetched = fetcher.fetch_meant(&location, &DockerConfig).await;
-        // A registry that is down delays no other.
+        // Released while waiting: a registry that is down delays no other.
         drop(turn);
         let error = match fetched {
             Ok(fetched) => return Ok((called, fetched)),

@@ -1,4 +1,4 @@
-//! Owns the host's options for OCI artifacts, and what they come to.
+//! The host's options for OCI artifacts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct ArtifactArguments {
     artifact_cache_size: u64,
 }
 
-/// What the options come to.
+/// Configuration that the options and their files amount to.
 pub struct Artifacts {
     client: Client,
     trust: Arc<TrustSource>,
@@ -91,7 +91,7 @@ impl Artifacts {
         Ok(Fetcher::new(client, cache, self.trust.clone()))
     }
 
-    /// A store for Plugin resources.
+    /// Makes a store for Plugin resources.
     pub fn store(&self, plugin_directory: &Path) -> anyhow::Result<Arc<HostArtifacts>> {
         Ok(Arc::new(HostArtifacts::new(
             self.fetcher(self.client.for_plugins(&settings::proxies()))?,
@@ -99,8 +99,8 @@ impl Artifacts {
         )))
     }
 
-    /// Fetches the plugins that the command line names by reference, and puts their files in place of the references. One
-    /// that cannot be fetched is logged and left out. What is returned beside keeps the files in the cache.
+    /// Fetches the plugins that the command line names by reference, and puts their files in place of the references. A
+    /// plugin that cannot be fetched is logged and left out. The returned holds keep the files in the cache.
     pub async fn fetch(&self, plugins: Vec<NamedFile>) -> anyhow::Result<(Vec<NamedFile>, Vec<Hold>)> {
         if plugins.iter().all(|plugin| plugin.reference().is_none()) {
             return Ok((plugins, Vec::new()));

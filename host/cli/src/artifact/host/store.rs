@@ -1,5 +1,4 @@
-//! Joins the host and its artifacts: answers what host/runtime asks of a store with what host/artifact does, and gives each
-//! problem a reason for the Plugin's conditions.
+//! Implements the artifact store of host/runtime by host/artifact, and gives each problem a reason for conditions.
 
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
@@ -37,7 +36,7 @@ impl Keychain for PluginKeychain {
 }
 
 impl HostArtifacts {
-    /// A store for Plugin resources.
+    /// Makes a store for Plugin resources.
     pub fn new(fetcher: Fetcher, directory: PathBuf) -> Self {
         Self {
             trust: fetcher.trust().clone(),
@@ -47,13 +46,12 @@ impl HostArtifacts {
         }
     }
 
-    /// Follows the trust file for ever.
+    /// Watches the trust file for ever.
     pub async fn follow_trust(&self) {
         self.trust.follow().await;
     }
 
-    /// Reads a reference of a Plugin resource. An OCI layout has to be below the plugin directory, which may be on a mount
-    /// that hangs.
+    /// Parses a reference of a Plugin resource. An OCI layout has to be below the plugin directory; its mount may hang.
     async fn location(&self, reference: &str) -> Result<Location, FetchError> {
         let mut location: Location = reference.parse()?;
         if let Location::Layout(layout) = &mut location {
@@ -67,7 +65,7 @@ impl HostArtifacts {
     }
 }
 
-/// A path below a directory, with all links resolved: the one name by which the trust file knows it.
+/// Resolves all links of a path below a directory. The trust file knows a layout by this name alone.
 fn below(directory: &Path, path: &Path, reference: &str) -> Result<PathBuf, ArtifactError> {
     let refuse = |problem: &str| {
         let directory = directory.display();
@@ -133,7 +131,7 @@ fn fetched(component: FetchedComponent, resolved: &ResolvedArtifact) -> FetchedA
     }
 }
 
-/// What a condition says of a verification.
+/// Converts a verification to its form in a condition.
 pub fn described(verification: &Verification) -> ArtifactVerification {
     let Verification { outcome, rule } = verification;
     let (signer, detail) = match outcome {
@@ -160,10 +158,10 @@ pub fn described(verification: &Verification) -> ArtifactVerification {
     ArtifactVerification { signer, detail }
 }
 
-/// A problem as a Plugin's condition has it.
+/// Converts an error to its form in a Plugin's condition.
 fn problem(error: &FetchError, request: &ArtifactRequest) -> ArtifactProblem {
     let message = error.to_string();
-    // Whoever reads it knows the reference that the spec has.
+    // Readers of the condition know the reference of the spec.
     let message = if message.contains(&request.reference) {
         message
     } else {
@@ -176,7 +174,7 @@ fn problem(error: &FetchError, request: &ArtifactRequest) -> ArtifactProblem {
     }
 }
 
-/// The reason of a condition.
+/// Returns the reason of a condition.
 fn reason(error: &FetchError) -> &'static str {
     match error {
         FetchError::Trust(error) if error.kind() == TrustErrorKind::Unsigned => "SignatureMissing",
