@@ -1,5 +1,5 @@
-//! Owns the check of a guest's answer: parsed once, held against the grants and limits, and made into objects that
-//! the later stages need not question again.
+//! Checks a guest's answer: parses it once, checks it against the grants and limits, and makes objects of it that the
+//! later stages need not check again.
 
 mod objects;
 mod report;
@@ -24,16 +24,16 @@ use crate::status::reason::Reason;
 pub use self::report::MAX_CONDITION_MESSAGE;
 pub use crate::kubernetes::served::KindFacts;
 
-/// The most conditions and the most events in one answer.
+/// The highest number of conditions, and of events, in one answer.
 const MAX_CONDITIONS: usize = 64;
 
-/// The longest time after which a plugin may ask to run again: a year.
+/// The longest requeue delay that a plugin may set: a year.
 const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
 
-/// The shortest time after which it runs again: a plugin that asks for less gets this.
+/// The shortest requeue delay; shorter ones are raised to it.
 const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
 
-/// Bytes of an option's name in a message.
+/// The longest shown part of an option's name, in bytes.
 pub(crate) const MAX_OPTION: usize = 128;
 
 /// The object that an answer is about.
@@ -41,20 +41,20 @@ pub(crate) const MAX_OPTION: usize = 128;
 pub struct PrimaryName<'a> {
     /// Its kind.
     pub kind: &'a Kind,
-    /// Its place.
+    /// The namespace and name of the object.
     pub name: &'a Name,
 }
 
 /// An object that should exist, in canonical form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredObject {
-    /// How the cluster serves its kind, as it was when the answer was checked.
+    /// The cluster's description of the object's kind at the time of the check.
     pub served: ServedKind,
-    /// Its place.
+    /// The object's namespace and name.
     pub name: Name,
-    /// The object, with `apiVersion`, `kind` and its place filled in.
+    /// The object, with `apiVersion`, `kind`, namespace and name filled in.
     pub body: Map<String, Value>,
-    /// Exceptions to its life.
+    /// The lifecycle options of the object.
     pub lifecycle: Lifecycle,
 }
 
@@ -64,7 +64,7 @@ impl DesiredObject {
         &self.served.kind
     }
 
-    /// For messages: `Deployment a/web`.
+    /// The object's title in messages: `Deployment a/web`.
     pub fn title(&self) -> String {
         format!("{} {}", self.kind().kind, self.name)
     }
@@ -75,20 +75,20 @@ impl DesiredObject {
 pub struct CheckedAnswer {
     /// The owned objects, in the plugin's order.
     pub owned: Vec<DesiredObject>,
-    /// Fields of other people's objects.
+    /// Fields of objects that the plugin does not own.
     pub contributed: Vec<DesiredObject>,
-    /// The status without the host's part.
+    /// The status without the fields that the host writes.
     pub status: Option<Map<String, Value>>,
     /// The plugin's conditions.
     pub conditions: Vec<Condition>,
     /// Events about the primary.
     pub events: Vec<Event>,
-    /// Run again after so many milliseconds.
+    /// The requeue delay, in milliseconds.
     pub requeue_after: Option<u64>,
 }
 
 impl CheckedAnswer {
-    /// The types of all its conditions, also of those within the status.
+    /// The types of all conditions, including those within the status.
     pub fn condition_types(&self) -> impl Iterator<Item = &str> {
         let within = self.status.as_ref().and_then(|status| status.get("conditions"));
         let within = within.and_then(Value::as_array).into_iter().flatten();
@@ -97,7 +97,7 @@ impl CheckedAnswer {
     }
 }
 
-/// An answer that breaks the contract: nobody but the plugin's author can do anything about it.
+/// A failure for an answer that breaks the contract. Only the plugin's author can mend it.
 fn invalid(problem: impl std::fmt::Display) -> Failure {
     Failure::guest(Reason::InvalidAnswer, format!("{problem}; fix the plugin"))
 }
@@ -189,15 +189,15 @@ fn first_twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names.into_iter().find(|name| !seen.insert(*name))
 }
 
-/// The first few texts of several, and how many more there are.
+/// The first few texts of several, and the number of the rest.
 pub fn first_few<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>) -> String {
     pilothouse_description::first_of(texts, MAX_NAMED)
 }
 
-/// The most texts of several that a message names.
+/// The highest number of texts that a message lists.
 const MAX_NAMED: usize = 5;
 
-/// Cuts a text to so many bytes at the border of a character.
+/// Truncates a text to at most so many bytes, at a character boundary.
 pub fn shorten(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
         let mut end = bytes.saturating_sub('…'.len_utf8());

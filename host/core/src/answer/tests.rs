@@ -1,4 +1,4 @@
-//! What is taken of an answer, and what is refused with which words.
+//! Accepted and refused answers, and the messages of the refusals.
 
 use std::sync::Arc;
 

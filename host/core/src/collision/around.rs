@@ -1,4 +1,4 @@
-//! Bodies that leave alone what is around a field that stays in the way, so that the rest of an object converges.
+//! Builds bodies that do not touch the fields around a conflicting field, so that the rest of an object converges.
 
 use serde_json::{Map, Value};
 

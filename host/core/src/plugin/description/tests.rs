@@ -1,4 +1,4 @@
-//! What is found in descriptions, one mistake each.
+//! Findings in descriptions, one mistake each.
 
 use serde_json::{Value, json};
 
