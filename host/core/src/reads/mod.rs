@@ -1,4 +1,4 @@
-//! Decides which reads of a plugin a change concerns, and what has to be watched for them.
+//! Decides which reads of a plugin a change concerns, and which watches they need.
 
 pub mod dependencies;
 pub mod query;

@@ -1,4 +1,4 @@
-//! Owns the tests of who is woken: exactly those who read what changed, and with a bound on memory never fewer.
+//! Tests of the readers that a change requeues: exactly those that read it, and with a memory limit never fewer.
 
 use std::cell::Cell;
 

@@ -1,30 +1,30 @@
-//! Owns at which places objects are looked at: by namespace and name, in pairs, so that who may see one name in one namespace and
-//! another name in another namespace is not shown the first name in the second.
+//! Sets of namespaces and names, in pairs: a reader of one name in one namespace and another name in another namespace
+//! does not get the first name in the second namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Names {
-    /// Whatever the name.
+    /// Every name.
     All,
-    /// These.
+    /// These names.
     Some(BTreeSet<String>),
 }
 
-/// Namespaces and names. Nothing is in both of its parts.
+/// Namespaces and names. The two parts do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
-    /// The names that are looked at in every namespace.
+    /// The names in every namespace.
     everywhere: Names,
-    /// Those besides, by namespace; none of them is empty.
+    /// Further names by namespace; none of the values is empty.
     within: BTreeMap<String, Names>,
 }
 
 impl Names {
     pub(super) const NONE: Self = Self::Some(BTreeSet::new());
 
-    /// None: all.
+    /// Makes a set of names; none means every name.
     pub(super) fn new(names: Option<BTreeSet<String>>) -> Self {
         names.map_or(Self::All, Self::Some)
     }
@@ -62,7 +62,7 @@ impl Names {
         }
     }
 
-    /// One by one; none stands for all.
+    /// Each name by itself; none stands for every name.
     fn each(&self) -> Vec<Option<String>> {
         match self {
             Self::All => vec![None],
@@ -72,7 +72,7 @@ impl Names {
 }
 
 impl Places {
-    /// These names in these namespaces; none: in every namespace.
+    /// These names in these namespaces; none means every namespace.
     pub(super) fn new(namespaces: Option<&BTreeSet<String>>, names: &Names) -> Self {
         match namespaces {
             None => Self::normal(names.clone(), BTreeMap::new()),
@@ -83,8 +83,9 @@ impl Places {
         }
     }
 
-    /// Where all names of a namespace are looked at, and some names everywhere, all is looked at: a watch of the namespace and one of
-    /// the name would both show what has that name there.
+    /// Normalises the set. If every name of one namespace and some names everywhere are in it, it becomes the set of
+    /// everything: otherwise a watch of the namespace and one of the name would both show the object of that name
+    /// there.
     fn normal(everywhere: Names, mut within: BTreeMap<String, Names>) -> Self {
         let overlaps = !everywhere.is_empty() && within.values().any(|names| *names == Names::All);
         if overlaps || everywhere == Names::All {
@@ -104,7 +105,7 @@ impl Places {
         Self { everywhere, within }
     }
 
-    /// The names that are looked at in a namespace.
+    /// The names in a namespace.
     fn names_in(&self, namespace: &str) -> Names {
         match self.within.get(namespace) {
             None => self.everywhere.clone(),
@@ -112,7 +113,7 @@ impl Places {
         }
     }
 
-    /// What comes of the names of both, everywhere and in each namespace that one of them names.
+    /// Combines the names of both sets, everywhere and in each namespace that one of them lists.
     fn combined(&self, other: &Self, combine: fn(&Names, &Names) -> Names) -> Self {
         let namespaces = self.within.keys().chain(other.within.keys());
         let within = namespaces.map(|namespace| {
@@ -140,8 +141,8 @@ impl Places {
         self.everywhere.contains(name) || within.is_some_and(|names| names.contains(name))
     }
 
-    /// Each place by itself, as a namespace and a name, of which one that is missing stands for all of them. Where these would be
-    /// more than so many, names are not told apart any more, then namespaces.
+    /// Each namespace and name by itself; none stands for all. If there would be more than `most`, they are merged over
+    /// names, then over namespaces.
     pub(super) fn each(&self, most: usize) -> Vec<(Option<String>, Option<String>)> {
         let Self { everywhere, within } = self;
         let everywhere = everywhere.each().into_iter().map(|name| (None, name));

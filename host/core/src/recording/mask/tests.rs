@@ -1,4 +1,4 @@
-//! Where the values of Secrets may stand, and that none of them is left.
+//! Tests of the places where values of Secrets may occur, and that none of them is left.
 
 use serde_json::json;
 
