@@ -1,4 +1,4 @@
-//! Caches the objects of each kind: what lists and watches make of them, compressed, and the indexes by which they are found.
+//! Caches the objects of each kind: compressed objects from lists and watches, and the indexes to find them.
 
 pub mod codec;
 pub mod decoding;

@@ -1,5 +1,5 @@
-//! Owns what the host keeps of managedFields: the Apply entries of its own field managers. Children that differ only in
-//! their names and controllers have equal entries, and share them.
+//! The host's part of managedFields: the Apply entries of its own field managers. Children that differ only in their
+//! names and controllers have equal entries, and share them.
 
 use pilothouse_core::Kind;
 use pilothouse_core::kubernetes::fields::{FieldSet, names_several_items};
@@ -10,10 +10,10 @@ use crate::object::CachedObject;
 use crate::object::controller_ref::ControllerRef;
 use crate::object::raw::{ManagedFieldsEntry, RawObject};
 
-/// Field managers of the host begin with this; the rest is the Plugin's name.
+/// The prefix of the host's field managers; the rest is the Plugin's name.
 pub const MANAGER_PREFIX: &str = "pilothouse/";
 
-/// What the host keeps of one entry of managedFields; only entries of its own managers are kept.
+/// One stored entry of managedFields; only entries of the host's own managers are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApplyEntry {
     pub(crate) manager: Box<str>,
@@ -30,15 +30,15 @@ impl ApplyEntry {
     }
 }
 
-/// Stand in a field set for the controller's uid and for the object's name. JSON has no such characters as they are, so
-/// what is put in comes out again.
+/// Placeholders in a field set for the controller's uid and for the object's name. Valid JSON has no such characters
+/// unescaped, so replacing them is reversible.
 const CONTROLLER_MARK: &str = "\u{1}";
 const NAME_MARK: &str = "\u{2}";
 
-/// An entry of an object.
+/// One entry of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct AppliedFields<'a> {
-    /// The version that it was written in.
+    /// The apiVersion of the entry.
     pub api_version: &'a str,
     /// A fingerprint of the values that the object has at its fields ([`values::fingerprint`]).
     pub values: u64,
@@ -72,7 +72,7 @@ impl<'a> AppliedFields<'a> {
     }
 }
 
-/// The entries of the host's managers that an object has, each with the fingerprint of its values; that of an entry of the
+/// The entries of the host's managers in an object, each with the fingerprint of its values. That of an entry of the
 /// status is none, because statuses are compared whole.
 pub(crate) fn read_entries(
     parts: &RawObject<'_>,
@@ -132,13 +132,14 @@ pub(crate) fn read_entries(
     Ok((entries, fingerprints))
 }
 
-/// Whether a field manager is that of a plugin's owned objects: a plugin contributes as `pilothouse/NAME/contributed`.
+/// Reports whether a field manager is that of a plugin's owned objects: a plugin contributes as
+/// `pilothouse/NAME/contributed`.
 pub(crate) fn is_applier(manager: &str) -> bool {
     let plugin = manager.strip_prefix(MANAGER_PREFIX);
     plugin.is_some_and(|plugin| !plugin.contains('/'))
 }
 
-/// A name as it stands in the key of a list item: a string within a string.
+/// A name as it is written in the key of a list item: a string within a string.
 fn quoted(name: &str) -> String {
     format!("\\\"{name}\\\"")
 }

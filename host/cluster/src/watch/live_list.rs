@@ -1,5 +1,4 @@
-//! Owns lists that are made once, past the watches: what there is of a kind now, for somebody who cannot wait until the
-//! cache has it.
+//! Lists a kind once, past the watches, for a caller that cannot wait until the cache has it.
 
 use http::{HeaderName, HeaderValue};
 use kube::Client;
@@ -13,33 +12,33 @@ use crate::watch::pages::{PageSize, read_page};
 use crate::watch::reflector::{Detail, Page, encoded, list_request};
 use crate::write::FieldManagerClient;
 
-/// The most bytes of JSON that are read for one caller.
+/// The most JSON that is read for one caller, in bytes.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
 
-/// How much JSON has been read for one caller.
+/// The size of the JSON that has been read for one caller, in bytes.
 #[derive(Debug, Default)]
 pub struct ReadBytes(usize);
 
-/// Why something could not be listed.
+/// The reason why a kind could not be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveListError {
     /// The API server did not answer with a list.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// There is more than may be read for one caller.
+    /// The objects exceed the limit for one caller.
     #[error("they have more than {MOST_BYTES} bytes")]
     TooLarge,
 }
 
-/// In whose name lists are requested.
+/// The client and credentials for lists.
 pub(crate) struct Reader {
     pub(crate) client: Client,
     pub(crate) credentials: Option<(HeaderName, HeaderValue)>,
 }
 
 impl FieldManagerClient {
-    /// Lists what there is of a kind, as its codec reads it; what cannot be read is left out. `read` counts what all lists
-    /// of one caller have together.
+    /// Lists a kind as its codec reads it. Objects that cannot be read are left out. `read` counts all lists of one
+    /// caller together.
     pub async fn list_live(
         &self,
         served: &ServedKind,

@@ -1,5 +1,5 @@
-//! Owns in whose name a request is made: as the host, or as a ServiceAccount, so that API servers check the rights of that
-//! account. The host impersonates it, or presents a token that it has requested for it.
+//! Sends requests as the host or as a ServiceAccount, so that API servers check the rights of that account. The host
+//! impersonates it, or presents a token that it has requested for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,35 +24,35 @@ use crate::write::send;
 /// <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>.
 const IMPERSONATE_USER: &str = "impersonate-user";
 
-/// How long a token is asked for. The API server may give it for less or more.
+/// The requested lifetime of a token. The API server may shorten or extend it.
 const LIFETIME: Duration = Duration::from_hours(1);
 
-/// A ServiceAccount that the host acts as.
+/// A ServiceAccount as which the host acts.
 #[derive(Clone, Debug)]
 pub struct Impersonation {
     namespace: String,
     name: String,
     user: HeaderValue,
-    /// None: it is impersonated. No groups are named: for a ServiceAccount the API server adds its groups itself, and the
-    /// host then needs the right to impersonate this account only, and no group.
+    /// Tokens; none means impersonation. No groups are sent: the API server adds a ServiceAccount's groups itself, so
+    /// the host needs the right to impersonate this account only, and no group.
     tokens: Option<AccountTokens>,
 }
 
-/// The tokens of ServiceAccounts, and a client that has no credentials of its own: a client certificate would count more
-/// than a token.
+/// The tokens of ServiceAccounts, and a client without credentials of its own: a client certificate would take
+/// precedence over a token.
 #[derive(Clone)]
 pub struct AccountTokens {
     bare: Client,
     known: Arc<Mutex<HashMap<(String, String), TokenSlot>>>,
 }
 
-/// The token of one account; who asks for it first requests it, and the others wait for that.
+/// The token of one account. The first caller requests it, and others wait for it.
 type TokenSlot = Arc<tokio::sync::Mutex<Option<Token>>>;
 
 #[derive(Clone)]
 struct Token {
     value: HeaderValue,
-    /// When another is requested.
+    /// The time at which another token is requested.
     due: Instant,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for AccountTokens {
 }
 
 impl AccountTokens {
-    /// No tokens yet, for a client without credentials.
+    /// Starts without tokens, for a client without credentials.
     pub fn new(bare: Client) -> Self {
         Self {
             bare,
@@ -79,7 +79,7 @@ impl AccountTokens {
 }
 
 impl Impersonation {
-    /// Of a ServiceAccount by its namespace and name; none if these are no names.
+    /// A ServiceAccount by namespace and name; none if these are invalid in a header.
     pub fn of_service_account(namespace: &str, name: &str, tokens: Option<&AccountTokens>) -> Option<Self> {
         let user = HeaderValue::try_from(format!("system:serviceaccount:{namespace}:{name}"));
         Some(Self {
@@ -100,13 +100,12 @@ impl Impersonation {
         &self.name
     }
 
-    /// The user that API servers take it for.
+    /// The user name at the API servers.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// The groups that API servers give to every ServiceAccount of its namespace:
-    /// <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens>.
+    /// The groups that API servers assign to every ServiceAccount of its namespace:
     pub(crate) fn groups(&self) -> [String; 3] {
         [
             "system:serviceaccounts".to_owned(),
@@ -115,7 +114,7 @@ impl Impersonation {
         ]
     }
 
-    /// How it acts, as `--identity` has it.
+    /// The mode, as in `--identity`.
     pub fn mode(&self) -> &'static str {
         match self.tokens {
             None => "impersonate",
@@ -138,7 +137,7 @@ impl Impersonation {
         }
     }
 
-    /// Makes a request in this name.
+    /// Sends a request as this account.
     pub(crate) async fn send(
         &self,
         client: &Client,
@@ -162,7 +161,7 @@ impl Impersonation {
         answer
     }
 
-    /// For requests in this name that read more than [`Impersonation::send`] would.
+    /// Credentials for requests as this account whose responses are longer than [`Impersonation::send`] reads.
     pub(crate) async fn reader(&self, client: &Client) -> Result<Reader, RequestError> {
         let Some(tokens) = &self.tokens else {
             return Ok(Reader {
@@ -178,7 +177,7 @@ impl Impersonation {
         })
     }
 
-    /// The token that is known, or another. One that is due is still good if there is no other yet.
+    /// The known token, or a new one. A token that is due is used if no new one is available.
     async fn token(&self, client: &Client, slot: &TokenSlot) -> Result<Token, RequestError> {
         let mut slot = slot.lock().await;
         if let Some(token) = slot.as_ref().filter(|token| Instant::now() < token.due) {
@@ -224,7 +223,7 @@ impl Impersonation {
         })
     }
 
-    /// A refused token says nothing about the object that the request is about.
+    /// Converts a refused token request, which says nothing about the object of the request.
     fn no_token(&self, error: RequestError) -> RequestError {
         let Some(code) = error.code() else { return error };
         let account = format!("{}/{}", self.namespace, self.name);
@@ -242,7 +241,7 @@ impl Impersonation {
     }
 }
 
-/// Keeps a value out of logs.
+/// Marks a value as sensitive, so that it is not logged.
 fn sensitive(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value

@@ -266,7 +266,7 @@ mod tests {
         serde_json::from_str::<Value>(&answer).unwrap()["response"].take()
     }
 
-    /// What comes of one object that a plugin converts so.
+    /// The result for one object that a plugin converts to `answer`.
     fn converted(answer: &str) -> Result<Value, String> {
         let response = answered(&json!([original()]), |object| object.converted(answer, "x.dev/v2"));
         match response["result"]["message"].as_str() {
