@@ -1,4 +1,4 @@
-//! Owns the cache's limit: what was not used for longest is removed first, and nothing that is held.
+//! Keeps the cache within its limit: evicts the least recently used files first, and none that is held.
 
 use std::fs::{self, DirEntry, File};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use super::directory::{TEMPORARY_PREFIX, create_own, open_own};
 use super::{CacheError, CacheUsage, Files, hold};
 
-/// A partial download that nobody went on with for so long is removed.
+/// The time after which an abandoned partial download is removed.
 const ABANDONED: Duration = Duration::from_hours(7 * 24);
 
-/// What a killed process has left of a file that nobody can go on with is removed after so long.
+/// The time after which unfinished files that cannot be continued are removed.
 const LEFT: Duration = Duration::from_hours(24);
 
 /// A file of the cache.
@@ -28,7 +28,7 @@ impl Entry {
 }
 
 impl Files {
-    /// Removes what is necessary so that so many more bytes fit. One process does so at a time.
+    /// Evicts files until so many more bytes fit. One process does so at a time.
     pub fn make_room(&self, needed: u64) -> Result<(), CacheError> {
         let taken = self.entries().iter().map(|entry| entry.bytes).sum::<u64>();
         if taken.saturating_add(needed) <= self.limit {
@@ -60,7 +60,7 @@ impl Files {
         })
     }
 
-    /// Waits until no other process removes files to make room, and keeps all from it until the lock is dropped.
+    /// Waits until no other process evicts files, and prevents eviction until the lock is dropped.
     pub fn lock(&self) -> Result<File, CacheError> {
         let path = self.root.join("lock");
         let lock = create_own(&path).and_then(|lock| hold::lock_alone(&lock).map(|()| lock));
@@ -82,7 +82,7 @@ impl Files {
         }
     }
 
-    /// Removes what killed processes have left. What cannot be removed is left for the next time.
+    /// Removes files left by killed processes. Those that cannot be removed now remain for the next time.
     pub fn sweep(&self) {
         let now = SystemTime::now();
         for entry in self.entries() {
@@ -142,7 +142,7 @@ fn files(directory: &Path) -> Vec<Entry> {
         .collect()
 }
 
-/// Removes a file unless it is in use; whether it is gone.
+/// Removes a file unless it is in use. Returns whether it is gone.
 fn remove_unused(path: &Path) -> bool {
     match open_own(path) {
         // The lock is held until after the removal, so that nobody begins to use the file in between.

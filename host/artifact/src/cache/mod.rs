@@ -1,4 +1,4 @@
-//! Owns the cache of artifacts: blobs under their digest, and small records of what an offline start needs.
+//! Caches artifacts: blobs under their digest, and small records that an offline start needs.
 //!
 //! Four kinds of files, in a directory that only this user may write to:
 //! - `blobs/sha256/HEX`: a whole blob. Put in place by one rename, and verified against its name on every read.
@@ -7,8 +7,8 @@
 //! - `records/KIND/HEX`: a record under the digest of its key, beginning with the digest of the rest.
 //! - `lock`: held by whoever is removing files to make room.
 //!
-//! What is in use is held: a [`Hold`] has a shared lock on the file, which other processes see too, and nothing that is held
-//! is removed to make room. Everything here blocks; call it where blocking is allowed.
+//! Files in use are held: a [`Hold`] has a shared lock on the file, which other processes see too, and no held file is
+//! evicted. Everything here blocks; call it where blocking is allowed.
 //!
 //! A cache that cannot be written to, because its disk is full or read-only, still answers reads.
 
@@ -30,10 +30,10 @@ pub use self::hold::Hold;
 pub use self::writer::CacheWriter;
 use crate::content::digest::Digest;
 
-/// How many bytes the cache has if nobody says otherwise: 1 GiB, which is some thousand plugins.
+/// The default limit of the cache in bytes: 1 GiB, which is some thousand plugins.
 pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
 
-/// How many bytes of a file are read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
 /// A directory of blobs and records. Cheap to clone.
@@ -42,14 +42,14 @@ pub struct ArtifactCache {
     files: Arc<Files>,
 }
 
-/// Where things are.
+/// The location and the limit of the cache.
 #[derive(Debug)]
 struct Files {
     root: PathBuf,
     limit: u64,
 }
 
-/// How full the cache is.
+/// The usage of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheUsage {
     /// Bytes of all blobs, partial downloads and records.
@@ -62,24 +62,24 @@ pub struct CacheUsage {
     pub records: usize,
 }
 
-/// The cache cannot do what it was asked for.
+/// The cache failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     #[error("cannot make the artifact cache {}: {source}; give another directory with --cache-dir", path.display())]
     Make {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// A file or a link is where a directory has to be.
+    /// A file or a link is in the place of a directory.
     #[error("the artifact cache {} is not a directory; remove it, or give another directory with --cache-dir", path.display())]
     NotADirectory {
         /// The path.
         path: PathBuf,
     },
-    /// Somebody else owns the directory.
+    /// Another user owns the directory.
     #[error(
         "the artifact cache {} belongs to user {owner}, and this process runs as user {user}; give it a directory of its own \
          with --cache-dir", path.display()
@@ -92,7 +92,7 @@ pub enum CacheError {
         /// This process's user.
         user: u32,
     },
-    /// Others may write to the directory.
+    /// Other users may write to the directory.
     #[error(
         "others may write to the artifact cache {} (mode {mode:o}); run chmod go-w on it, or give another directory with \
          --cache-dir", path.display()
@@ -106,14 +106,14 @@ pub enum CacheError {
     /// A file cannot be read or written.
     #[error("cannot {action} {} in the artifact cache: {source}; check the disk's free space and permissions", path.display())]
     File {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
-    /// There is no room, and what fills the cache is in use.
+    /// There is no room, because the files that fill the cache are in use.
     #[error(
         "{needed} bytes do not fit into the artifact cache {}: {used} of {limit} bytes are taken by what is in use; give it \
          more with --artifact-cache-size", path.display()
@@ -128,7 +128,7 @@ pub enum CacheError {
         /// The limit.
         limit: u64,
     },
-    /// What was written is not what was announced.
+    /// The blob does not have the announced size.
     #[error("{expected} was announced with {size} bytes, and {written} bytes came; fetch it again")]
     Size {
         /// The blob.
@@ -138,31 +138,31 @@ pub enum CacheError {
         /// The bytes that were written, or would have been.
         written: u64,
     },
-    /// What was written has another digest.
+    /// The blob has another digest.
     #[error(
         "{expected} was expected, and what came has the digest {actual}; fetch it again, or ask its registry's operator"
     )]
     Digest {
         /// The expected digest.
         expected: Digest,
-        /// The digest of what was written.
+        /// The digest of the written bytes.
         actual: Digest,
     },
-    /// A record cannot be kept.
+    /// A record cannot be stored.
     #[error("the record {kind}/{key} cannot be kept: {cause}")]
     Record {
         /// The kind.
         kind: String,
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: &'static str,
     },
 }
 
 impl ArtifactCache {
-    /// Opens the cache in a directory, which is made if it is not there, and refused if others can write to it. `limit` is
-    /// the most bytes that it takes.
+    /// Opens the cache in a directory, which is created if it does not exist, and refused if others can write to it.
+    /// `limit` is the limit of the cache in bytes.
     pub fn open(directory: &Path, limit: u64) -> Result<Self, CacheError> {
         let files = Files {
             root: checked(directory)?,
@@ -181,8 +181,8 @@ impl ArtifactCache {
         &self.files.root
     }
 
-    /// Holds a blob, so that no process removes it to make room, or `None` if the cache does not have it. The whole blob is
-    /// read: one that is not what its name says is removed, and then the cache does not have it.
+    /// Holds a blob, so that no process evicts it, or `None` if the cache does not have it. The whole blob is read and
+    /// verified: a damaged one is removed, and counts as missing.
     pub fn hold(&self, digest: &Digest) -> Result<Option<Hold>, CacheError> {
         let path = self.files.blob(digest);
         let Some(file) = open_shared(&path)? else {
@@ -201,7 +201,7 @@ impl ArtifactCache {
         Ok(Some(Hold::new(file, path, *digest, size)))
     }
 
-    /// The bytes of a blob, at most `most` of them, or `None` if the cache does not have it, or has a longer one.
+    /// The bytes of a blob, or `None` if the cache does not have it, or it is longer than `most` bytes.
     pub fn read(&self, digest: &Digest, most: u64) -> Result<Option<Vec<u8>>, CacheError> {
         match self.hold(digest)? {
             Some(hold) if hold.size() <= most => hold.read().map(Some),
@@ -214,7 +214,7 @@ impl ArtifactCache {
         Ok(self.hold(digest)?.map(|hold| hold.path().to_owned()))
     }
 
-    /// Keeps a blob that is in memory, and holds it.
+    /// Stores a blob from memory, and holds it.
     pub fn put(&self, bytes: &[u8]) -> Result<Hold, CacheError> {
         let digest = Digest::of(bytes);
         if let Some(hold) = self.hold(&digest)? {
@@ -226,13 +226,13 @@ impl ArtifactCache {
         writer.commit()
     }
 
-    /// Begins to write a blob of this size, or goes on where an earlier writer has stopped: see
+    /// Begins to write a blob of this size, or continues where an earlier writer stopped: see
     /// [`CacheWriter::position`]. Makes room for it.
     pub fn writer(&self, expected: Digest, size: u64) -> Result<CacheWriter, CacheError> {
         CacheWriter::begin(self.clone(), expected, size)
     }
 
-    /// How full the cache is.
+    /// The usage of the cache.
     pub fn usage(&self) -> CacheUsage {
         self.files.usage()
     }
@@ -252,7 +252,7 @@ impl Files {
     }
 }
 
-/// Opens a file with a shared lock, so that it is not removed. `None` if it is not there or not ours.
+/// Opens a file with a shared lock, so that it is not evicted. `None` if it does not exist or is not ours.
 fn open_shared(path: &Path) -> Result<Option<File>, CacheError> {
     let failed = |action, source| CacheError::File {
         action,
@@ -278,7 +278,7 @@ fn open_shared(path: &Path) -> Result<Option<File>, CacheError> {
     Ok(None)
 }
 
-/// Reports a file that is not what a host has put there, and removes it.
+/// Logs a file whose content is not what a host has put there, and removes it.
 fn damaged(path: &Path, cause: &str) {
     let removed = std::fs::remove_file(path);
     tracing::warn!(

@@ -1,17 +1,16 @@
-//! Owns which of a repository's tags is the newest version in a range.
+//! Selects the newest version in a range from a repository's tags.
 
 use semver::{Version, VersionReq};
 
-/// The version that a tag stands for: SemVer, optionally after `v`. A tag cannot contain `+`, so `_` stands for it, as in
-/// Helm.
+/// The version in a tag: SemVer, optionally after `v`. A tag cannot contain `+`, so `_` replaces it, as in Helm.
 pub fn version(tag: &str) -> Option<Version> {
     let text = tag.strip_prefix('v').unwrap_or(tag);
     Version::parse(&text.replace('_', "+")).ok()
 }
 
 /// The tag with the newest version in the range. A pre-release counts only if the range names a pre-release of the same
-/// version, as in Cargo. Of tags with the same version, build metadata decides, and then the shorter tag, so that the
-/// answer does not depend on the registry's order.
+/// version, as in Cargo. Among tags with the same version, build metadata decides, and then the shorter tag, so that
+/// the result does not depend on the registry's order.
 pub fn newest<'a>(tags: impl IntoIterator<Item = &'a str>, range: &VersionReq) -> Option<&'a str> {
     tags.into_iter()
         .filter_map(|tag| Some((version(tag)?, tag)))

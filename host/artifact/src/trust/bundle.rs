@@ -1,5 +1,6 @@
-//! Owns Sigstore bundles: what cosign 3 and later attach to an artifact. A bundle signs a manifest either with a statement
-//! that names its digest (what `cosign sign` writes) or directly (what `cosign sign-blob` writes of the manifest's bytes).
+//! Verifies Sigstore bundles, which cosign 3 and later attach to an artifact. A bundle signs a manifest either with a
+//! statement that names its digest (as `cosign sign` writes) or directly (as `cosign sign-blob` writes for the
+//! manifest's bytes).
 
 use sigstore_verify::PublicKeyVerificationPolicy;
 use sigstore_verify::crypto::verify_signature;
@@ -12,14 +13,14 @@ use super::rule::{Claim, Key};
 use super::verify::{Accepted, Manifest, Signers, evidence, signed_at};
 use crate::content::digest::Digest;
 
-/// What `cosign sign` states. Any other predicate is an attestation: it says something about the artifact, perhaps that a
-/// scan of it has failed, and is no consent to run it. `cosign verify` itself does not look at this.
+/// The predicate of `cosign sign`. Any other predicate is an attestation: it describes the artifact, perhaps that a
+/// scan of it has failed, and does not allow to run it. `cosign verify` itself ignores this.
 const SIGNATURE_PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
 
 /// The payload type of a statement.
 const STATEMENT_PAYLOAD: &str = "application/vnd.in-toto+json";
 
-/// The types of in-toto statements, which differ in nothing that is read here.
+/// The types of in-toto statements, which differ in no member that is read here.
 const STATEMENT_TYPES: [&str; 2] = ["https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1"];
 
 /// Verifies a bundle.
@@ -110,7 +111,7 @@ fn keyless(bundle: &Bundle, manifest: &Manifest<'_>, signers: &Signers<'_>) -> R
     })
 }
 
-/// The statement of an envelope, if it is one that signs an artifact.
+/// The statement of an envelope, if it signs an artifact.
 fn statement(envelope: &DsseEnvelope) -> Result<Statement, Rejection> {
     if envelope.payload_type != STATEMENT_PAYLOAD {
         let cause = format!("its payload is of type {}", quoted(&envelope.payload_type));
@@ -153,7 +154,7 @@ fn check_subject(
     })
 }
 
-/// Checks that a direct signature says that it is over the manifest's SHA-256 digest, by which everything here names it.
+/// Checks that a direct signature declares the manifest's SHA-256 digest, by which everything here names it.
 fn check_message(signature: &MessageSignature, manifest: &Digest) -> Result<(), Rejection> {
     let Some(message) = &signature.message_digest else {
         return Err(Rejection::Unsupported(

@@ -1,5 +1,6 @@
-//! Owns the arithmetic of signatures: ring's algorithms for sigstore-verify, so that the host has one library for them and for
-//! TLS. Leaves to sigstore-verify what is verified, and that a key has the form and the size that its algorithm asks for.
+//! Provides ring's signature algorithms for sigstore-verify, so that the host has one cryptographic library for
+//! signatures and TLS. sigstore-verify decides what is verified, and checks that a key has the form and size of its
+//! algorithm.
 
 use std::cell::RefCell;
 
@@ -13,18 +14,18 @@ use sigstore_verify::crypto::{CryptoProvider, Error, HashContext, Result, Signin
 use sigstore_verify::types::HashAlgorithm;
 
 thread_local! {
-    /// What `knowing` lends to `verify_prehashed`.
+    /// The message that `knowing` passes to `verify_prehashed`.
     static MESSAGE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// Makes sigstore-verify use ring. Each way to a trust policy calls it, before any signature is looked at.
+/// Makes sigstore-verify use ring. Each constructor of a trust policy calls it, before any signature is verified.
 pub(super) fn install() {
     // The second call finds the first one's provider.
     let _ = install_default_provider(&Ring);
 }
 
-/// Calls sigstore-verify about signatures of this message. It knows the message, or its digest, and asks whether a signature
-/// is one of the digest; ring hashes messages itself, and so needs the message.
+/// Calls sigstore-verify about signatures of this message. sigstore-verify verifies a signature against the digest of a
+/// message. ring hashes messages itself, and so needs the message.
 pub(super) fn knowing<T>(message: &[u8], verify: impl FnOnce() -> T) -> T {
     struct Forget;
     impl Drop for Forget {
@@ -90,7 +91,7 @@ fn hash(algorithm: HashAlgorithm) -> Result<&'static digest::Algorithm> {
     }
 }
 
-/// All that sigstore-verify knows but ML-DSA, which ring does not have.
+/// The algorithms of sigstore-verify, except ML-DSA, which ring lacks.
 fn algorithm(scheme: SigningScheme) -> Result<&'static dyn VerificationAlgorithm> {
     Ok(match scheme {
         SigningScheme::EcdsaP256Sha256 => &ECDSA_P256_SHA256_ASN1,

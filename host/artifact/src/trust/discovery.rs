@@ -1,5 +1,5 @@
-//! Owns how signatures are found: cosign's bundles among the referrers, and its older scheme behind a tag. Whatever is found
-//! is bounded in number and size, and nothing of it is trusted.
+//! Finds signatures: cosign's bundles among the referrers, and its older scheme with a tag. Results are bounded in
+//! number and size, and not trusted.
 
 use serde::Deserialize;
 
@@ -9,16 +9,16 @@ use crate::registry::Referrers;
 use crate::store::absent;
 use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, SignatureMaterial, media_type};
 
-/// The beginning of the media types of Sigstore bundles; their version follows.
+/// The prefix of the media types of Sigstore bundles; their version follows.
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
 /// The layer of an older signature.
 const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// The annotation of a bundle's manifest that says what the bundle is about.
+/// The annotation of a bundle's manifest with the predicate of the bundle.
 const PREDICATE: &str = "dev.sigstore.bundle.predicateType";
-/// What it is about if it is a signature and not another attestation.
+/// The predicate's prefix if the bundle is a signature and not another attestation.
 const SIGNATURE_PREDICATE: &str = "https://sigstore.dev/cosign/sign/";
 
-/// Bundles that cannot be had, after which no other is asked for: the registry does not answer.
+/// The number of failed bundle requests after which no other is sent: the registry does not respond.
 const MOST_FAILURES: usize = 4;
 
 #[derive(Default, Deserialize)]
@@ -31,17 +31,17 @@ fn layers(manifest: &[u8]) -> Vec<Descriptor> {
     look_into::<Layers>(manifest).layers
 }
 
-/// Signatures of an artifact, as far as they were found. Nothing in them has been verified.
+/// The found signatures of an artifact. Nothing in them has been verified.
 #[derive(Debug, Default)]
 pub struct FoundSignatures {
-    /// At most [`SIGNATURES_LIMIT`] of at most [`SIGNATURE_LIMIT`] bytes.
+    /// The signatures: at most [`SIGNATURES_LIMIT`], each of at most [`SIGNATURE_LIMIT`] bytes.
     pub signatures: Vec<SignatureMaterial>,
-    /// The first way of finding others that failed: it is not known whether there are any.
+    /// The first failed source: there may be further signatures.
     pub problem: Option<ArtifactError>,
 }
 
 impl FoundSignatures {
-    /// The value of an answer; what failed is noted.
+    /// The value of a result; a failure is recorded.
     fn note<T>(&mut self, answer: Result<T, ArtifactError>) -> Option<T> {
         answer
             .map_err(|error| {
@@ -56,14 +56,14 @@ impl FoundSignatures {
 }
 
 impl ArtifactStore {
-    /// The signatures of a manifest: cosign's bundles, and those of its older tag scheme. What cannot be one is left out. An
-    /// error means that it is not known whether there are others.
+    /// The signatures of a manifest: cosign's bundles, and those of its older tag scheme. Invalid candidates are left
+    /// out. An error means that there may be further signatures.
     pub async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureMaterial>, ArtifactError> {
         let FoundSignatures { signatures, problem } = self.find_signatures(digest).await;
         problem.map_or(Ok(signatures), Err)
     }
 
-    /// The same, with what was found beside what failed: a way that is closed hides no signature that another way shows.
+    /// The same, with the found signatures beside the failure: a failed source hides no signature of another one.
     pub async fn find_signatures(&self, digest: Digest) -> FoundSignatures {
         let time = self.limits.transfer;
         let mut found = FoundSignatures::default();
@@ -151,7 +151,7 @@ impl ArtifactStore {
     }
 }
 
-/// Blobs that a manifest names: its config and its layers; and the manifests that an index names.
+/// The blobs of a manifest: its config and its layers; and the manifests of an index.
 pub(crate) struct Parts {
     pub(crate) blobs: Vec<Descriptor>,
     pub(crate) manifests: Vec<Descriptor>,

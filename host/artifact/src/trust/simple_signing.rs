@@ -1,5 +1,6 @@
-//! Owns signatures in the "simple signing" form, which cosign before version 3 put behind the tag `sha256-<digest>.sig`: a
-//! JSON payload that names the manifest's digest, and beside it the signature over exactly the payload's bytes.
+//! Verifies signatures in the "simple signing" form, which cosign before version 3 stored under the tag
+//! `sha256-<digest>.sig`: a JSON payload that names the manifest's digest, and beside it the signature over exactly the
+//! payload's bytes.
 //!
 //! `critical.identity.docker-reference` of the payload is not checked: it names the repository where the artifact was
 //! signed, and a copy in another registry is the same artifact. `cosign verify` does not check it either.
@@ -17,10 +18,10 @@ use super::rule::{Claim, Key};
 use super::verify::{Accepted, Signers, evidence, signed_at};
 use crate::content::digest::Digest;
 
-/// The type that the payload of an image's signature names.
+/// The type in the payload of an image's signature.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
 
-/// More certificates than a chain has.
+/// The highest number of certificates in a chain.
 const MAX_CERTIFICATES: usize = 8;
 
 /// The layer and its annotations.
@@ -174,8 +175,8 @@ fn keyless(
     })
 }
 
-/// The annotations as a Sigstore bundle, so that one verifier judges both forms. Version 0.1 is the one whose log entry is
-/// a promise without a proof of inclusion, which is all that this form has.
+/// The annotations as a Sigstore bundle, so that one verifier handles both forms. In version 0.1 the log entry is a
+/// promise without a proof of inclusion, which is all that this form has.
 fn bundle(layer: &Layer<'_>, signature: &SignatureBytes, mut material: Value) -> Result<Bundle, Rejection> {
     if let Some(entry) = layer.log_entry {
         material["tlogEntries"] = json!([log_entry(entry)?]);

@@ -1,5 +1,5 @@
-//! Owns the decision about an artifact: it looks at each signature until one is accepted. Pure: no file, no network; the
-//! only clock is that of sigstore-verify, which refuses log entries from the future.
+//! Decides about an artifact: verifies each signature until one is accepted. Pure: no file, no network; the only clock
+//! is that of sigstore-verify, which refuses log entries from the future.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::{SignatureFormat, bundle, simple_signing};
 use crate::content::digest::Digest;
 use crate::trust::signature::SignatureMaterial;
 
-/// The most bytes of one signature with its evidence. Bundles of cosign have 1 to 20 KiB.
+/// The longest signature with its evidence, in bytes. Bundles of cosign have 1 to 20 KiB.
 const MAX_BYTES: usize = 512 << 10;
 
-/// The most signatures of an artifact that are looked at.
+/// The highest number of verified signatures of an artifact.
 const MAX_SIGNATURES: usize = 256;
 
-/// What has to be signed.
+/// The signed manifest.
 pub(super) struct Manifest<'a> {
     pub digest: Digest,
     pub bytes: &'a [u8],
 }
 
-/// Whose signatures a rule accepts.
+/// The signers that a rule accepts.
 pub(super) struct Signers<'a> {
     pub keys: &'a [Key],
     pub log: Option<&'a Arc<Root>>,
@@ -48,7 +48,7 @@ impl<'a> Manifest<'a> {
 }
 
 impl Signers<'_> {
-    /// The trusted root of the identity that accepts what a certificate claims.
+    /// The trusted root of the identity that matches a certificate's claim.
     pub fn root_for(&self, claim: &Claim) -> Result<&Root, Rejection> {
         let identity = self.identities.iter().find(|identity| identity.accepts(claim));
         identity
@@ -60,7 +60,7 @@ impl Signers<'_> {
     }
 }
 
-/// The first signature that is accepted, or why none is.
+/// The first accepted signature; the error has the reasons why none is.
 pub(super) fn first_accepted(
     manifest: &Manifest<'_>,
     signatures: &[SignatureMaterial],
@@ -134,14 +134,14 @@ fn format(signature: &SignatureMaterial) -> SignatureFormat {
     }
 }
 
-/// When the signature was made, as a trusted log or timestamp authority says.
+/// The time of the signature, as stated by a trusted log or timestamp authority.
 pub(super) fn signed_at(verified: &VerificationResult) -> Option<Timestamp> {
     verified
         .integrated_time()
         .or_else(|| verified.verified_timestamps().iter().min().copied())
 }
 
-/// What an error of sigstore-verify means for a signature whose signer is accepted.
+/// Converts an error of sigstore-verify for a signature whose signer is accepted.
 pub(super) fn evidence(error: &Error, signer: &str, manifest: &Digest) -> Rejection {
     let (signer, cause) = (signer.to_owned(), quoted(&error.to_string()));
     match error {

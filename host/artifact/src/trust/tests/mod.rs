@@ -1,4 +1,4 @@
-//! Tests of the decision: against what cosign has written (`tests/data/cosign`), and against signatures that are made here.
+//! Tests of the decision, with artifacts signed by cosign (`tests/data/cosign`) and with signatures made here.
 
 mod instance;
 
