@@ -22,7 +22,7 @@ thread_local! {
     static IS_APART: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does work on so many bytes. If it is long, the runtime's other tasks proceed beside it.
+/// Does work on this many bytes. If it is long, the runtime's other tasks proceed beside it.
 pub fn apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes < LONG_BYTES || IS_APART.get() || !has_other_threads() {
         return work();
@@ -54,7 +54,7 @@ impl Drop for Apart {
     }
 }
 
-/// Declares, within a [`WeighedTask`], that its further work is on so many bytes. Does nothing elsewhere.
+/// Declares, within a [`WeighedTask`], that its further work is on this many bytes. Does nothing elsewhere.
 pub async fn weigh(bytes: usize) {
     if bytes >= LONG_BYTES && IS_LONG.get() == Some(false) {
         IS_LONG.set(Some(true));

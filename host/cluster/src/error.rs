@@ -23,7 +23,7 @@ pub enum RequestError {
     /// The connection to the API server failed.
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
-    /// The response is not what the API promises.
+    /// The response violates the API.
     #[error("the API server's response cannot be parsed: {0}")]
     Garbled(String),
     /// No token is available for the requesting account, so the request was not sent.

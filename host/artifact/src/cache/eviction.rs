@@ -28,7 +28,7 @@ impl Entry {
 }
 
 impl Files {
-    /// Evicts files until so many more bytes fit. One process does so at a time.
+    /// Evicts files until `needed` more bytes fit. One process does so at a time.
     pub fn make_room(&self, needed: u64) -> Result<(), CacheError> {
         let taken = self.entries().iter().map(|entry| entry.bytes).sum::<u64>();
         if taken.saturating_add(needed) <= self.limit {

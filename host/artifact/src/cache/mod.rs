@@ -5,7 +5,7 @@
 //! - `partial/HEX`: the beginning of a blob whose download was interrupted. One writer has it, by a lock on the file; another
 //!   writer of the same blob, in this process or another, does not wait but downloads into a file of its own.
 //! - `records/KIND/HEX`: a record under the digest of its key, beginning with the digest of the rest.
-//! - `lock`: held by whoever is removing files to make room.
+//! - `lock`: held by the process that evicts files.
 //!
 //! Files in use are held: a [`Hold`] has a shared lock on the file, which other processes see too, and no held file is
 //! evicted. Everything here blocks; call it where blocking is allowed.

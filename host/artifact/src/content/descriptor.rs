@@ -75,7 +75,7 @@ impl Listed {
         serde_json::from_slice(bytes).ok()
     }
 
-    /// The valid entries, at most so many.
+    /// The valid entries, at most `limit`.
     pub(crate) fn descriptors(self, limit: usize) -> Vec<Descriptor> {
         let mut entries = self.manifests.0;
         entries.truncate(limit);

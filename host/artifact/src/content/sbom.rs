@@ -2,8 +2,7 @@
 //!
 //! The text is derived from the output of `cargo metadata`. The same metadata gives the same text: everything is
 //! sorted, there is no time, and the serial number comes from the content. It is written with serde and not with the
-//! crate cyclonedx-bom,
-//! which would bring an XML parser, regular expressions and clocks for some thirty lines of JSON.
+//! crate cyclonedx-bom, which would bring an XML parser, regular expressions and clocks for some thirty lines of JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -114,12 +113,11 @@ struct DependencyKind {
 }
 
 /// Builds the bill of materials of a package. `metadata` is the output of `cargo metadata --format-version 1
-/// --filter-platform
-/// TARGET`, where the filter keeps what the target does not need out of it. `package` names the package; without it, it is
-/// the one whose manifest cargo was given.
+/// --filter-platform TARGET`, where the filter leaves out what the target does not need. `package` names the package;
+/// without it, the package is the one whose manifest cargo was given.
 ///
-/// It lists what is linked into the component: normal dependencies and theirs. Dependencies of tests and build scripts, and
-/// procedural macros, run on the machine that builds and are not listed.
+/// The bill lists the crates linked into the component: normal dependencies and theirs. Dependencies of tests and build
+/// scripts, and procedural macros, run on the machine that builds and are not listed.
 pub fn cyclonedx(metadata: &[u8], package: Option<&str>) -> Result<String, SbomError> {
     let metadata: Metadata =
         serde_json::from_slice(metadata).map_err(|error| SbomError::Metadata(error.to_string()))?;

@@ -69,7 +69,7 @@ impl Index {
         }
     }
 
-    /// The valid entries, at most so many.
+    /// The valid entries, at most `limit`.
     pub(crate) fn descriptors(&self, limit: usize) -> Vec<Descriptor> {
         let read = |entry: &Value| Descriptor::deserialize(entry).ok();
         self.manifests.iter().filter_map(read).take(limit).collect()

@@ -64,7 +64,7 @@ impl Session {
         url
     }
 
-    /// Sends a request until it succeeds, with a response of at most so many bytes, or until a retry is of no use.
+    /// Sends a request until it succeeds, with a response of at most this many bytes, or until a retry is of no use.
     pub(crate) async fn exchange(
         &self,
         request: &Request<'_>,

@@ -31,8 +31,7 @@ pub(crate) struct KindCache {
     pub(crate) run: u64,
     pub(crate) reach: Reach,
     pub(crate) sources: Vec<Listing>,
-    /// The number of lists begun, over all runs: an object of an earlier run must not look as if a later list had shown
-    /// it.
+    /// The number of lists begun, over all runs, so that objects of earlier runs are not mistaken for listed ones.
     pub(crate) lists: u32,
     /// The listed content, valid as long as the watches of that run or a later one continue.
     pub(crate) synced: Option<Synced>,

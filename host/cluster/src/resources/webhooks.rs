@@ -187,7 +187,7 @@ pub enum Made {
     Anothers(String),
 }
 
-/// Creates or changes an object as wanted, unless another host answers its requests. A host whose Secret is gone counts
+/// Creates or changes an object as wanted, unless another host answers its requests. A host without its Secret counts
 /// as gone.
 pub async fn ensure(client: &Client, asking: WebhookKind, wanted: &Value) -> Result<Made, RequestError> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();

@@ -112,7 +112,7 @@ pub(crate) async fn read_page(
     }
 }
 
-/// Reads a response of at most so many bytes; none if it is longer.
+/// Reads a response of at most `most` bytes; none if it is longer.
 async fn read(client: &Client, request: Request<Body>, most: usize) -> Result<Option<String>, RequestError> {
     let response = client.send(request).await?;
     let status = response.status();

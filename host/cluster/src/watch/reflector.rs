@@ -67,7 +67,7 @@ pub trait Sink: Send + Sync + 'static {
     fn list_begins(&self, source: &WatchSource);
     /// An object was listed, added or modified.
     fn observed(&self, source: &WatchSource, object: CachedObject);
-    /// An object was deleted, or left what the source is about.
+    /// An object was deleted, or left the source.
     fn deleted(&self, source: &WatchSource, name: &Name);
     /// The list is complete; it shows the cluster at this resourceVersion.
     fn list_ends(&self, source: &WatchSource, version: &str);

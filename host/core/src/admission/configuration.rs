@@ -14,10 +14,10 @@ use crate::kubernetes::key::Kind;
 use crate::kubernetes::selector::Selector;
 use crate::plugin::manifest::{Admission, FailurePolicy, Filter, MatchCondition};
 
-/// The label of every configuration that says which plugin it is for.
+/// The label of every configuration that names its plugin.
 pub const PLUGIN_LABEL: &str = "pilothouse.dev/plugin";
 
-/// The label of every configuration that says which host answers it: by the Secret that its processes share.
+/// The label of every configuration that identifies the host: by the Secret that its processes share.
 pub const HOST_LABEL: &str = "pilothouse.dev/webhooks";
 
 /// The label by which a namespace is known in selectors.

@@ -102,7 +102,7 @@ impl<'a> OriginalObject<'a> {
         Ok(Self { members, metadata })
     }
 
-    /// The object as a plugin receives it. Only [`HIDDEN_METADATA`] is missing, because what the plugin does not
+    /// The object as a plugin receives it. Only `HIDDEN_METADATA` is missing, because members that the plugin does not
     /// receive would be lost.
     pub fn shown(&self) -> String {
         let mut metadata = self.metadata.clone();

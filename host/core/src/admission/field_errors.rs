@@ -39,7 +39,7 @@ impl InvalidObject {
         }
     }
 
-    /// The message in one line: `spec.size: Invalid value: -1: must not be negative`; several errors stand in brackets.
+    /// The message in one line: `spec.size: Invalid value: -1: must not be negative`; several errors are in brackets.
     pub fn message(&self) -> String {
         // The API server says the same thing once, too.
         let mut said = BTreeSet::new();

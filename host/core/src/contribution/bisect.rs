@@ -71,7 +71,7 @@ impl<K: Clone + Ord> ClaimBisection<K> {
 /// The claim to blame for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedClaim<K> {
-    /// The search goes on.
+    /// The search continues.
     Unknown,
     /// This claim is to blame.
     Claim(K),

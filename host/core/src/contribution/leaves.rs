@@ -18,7 +18,7 @@ const LONGEST_PATH: usize = 8192;
 pub enum Leaf {
     /// A value that is held as a whole.
     Value(Value),
-    /// An item of a list is there; its key says which.
+    /// An item of a list exists; its key identifies it.
     Present,
 }
 

@@ -29,13 +29,13 @@ impl PathElement {
         Self::Item(value.to_string())
     }
 
-    /// The key members of an item, as they stand in the object.
+    /// The key members of an item, as in the object.
     pub(super) fn key_members(key: &BTreeMap<String, String>) -> Map<String, Value> {
         key.iter().map(|(name, text)| (name.clone(), parsed(text))).collect()
     }
 }
 
-/// The value that a step's text was made from.
+/// The value from which a step's text was made.
 pub(super) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).expect("the text of a step was made from a value")
 }

@@ -1,5 +1,5 @@
-//! Canonical form of a desired object and its digest, by which the host knows what it applied last. Canonical form
-//! removes nothing but what the server or the host sets, and nulls; what it cannot translate is an error.
+//! Canonical form of a desired object, and its digest, by which the host recognises what it applied last. The form
+//! drops only nulls and members that the server or the host sets; a member that it cannot translate is an error.
 
 use std::fmt::Write as _;
 

@@ -56,8 +56,8 @@ pub fn takers(taken: &[String], body: &Map<String, Value>, live: &Value, own: &s
 /// The number of levels above a removed field at which a field in its place is searched.
 const ABOVE: usize = 2;
 
-/// The manager of a field that stands in place of one that was removed, that field, and the removed one: `valueFrom` for
-/// `value`. The members of a whole object, such as those of `spec`, are no alternatives of each other.
+/// The manager of a field that replaces a removed one, that field, and the removed one: `valueFrom` for `value`. The
+/// members of a whole object, such as those of `spec`, are no alternatives of each other.
 fn replaced(taken: &[String], body: &Map<String, Value>, live: &Value, own: &str) -> Option<(String, String, String)> {
     let others: Vec<_> = others(live, own)
         .into_iter()

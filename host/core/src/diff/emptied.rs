@@ -1,10 +1,10 @@
 //! Object members that an apply empties, so that the API server would leave null in place of `{}`.
 //!
-//! Server-side apply removes from the live object what a manager applied before and does not apply any more. Where that
-//! leaves nothing of an object, it leaves null, although the manager applies `{}` there
-//! (<https://github.com/kubernetes/kubernetes/issues/135841>): the schema of a custom resource then refuses the apply, and
-//! a nullable member becomes null. A patch that makes such a member `{}` has to go first; it takes nothing but fields that
-//! the apply would remove.
+//! Server-side apply removes from the live object what a manager applied before and no longer applies. If nothing of an
+//! object is left then, it leaves null, although the manager applies `{}` there
+//! (<https://github.com/kubernetes/kubernetes/issues/135841>): the schema of a custom resource then refuses the apply,
+//! and a nullable member becomes null. So a patch first makes such a member `{}`; it removes only fields that the apply
+//! would remove, too.
 
 use serde_json::{Map, Value, json};
 

@@ -90,7 +90,7 @@ pub enum Difference {
     /// Our entry was written in another apiVersion of the kind.
     ApiVersion,
     /// The entry does not show whether fields were taken, because the types of the kind are not known. With the types
-    /// the decision is made again; where they cannot be had, applying is safe.
+    /// the decision is made again; if they are not available, applying is safe.
     Unclear,
 }
 
@@ -124,7 +124,7 @@ pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, 
     (body, digest)
 }
 
-/// Decides what has to be done for one owned object, given the body to apply.
+/// Decides what to do about one owned object, given the body to apply.
 pub fn decide(
     desired: &DesiredObject,
     body: &Map<String, Value>,

@@ -237,7 +237,7 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// A preview with at most [`MAX_CHANGES`] changes.
+    /// A preview with at most 20 changes.
     pub fn new(basis: String, mut changes: Vec<PreviewedChange>) -> Self {
         let more = changes.len().saturating_sub(MAX_CHANGES);
         changes.truncate(MAX_CHANGES);
@@ -246,7 +246,7 @@ impl Preview {
 }
 
 impl<R: Ord + Clone> Previews<R> {
-    /// Keeps the changes of at most so many primaries.
+    /// Keeps the changes of at most this many primaries.
     pub fn of_at_most(most: usize) -> Self {
         Self {
             known: BTreeMap::new(),

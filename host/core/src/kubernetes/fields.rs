@@ -286,8 +286,8 @@ impl FieldSet {
         names
     }
 
-    /// Puts the items of map and set lists into the order in which they stand in the live object, so that the order
-    /// can be compared later without keeping the lists.
+    /// Puts the items of map and set lists into the order of the live object, so that the order can be compared later
+    /// without keeping the lists.
     pub fn order_as(&mut self, live: &Value) {
         self.order_below(live, 0);
     }
@@ -489,7 +489,7 @@ pub enum LeafSemantics<'a> {
 
 /// The groups with a dot in their name that kube-apiserver itself serves and whose kinds have no map whose values have
 /// parts (`api/openapi-spec` of Kubernetes 1.36: every `additionalProperties` is a scalar or an atomic list). The groups
-/// without a dot are all of that sort; a CustomResourceDefinition and the kinds of `resource.k8s.io` have such maps.
+/// without a dot are all flat; a CustomResourceDefinition and the kinds of `resource.k8s.io` have such maps.
 const FLAT_GROUPS: [&str; 14] = [
     "admissionregistration.k8s.io",
     "apiregistration.k8s.io",

@@ -264,7 +264,7 @@ impl Projection {
     }
 
     /// The visible part of an object's JSON text: the kind, the metadata without resourceVersion and managedFields, and
-    /// the projected fields, these in the order of the text.
+    /// the projected fields in the order of the text.
     ///
     /// The kind is written from what is known, because the items of a list do not carry it.
     pub fn project(&self, object: &RawValue, kind: &Kind) -> Result<String, serde_json::Error> {

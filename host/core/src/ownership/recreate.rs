@@ -87,8 +87,8 @@ const NOT_CONTENT: [&str; 5] = [
     "uid",
 ];
 
-/// Reports whether two states of an object have the same content. The status and the members of [`NOT_CONTENT`] are
-/// ignored.
+/// Reports whether two states of an object have the same content. The status is ignored, and so are members that change
+/// with each write or record the owner.
 pub fn has_same_content(one: &Value, other: &Value) -> bool {
     content(one) == content(other)
 }

@@ -217,7 +217,7 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         self.slowed = false;
     }
 
-    /// Stops the plugin. The history starts anew with the retry.
+    /// Stops the plugin. The history is reset for the retry.
     fn stop(&mut self) -> Advice {
         let wait = FIRST_STOP.saturating_mul(1 << self.stops.min(10)).min(LONGEST_STOP);
         self.stops = self.stops.saturating_add(1);

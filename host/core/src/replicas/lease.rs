@@ -1,15 +1,17 @@
 //! Decides what a candidate for leadership does with a Lease, given its content and a monotonic clock.
 //!
 //! The algorithm is that of client-go
-//! (<https://github.com/kubernetes/client-go/blob/v0.36.0/tools/leaderelection/leaderelection.go>): a candidate measures
-//! how long it has seen the same record by its own clock, and never compares another machine's time with its own. It
-//! differs in three points. An identity belongs to one process, so a record with it was written by this process. A Lease
-//! that is deleted while somebody holds it counts as held for as long as it would have been, because its holder may write
-//! until it notices. For the same reason an edit by hand never shortens the wait: only a record that its holder gave back
-//! ends it, and `leaseDurationSeconds` can make it longer than this candidate's own duration, never shorter.
+//! (<https://github.com/kubernetes/client-go/blob/v0.36.0/tools/leaderelection/leaderelection.go>): a candidate
+//! measures with its own clock how long it has seen the same record, and never compares another machine's time with its
+//! own. It differs in three points. An identity belongs to one process, so a record with it was written by this
+//! process. A Lease that is deleted while it has a holder counts as held for as long as it would have been, because its
+//! holder may write until it notices. For the same reason an edit by hand never shortens the wait: only a record that
+//! its holder released ends it, and `leaseDurationSeconds` can make it longer than this candidate's own duration, never
+//! shorter.
 //!
-//! A candidate that finds no Lease, and has never seen one, takes it at once: it cannot know whether this is the first start.
-//! So it does with a Lease that nobody has held, as a chart makes it: one without a holder, times and transitions.
+//! A candidate that finds no Lease, and has never seen one, takes it at once: it cannot know whether this is the first
+//! start. It also takes at once a Lease that has never had a holder, as a chart creates it: one without a holder, times
+//! and transitions.
 
 use std::time::Duration;
 

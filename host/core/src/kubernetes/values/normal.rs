@@ -10,9 +10,9 @@ use crate::kubernetes::key::Kind;
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     kind: KindForm,
-    /// The value, or what is below it, is a quantity.
+    /// Set if the value, or one below it, is a quantity.
     quantity: bool,
-    /// The value is below `data` of a Secret.
+    /// Set if the value is below `data` of a Secret.
     base64: bool,
 }
 
