@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reference_is_refused_with_the_text_the_problem_and_an_example() {
+    fn invalid_reference_is_refused_with_problem_and_example() {
         for (text, problem) in [
             ("", "empty"),
             ("oci://", "empty"),
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic_and_what_it_reads_it_writes_again() {
+    fn parser_never_panics_and_round_trips() {
         let pieces = [
             "ghcr.io",
             "/",

@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_the_work_is_divided_a_replica_changes_what_is_in_its_shards() {
+    async fn divided_replica_changes_objects_of_its_shards_only() {
         use pilothouse_core::replicas::shards::HashRange;
 
         let soon = Duration::from_millis(1);
@@ -555,7 +555,7 @@ mod tests {
 
     /// As after SIGSTOP and SIGCONT: the connection is made and the Lease has ended, and the process learns of both at once.
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_waits_for_a_connection_is_not_sent_when_its_time_is_over() {
+    async fn request_waiting_for_connection_is_not_sent_after_deadline() {
         let fence = WriteFence::closed();
         let now = Instant::now();
         fence.open_until(term(now + Duration::from_secs(10), now + Duration::from_secs(12)));
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_passage_is_settled_when_all_is_answered_or_a_lease_has_lasted_since() {
+    async fn passage_is_settled_when_answered_or_after_lease_duration() {
         let fence = leading();
         for status in [200, 409, 429] {
             sends(&fence, patch(), Some(status)).await;
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_its_sender_or_the_fence_abandons_may_take_effect_while_a_lease_lasts() {
+    async fn abandoned_request_may_take_effect_while_a_lease_lasts() {
         let fence = leading();
         let begun = Instant::now();
         let never = |fence: &WriteFence| {
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_not_begun_when_the_fence_closes_is_not_sent() {
+    async fn request_not_begun_when_fence_closes_is_not_sent() {
         let fence = leading();
         let is_sent = Arc::new(Mutex::new(false));
         let sends = is_sent.clone();

@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_crates_give_the_same_text_in_whatever_order_cargo_lists_them() {
+    fn same_crates_give_the_same_text_in_any_order() {
         let mut metadata: Value = serde_json::from_str(METADATA).unwrap();
         let text = cyclonedx(METADATA.as_bytes(), Some("greeter")).unwrap();
         metadata["packages"].as_array_mut().unwrap().reverse();

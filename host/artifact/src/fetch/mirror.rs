@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_mirror_on_a_mount_that_hangs_is_left_out_and_the_place_itself_answers() {
+    async fn hanging_mirror_is_skipped_and_the_place_itself_answers() {
         let (reads, folder) = (DirectoryReads::default(), tempfile::tempdir().unwrap());
         let artifact = ArtifactBuilder::new(b"component".to_vec(), ComponentInfo::default()).build();
         let place = store(folder.path(), &reads, Vec::new());

@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_in_the_range_wins_by_number_and_not_by_text() {
+    fn newest_version_in_range_wins_by_number_not_by_text() {
         assert_eq!(
             pick("^1", &["1.9.0", "1.10.0", "2.0.0", "latest", "1.2"]),
             Some("1.10.0")

@@ -610,7 +610,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retry_after_is_read_as_seconds_and_as_a_date_and_never_exceeds_a_minute() {
+    fn retry_after_is_seconds_or_a_date_and_at_most_a_minute() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, text.parse().unwrap());
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_cannot_send_requests_into_the_host_or_onto_plain_http() {
+    fn registry_cannot_redirect_into_the_host_or_to_plain_http() {
         let visit = |to: &str, from: &str| {
             may_visit(
                 &to.parse().unwrap(),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_registries_file_names_servers_and_a_name_is_looked_behind() {
+    async fn registries_file_allows_servers_and_names_are_resolved() {
         let config = RegistriesConfig::from_value(json!({"registries": [
             {"host": "localhost:5000", "plainHttp": true},
             {"host": "ghcr.io", "mirrors": ["127.0.0.1:5001/ghcr", "oci-layout:/mirror"]},

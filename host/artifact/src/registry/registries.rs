@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_is_not_valid_is_refused_and_plain_http_is_never_a_default() {
+    fn invalid_configuration_is_refused_and_http_is_no_default() {
         for (value, problem) in [
             (
                 json!({"registries": [{"host": "ghcr.io", "insecure": true}]}),

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_holds_for_its_message_its_key_and_its_scheme_alone() {
+    fn signature_is_valid_for_its_message_key_and_scheme_only() {
         let random = SystemRandom::new();
         let ecdsa = |algorithm| {
             let key = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_of_a_digest_is_verified_only_with_the_digests_own_message_at_hand() {
+    fn digest_signature_needs_the_digests_own_message() {
         let random = SystemRandom::new();
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.as_ref(), &random).unwrap();

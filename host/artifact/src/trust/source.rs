@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_policy_or_key_is_another_policy_and_a_broken_one_is_none() {
+    async fn changed_policy_or_key_is_loaded_and_a_broken_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let (file, key) = (folder.path().join("trust.yaml"), folder.path().join("k.pub"));
         std::fs::write(&key, pem()).unwrap();

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_host_is_asked_through_the_proxy_and_sees_the_token_in_a_header_of_its_own() {
+    async fn host_gets_the_token_in_its_own_header_through_the_proxy() {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let shown = request
                 .headers()

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_request_counts_once_by_its_code_also_when_nobody_waits_for_it() {
+    async fn each_request_counts_once_by_code_even_when_abandoned() {
         let metrics = Metrics::default();
         let service = service_fn(|request: Request<()>| async move {
             match request.uri().path().rsplit('/').next() {

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_whose_owner_reference_is_stripped_is_that_of_the_owner_in_our_entry() {
+    fn stripped_owner_reference_is_read_from_our_entry() {
         let digest = r#""annotations":{"pilothouse.dev/desired":"d"}"#;
         let applied = |manager: &str| {
             let fields = r#"{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"u\"}":{}}}}"#;

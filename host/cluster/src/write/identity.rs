@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_account_that_does_not_exist_is_no_object_that_does_not_exist() {
+    async fn missing_account_is_not_reported_as_missing_object() {
         let asked = Asked::default();
         let missing = json!({
             "code": 404, "message": "serviceaccounts \"web\" not found", "details": {"name": "web", "kind": "serviceaccounts"},

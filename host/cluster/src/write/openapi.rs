@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn types_that_are_never_published_are_a_failure_that_names_the_answer() {
+    async fn unpublished_types_are_a_failure_that_names_the_response() {
         let (client, _) = server(usize::MAX);
         let begun = Instant::now();
         let error = Schemas::new(client)

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_twice_is_shown_once_in_the_message_and_twice_in_the_causes() {
+    fn duplicate_error_is_shown_once_in_message_twice_in_causes() {
         let refusal = refusal(&[
             (Required, "spec.a", "x"),
             (Required, "spec.a", "x"),

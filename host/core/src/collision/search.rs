@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_immutable_field_or_a_wrong_body_ends_the_search_without_fields() {
+    fn search_finds_no_fields_for_immutable_field_or_wrong_body() {
         let live = json!({"spec": {"strategy": {"type": "a", "rolling": {}}, "ports": [{"port": "1"}]}});
         let body = json!({"spec": {"strategy": {"type": "b"}}});
         let (fields, tries) = search(&live, &body, |_| vec!["spec.strategy.type"]);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_list_items_are_found_where_they_stand_in_the_live_list() {
+    fn members_of_list_items_are_found_at_their_live_position() {
         let live = json!({"l/t~": [{"n": "theirs"}, {"n": "x", "cfg": {"v": 1}}]});
         let ours = json!({"f:l/t~": {"k:{\"n\":\"x\"}": {".": {}, "f:n": {}, "f:cfg": {"f:v": {}}}}});
         let spec = json!({"l/t~": [{"n": "x", "cfg": {}}]});

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_go_are_told_apart_by_whether_objects_are_stored_in_them() {
+    fn dropped_versions_are_split_by_stored_objects() {
         let plain = || spec(&json!({"size": {"type": "integer"}}));
         let live = crd(&[("v1alpha1", plain()), ("v1", plain())], "v1");
         let wanted = crd(
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_objects_move_to_the_new_storage_version_unless_a_webhook_converts_them() {
+    fn stored_objects_move_to_new_storage_version_without_a_webhook() {
         let plain = || spec(&json!({"size": {"type": "integer"}}));
         let live = crd(&[("v1", plain())], "v1");
         let same = crd(&[("v1", plain()), ("v2", plain())], "v1");

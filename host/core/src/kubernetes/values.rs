@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_was_added_to_a_map_held_as_a_whole_is_a_difference() {
+    fn member_added_to_an_atomic_map_is_a_difference() {
         let set = json!({"f:spec": {"f:selector": {}}});
         let selector = |value: Value| json!({"spec": {"selector": value}});
         let found = differ(

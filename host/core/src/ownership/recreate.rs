@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_is_tried_without_the_addresses_of_its_predecessor() {
+    fn successor_is_tried_without_its_predecessors_addresses() {
         let live = json!({"spec": {"clusterIP": "10.0.0.7", "ports": [{"port": 80, "nodePort": 30001}]}});
         let desired = body(json!({"spec": {"clusterIP": "10.0.0.7", "type": "NodePort",
             "ports": [{"port": 80, "nodePort": 30001}, {"port": 81, "nodePort": 30002}]}}));

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_is_confined_reads_in_the_namespaces_that_its_plugin_names() {
+    fn confined_plugin_reads_only_its_plugins_namespaces() {
         let controller: Controller = serde_json::from_value(json!({
             "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
             "touches": [

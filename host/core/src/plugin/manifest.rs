@@ -759,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_is_limited_to_the_primarys_namespace_unless_it_says_otherwise() {
+    fn touch_is_limited_to_own_namespace_by_default() {
         let touches = |checked: CheckedManifest| checked.manifest.controllers[0].touches[0].scope;
         assert_eq!(touches(parse(&manifest().to_string()).unwrap()), TouchScope::Namespace);
         let mut anywhere = manifest();

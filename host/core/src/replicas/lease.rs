@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_has_a_holder_until_it_has_not_changed_for_its_duration() {
+    fn lease_is_held_until_unchanged_for_its_duration() {
         let mut one = candidate("one");
         assert_eq!(one.holder(at(0)), None);
         one.observe(Some(&held_by("two", "then")), at(0));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn others_wait_from_when_they_saw_it_change_whatever_its_times_say() {
+    fn wait_counts_from_observed_change_whatever_the_times_say() {
         let mut two = candidate("two");
         // The holder's clock is years behind.
         let mut live = held_by("one", "2001-01-01T00:00:00Z");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_deleted_counts_as_held_until_it_would_have_ended() {
+    fn deleted_lease_counts_as_held_until_it_would_have_ended() {
         let mut two = candidate("two");
         assert_eq!(
             two.next(Some(&held_by("one", "a")), at(0), "now"),
@@ -526,7 +526,7 @@ mod tests {
 
     /// One part of a process holds the Lease, and another part looks at it later.
     #[test]
-    fn who_only_looks_at_a_lease_sees_at_once_that_its_own_process_holds_it() {
+    fn observer_sees_at_once_that_its_own_process_holds_the_lease() {
         let mut looks = candidate("two");
         looks.observe(Some(&held_by("one", "a")), at(0));
         for (now, renewed) in [(14, "b"), (16, "c"), (18, "d"), (40, "e")] {

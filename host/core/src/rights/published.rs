@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_that_describes_no_host_is_named_with_the_next_step() {
+    fn config_map_that_is_no_host_is_named_with_the_next_step() {
         for (data, problem) in [
             (json!(null), "its account \"\" is not the name"),
             (json!({"account": "A B", "identity": "none"}), "its account \"A B\""),

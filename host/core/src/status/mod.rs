@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_the_server_stores_in_another_form_is_no_difference() {
+    fn value_stored_in_another_form_is_no_difference() {
         for (desired, stored, same) in [
             ("1.0", "1", true),
             ("1e3", "1000", true),
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_others_in_a_merged_list_are_no_difference_and_a_member_of_a_whole_object_is() {
+    fn merged_list_ignores_foreign_items_atomic_object_does_not() {
         let fields = json!({"f:list": {"k:{\"n\":\"a\"}": {"f:n": {}, "f:v": {}}}, "f:set": {"v:1": {}},
                             "f:whole": {}});
         let desired = json!({"list": [{"n": "a", "v": 1}], "set": [1.0], "whole": {"x": 1}});
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_others_stay_in_a_list_that_is_replaced_as_a_whole() {
+    fn others_conditions_stay_in_a_list_replaced_as_a_whole() {
         let live = json!({"conditions": [
             {"type": "Theirs", "status": "True"}, {"type": "Former", "status": "True"}, {"type": "Ready", "status": "False"},
             {"type": STALLED, "status": "True"}]});

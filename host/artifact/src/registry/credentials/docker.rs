@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_gets_the_credentials_on_its_standard_input_and_the_file_does_not() {
+    fn helper_gets_credentials_on_standard_input_not_in_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let helper = directory.path().join("docker-credential-test");
         let log = directory.path().join("log");

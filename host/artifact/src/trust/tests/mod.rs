@@ -316,7 +316,7 @@ fn statements_and_payloads_of_other_types_are_refused() {
 }
 
 #[test]
-fn what_nobody_has_signed_is_refused_where_a_signature_is_needed() {
+fn unsigned_artifact_is_refused_where_a_signature_is_needed() {
     let (kind, text) = refused(&first(), &[]);
     assert_eq!(kind, TrustErrorKind::Unsigned);
     assert!(

@@ -354,7 +354,7 @@ mod tests {
     use crate::object::facts::FactKeys;
 
     #[test]
-    fn facts_of_cached_objects_are_learned_later_and_then_decode_nothing() {
+    fn facts_extracted_later_decode_nothing_afterwards() {
         let mut store = Store::default();
         let source = opened(&mut store);
         let labelled = |name: &str, version: &str, label: &str| {
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_kind_is_that_of_its_objects_whatever_happens_to_them() {
+    fn memory_of_a_kind_is_the_sum_of_its_objects() {
         let mut store = Store::default();
         let source = opened(&mut store);
         let sizes = |store: &Store| {
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_watches_are_about_other_objects_only_what_both_were_about_is_known() {
+    fn after_reach_changes_only_the_common_objects_are_known() {
         let mut store = Store::default();
         let namespaces =
             |names: &[&str]| Reach::namespaces(&names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());

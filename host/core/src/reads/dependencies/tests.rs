@@ -85,7 +85,7 @@ fn a_change_wakes_exactly_the_readers_that_see_it() {
 }
 
 #[test]
-fn what_is_recorded_of_a_group_is_counted_without_looking_at_its_reads() {
+fn recorded_reads_of_a_group_are_counted_incrementally() {
     let mut dependencies = Dependencies::default();
     let counted = |dependencies: &Dependencies<u32>| {
         let (reads, bytes) = dependencies.recorded(&1);
