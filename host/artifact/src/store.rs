@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use tokio::time::timeout;
 
-use crate::content::descriptor::{look_into, media_type};
+use crate::content::descriptor::{media_type, parse_lenient};
 use crate::content::json::sorted;
 use crate::fetch::download::Download;
 use crate::fetch::mirror::MirrorSource;
@@ -146,7 +146,7 @@ macro_rules! first {
             };
             match asked.await {
                 Ok(value) => return Ok(value),
-                Err(error) => mirror.note_failure(&error),
+                Err(error) => mirror.record_failure(&error),
             }
         }
         let $place = &$store.place;
@@ -221,7 +221,7 @@ impl ArtifactStore {
                     return Ok(());
                 }
                 Err(error) => {
-                    mirror.note_failure(&error);
+                    mirror.record_failure(&error);
                     // The sink has wrong bytes, or takes none.
                     if matches!(error.kind(), ErrorKind::DigestMismatch | ErrorKind::Io) {
                         return Err(error);
@@ -276,13 +276,13 @@ impl ArtifactStore {
             let place = match mirror.place().await {
                 Ok(place) => place,
                 Err(error) => {
-                    mirror.note_failure(&error);
+                    mirror.record_failure(&error);
                     continue;
                 }
             };
             let listed = self.of_type(place.referrers(digest).await, artifact_type).await;
             match &listed.problem {
-                Some(error) => mirror.note_failure(error),
+                Some(error) => mirror.record_failure(error),
                 None => answered = true,
             }
             if !listed.found.is_empty() || (listed.problem.is_none() && place.has_all_of(digest).await) {
@@ -313,7 +313,7 @@ impl ArtifactStore {
                         return Ok(None);
                     }
                 }
-                Err(error) => mirror.note_failure(&error),
+                Err(error) => mirror.record_failure(&error),
             }
         }
         match self.place.resolve(&tag).await {
@@ -342,7 +342,7 @@ impl ArtifactStore {
                             continue;
                         }
                     };
-                    let document: Belonging = look_into(&bytes);
+                    let document: Belonging = parse_lenient(&bytes);
                     if document.artifact_type.as_deref() == Some(wanted) {
                         descriptor.artifact_type = document.artifact_type;
                         picked.push(descriptor);

@@ -15,7 +15,7 @@ use crate::fence::NotLeading;
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The API server answered with an error.
-    #[error("{}", words(.0))]
+    #[error("{}", status_text(.0))]
     Answered(Box<Status>),
     /// No response within the time-out.
     #[error("the API server gave no answer within {} s", .0.as_secs())]
@@ -92,7 +92,7 @@ impl From<&RequestError> for WatchError {
 }
 
 /// The server's message, or its status code if it has none.
-fn words(status: &Status) -> String {
+fn status_text(status: &Status) -> String {
     match (status.message.as_str(), status.code) {
         ("", code) => format!("the API server answered {code} {}", status.reason),
         (message, _) => message.to_owned(),

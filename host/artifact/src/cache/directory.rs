@@ -110,7 +110,7 @@ pub(super) fn temporary(directory: &Path) -> Result<NamedTempFile, CacheError> {
 }
 
 /// Records the use of a file in its modification time. At worst it is evicted too early.
-pub(super) fn note_use(file: &File) {
+pub(super) fn record_use(file: &File) {
     let now = SystemTime::now();
     let noted = file.metadata().and_then(|metadata| metadata.modified());
     if noted.is_ok_and(|noted| now.duration_since(noted).is_ok_and(|age| age < NOTED)) {

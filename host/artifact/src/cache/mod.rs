@@ -197,7 +197,7 @@ impl ArtifactCache {
             damaged(&path, &format!("it has the digest {actual}"));
             return Ok(None);
         }
-        directory::note_use(&file);
+        directory::record_use(&file);
         Ok(Some(Hold::new(file, path, *digest, size)))
     }
 

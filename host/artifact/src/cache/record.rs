@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
-use super::directory::{note_use, own_subdirectory, sync, temporary};
+use super::directory::{own_subdirectory, record_use, sync, temporary};
 use super::hold::Hold;
 use super::{ArtifactCache, CacheError, damaged, open_shared};
 use crate::content::digest::Digest;
@@ -99,7 +99,7 @@ impl ArtifactCache {
             damaged(&path, "its content is not what was recorded under its key");
             return Ok(None);
         };
-        note_use(&file);
+        record_use(&file);
         let (digest, size) = (Digest::of(content), content.len() as u64);
         Ok(Some((content.to_vec(), Hold::new(file, path, digest, size))))
     }

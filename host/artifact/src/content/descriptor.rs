@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for Entries {
 }
 
 /// Parses the required members of a manifest; the default for one that is too long or invalid.
-pub(crate) fn look_into<T: DeserializeOwned + Default>(manifest: &[u8]) -> T {
+pub(crate) fn parse_lenient<T: DeserializeOwned + Default>(manifest: &[u8]) -> T {
     if manifest.len() as u64 > PARSED_LIMIT {
         return T::default();
     }

@@ -58,7 +58,7 @@ impl MirrorSource {
     }
 
     /// Records a failure. If it is not one of this artifact alone, the mirror is no longer used.
-    pub(crate) fn note_failure(&self, error: &ArtifactError) {
+    pub(crate) fn record_failure(&self, error: &ArtifactError) {
         tracing::debug!(%error, "a mirror does not help");
         let absent = matches!(
             error.kind(),

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-use crate::content::descriptor::{Listed, look_into, media_type};
+use crate::content::descriptor::{Listed, media_type, parse_lenient};
 use crate::error::quoted;
 use crate::fetch::download::{Download, sink_failed};
 use crate::layout::archive::Entries;
@@ -417,7 +417,7 @@ impl Inner {
                 found.extend(index.descriptors(rest).into_iter().map(|it| (it.digest, it)));
                 continue;
             }
-            let document: Belonging = look_into(&bytes);
+            let document: Belonging = parse_lenient(&bytes);
             if document.subject.is_some_and(|subject| subject.digest == digest) {
                 let mut descriptor = Descriptor::of(&entry.media_type, &bytes);
                 descriptor.artifact_type = document.artifact_type.or(document.config.map(|it| it.media_type));
@@ -517,7 +517,7 @@ impl Inner {
         let _lock = lock.map_err(|error| ArtifactError::io("lock", &mark, &error))?;
         let mut index = self.index()?;
         let read = |it: &serde_json::Value| Descriptor::deserialize(it).ok();
-        let document: Belonging = look_into(bytes);
+        let document: Belonging = parse_lenient(bytes);
         entry.artifact_type = document.artifact_type;
         if let Some(tag) = tag {
             entry.annotations.insert(TAG.to_owned(), tag.to_owned());

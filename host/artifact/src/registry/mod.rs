@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::content::descriptor::{Listed, look_into, media_type};
+use crate::content::descriptor::{Listed, media_type, parse_lenient};
 use crate::error::quoted;
 use crate::fetch::download::{Download, sink_failed};
 use crate::limits::{MANIFEST_LIMIT, PARSED_LIMIT};
@@ -583,7 +583,7 @@ impl Registry {
         let mut descriptor = Descriptor::of(media_type, bytes);
         let target = tag.map_or(Target::Digest(descriptor.digest), |tag| Target::Tag(tag.to_owned()));
         let handled = self.put_manifest(bytes, media_type, &target).await?;
-        let document: Belonging = look_into(bytes);
+        let document: Belonging = parse_lenient(bytes);
         if let Some(subject) = document.subject.filter(|_| !handled) {
             descriptor.artifact_type = document.artifact_type.or(document.config.map(|it| it.media_type));
             descriptor.annotations = document.annotations.unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::content::descriptor::look_into;
+use crate::content::descriptor::parse_lenient;
 use crate::limits::{SIGNATURE_LIMIT, SIGNATURES_LIMIT};
 use crate::registry::Referrers;
 use crate::store::absent;
@@ -28,7 +28,7 @@ struct Layers {
 }
 
 fn layers(manifest: &[u8]) -> Vec<Descriptor> {
-    look_into::<Layers>(manifest).layers
+    parse_lenient::<Layers>(manifest).layers
 }
 
 /// The found signatures of an artifact. Nothing in them has been verified.
@@ -42,7 +42,7 @@ pub struct FoundSignatures {
 
 impl FoundSignatures {
     /// The value of a result; a failure is recorded.
-    fn note<T>(&mut self, answer: Result<T, ArtifactError>) -> Option<T> {
+    fn record<T>(&mut self, answer: Result<T, ArtifactError>) -> Option<T> {
         answer
             .map_err(|error| {
                 self.problem.get_or_insert(error);
@@ -72,7 +72,7 @@ impl ArtifactStore {
             self.older_signatures(digest, &mut found).await;
         };
         if tokio::time::timeout(time, all).await.is_err() {
-            found.note::<()>(Err(self.late("finding the signatures", time)));
+            found.record::<()>(Err(self.late("finding the signatures", time)));
         }
         found
     }
@@ -82,7 +82,7 @@ impl ArtifactStore {
             found: mut referrers,
             problem,
         } = self.find_referrers(digest, None).await;
-        found.note(problem.map_or(Ok(()), Err));
+        found.record(problem.map_or(Ok(()), Err));
         // Some registries list the config's type, which says nothing.
         referrers.retain(|it| match it.artifact_type.as_deref() {
             None | Some(media_type::EMPTY) => true,
@@ -96,7 +96,7 @@ impl ArtifactStore {
         });
         let mut failures = 0;
         for referrer in referrers.iter().take(SIGNATURES_LIMIT) {
-            let manifest = match found.note(absent(self.manifest(referrer.digest).await)) {
+            let manifest = match found.record(absent(self.manifest(referrer.digest).await)) {
                 Some(Some(manifest)) => manifest,
                 Some(None) => continue,
                 None if failures == MOST_FAILURES => return,
@@ -113,7 +113,7 @@ impl ArtifactStore {
                 if found.is_full() {
                     return;
                 }
-                if let Some(json) = found.note(self.text(layer).await).flatten() {
+                if let Some(json) = found.record(self.text(layer).await).flatten() {
                     found.signatures.push(SignatureMaterial::Bundle { json });
                 }
             }
@@ -121,7 +121,7 @@ impl ArtifactStore {
     }
 
     async fn older_signatures(&self, digest: Digest, found: &mut FoundSignatures) {
-        let Some(manifest) = found.note(self.belonging(digest, "sig").await).flatten() else {
+        let Some(manifest) = found.record(self.belonging(digest, "sig").await).flatten() else {
             return;
         };
         for layer in layers(&manifest).iter().filter(|it| it.media_type == SIMPLE_SIGNING) {
@@ -132,7 +132,7 @@ impl ArtifactStore {
             let Some(signature) = annotation("dev.cosignproject.cosign/signature") else {
                 continue;
             };
-            if let Some(payload) = found.note(self.text(layer).await).flatten() {
+            if let Some(payload) = found.record(self.text(layer).await).flatten() {
                 found.signatures.push(SignatureMaterial::SimpleSigning {
                     payload,
                     signature,

@@ -47,7 +47,7 @@ pub fn allowed<T>(decode: impl FnOnce() -> T) -> T {
 
 /// Checks that decoding is allowed.
 #[track_caller]
-pub(crate) fn note() {
+pub(crate) fn check() {
     #[cfg(debug_assertions)]
     assert!(
         FORBIDDEN.get() == 0,
@@ -63,10 +63,10 @@ mod tests {
     fn decoding_is_forbidden_as_long_as_a_guard_lives() {
         let outer = NoDecoding::begin();
         drop(NoDecoding::begin());
-        assert!(std::panic::catch_unwind(note).is_err(), "the outer guard still lives");
-        allowed(note);
-        assert!(std::panic::catch_unwind(note).is_err(), "the exception is over");
+        assert!(std::panic::catch_unwind(check).is_err(), "the outer guard still lives");
+        allowed(check);
+        assert!(std::panic::catch_unwind(check).is_err(), "the exception is over");
         drop(outer);
-        note();
+        check();
     }
 }

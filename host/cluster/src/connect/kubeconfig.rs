@@ -251,7 +251,7 @@ impl Cluster {
     }
 
     /// The cluster in the form in which a credential helper receives it.
-    fn told(&self) -> Result<Value, String> {
+    fn helper_info(&self) -> Result<Value, String> {
         let config = self.extensions.iter().find(|it| it["name"] == HELPER_EXTENSION);
         let mut told = json!({
             "server": self.server,

@@ -254,7 +254,7 @@ impl CachedObject {
     /// The visible part of the object as JSON.
     #[track_caller]
     pub fn text(&self) -> Cow<'_, str> {
-        decoding::note();
+        decoding::check();
         unpack(&self.packed, &self.layout, &self.own())
     }
 

@@ -163,7 +163,7 @@ impl Reflector {
         }
         let mut state = ReflectorState::default();
         loop {
-            match AssertUnwindSafe(self.go(&mut state)).catch_unwind().await {
+            match AssertUnwindSafe(self.list_and_watch(&mut state)).catch_unwind().await {
                 Ok(()) => return,
                 Err(panic) => {
                     self.restarts(WatchRestart::Panic);
@@ -174,7 +174,7 @@ impl Reflector {
         }
     }
 
-    async fn go(&self, state: &mut ReflectorState) {
+    async fn list_and_watch(&self, state: &mut ReflectorState) {
         loop {
             let seen = state.seen.clone().filter(|_| state.stale < STALE_LISTS);
             match self.list(seen.as_deref(), &mut state.pages).await {
@@ -206,7 +206,7 @@ impl Reflector {
                 }
                 Err(error) => self.trouble(&mut state.failures, WatchError::from(&error)).await,
             }
-            if !self.is_served_as_before(&mut state.failures).await {
+            if !self.check_still_served(&mut state.failures).await {
                 return;
             }
         }
@@ -241,7 +241,8 @@ impl Reflector {
         seed(&format!("{:?}", self.source))
     }
 
-    async fn is_served_as_before(&self, failures: &mut u32) -> bool {
+    /// Asks discovery, with back-off, whether the kind is served as before.
+    async fn check_still_served(&self, failures: &mut u32) -> bool {
         loop {
             match self.discovery.find(&self.source.kind, Instant::now()).await {
                 Ok(served) => return served.as_ref() == Some(&self.served),
@@ -335,7 +336,7 @@ impl Reflector {
                         failures = 0;
                     }
                     self.trouble(&mut failures, WatchError::from(&error)).await;
-                    if error.is_not_found() && !self.is_served_as_before(&mut failures).await {
+                    if error.is_not_found() && !self.check_still_served(&mut failures).await {
                         return (WatchEnd::Unserved, version);
                     }
                 }
@@ -409,7 +410,7 @@ impl Reflector {
                 if let Ok(object) = &read {
                     version.replace_range(.., &object.resource_version);
                 }
-                self.take(kind == "DELETED", read);
+                self.report_object(kind == "DELETED", read);
             }
         }
         Ok(())
@@ -425,12 +426,12 @@ impl Reflector {
             let status: Status = serde_json::from_str(object.get()).map_err(garbled)?;
             return Err(RequestError::Answered(Box::new(status)));
         }
-        self.take(kind == "DELETED", self.codec.read(object));
+        self.report_object(kind == "DELETED", self.codec.read(object));
         Ok(())
     }
 
     /// Reports the object of an event to the sink.
-    fn take(&self, is_deleted: bool, read: Result<CachedObject, ObjectError>) {
+    fn report_object(&self, is_deleted: bool, read: Result<CachedObject, ObjectError>) {
         match read {
             Ok(object) if is_deleted => self.sink.deleted(&self.source, &object.name),
             Ok(object) => self.sink.observed(&self.source, object),

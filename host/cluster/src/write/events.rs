@@ -97,12 +97,12 @@ struct TokenBucket {
 
 impl TokenBucket {
     /// Refills the bucket, and returns whether a token is left.
-    fn has_one(&mut self, burst: u32, refill: Duration, now: Instant) -> bool {
+    fn refill(&mut self, burst: u32, interval: Duration, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        let refilled = u32::try_from(now.duration_since(since).as_millis() / refill.as_millis()).unwrap_or(u32::MAX);
+        let refilled = u32::try_from(now.duration_since(since).as_millis() / interval.as_millis()).unwrap_or(u32::MAX);
         if refilled > 0 {
             self.spent = self.spent.saturating_sub(refilled);
-            self.since = Some(since + refill.saturating_mul(refilled));
+            self.since = Some(since + interval.saturating_mul(refilled));
         }
         self.spent < burst
     }
@@ -203,7 +203,13 @@ impl EventRecorder {
     /// The name of an event, derived from its content and the object that it is `about`. `episode` distinguishes events
     /// with the same content.
     fn name_of(&self, prefix: &str, about: &str, event: &Event, episode: Option<&str>) -> String {
-        let mut said = vec![&*self.plugin, about, words(event.type_), &event.reason, &event.message];
+        let mut said = vec![
+            &*self.plugin,
+            about,
+            type_name(event.type_),
+            &event.reason,
+            &event.message,
+        ];
         said.extend(episode);
         format!("{}.{}", shorten_name(prefix), digest(&json!(said)))
     }
@@ -278,7 +284,7 @@ impl EventRecorder {
             "reportingController": self.controller(),
             "reportingInstance": self.instance,
             "action": "Reconcile",
-            "type": words(*type_),
+            "type": type_name(*type_),
             "reason": reason,
             "note": one_line(message),
             "regarding": object,
@@ -390,17 +396,17 @@ impl RecorderState {
 
     /// Takes a token of the plugin and one of the object, if both have one left.
     fn spend(&mut self, object: &str, now: Instant) -> bool {
-        if !self.plugin.has_one(BURST, REFILL, now) {
+        if !self.plugin.refill(BURST, REFILL, now) {
             return false;
         }
         if !self.objects.contains_key(object) {
             self.objects.retain(|_, bucket| {
-                bucket.has_one(OBJECT_BURST, OBJECT_REFILL, now);
+                bucket.refill(OBJECT_BURST, OBJECT_REFILL, now);
                 bucket.spent > 0
             });
         }
         let bucket = self.objects.entry(object.to_owned()).or_default();
-        if !bucket.has_one(OBJECT_BURST, OBJECT_REFILL, now) {
+        if !bucket.refill(OBJECT_BURST, OBJECT_REFILL, now) {
             return false;
         }
         bucket.spent += 1;
@@ -409,7 +415,7 @@ impl RecorderState {
     }
 }
 
-fn words(type_: EventType) -> &'static str {
+fn type_name(type_: EventType) -> &'static str {
     match type_ {
         EventType::Normal => "Normal",
         EventType::Warning => "Warning",

@@ -90,7 +90,7 @@ fn full_name(kind: &Kind) -> String {
 }
 
 /// The API server's text for this kind of field error, and its reason.
-fn words(kind: FieldErrorKind) -> (&'static str, &'static str) {
+fn text_and_reason(kind: FieldErrorKind) -> (&'static str, &'static str) {
     match kind {
         FieldErrorKind::Required => ("Required value", "FieldValueRequired"),
         FieldErrorKind::Duplicate => ("Duplicate value", "FieldValueDuplicate"),
@@ -109,7 +109,7 @@ fn cause(kind: &Kind, error: &FieldError, object: &Value) -> StatusCause {
         message,
     } = error;
     let field = path.trim_start_matches('.').to_owned();
-    let (beginning, reason) = words(*error_kind);
+    let (beginning, reason) = text_and_reason(*error_kind);
     let (is_whole, is_invalid) = (field.is_empty(), *error_kind == FieldErrorKind::Invalid);
     // Messages are kept in logs that whoever may not read the Secret may read.
     let is_secret = kind.group.is_empty() && kind.kind == "Secret";

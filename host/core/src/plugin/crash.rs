@@ -56,7 +56,7 @@ pub enum Advice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spread {
     /// Some tenants, or some objects of few tenants.
-    Some,
+    Partial,
     /// All tenants, of which there are few, and every object that was tried.
     WhereverTried,
     /// Most tenants; or all of few tenants, and every object.
@@ -110,7 +110,7 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
             self.stops = 0;
         }
         if self.crashed.contains_key(tenant) {
-            self.is_well();
+            self.reset_crash_count();
             self.forget(tenant, object);
         }
     }
@@ -125,7 +125,7 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
             self.crashed.remove(tenant);
         }
         if self.crashed.is_empty() {
-            self.is_well();
+            self.reset_crash_count();
         }
     }
 
@@ -139,14 +139,14 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
 
     /// Reports whether [`Self::judge`] might act after a crash, given a recent census.
     pub fn is_suspect(&self, census: &Census) -> bool {
-        self.spread(census) != Spread::Some
+        self.spread(census) != Spread::Partial
     }
 
     /// Decides what to do after a crash, given the census.
     pub fn judge(&mut self, census: &Census) -> Advice {
         self.served.retain(|tenant| census.contains_key(tenant));
         let spread = self.spread(census);
-        if spread == Spread::Some {
+        if spread == Spread::Partial {
             self.slowed = false;
             return Advice::Go;
         }
@@ -156,7 +156,7 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
             Spread::Everywhere if self.stops > 0 => 1,
             // Each new try gets further, so a few objects that come first do not keep the others from ever being tried.
             Spread::WhereverTried => LAST_CRASH.saturating_mul(1 << self.stops.min(16)),
-            Spread::Everywhere | Spread::Some => LAST_CRASH,
+            Spread::Everywhere | Spread::Partial => LAST_CRASH,
         };
         if self.crashes >= last {
             return self.stop();
@@ -197,7 +197,7 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         if is_for_all && !self.has_served {
             Spread::WhereverTried
         } else {
-            Spread::Some
+            Spread::Partial
         }
     }
 
@@ -212,7 +212,8 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         self.crashed.get(tenant).map_or(0, HashSet::len)
     }
 
-    fn is_well(&mut self) {
+    /// Resets the number of consecutive crashes, and no longer slows calls.
+    fn reset_crash_count(&mut self) {
         self.crashes = 0;
         self.slowed = false;
     }
@@ -221,7 +222,7 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
     fn stop(&mut self) -> Advice {
         let wait = FIRST_STOP.saturating_mul(1 << self.stops.min(10)).min(LONGEST_STOP);
         self.stops = self.stops.saturating_add(1);
-        self.is_well();
+        self.reset_crash_count();
         self.crashed.clear();
         self.served.clear();
         self.has_served = false;

@@ -115,7 +115,7 @@ impl Store {
         kind_cache.synced = None;
         kind_cache.sources.clear();
         let names: Vec<Name> = kind_cache.objects.keys().map(|object| object.0.name.clone()).collect();
-        names.iter().filter_map(|name| self.take(kind, name)).collect()
+        names.iter().filter_map(|name| self.remove_object(kind, name)).collect()
     }
 
     /// The objects of a kind that were read before its codec was narrowed. The caller reads them
@@ -243,7 +243,7 @@ impl Store {
             return Vec::new();
         }
         let Some(live) = live else {
-            return self.take(&key.kind, &key.name).into_iter().collect();
+            return self.remove_object(&key.kind, &key.name).into_iter().collect();
         };
         let listing = kind_cache.sources.iter().find(|listing| listing.scope.has(&key.name));
         // Whether its labels are right, the server alone says.
@@ -272,7 +272,7 @@ impl Store {
     /// Removes an object that was deleted, or left the source.
     pub fn remove(&mut self, source: &WatchSource, name: &Name) -> Option<ObjectChange> {
         self.listing(source)?;
-        self.take(&source.kind, name)
+        self.remove_object(&source.kind, name)
     }
 
     /// Ends a list: objects that it did not confirm are removed. The last list of a run makes the kind synced.
@@ -302,7 +302,9 @@ impl Store {
                 reach: kind_cache.reach.clone(),
             });
         }
-        gone.iter().filter_map(|name| self.take(&source.kind, name)).collect()
+        gone.iter()
+            .filter_map(|name| self.remove_object(&source.kind, name))
+            .collect()
     }
 
     /// The kind cache and the listing of a source, unless its run is over.
@@ -318,7 +320,7 @@ impl Store {
         Some((kind_cache, listing))
     }
 
-    fn take(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<ObjectChange> {
+    fn remove_object(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<ObjectChange> {
         let kind_cache = self.kind_caches.get_mut(kind)?;
         let old = kind_cache.unplace(name)?;
         kind_cache.unindex(&old);

@@ -176,7 +176,7 @@ impl Exec {
             api_version: self.api_version,
             install_hint: self.install_hint,
             is_interactive,
-            cluster: self.provide_cluster_info.then(|| cluster.told()).transpose()?,
+            cluster: self.provide_cluster_info.then(|| cluster.helper_info()).transpose()?,
         };
         let unusable = |problem| format!("cannot be used: {problem}");
         let first: Credential = helper.run().map_err(unusable)?;

@@ -41,7 +41,7 @@ impl Default for ReadBudget {
 
 impl ReadBudget {
     /// Adds one more read of a reader, if there is room for it.
-    pub(super) fn take_one(&mut self, read: &Read, is_first: bool) -> bool {
+    pub(super) fn reserve_one(&mut self, read: &Read, is_first: bool) -> bool {
         let bytes = read_bytes(read) + if is_first { READER_BYTES } else { 0 };
         let has_room = self.used + bytes <= self.most;
         if has_room {
@@ -52,14 +52,14 @@ impl ReadBudget {
     }
 
     /// Releases the memory of a reader's reads.
-    pub(super) fn give_back(&mut self, reads: &BTreeSet<Read>) {
+    pub(super) fn release(&mut self, reads: &BTreeSet<Read>) {
         self.used = self.used.saturating_sub(bytes(reads));
         self.reads = self.reads.saturating_sub(reads.len());
     }
 
     /// The reads of a reader in the form to record. If there is no room for them in any form, the error has the coarse
     /// reads on which the whole group must depend.
-    pub(super) fn take(&mut self, reads: BTreeSet<Read>) -> Result<BTreeSet<Read>, BTreeSet<Read>> {
+    pub(super) fn reserve(&mut self, reads: BTreeSet<Read>) -> Result<BTreeSet<Read>, BTreeSet<Read>> {
         let exact = bytes(&reads);
         if exact <= self.most / PARTS && self.used + exact <= self.most {
             self.used += exact;

@@ -154,8 +154,8 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
     pub fn replace(&mut self, reader: &R, reads: BTreeSet<Read>) -> Vec<IndexKey> {
         let before = self.reads.remove(reader).unwrap_or_default();
         let budget = self.budgets.entry(reader.group()).or_default();
-        budget.give_back(&before);
-        let reads = match budget.take(reads) {
+        budget.release(&before);
+        let reads = match budget.reserve(reads) {
             Ok(reads) => reads,
             Err(coarse) => {
                 self.depend_together(&reader.group(), coarse);
@@ -183,7 +183,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         }
         let is_first = known.is_none();
         let budget = self.budgets.entry(reader.group()).or_default();
-        if budget.take_one(&read, is_first) {
+        if budget.reserve_one(&read, is_first) {
             self.link(reader, &read);
             self.reads.entry(reader.clone()).or_default().insert(read);
             return;

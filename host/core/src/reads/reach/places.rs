@@ -9,7 +9,7 @@ pub(super) enum Names {
     /// Every name.
     All,
     /// These names.
-    Some(BTreeSet<String>),
+    Only(BTreeSet<String>),
 }
 
 /// Namespaces and names. The two parts do not overlap.
@@ -22,11 +22,11 @@ pub(super) struct Places {
 }
 
 impl Names {
-    pub(super) const NONE: Self = Self::Some(BTreeSet::new());
+    pub(super) const NONE: Self = Self::Only(BTreeSet::new());
 
     /// Makes a set of names; none means every name.
     pub(super) fn new(names: Option<BTreeSet<String>>) -> Self {
-        names.map_or(Self::All, Self::Some)
+        names.map_or(Self::All, Self::Only)
     }
 
     fn is_empty(&self) -> bool {
@@ -36,13 +36,13 @@ impl Names {
     pub(super) fn contains(&self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Some(names) => names.contains(name),
+            Self::Only(names) => names.contains(name),
         }
     }
 
     pub(super) fn union(&self, other: &Self) -> Self {
         match (self, other) {
-            (Self::Some(one), Self::Some(other)) => Self::Some(one.union(other).cloned().collect()),
+            (Self::Only(one), Self::Only(other)) => Self::Only(one.union(other).cloned().collect()),
             _ => Self::All,
         }
     }
@@ -50,15 +50,15 @@ impl Names {
     pub(super) fn intersection(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::All, names) | (names, Self::All) => names.clone(),
-            (Self::Some(one), Self::Some(other)) => Self::Some(one.intersection(other).cloned().collect()),
+            (Self::Only(one), Self::Only(other)) => Self::Only(one.intersection(other).cloned().collect()),
         }
     }
 
     pub(super) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) => true,
-            (Self::Some(own), Self::Some(other)) => own.is_superset(other),
-            (Self::Some(_), Self::All) => false,
+            (Self::Only(own), Self::Only(other)) => own.is_superset(other),
+            (Self::Only(_), Self::All) => false,
         }
     }
 
@@ -66,7 +66,7 @@ impl Names {
     fn each(&self) -> Vec<Option<String>> {
         match self {
             Self::All => vec![None],
-            Self::Some(names) => names.iter().cloned().map(Some).collect(),
+            Self::Only(names) => names.iter().cloned().map(Some).collect(),
         }
     }
 }
@@ -94,9 +94,9 @@ impl Places {
                 within: BTreeMap::new(),
             };
         }
-        if let Names::Some(everywhere) = &everywhere {
+        if let Names::Only(everywhere) = &everywhere {
             for names in within.values_mut() {
-                if let Names::Some(names) = names {
+                if let Names::Only(names) = names {
                     names.retain(|name| !everywhere.contains(name));
                 }
             }
