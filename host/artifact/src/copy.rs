@@ -71,7 +71,7 @@ pub async fn copy(
     let bytes = from.manifest(digest).await?;
     copy.run(bytes.clone(), None, 0).await?;
     if let Some(tag) = tag {
-        // A layout remembers where its artifacts came from, also over several copies, so that it can be their mirror.
+        // A layout records the origin of its artifacts, also over several copies, so that it can be a mirror.
         let origin = match from.place() {
             Place::Registry(registry) => Some(registry.name().to_owned()),
             Place::Layout { layout, .. } => layout.origin(digest).await?,
@@ -134,7 +134,7 @@ impl Copy<'_> {
     async fn belonging(&self, digest: Digest, depth: usize) -> Result<Vec<Step>, ArtifactError> {
         let mut steps = Vec::new();
         for referrer in self.from.referrers(digest, None).await? {
-            // What is listed and is not there, or not what it says, belongs to nothing.
+            // A listed manifest that is missing or damaged is no referrer.
             if self.seen.contains(&referrer.digest) {
                 continue;
             }

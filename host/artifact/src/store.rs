@@ -76,7 +76,7 @@ impl Place {
         match self {
             Self::Registry(registry) => registry.resolve(target).await,
             Self::Layout { layout, mirrors } => {
-                // A tag that is made of a digest says by itself what it belongs to.
+                // A tag that is derived from a digest is unambiguous.
                 let is_free = matches!(target, Target::Tag(tag) if !tag.starts_with("sha256-"));
                 let image = mirrors
                     .as_ref()
@@ -97,7 +97,7 @@ impl Place {
     async fn tags(&self) -> Result<Vec<String>, ArtifactError> {
         match self {
             Self::Registry(registry) => registry.tags().await,
-            // The tags of a layout with several repositories are nobody's.
+            // The tags of a layout with several repositories belong to no single one.
             Self::Layout { layout, mirrors: None } => layout.tags().await,
             Self::Layout { layout, .. } => {
                 let cause = format!("{} is a mirror and lists no tags", layout.name());

@@ -58,7 +58,7 @@ impl Drop for Apart {
 pub async fn weigh(bytes: usize) {
     if bytes >= LONG_BYTES && IS_LONG.get() == Some(false) {
         IS_LONG.set(Some(true));
-        // The poll that goes on is done apart.
+        // The next poll runs on its own thread.
         yield_now().await;
     }
 }

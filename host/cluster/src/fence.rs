@@ -454,7 +454,7 @@ mod tests {
         request(&Method::PATCH, "/api/v1/namespaces/a/configmaps/b")
     }
 
-    /// Whether a request gets an answer from a server that takes so long.
+    /// Reports whether a request gets a response from a server that takes this long.
     async fn passes(fence: &WriteFence, request: Request<()>, takes: Duration) -> bool {
         let server = tower::service_fn(move |_: Request<()>| async move {
             tokio::time::sleep(takes).await;
@@ -553,7 +553,7 @@ mod tests {
         assert_eq!(may(&fence).await, [false; 7]);
     }
 
-    /// As after SIGSTOP and SIGCONT: the connection is made and the Lease has ended, and the process learns of both at once.
+    /// Like after SIGSTOP and SIGCONT: the process sees the established connection and the ended Lease at once.
     #[tokio::test(start_paused = true)]
     async fn request_waiting_for_connection_is_not_sent_after_deadline() {
         let fence = WriteFence::closed();
@@ -597,7 +597,7 @@ mod tests {
         fence.close();
         assert!(!passes(&fence, patch(), soon).await);
     }
-    /// What comes of a request: the status of its answer, or none if the connection breaks.
+    /// Sends a request to a server that answers with this status, or breaks the connection if there is none.
     async fn sends(fence: &WriteFence, request: Request<()>, status: Option<u16>) {
         let server = tower::service_fn(move |_: Request<()>| async move {
             tokio::time::sleep(Duration::from_secs(1)).await;

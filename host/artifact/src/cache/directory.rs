@@ -27,7 +27,7 @@ pub(super) fn checked(directory: &Path) -> Result<PathBuf, CacheError> {
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     match made {
-        // `create` says so too when a file is in its place; the check below has better words.
+        // `create` fails with this error for a file in its place, too; the check below has a better message.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(make(error)),
         Ok(()) | Err(_) => {}
     }

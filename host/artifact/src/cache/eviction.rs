@@ -125,7 +125,7 @@ impl Files {
 /// The files of a directory; none if it cannot be read.
 fn files(directory: &Path) -> Vec<Entry> {
     let entry = |entry: DirEntry| {
-        // Not of what a link points to.
+        // Links are not followed.
         let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
         let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         Some(Entry {
@@ -145,7 +145,7 @@ fn files(directory: &Path) -> Vec<Entry> {
 /// Removes a file unless it is in use. Returns whether it is gone.
 fn remove_unused(path: &Path) -> bool {
     match open_own(path) {
-        // The lock is held until after the removal, so that nobody begins to use the file in between.
+        // The lock is held until after the removal, so that no reader opens the file in between.
         Ok(file) if matches!(hold::try_lock_alone(&file), Ok(true)) && hold::is_at(&file, path) => {
             fs::remove_file(path).is_ok()
         }

@@ -259,7 +259,7 @@ fn open_shared(path: &Path) -> Result<Option<File>, CacheError> {
         path: path.to_owned(),
         source,
     };
-    // A file that was removed or replaced between opening and locking is looked for again.
+    // If the file was removed or replaced between opening and locking, try again.
     for _ in 0..8 {
         let file = match open_own(path) {
             Ok(file) => file,

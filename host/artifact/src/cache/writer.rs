@@ -96,7 +96,7 @@ impl CacheWriter {
             });
         }
         if let Err(source) = self.file.write_all(bytes) {
-            // What a full disk has taken of it is no part of the blob that could be gone on with.
+            // Bytes that were written before the disk was full are removed, so that the partial file can be continued.
             let _ = self
                 .file
                 .set_len(self.position)
@@ -128,9 +128,9 @@ impl CacheWriter {
         }
         self.file.sync_all().map_err(|source| self.failed("write", source))?;
         let path = self.cache.files.blob(&self.expected);
-        // Until the file is held under its new name, nobody may remove it to make room.
+        // Until the file is held under its new name, no process may evict it.
         let _lock = self.cache.files.lock()?;
-        // Another writer may have been faster. A damaged file is removed by this look at it.
+        // Another writer may have been faster. Holding removes a damaged file.
         if let Some(hold) = self.cache.hold(&self.expected)? {
             let _ = std::fs::remove_file(self.path());
             return Ok(hold);

@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for Entries {
                     };
                     entries.extend(serde_json::from_str(entry.get()).ok());
                 }
-                // What follows is not kept.
+                // Further entries are skipped.
                 while list.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(Entries(entries))
             }

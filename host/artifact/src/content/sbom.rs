@@ -308,7 +308,7 @@ fn licenses(license: &str) -> Value {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b".-+:".contains(&byte))
     };
-    // Identifiers and operators take turns, so an expression has an odd number of words.
+    // Identifiers and operators alternate, so an expression has an odd number of words.
     let words: Vec<&str> = expression.split(' ').collect();
     let takes_turns = words.iter().enumerate().all(|(index, word)| {
         let is_operator = matches!(*word, "OR" | "AND" | "WITH");

@@ -128,7 +128,7 @@ impl Fetcher {
         if let (Choice::Target, Some(Target::Digest(digest))) = (choice, location.target()) {
             return Ok(Chosen { digest, tag: None });
         }
-        // A registry that no rule allows is not even asked.
+        // A registry that no rule allows gets no request.
         self.trust.policy().rule_for(&repository(location))?;
         let store = self.client.open_with(location, keychain)?;
         let tag = match choice {
@@ -229,11 +229,11 @@ impl Fetcher {
         }
         let verified = self.verify(&repository, bytes.clone(), signatures.clone()).await;
         let verification = match (verified, problem) {
-            // The signature that is wanted may be where nobody could look.
+            // The accepted signature may be in the source that failed.
             (Err(_), Some(problem)) => return Err(problem.into()),
             (verified, _) => verified?,
         };
-        // Only now anything of the artifact is parsed, and the component is asked for.
+        // Only now the artifact is parsed, and the component requested.
         let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
         let written = self.write_component(store, &parsed).await?;
         let record = Record {
@@ -270,7 +270,7 @@ impl Fetcher {
         let (mut sink, far) = tokio::io::duplex(PIPE);
         let send = async move { store.blob(&parsed.component, &mut sink, &Silent).await };
         let (sent, written) = tokio::join!(send, write_out(far, writer));
-        // What the disk refused ends the transfer, too, and says why.
+        // A write error ends the transfer, too, and is the cause to report.
         let writer = written?;
         sent?;
         Ok(blocking(move || writer.commit()).await??)

@@ -450,7 +450,7 @@ impl Inner {
             .unwrap_or(Path::new("."));
         let staged = TempDir::new_in(parent).map_err(|error| ArtifactError::io("write in", parent, &error))?;
         if root.exists() {
-            // What is there stays, if it is a layout at all.
+            // The existing content stays, if it is a layout at all.
             drop(archive);
             let index = serde_json::to_vec(&self.index()?).expect("it is written as JSON");
             begin(staged.path())?;

@@ -178,7 +178,7 @@ impl Client {
         }
         let (clients, guard) = (self.clients(host)?, self.inner.guard.clone());
         let endpoint = Arc::new(Endpoint::new(host, &self.inner.registries, &limits, clients, guard)?);
-        // References come from users: what is not used any more does not stay.
+        // References come from users, so unused entries are removed.
         endpoints.retain(|_, (made, _)| made.elapsed() < ENDPOINT_AGE);
         endpoints.insert(key, (Instant::now(), Arc::clone(&endpoint)));
         Ok(endpoint)

@@ -133,7 +133,7 @@ impl Clients {
         limits: &Limits,
         guard: Option<&LocalGuard>,
     ) -> Result<Self, ArtifactError> {
-        // reqwest panics without a provider. An error says that there is one already, which is as good.
+        // reqwest panics without a provider. An error means that one is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let invalid = |problem: String| ArtifactError::new(ErrorKind::Configuration, problem);
         let mut authorities = Vec::new();
@@ -577,7 +577,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         Duration::from_secs(seconds)
     } else {
         let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-        // A date that has passed asks for no wait.
+        // A date in the past requests no delay.
         Duration::try_from(date.duration_since(jiff::Timestamp::now())).unwrap_or_default()
     };
     Some(wait.min(RETRY_AFTER_LIMIT))

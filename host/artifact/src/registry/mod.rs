@@ -215,7 +215,7 @@ impl Registry {
                     .endpoint
                     .answered_otherwise(&what, media_type, "a list of tags")
             })?;
-            // A text that is no tag cannot be asked for.
+            // A text that is not a tag cannot be requested.
             let named = page.tags.iter().flatten().filter_map(Value::as_str);
             tags.extend(named.filter(|tag| is_tag(tag)).map(str::to_owned));
             if tags.len() > limit {
@@ -402,7 +402,7 @@ impl Registry {
         let head = deadline.min(Instant::now() + limits.exchange);
         let response = timeout_at(head, self.session.send(&request, Scope::Pull)).await;
         let mut response = response.map_err(|_| endpoint.late(what, limits.exchange))??;
-        // A server that knows no ranges begins again; what is here already is passed over.
+        // A server without ranges starts again; bytes that exist already are skipped.
         let mut skip = if response.status() == StatusCode::PARTIAL_CONTENT {
             0
         } else {
@@ -622,8 +622,8 @@ impl Registry {
             let bytes = Bytes::from(serde_json::to_vec(&index).expect("it is written as JSON"));
             self.put_manifest(&bytes, media_type::INDEX, &tag).await?;
             if has(&self.fallback_index(subject).await?) {
-                // Somebody who read the index before this write may still replace it; then it is that client's turn to
-                // look again, which oras and cosign do not. Nothing more can be done here.
+                // Another client that read the index before this write may still replace it. That client would have to
+                // check again, which oras and cosign do not. Nothing more can be done here.
                 return Ok(());
             }
             let error = error(ErrorKind::Server, "", "");

@@ -83,7 +83,7 @@ impl Session {
         attempts: u32,
     ) -> Result<Answer, ArtifactError> {
         let limits = &self.endpoint.limits;
-        // What is uploaded takes as long as a download.
+        // An upload gets the time limit of a download.
         let time = match request.body {
             Body::None => limits.exchange,
             Body::Bytes(bytes) if bytes.len() <= SMALL_BODY => limits.exchange,
@@ -126,7 +126,7 @@ impl Session {
         let known = self.accepted.lock()[scope as usize].clone();
         let mut anonymous = known.is_none();
         let mut response = self.endpoint.send(request, known.as_ref(), true).await?;
-        // What another host behind a redirect wants is not for these credentials.
+        // A challenge of another host behind a redirect does not get these credentials.
         if response.status() == StatusCode::UNAUTHORIZED && same_server(response.url(), &self.endpoint.base) {
             self.accepted.lock()[scope as usize] = None;
             if let Some(authorization) = self.answer(response.headers(), scope, request.what).await? {

@@ -50,7 +50,7 @@ pub(super) fn verify(json: &str, manifest: &Manifest<'_>, signers: &Signers<'_>)
 }
 
 fn by_key(bundle: &Bundle, hint: &str, manifest: &Manifest<'_>, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
-    // The hint is not signed: it tells which key to name in a message, and decides nothing.
+    // The hint is not signed: it only selects the key to name in a message, and decides nothing.
     let unknown = || match signers.keys.iter().find(|key| key.hint == hint) {
         Some(key) => Rejection::Altered {
             signer: format!("the key {}", key.name),
@@ -61,7 +61,7 @@ fn by_key(bundle: &Bundle, hint: &str, manifest: &Manifest<'_>, signers: &Signer
     };
     let key = match &bundle.content {
         SignatureContent::DsseEnvelope(envelope) => {
-            // Before the signature, so that an attestation is called one whoever has made it.
+            // Before the signature is verified, so that an attestation is reported as one, whoever signed it.
             let statement = statement(envelope)?;
             let (signed, signature) = (envelope.pae(), &envelope.signature.sig);
             let is_signer = |key: &&Key| key.verification.verify(&signed, signature).is_ok();

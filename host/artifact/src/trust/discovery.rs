@@ -83,7 +83,7 @@ impl ArtifactStore {
             problem,
         } = self.find_referrers(digest, None).await;
         found.record(problem.map_or(Ok(()), Err));
-        // Some registries list the config's type, which says nothing.
+        // Some registries list the config's type, which has no meaning here.
         referrers.retain(|it| match it.artifact_type.as_deref() {
             None | Some(media_type::EMPTY) => true,
             Some(other) => other.starts_with(BUNDLE),

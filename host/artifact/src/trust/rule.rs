@@ -215,7 +215,7 @@ impl<'a> Loader<'a> {
             TransparencyLog::Ignored => None,
             TransparencyLog::Required => Some(self.log(index, trusted_root.as_deref(), keys.is_empty())?),
         };
-        // Whoever writes a trusted root means that something is verified with it.
+        // A configured trusted root must be used by something.
         if trusted_root.is_some() && log.is_none() && keyless.iter().all(|identity| identity.trusted_root.is_some()) {
             return Err(invalid(
                 "its trustedRoot is not used; add transparencyLog: required, or remove it".to_owned(),

@@ -158,7 +158,7 @@ impl KindCache {
             return;
         }
         let now = self.objects.keys().map(|ByName(object)| object);
-        // What has changed while the index was built is little.
+        // Few objects have changed while the index was built.
         let (path, index) = decoding::allowed(|| index.caught_up(now));
         self.indexes.add(path, index);
     }

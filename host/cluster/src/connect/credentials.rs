@@ -229,7 +229,7 @@ impl Helper {
 impl Credential {
     /// Parses the output of a helper.
     fn read(printed: &[u8], api_version: &str) -> Result<Self, String> {
-        // What it printed may be a secret, and is not shown.
+        // The output may be a secret, and is not shown.
         let printed = std::str::from_utf8(printed).ok();
         let found = printed.and_then(|text| serde_saphyr::from_str::<Value>(text).ok());
         let found = found.filter(|found| found["kind"] == "ExecCredential");

@@ -90,7 +90,7 @@ impl Kubeconfig {
             for name in ["client-certificate", "client-key", "tokenFile"] {
                 resolve(user, name, directory);
             }
-            // A command without a slash is looked for in PATH.
+            // A command without a slash is searched in PATH.
             if let Some(exec) = user.get_mut("exec")
                 && exec["command"].as_str().is_some_and(|command| command.contains('/'))
             {

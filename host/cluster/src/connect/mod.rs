@@ -119,7 +119,7 @@ async fn connect_as(
     // kube's own retry repeats every method 15 times, creates included; the host retries by object, with back-off.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // Who asks says how long an answer may take.
+    // Each caller sets the time limit of its response.
     config.read_timeout = None;
     let agent =
         http::HeaderValue::from_str(user_agent).expect("the user agent is made of the crate's name and version");
@@ -138,7 +138,7 @@ async fn connect_as(
     };
     let log = Arc::new(ConnectionLog::new(server, user));
     let observe = MapResultLayer::new(move |result: Result<_, tower::BoxError>| {
-        // What one account's token is not good for says nothing about the host's connection.
+        // A failure with another account's token says nothing about the host's connection.
         if credentials == Credentials::Own {
             log.observe(&result);
         }
@@ -147,7 +147,7 @@ async fn connect_as(
             AtServer { server, source }.into()
         })
     });
-    // What the fence stops is no request, and says nothing about the connection.
+    // Requests that the fence stops are not sent, so they do not reach the log and the metrics.
     Ok(builder
         .with_layer(&TokenLayer(tokens))
         .with_layer(&observe)

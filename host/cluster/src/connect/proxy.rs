@@ -39,7 +39,7 @@ pub(crate) fn from_environment(server: &Uri, variable: &dyn Fn(&str) -> Option<S
 
 /// Parses a proxy's URL, which must have a supported scheme.
 pub(crate) fn parse(proxy: &str) -> Result<Uri, String> {
-    // Go asks a SOCKS proxy for names in both forms.
+    // Go lets a SOCKS proxy resolve names in both forms.
     let proxy = match proxy.strip_prefix("socks5h://") {
         Some(rest) => format!("socks5://{rest}"),
         None => proxy.to_owned(),
@@ -108,7 +108,7 @@ fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
         IpAddr::V6(it) => (it.to_bits(), 128),
     };
     let ((address, length), (network, other)) = (number(address), number(network));
-    // A shift by all bits leaves none, which checked_shr says by None.
+    // A shift by all bits leaves none; checked_shr returns None then.
     let mask = !u128::MAX.checked_shr(bits).unwrap_or(0);
     length == other && bits <= length && address & mask == network & mask
 }

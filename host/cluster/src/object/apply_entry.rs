@@ -97,7 +97,7 @@ pub(crate) fn read_entries(
         if !manager.starts_with(MANAGER_PREFIX) || operation.as_deref() != Some("Apply") {
             continue;
         }
-        // Nothing that the host applies has an entry that cannot be read: somebody else uses its name, and holds the fields.
+        // All entries that the host writes can be parsed: another client uses its name, and holds the fields.
         let Ok(several) = names_several_items(text.get()) else {
             continue;
         };

@@ -78,7 +78,7 @@ impl MetadataFacts {
         labels: Option<&RawValue>,
         annotations: Option<&RawValue>,
     ) -> Self {
-        // What has another form than Kubernetes gives it has no facts.
+        // A member with another form than Kubernetes' has no facts.
         let finalizers: Vec<Box<str>> = parsed(finalizers).unwrap_or_default();
         let present = |names: &BTreeSet<Box<str>>, text: Option<&RawValue>| -> Vec<(Box<str>, Box<str>)> {
             if names.is_empty() {

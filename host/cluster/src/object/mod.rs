@@ -134,7 +134,7 @@ impl CachedObject {
         let visible = layout
             .projection()
             .project_parts(Some(&metadata.others), others, kind)?;
-        // Read through once: what the cache holds can be read by everybody, or is known not to be.
+        // Checked once: afterwards every reader can parse the cached text, or it is known to be too deep.
         let is_too_deep = !is_plain(&visible) && is_too_deep(&visible)?;
         let object = Self {
             name: Name {

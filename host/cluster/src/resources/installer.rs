@@ -207,7 +207,7 @@ impl Installer {
         self.check(object, &live)?;
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         let applied = if served.kind.kind == "Plugin" {
-            // What its users have changed is theirs.
+            // Fields that users have changed are left to them.
             if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
                 metadata.insert("uid".to_owned(), json!(uid));
             }
@@ -301,7 +301,7 @@ impl Installer {
             let (_, text) = send(&self.client, request).await?;
             let mut list: Value = serde_json::from_str(&text).map_err(|error| garbled(&error))?;
             for item in list["items"].as_array_mut().into_iter().flatten() {
-                // Items of a list leave out what they are.
+                // The items of a list have neither apiVersion nor kind.
                 item["apiVersion"] = json!(kind.api_version());
                 item["kind"] = json!(kind.kind);
                 show(item.take());

@@ -118,7 +118,7 @@ impl LeaseApi {
             transitions,
         } = record;
         let mut object = live.map_or_else(|| self.0.empty(), |live| live.object.clone());
-        // Somebody may have removed it; who writes has made sure that the Lease is one of the host's.
+        // The label may have been removed; the caller has checked that the Lease is one of the host's.
         object["metadata"]["labels"][MANAGED_BY_LABEL] = json!(MANAGED_BY);
         object["spec"]["holderIdentity"] = json!(holder);
         object["spec"]["leaseDurationSeconds"] = json!(duration_seconds);

@@ -73,7 +73,7 @@ pub async fn read_pull_secret(client: &Client, namespace: &str, name: &str) -> R
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
     let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
     let secret = match get(client, &path).await {
-        // What serde says may quote the Secret.
+        // serde's message may quote the Secret.
         Ok(text) => serde_json::from_str::<Secret>(&text).map_err(|_| "the answer is not a Secret".to_owned()),
         Err(error) if error.is_not_found() => return Err(PullSecretError::Missing { namespace, name }),
         Err(error) => Err(explain(&error)),

@@ -153,7 +153,7 @@ pub async fn write_secret(
 ) -> Result<SecretWrite, RequestError> {
     let mut secret = over.map_or_else(|| new_secret(place), |kept| kept.secret.clone());
     secret.metadata.labels.get_or_insert_default().extend([label]);
-    // Who wrote what is the API server's to say.
+    // The API server maintains managedFields itself.
     secret.metadata.managed_fields = None;
     let texts = texts
         .into_iter()
@@ -289,7 +289,7 @@ pub async fn update_ca_bundle(
     if asking == WebhookKind::Conversion
         && let Some(metadata) = wanted["metadata"].as_object_mut()
     {
-        // Installers of earlier versions did not say in a CRD which host converts its objects.
+        // Installers of earlier versions did not label a CRD with the host that converts its objects.
         metadata.remove("labels");
     }
     if contains(&live, &wanted) {

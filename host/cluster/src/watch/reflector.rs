@@ -195,7 +195,7 @@ impl Reflector {
                     let trouble = "a list is older than what was seen already; the API server that gave it lags behind";
                     self.trouble(&mut state.failures, WatchError::other(trouble)).await;
                 }
-                // The list took longer than the server remembers: from the beginning, while somebody else's is fresh.
+                // The list took longer than the server keeps its resourceVersion: list again from the beginning.
                 Err(error) if error.code() == Some(410) && state.failures == 0 => {
                     self.restarts(WatchRestart::Expired);
                     self.pause(&mut state.failures).await;
@@ -317,7 +317,7 @@ impl Reflector {
         loop {
             let (before, opened) = (version.clone(), Instant::now());
             match self.watch_once(&mut version).await {
-                // A server that does nothing but hang up is not asked without a pause.
+                // A server that only closes connections does not get requests without a pause.
                 Ok(()) if version == before && opened.elapsed() < SHORTEST_WATCH => {
                     self.restarts(WatchRestart::Closed);
                     self.pause(&mut failures).await;
@@ -490,7 +490,7 @@ pub(crate) fn list_request(
     };
     let mut request = Request::builder().uri(uri).header(header::ACCEPT, accept);
     if list.is_empty() {
-        // A compressed stream comes in members of its own for each event, and readers stop after the first:
+        // A compressed stream has a member of its own for each event, and readers stop after the first one:
         // https://github.com/tower-rs/tower-http/issues/737
         request = request.header(header::ACCEPT_ENCODING, "identity");
     }

@@ -124,7 +124,7 @@ impl<S: TypedSink> TypedObjectSink<S> {
             served,
             detail: S::DETAIL,
             sink: self.clone(),
-            // The metrics are about what plugins reconcile and read.
+            // The metrics count only the watches of kinds that plugins reconcile and read.
             metrics: WatchMetrics::default(),
         };
         reflector.follow().await;

@@ -300,7 +300,7 @@ impl EventRecorder {
             // Emitted before this process began.
             Ok(_) => Ok(true),
             Err(error) if error.code() == Some(409) => Ok(true),
-            // The object goes, too.
+            // The object is being deleted, too.
             Err(error) if error.is_in_terminating_namespace() || error.is_not_found() => Ok(false),
             Err(error) if error.code() == Some(403) => {
                 let mut state = self.lock();

@@ -152,7 +152,7 @@ impl Impersonation {
         request.headers_mut().insert(AUTHORIZATION, token.value.clone());
         let answer = send(&tokens.bare, request).await;
         if answer.as_ref().is_err_and(|error| error.code() == Some(401)) {
-            // It ended before its time: with an account that was deleted and made again, say.
+            // The token ended early, for example because the account was deleted and recreated.
             let mut slot = slot.lock().await;
             if slot.as_ref().is_some_and(|known| known.value == token.value) {
                 *slot = None;
@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// What servers were asked: each request's path, and its token.
+    /// The requests that servers received: path and token.
     type Asked = Arc<Mutex<Vec<String>>>;
 
     /// A client whose server answers by what it was asked so far.

@@ -581,7 +581,7 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(Sta
             answer
         });
         answer.code = status.as_u16();
-        // A server that is too busy says so in the header alone, with a body that is no Status.
+        // An overloaded server reports the delay in the header only, with a body that is no Status.
         if let Some(seconds) = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok()) {
             let details = answer.details.get_or_insert_with(|| StatusDetails {
                 name: String::new(),

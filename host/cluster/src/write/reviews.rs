@@ -33,7 +33,7 @@ pub async fn authenticate(client: &Client, token: &str, audience: Option<&str>) 
     for spec in for_audience.into_iter().chain([json!({"token": token})]) {
         let review = review(client, "authentication.k8s.io", "TokenReview", &spec).await?;
         let status = &review["status"];
-        // An authenticator that knows no audiences leaves them out, and its answer says nothing about ours.
+        // An authenticator that knows no audiences omits them, and its answer says nothing about ours.
         let has_audience = |audience: &str| {
             let audiences = status["audiences"].as_array();
             audiences.is_some_and(|audiences| audiences.iter().any(|it| it == audience))

@@ -41,7 +41,7 @@ impl InvalidObject {
 
     /// The message in one line: `spec.size: Invalid value: -1: must not be negative`; several errors are in brackets.
     pub fn message(&self) -> String {
-        // The API server says the same thing once, too.
+        // Like the API server, report equal errors once.
         let mut said = BTreeSet::new();
         let lines: Vec<String> = self
             .causes
@@ -111,11 +111,11 @@ fn cause(kind: &Kind, error: &FieldError, object: &Value) -> StatusCause {
     let field = path.trim_start_matches('.').to_owned();
     let (beginning, reason) = text_and_reason(*error_kind);
     let (is_whole, is_invalid) = (field.is_empty(), *error_kind == FieldErrorKind::Invalid);
-    // Messages are kept in logs that whoever may not read the Secret may read.
+    // Messages are written to logs, whose readers may not be allowed to read the Secret.
     let is_secret = kind.group.is_empty() && kind.kind == "Secret";
     let has_value = !matches!(error_kind, FieldErrorKind::Required | FieldErrorKind::Forbidden);
     let mut parts = Vec::new();
-    // That the whole object is an invalid value says nothing.
+    // That the whole object is an invalid value carries no information.
     if !(is_whole && is_invalid) {
         parts.push(beginning.to_owned());
     }

@@ -79,7 +79,7 @@ fn carry(whole: &Value, shown: &Value, answered: &Value, path: &mut Vec<String>)
     if shown == answered {
         return Ok(whole.clone());
     }
-    // What was shown whole may become anything.
+    // A value that was shown completely may be replaced by anything.
     if whole == shown {
         return Ok(answered.clone());
     }

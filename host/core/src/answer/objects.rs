@@ -144,7 +144,7 @@ fn outside(
     if !names.is_empty() && !names.iter().any(|it| **it == *name.name) {
         return Some("its name is outside the names that the manifest declares; add it under touches".to_owned());
     }
-    // Somebody else's object has the labels that it has; they are looked at where it is found.
+    // The labels of another owner's object are checked when the live object is found.
     if ownership == Ownership::Contributed {
         return None;
     }
@@ -236,7 +236,7 @@ fn place(
     }
     let home = primary.name.namespace.as_deref().map(str::to_owned);
     match namespace.filter(|namespace| !namespace.is_empty()).or(home) {
-        // It goes into a path.
+        // The namespace becomes part of a path.
         Some(namespace) if !is_label(&namespace) => Err(invalid(format!(
             "{kind} {name} is desired in the unusable namespace {namespace:?}"
         ))),

@@ -19,7 +19,7 @@ impl<K: Clone + Ord> ClaimBisection<K> {
         Self {
             passed: held,
             trying: None,
-            // Also without suspects there is one try: that of what is held.
+            // Without suspects there is still one try: that of the held claims.
             rest: vec![suspects],
         }
     }

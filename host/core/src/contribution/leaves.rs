@@ -125,7 +125,7 @@ fn walk(types: &Types, shape: &Shape, value: &Value, path: Path, leaves: &mut Le
                 }
             }
         }
-        // A value of the wrong type is the server's to refuse, in its own words.
+        // A value of the wrong type is left for the server to refuse, with its own message.
         _ => {
             leaves.insert(path, Leaf::Value(value.clone()));
         }

@@ -137,8 +137,8 @@ pub fn decide(
     };
     let holder = match live.holder {
         Some(holder) if holder.uid == owner.uid => holder,
-        // Kubernetes' garbage collector deletes what a predecessor referred to. What it does not collect is the
-        // successor's: one that was restored from a backup finds its objects again.
+        // Kubernetes' garbage collector deletes the dependents of a predecessor. Those that it does not collect belong
+        // to the successor: an owner that was restored from a backup finds its objects again.
         Some(holder) if holder.is_namesake && holder.bond == OwnerLink::Reference => return Action::Inherited,
         Some(holder) if holder.is_namesake => holder,
         _ => return Action::Foreign,

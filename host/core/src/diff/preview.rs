@@ -142,7 +142,7 @@ impl PreviewedChange {
             let from = live.value(path);
             let to = match leaf {
                 Leaf::Value(wanted) if from != Some(wanted) => shown(wanted),
-                // An item of a list: its key stands in the path.
+                // An item of a list: its key is in the path.
                 Leaf::Present if from.is_none() => "an item".to_owned(),
                 Leaf::Value(_) | Leaf::Present => continue,
             };

@@ -851,7 +851,7 @@ pub(crate) mod tests {
         serde_json::from_value(value.clone()).unwrap()
     }
 
-    /// What a real API server keeps for a Service applied with two ports named 53, one without a protocol.
+    /// The field set of a real API server for a Service applied with two ports named 53, one without a protocol.
     fn service_set() -> FieldSet {
         serde_json::from_str(
             r#"{"f:metadata":{"f:labels":{"f:app":{}}},

@@ -441,7 +441,8 @@ fn project_node(node: &Node, value: &RawValue, text: &mut String) -> Result<(), 
             }
             text.push(']');
         }
-        // A scalar where a path goes on: the object is not as the path thinks, and nothing of it was declared.
+        // A scalar in the middle of a path: the object does not have the declared structure, and nothing of it was
+        // declared.
         _ => text.push_str("null"),
     }
     Ok(())

@@ -39,7 +39,7 @@ pub enum ConditionStatus {
     True,
     /// The condition does not hold.
     False,
-    /// Not known.
+    /// The status is not known.
     Unknown,
 }
 
@@ -158,7 +158,7 @@ pub struct Outcome {
 pub enum Finalization {
     /// The finalizer may be removed once all owned objects are gone.
     Done,
-    /// Not done yet; the outcome has the objects that should still exist.
+    /// Pending: the outcome has the objects that should still exist.
     Pending(Outcome),
 }
 

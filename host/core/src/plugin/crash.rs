@@ -193,7 +193,7 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         if is_for_all && census.iter().all(has_all_crashed) {
             return Spread::Everywhere;
         }
-        // As long as no call has succeeded, objects that have not been tried say nothing for the plugin.
+        // As long as no call has succeeded, untried objects are no evidence for the plugin.
         if is_for_all && !self.has_served {
             Spread::WhereverTried
         } else {
@@ -240,7 +240,7 @@ mod tests {
         Tenant::Namespace(format!("n{index}").into())
     }
 
-    /// So many tenants with so many objects each.
+    /// A census with equally many objects for each tenant.
     fn census(tenants: usize, objects: usize) -> Census {
         (0..tenants).map(|index| (tenant(index), objects)).collect()
     }

@@ -170,7 +170,8 @@ impl Inventory {
             for made in Made::ALL {
                 let kinds = memory.kinds_mut(made);
                 let mut remembered: BTreeSet<_> = std::mem::take(kinds).into_iter().collect();
-                // Of other primaries nothing is said, and what this controller makes is told by its own words.
+                // Entries of other primaries stay, and those of this controller are replaced by its present
+                // declarations.
                 remembered.retain(|kind| !kind.primary.same_kind(primary) || kind.is_former_of(grants, made));
                 remembered.extend(touched(grants, made).map(|touch| OwnedKind::of(primary, touch)));
                 kinds.extend(remembered);

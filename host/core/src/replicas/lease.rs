@@ -199,8 +199,8 @@ impl LeaseCandidate {
                 };
                 (until, before.writer.clone(), before.is_named)
             }
-            // Whoever wrote before may do so until then, whatever the record says now. A record that names this candidate is not
-            // its own before that time is over.
+            // The earlier writer may write until then, whatever the record says now. A record that names this candidate
+            // is not its own before that time is over.
             Some(before) if before.writer != self.identity || before.is_named => {
                 let is_named = live.holder == self.identity;
                 (before.until.max(ended), live.holder.clone(), is_named)

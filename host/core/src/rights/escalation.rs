@@ -22,7 +22,7 @@ pub fn missing(message: &str) -> Option<String> {
     if more > 0 {
         let _ = write!(text, "; and {more} more");
     }
-    // In another form, its own words are better than none.
+    // If the rules have another form, show the server's text.
     Some(if text.is_empty() {
         rules.trim_matches([':', ' ', '\n']).to_owned()
     } else {
@@ -60,7 +60,7 @@ fn values<'a>(rule: &'a str, list: &str) -> Vec<&'a str> {
 mod tests {
     use super::*;
 
-    /// As kube-apiserver 1.36 says it.
+    /// The message of kube-apiserver 1.36.
     const MESSAGE: &str = "clusterroles.rbac.authorization.k8s.io \"x\" is forbidden: user \"u\" (groups=[\"g\"]) is attempting \
         to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"configmaps\"], ResourceNames:[\"a\" \
         \"b\"], Verbs:[\"list\" \"watch\"]}\n{APIGroups:[\"apps\"], Resources:[\"deployments/status\"], Verbs:[\"create\"]}";

@@ -35,7 +35,7 @@ pub struct HostOptions {
 /// The host's account on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostAccount {
-    /// Not given.
+    /// The account is not given.
     #[default]
     Unsaid,
     /// The account is granted nothing.
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Whoever may write in a namespace can label objects of their own there.
+    /// A user who may write in a namespace can label objects of their own there.
     #[test]
     fn labelled_objects_decide_nothing() {
         let own = "pilothouse-plugin-web";

@@ -92,7 +92,7 @@ pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
     if account.is_none() {
         objects.push(json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata,
-            // No pod runs as it: who acts as it impersonates it, or asks for a token.
+            // No pod runs as this account: the host impersonates it, or requests a token for it.
             "automountServiceAccountToken": false,
         }));
     }

@@ -21,7 +21,7 @@ impl Resources {
         let mut known = BTreeMap::new();
         for (kind, _) in kinds(checked) {
             let mut crds = checked.crds.iter();
-            // No plugin says how Kubernetes' own kinds are called.
+            // No plugin defines the resources of built-in kinds.
             let brought = || crds.find_map(|crd| ServedKind::of_crd(crd, kind));
             if let Some(served) = built_in::served(kind).or_else(brought) {
                 known.insert(kind.clone(), Some(served));

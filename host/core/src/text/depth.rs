@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// So many levels, an even number.
+    /// A document with an even number of levels.
     fn nested(levels: usize) -> String {
         let (open, close) = (r#"{"a":["#.repeat(levels / 2), "]}".repeat(levels / 2));
         format!("{open}{close}")

@@ -54,7 +54,7 @@ pub fn parsed_size(text: &[u8]) -> usize {
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
             b',' | b':' | b' ' | b'\n' | b'\r' | b'\t' => {}
-            // The first letter of a number or a word stands for the whole.
+            // Counted at the first character of a number or a literal.
             _ => {
                 size += part(&mut around[depth.min(MAX_DEPTH - 1)]);
                 while text.get(place).is_some_and(|byte| !b",:]}{[\" \n\r\t".contains(byte)) {

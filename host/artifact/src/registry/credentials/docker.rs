@@ -149,7 +149,7 @@ fn run(helper: &str, action: &str, input: &[u8]) -> Result<(), ArtifactError> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| failed(format!("it cannot be run ({error}); install it in the PATH")))?;
-    // A helper that reads nothing closes the pipe; its exit status says what it thinks.
+    // A helper that does not read its input closes the pipe; its exit status decides.
     let _ = process.stdin.take().map(|mut stdin| stdin.write_all(input));
     let output = process.wait_with_output().map_err(|error| failed(error.to_string()))?;
     if output.status.success() {

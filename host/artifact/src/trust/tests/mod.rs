@@ -21,7 +21,7 @@ use crate::content::digest::Digest;
 const REPOSITORY: &str = "registry.example.com/plugins/a";
 const SIGN: &str = "https://sigstore.dev/cosign/sign/v1";
 
-/// What is signed.
+/// The signed manifest.
 const MANIFEST: &[u8] = data!("manifest.json").as_bytes();
 
 fn manifest() -> Digest {

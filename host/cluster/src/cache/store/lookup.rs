@@ -80,7 +80,8 @@ impl Store {
             return QueryCandidates::default();
         };
         let within = |object: &&Arc<CachedObject>| query.is_within(&object.name);
-        // Where nothing is asked of what is inside, all of these are found; what is too deep may still not be shown.
+        // Without conditions on the content, all of these match; those that are too deep are not shown, and do not
+        // count.
         let most = query.limit.filter(|_| !query.looks_inside());
         let most = most.map_or(usize::MAX, |limit| limit as usize);
         let mut taken = 0;

@@ -194,11 +194,11 @@ impl Store {
         let object = if kind_cache.codec.has_facts_of(&object) {
             object
         } else {
-            // More was asked for while the object was on its way here.
+            // More facts were requested while the object was being read.
             Arc::new(decoding::allowed(|| kind_cache.codec.with_facts(&object)))
         };
         if let Some(old) = old.as_ref().filter(|old| old.is_version_of(&object)) {
-            // The same object. What was trimmed in another way is replaced, and that is no change of it.
+            // The same object. If it was trimmed differently it is replaced, which is no change of it.
             let is_kept = old.is_kept_like(&object);
             if !is_kept {
                 kind_cache.reindex(Some(old), &object, values);
@@ -246,7 +246,7 @@ impl Store {
             return self.remove_object(&key.kind, &key.name).into_iter().collect();
         };
         let listing = kind_cache.sources.iter().find(|listing| listing.scope.has(&key.name));
-        // Whether its labels are right, the server alone says.
+        // Only the server knows whether the object matches the label selector.
         let Some(listing) = listing.filter(|listing| listing.scope.labels.is_empty()) else {
             return Vec::new();
         };

@@ -90,7 +90,7 @@ fn read_bytes(read: &Read) -> usize {
         Read::Get(_, name) | Read::Obstacle(_, name) => {
             name.name.len() + name.namespace.as_ref().map_or(0, |namespace| namespace.len())
         }
-        // It stands under each value of its anchor.
+        // The query is indexed under each value of its anchor.
         Read::List(_, query) => {
             let values = query.anchor().map_or(0, |anchor| anchor.values.len());
             2 * query.text_bytes() + values * READ_BYTES

@@ -54,7 +54,7 @@ impl Read {
     /// The coarse read that covers this one: every change that concerns this read concerns it too.
     fn coarse(&self) -> Self {
         match self {
-            // Queries ask by what is shown: what enters or leaves one has changed visibly.
+            // Queries match visible fields only: an object that enters or leaves a result has changed visibly.
             Self::Get(kind, _) | Self::List(kind, _) | Self::Some(kind) => Self::Some(kind.clone()),
             Self::Obstacle(kind, _) | Self::SomeObstacles(kind) => Self::SomeObstacles(kind.clone()),
         }
@@ -190,7 +190,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         }
         let mut reads = known.cloned().unwrap_or_default();
         reads.insert(read);
-        // Where queries become coarser their index stays: whoever asks by it next has use for it.
+        // The indexes of queries that become coarser are kept: the next reader of them needs them again.
         self.replace(reader, reads);
     }
 

@@ -212,14 +212,14 @@ impl Grouped for Primary {
     }
 }
 
-/// What each lane sees, metadata apart.
+/// The fields that each lane sees, metadata apart.
 const SEES: [&str; 2] = [".data.a", ".data"];
 
 /// A change of an object as it is compared in earnest: by the bytes that a lane sees.
 struct Changed {
     name: Name,
     objects: [Option<Value>; 2],
-    /// What was asked about it.
+    /// The parts of the change that were requested.
     asked: Cell<Interest>,
 }
 

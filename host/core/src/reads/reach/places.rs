@@ -169,13 +169,13 @@ mod tests {
         values.iter().map(|it| (*it).to_owned()).collect()
     }
 
-    /// As a manifest has it: an empty list narrows nothing.
+    /// The places of a manifest: an empty list restricts nothing.
     fn places(namespaces: &[&str], names: &[&str]) -> Places {
         let given = |values: &[&str]| (!values.is_empty()).then(|| set(values));
         Places::new(given(namespaces).as_ref(), &Names::new(given(names)))
     }
 
-    /// As `namespace/name`, with * for all.
+    /// Each place as `namespace/name`, with * for all.
     fn each(places: &Places) -> Vec<String> {
         let part = |part: Option<String>| part.unwrap_or_else(|| "*".to_owned());
         let each = places.each(32).into_iter();

@@ -28,7 +28,7 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
     if used.is_empty() {
         return vec![None; shards.len()];
     }
-    // Loads are read from the plan, into which somebody may write any number; their sum fits all the same.
+    // Loads come from the plan, which may have any numbers; the type holds their sum.
     let cost = |index: usize| u128::from(shards[index].load) + BASE_LOAD;
     let mut assignment: Assignment<'a> = shards
         .iter()
@@ -39,7 +39,7 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
             Some(*holder)
         })
         .collect();
-    // The largest first: what comes last fills the gaps.
+    // The largest shards first: the smaller ones fill the gaps.
     let mut free: Vec<usize> = (0..shards.len()).filter(|index| assignment[*index].is_none()).collect();
     free.sort_by_key(|index| (std::cmp::Reverse(cost(*index)), *index));
     for index in free {
@@ -47,7 +47,7 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
         *used += cost(index);
         assignment[index] = Some(replica);
     }
-    // Each move makes the busiest replica's work less without making another the busiest, so this comes to an end.
+    // Each move reduces the load of the busiest replica without making another the busiest, so the loop ends.
     while let Some((index, to)) = best_move(&assignment, &used, cost) {
         if let Some(from) = assignment[index].replace(to) {
             *used.entry(from).or_default() -= cost(index);
@@ -111,7 +111,7 @@ fn best_move<'a>(
     let gap = most - least;
     let of_busiest = (0..assignment.len()).filter(|index| assignment[*index] == Some(*from));
     let helps = of_busiest.filter(|index| cost(*index) < gap);
-    // The one that comes closest to half of the gap.
+    // The shard with a load closest to half of the gap.
     let best = helps.min_by_key(|index| ((2 * cost(*index)).abs_diff(gap), *index))?;
     Some((best, *to))
 }

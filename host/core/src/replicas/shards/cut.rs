@@ -56,7 +56,7 @@ pub fn first_plan(version: u64, shards: usize, loads: &NamespaceLoads) -> ShardP
 
 /// Reports whether one of these shards has so much more than the mean that a new division may be worthwhile.
 pub fn is_uneven(loads: &[u64]) -> bool {
-    // Replicas say their loads in Leases, into which somebody else may write any number.
+    // Replicas publish their loads in Leases, which may have any numbers.
     let loads = || loads.iter().map(|load| u128::from(*load));
     loads().max().unwrap_or_default() * loads().count() as u128 > loads().sum::<u128>() * TOO_MUCH
 }
@@ -80,7 +80,8 @@ fn starts(shards: usize, loads: &NamespaceLoads) -> Vec<u64> {
     let loads: Vec<(u64, u64)> = loads.0.iter().map(|(hash, load)| (*hash, (*load).max(1))).collect();
     let mut starts = cut_within(&loads, shards, least_capacity(&loads, shards));
     while starts.len() < shards {
-        // What has several namespaces is divided further, else what is widest: new namespaces will be somewhere.
+        // Shards with several namespaces are divided first, and then the widest ones, because new namespaces may have
+        // any hash.
         let next = heaviest_cut(&loads, &starts).unwrap_or_else(|| widest_cut(&starts));
         starts.push(next);
         starts.sort_unstable();

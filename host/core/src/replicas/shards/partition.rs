@@ -13,7 +13,7 @@ use crate::plugin::manifest::{Access, Touch, TouchScope};
 pub enum Division {
     /// Divided by the namespace of the primary.
     Namespaces,
-    /// Not divided: the leader does all of it.
+    /// No division: the leader does all of it.
     Leader,
 }
 

@@ -21,7 +21,7 @@ fn most_and_total(plan: &ShardPlan) -> (u64, u64) {
     (loads.clone().max().unwrap(), loads.sum())
 }
 
-/// How much each replica has.
+/// The load of each replica.
 fn used<'a>(assignment: &Assignment<'a>, shards: &[LiveShard<'_>]) -> BTreeMap<&'a str, u64> {
     let mut used = BTreeMap::new();
     for (replica, shard) in assignment.iter().zip(shards) {
