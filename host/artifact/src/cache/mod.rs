@@ -62,7 +62,7 @@ pub struct CacheUsage {
     pub records: usize,
 }
 
-/// The cache failed.
+/// An operation of the cache failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The directory cannot be created.

@@ -7,14 +7,14 @@ use sigstore_verify::crypto::verify_signature;
 use sigstore_verify::types::bundle::{MessageSignature, VerificationMaterialContent};
 use sigstore_verify::types::{Bundle, DsseEnvelope, HashAlgorithm, Sha256Hash, SignatureContent, Statement};
 
-use super::crypto::knowing;
+use super::crypto::with_message;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
 use super::verify::{Accepted, Manifest, Signers, evidence, signed_at};
 use crate::content::digest::Digest;
 
 /// The predicate of `cosign sign`. Any other predicate is an attestation: it describes the artifact, perhaps that a
-/// scan of it has failed, and does not allow to run it. `cosign verify` itself ignores this.
+/// scan of it has failed, and gives no permission to run it. `cosign verify` itself ignores this.
 const SIGNATURE_PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
 
 /// The payload type of a statement.
@@ -80,7 +80,7 @@ fn by_key(bundle: &Bundle, hint: &str, manifest: &Manifest<'_>, signers: &Signer
         None => None,
         Some(log) => {
             let policy = PublicKeyVerificationPolicy::new(key.der.clone());
-            let verified = knowing(manifest.bytes, || log.verifier.verify(manifest.bytes, bundle, &policy));
+            let verified = with_message(manifest.bytes, || log.verifier.verify(manifest.bytes, bundle, &policy));
             signed_at(&verified.map_err(|error| evidence(&error, &key.name, &manifest.digest))?)
         }
     };
@@ -101,7 +101,7 @@ fn keyless(bundle: &Bundle, manifest: &Manifest<'_>, signers: &Signers<'_>) -> R
         SignatureContent::MessageSignature(signature) => check_message(signature, &manifest.digest)?,
         _ => return Err(unsupported_content()),
     }
-    let verified = knowing(manifest.bytes, || {
+    let verified = with_message(manifest.bytes, || {
         root.verifier.verify(manifest.bytes, bundle, &root.policy(&claim))
     });
     let verified = verified.map_err(|error| evidence(&error, &claim.signer(), &manifest.digest))?;

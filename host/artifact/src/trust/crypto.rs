@@ -14,7 +14,7 @@ use sigstore_verify::crypto::{CryptoProvider, Error, HashContext, Result, Signin
 use sigstore_verify::types::HashAlgorithm;
 
 thread_local! {
-    /// The message that `knowing` passes to `verify_prehashed`.
+    /// The message that `with_message` passes to `verify_prehashed`.
     static MESSAGE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
@@ -26,7 +26,7 @@ pub(super) fn install() {
 
 /// Calls sigstore-verify about signatures of this message. sigstore-verify verifies a signature against the digest of a
 /// message. ring hashes messages itself, and so needs the message.
-pub(super) fn knowing<T>(message: &[u8], verify: impl FnOnce() -> T) -> T {
+pub(super) fn with_message<T>(message: &[u8], verify: impl FnOnce() -> T) -> T {
     struct Forget;
     impl Drop for Forget {
         fn drop(&mut self) {
@@ -167,12 +167,12 @@ mod tests {
         };
         let verify = || verify_digest_of(b"message");
         assert!(verify().is_err());
-        assert!(knowing(b"message", verify).is_ok());
-        assert!(knowing(b"other", verify).is_err());
-        assert!(knowing(b"message", || verify_digest_of(b"other")).is_err());
+        assert!(with_message(b"message", verify).is_ok());
+        assert!(with_message(b"other", verify).is_err());
+        assert!(with_message(b"message", || verify_digest_of(b"other")).is_err());
         assert!(verify().is_err(), "the message is forgotten");
         let lost = std::thread::spawn(|| {
-            let _ = std::panic::catch_unwind(|| knowing(b"message", || panic!("within")));
+            let _ = std::panic::catch_unwind(|| with_message(b"message", || panic!("within")));
             MESSAGE.with_borrow(Option::is_none)
         });
         assert!(lost.join().unwrap(), "a panic forgets it, too");

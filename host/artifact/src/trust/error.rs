@@ -9,7 +9,7 @@ const DESCRIBED: usize = 4;
 /// The longest text from a signature that a message repeats, in characters.
 const QUOTED: usize = 160;
 
-/// The artifact may not run.
+/// The reason why an artifact may not run.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// No rule of the trust file matches the repository, and its default refuses, or the text is not a repository's

@@ -55,7 +55,7 @@ pub struct RuleRef<'a> {
     is_from_file: bool,
 }
 
-/// The artifact may run.
+/// The permission of an artifact to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sigstore_verify::PublicKeyVerificationPolicy;
 use sigstore_verify::types::{Bundle, DerCertificate, SignatureBytes};
 
-use super::crypto::knowing;
+use super::crypto::with_message;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
 use super::verify::{Accepted, Signers, evidence, signed_at};
@@ -138,7 +138,7 @@ fn by_key(
     let bundle = bundle(layer, signature, json!({ "publicKey": { "hint": key.hint } }))?;
     let policy = PublicKeyVerificationPolicy::new(key.der.clone());
     let payload = layer.payload.as_bytes();
-    let verified = knowing(payload, || log.verifier.verify(payload, &bundle, &policy));
+    let verified = with_message(payload, || log.verifier.verify(payload, &bundle, &policy));
     let verified = verified.map_err(|error| evidence(&error, &signer, manifest))?;
     Ok(Accepted {
         signer,
@@ -167,7 +167,7 @@ fn keyless(
     let material = json!({ "x509CertificateChain": { "certificates": certificates } });
     let bundle = bundle(layer, signature, material)?;
     let payload = layer.payload.as_bytes();
-    let verified = knowing(payload, || root.verifier.verify(payload, &bundle, &root.policy(&claim)));
+    let verified = with_message(payload, || root.verifier.verify(payload, &bundle, &root.policy(&claim)));
     let verified = verified.map_err(|error| evidence(&error, &claim.signer(), manifest))?;
     Ok(Accepted {
         signer: claim.signer(),
