@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// The largest manifest or index, in bytes: the size that the OCI distribution specification requires registries to
-/// accept.
+/// The largest manifest or index, in bytes: the OCI distribution specification requires registries to accept it.
 pub const MANIFEST_LIMIT: u64 = 4 << 20;
 /// The largest manifest that is parsed, and the largest page of tags, in bytes. Parsed JSON takes up to twelve times
 /// its size in memory here, so this limit bounds a hostile registry. Longer manifests are copied, and never parsed.

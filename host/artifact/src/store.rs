@@ -1,5 +1,4 @@
-//! A common interface for all places of artifacts: an [`ArtifactStore`] is a registry's repository with its mirrors, or
-//! an OCI layout.
+//! A common interface for all places of artifacts: a registry's repository with its mirrors, or an OCI layout.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -135,8 +134,7 @@ impl Place {
     }
 }
 
-/// Tries the mirrors in their order, and then the place itself, until one succeeds; the error is that of the place
-/// itself.
+/// Tries the mirrors in their order, and then the place itself, until one succeeds. The error is the place's.
 macro_rules! first {
     ($store:ident, $place:ident => $call:expr) => {{
         for mirror in $store.asked() {

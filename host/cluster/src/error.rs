@@ -65,8 +65,8 @@ impl WatchError {
         }
     }
 
-    /// Reports whether the failure concerns every request of the host, so that [`crate::connect::connection_log`] logs
-    /// it once for all.
+    /// Reports whether every request of the host fails so; [`crate::connect::connection_log`] then logs it once for
+    /// all.
     pub fn is_about_connection(&self) -> bool {
         matches!(self.kind, WatchErrorKind::Connection | WatchErrorKind::Unauthorized)
     }
@@ -107,8 +107,7 @@ fn is_denied(message: &str) -> bool {
     by_webhook || (message.contains("ValidatingAdmissionPolicy ") && message.contains(" denied request: "))
 }
 
-/// Reports whether server-side apply (which answers 500 then) refuses a body by its types. The same body can never
-/// pass.
+/// Reports whether server-side apply (which answers 500 then) refuses a body by its types. It can never pass.
 fn is_about_types(message: &str) -> bool {
     message.contains("failed to create typed patch object")
 }
@@ -123,8 +122,7 @@ const TOO_LARGE: [&str; 4] = [
     "http: request body too large",
 ];
 
-/// Reports whether a 500 is about the size of the body. Messages of a webhook or another server in between may change,
-/// and do not count.
+/// Reports whether a 500 is about the size of the body. Messages of webhooks and proxies may change: they do not count.
 fn is_too_large(message: &str) -> bool {
     !message.contains("webhook") && TOO_LARGE.iter().any(|words| message.contains(words))
 }
@@ -388,8 +386,7 @@ impl RequestError {
         }
     }
 
-    /// Converts a refused or failed write of an object into a failure. `title` names the object, `verb` the attempted
-    /// action.
+    /// Converts a refused or failed write of an object into a failure. `title` names the object, `verb` the action.
     pub fn into_failure(self, verb: &str, title: &str) -> Failure {
         let message = self.to_string();
         if let Self::NoToken(_) = &self {

@@ -127,8 +127,7 @@ struct Pass {
     passage: Option<Passage>,
 }
 
-/// The request was not sent, or its response was not awaited, because the replica is not the leader, or does not hold
-/// the shard.
+/// The request was not sent, or its response not awaited: the replica is not the leader, or lacks the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotLeading {
     /// The request was not sent.

@@ -321,8 +321,7 @@ fn licenses(license: &str) -> Value {
     }
 }
 
-/// The package URL. Crates of crates.io and of the workspace have the same form; the local path of the latter is
-/// private.
+/// The package URL. Crates of crates.io and of the workspace look alike; the local path of the latter is private.
 fn package_url(package: &Package) -> String {
     const CRATES_IO: [&str; 2] = [
         "registry+https://github.com/rust-lang/crates.io-index",

@@ -87,8 +87,7 @@ fn refuse(path: &Path, problem: &str) -> ArtifactError {
     )
 }
 
-/// Writes a tar of the former and the staged files beside the old one, and renames it. The same content gives the same
-/// bytes.
+/// Writes a tar of the former and the staged files beside the old one, and renames it. Equal content, equal bytes.
 pub(crate) fn write(path: &Path, base: &Entries, staged: &Path) -> Result<(), ArtifactError> {
     let failed = |error: std::io::Error| ArtifactError::io("write", path, &error);
     let parent = path

@@ -29,8 +29,7 @@ use crate::{ArtifactError, Descriptor, Digest, ErrorKind, LayoutLocation, Limits
 
 /// The annotation with the tag of an entry of index.json.
 const TAG: &str = "org.opencontainers.image.ref.name";
-/// The annotation with the repository of an entry, as Docker and containerd write it. It makes a layout with several
-/// plugins a mirror.
+/// The annotation with an entry's repository, as Docker and containerd write it: a layout with it can be a mirror.
 const IMAGE: &str = "io.containerd.image.name";
 /// The file that marks a directory as a layout.
 pub(crate) const MARK: &str = "oci-layout";

@@ -24,8 +24,7 @@ pub struct DirectoryReads {
 }
 
 impl DirectoryReads {
-    /// Reads from a directory. After ten seconds it fails with a time-out, and the abandoned read continues in its
-    /// thread.
+    /// Reads from a directory. After ten seconds it fails with a time-out, and the abandoned read keeps its thread.
     pub async fn run<T: Send + 'static>(
         &self,
         directory: &Path,

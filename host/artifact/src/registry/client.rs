@@ -105,8 +105,7 @@ impl Client {
         self.open_with(location, &Only { host, credentials })
     }
 
-    /// Opens a location with credentials for its registry and for its mirrors. Sends no request yet, and reads no
-    /// layout.
+    /// Opens a location with credentials for its registry and for its mirrors. Sends no request, and reads no layout.
     pub fn open_with(&self, location: &Location, keychain: &dyn Keychain) -> Result<ArtifactStore, ArtifactError> {
         let Inner { limits, reads, .. } = &*self.inner;
         let mut mirrors = Vec::new();

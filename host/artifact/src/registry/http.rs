@@ -125,8 +125,7 @@ fn plain_hosts(config: &RegistriesConfig) -> Arc<[String]> {
 }
 
 impl Clients {
-    /// Opens connections that trust the system's certificate authorities and those that the configuration names for the
-    /// host.
+    /// Opens connections that trust the system's certificate authorities and those configured for the host.
     pub(crate) fn new(
         host: &str,
         config: &RegistriesConfig,
@@ -583,8 +582,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_LIMIT))
 }
 
-/// Reports whether the client itself retries. A timeout has used its time already, and an unknown host is mostly a
-/// typing error.
+/// Reports whether the client itself retries. Time-outs have used their time; unknown hosts are mostly misspelt.
 pub(crate) fn worth_another_attempt(error: &ArtifactError) -> bool {
     matches!(
         error.kind(),

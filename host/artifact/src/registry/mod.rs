@@ -1,5 +1,4 @@
-//! Accesses a registry's repository: sends the requests of the OCI distribution specification, and checks the
-//! responses.
+//! Accesses a registry's repository: sends the requests of the OCI distribution specification, checks the responses.
 
 pub(crate) mod client;
 pub(crate) mod credentials;

@@ -12,8 +12,7 @@ const QUOTED: usize = 160;
 /// The reason why an artifact may not run.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// No rule of the trust file matches the repository, and its default refuses, or the text is not a repository's
-    /// name.
+    /// No rule of the trust file matches the repository, and its default refuses, or the text names no repository.
     #[error("{repository} is not an allowed repository: {cause}")]
     NotAllowed {
         /// The repository, as it was given.

@@ -26,8 +26,7 @@ const SAMPLE_BYTES: usize = 8 * 1024;
 /// The number of objects from which a sample is made.
 const SAMPLED_OBJECTS: usize = 4;
 
-/// The lowest number of interned values at which unused ones are removed. The next sweep follows when their number has
-/// doubled.
+/// The lowest number of interned values for a sweep of unused ones. The next sweep is at twice the remaining number.
 const SMALLEST_SWEEP: usize = 256;
 
 /// The first byte of plain text, and that of compressed bytes.

@@ -188,8 +188,7 @@ impl Index {
         &self.path
     }
 
-    /// The index of the current objects. Only objects that differ from those of its draft are read; both are ordered by
-    /// name.
+    /// The index of the current objects, ordered by name like the draft. Only objects that differ from it are read.
     pub(crate) fn caught_up<'a>(self, now: impl Iterator<Item = &'a Arc<CachedObject>>) -> (FieldPath, ValueIndex) {
         let Self {
             path,

@@ -122,8 +122,8 @@ impl KindCache {
         }
     }
 
-    /// The fields that the complete lists show. The codec may show more or fewer since they began: some objects lack
-    /// the new fields.
+    /// The fields that the complete lists show. The codec may have changed since they began: some objects may lack
+    /// fields.
     pub(crate) fn shown(&self) -> Projection {
         let now = self.codec.layout();
         let metadata = Projection::default();
@@ -163,8 +163,7 @@ impl KindCache {
         self.indexes.add(path, index);
     }
 
-    /// The index paths at which an object's values are needed before it is inserted; none if the cache has it in the
-    /// same state.
+    /// The index paths at which an object's values are needed before it is inserted; none if the cached state is equal.
     pub(crate) fn paths_to_index(&self, object: &CachedObject) -> Vec<FieldPath> {
         let is_known = || self.get(&object.name).is_some_and(|known| known.is_kept_like(object));
         let paths = self.indexes.paths().cloned().collect::<Vec<_>>();
@@ -189,8 +188,7 @@ impl KindCache {
         Some(object)
     }
 
-    /// Updates the controllers' children and the indexes with the new state of one object, whose values have been read
-    /// before.
+    /// Updates the controllers' children and the indexes for one object, whose values have been read before.
     pub(crate) fn reindex(&mut self, old: Option<&CachedObject>, new: &CachedObject, values: &IndexValues) {
         self.move_child(old, Some(new));
         self.indexes.set(&new.name, values);

@@ -70,8 +70,7 @@ pub struct ObjectError {
 }
 
 impl ObjectError {
-    /// The same error with the object's namespace and name, if its text has them: they may be all that can be read of
-    /// it.
+    /// The same error with the object's namespace and name, if its text has them: perhaps nothing else can be read.
     pub(crate) fn named_by(mut self, text: &str) -> Self {
         #[derive(Deserialize)]
         struct Head {

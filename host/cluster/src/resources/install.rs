@@ -65,8 +65,7 @@ pub enum Edited {
     Restore,
 }
 
-/// Applies a CRD unless the cluster has it unchanged, and waits until it is established. Returns whether it was
-/// written.
+/// Applies a CRD unless the cluster has it unchanged, and waits until it is established. Returns whether it wrote.
 pub async fn install_crd(client: &Client, crd: &BroughtCrd, edited: Edited) -> Result<bool, InstallError> {
     let failed = |source| InstallError::Request {
         name: crd.name.clone(),

@@ -142,8 +142,7 @@ impl Installer {
         }
     }
 
-    /// Checks that objects can be created in a namespace. A user who may not read it gets the error when they are
-    /// created.
+    /// Checks that objects can be created in a namespace. A user who may not read it gets the error at creation.
     pub async fn check_namespace(&self, namespace: &str) -> Result<(), InstallerError> {
         let served = served(&Kind::new("", "v1", "Namespace"));
         let name = Name::new(None, namespace);

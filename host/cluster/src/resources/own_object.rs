@@ -1,5 +1,4 @@
-//! Reads and writes one of the host's own objects in its namespace. Each write succeeds only if the object is
-//! unchanged.
+//! Reads and writes one of the host's own objects in its namespace. Writes succeed only if the object is unchanged.
 
 use std::time::Duration;
 

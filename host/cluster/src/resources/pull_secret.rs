@@ -110,8 +110,7 @@ fn explain(error: &RequestError) -> String {
     chain(error)
 }
 
-/// Reports whether a text is a DNS subdomain (RFC 1123), as names of Secrets must be. No other text may become a part
-/// of a path.
+/// Reports whether a text is a DNS subdomain (RFC 1123), as names of Secrets are. Other texts are kept out of paths.
 fn is_subdomain(text: &str) -> bool {
     let is_label = |label: &str| {
         let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

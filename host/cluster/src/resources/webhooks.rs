@@ -187,8 +187,7 @@ pub enum Made {
     Anothers(String),
 }
 
-/// Creates or changes an object as wanted, unless another host answers its requests. A host without its Secret counts
-/// as gone.
+/// Creates or changes an object as wanted, unless another host that still has its Secret answers its requests.
 pub async fn ensure(client: &Client, asking: WebhookKind, wanted: &Value) -> Result<Made, RequestError> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("{}/{name}", asking.collection());
@@ -244,8 +243,7 @@ fn another_host<'a>(asking: WebhookKind, live: &'a Value, wanted: &Value) -> Opt
     (!host.is_empty() && wanted["metadata"]["labels"][HOST_LABEL] != *host).then_some(host)
 }
 
-/// Reports whether the Secret that a label names is known to be gone. If it is not known, the Secret counts as
-/// existing.
+/// Reports whether the Secret that a label names is known to be gone. If that is not known, it counts as existing.
 async fn is_gone(client: &Client, host: &str) -> bool {
     // A label of the full length may be a shortened one, and a namespace has no dot.
     let place = (host.len() < LONGEST_LABEL).then(|| host.split_once('.')).flatten();
@@ -337,8 +335,7 @@ pub async fn list(
     Ok(items.iter().filter_map(configuration).collect())
 }
 
-/// The URL or Service path at which a CRD has its objects converted; none if it has no conversion webhook, or does not
-/// exist.
+/// The URL or Service path at which a CRD has its objects converted; none without a conversion webhook or a CRD.
 pub async fn converts_at(client: &Client, crd: &str) -> Result<Option<String>, RequestError> {
     let path = format!("{}/{crd}", WebhookKind::Conversion.collection());
     let definition = match request(client, Method::GET, &path, None).await {
@@ -421,8 +418,7 @@ fn is_made(live: &Value, wanted: &Value) -> bool {
     owners.all(has) && contains(live, &rest)
 }
 
-/// Reports whether a live object contains the wanted one. Lists are compared item by item, because the lists here keep
-/// their order.
+/// Reports whether a live object contains the wanted one. Lists are compared item by item: they keep their order here.
 fn contains(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted

@@ -37,8 +37,7 @@ pub(crate) struct Reader {
 }
 
 impl FieldManagerClient {
-    /// Lists a kind as its codec reads it. Objects that cannot be read are left out. `read` counts all lists of one
-    /// caller together.
+    /// Lists a kind as its codec reads it, without unreadable objects. `read` counts all lists of one caller together.
     pub async fn list_live(
         &self,
         served: &ServedKind,

@@ -1,5 +1,4 @@
-//! Sizes the pages of a list by the objects' size, so that a page stays within its memory limit, and reads a page
-//! within that limit.
+//! Sizes the pages of a list by the objects' size, so that a page stays within its memory limit, and reads a page.
 
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;

@@ -499,8 +499,7 @@ pub(crate) fn list_request(
         .map_err(|error| RequestError::Garbled(error.to_string()))
 }
 
-/// A seed for the jitter of back-off, by the watched source: the same in each run, so that a run under faults is
-/// reproducible.
+/// A seed for the jitter of back-off, by the watched source: equal in each run, so that faults are reproducible.
 pub(crate) fn seed(of: &str) -> u64 {
     of.bytes()
         .fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))

@@ -94,8 +94,7 @@ struct Watched<S: TypedSink> {
 }
 
 impl<S: TypedSink> Watched<S> {
-    /// Reports the new state, and stores it. If the sink panics, the state is not stored: the next list shows the
-    /// change again.
+    /// Reports the new state, and stores it. If the sink panics it is not stored: the next list shows the change again.
     fn change(&mut self, now: BTreeMap<Arc<str>, Arc<S::Object>>) {
         let now = Arc::new(now);
         self.sink.changed(self.known.as_ref(), &now);

@@ -444,8 +444,7 @@ impl FieldManagerClient {
         self.patch(served, object, None, &self.manager, operations).await
     }
 
-    /// The field manager of finalizers. They need their own: the next apply would remove what its manager does not
-    /// name.
+    /// The field manager of finalizers, of their own because the next apply would remove what its manager omits.
     pub fn finalizer_manager(&self) -> String {
         let plugin = self.manager.rsplit('/').next().unwrap_or_default();
         format!("pilothouse-finalizer/{plugin}")

@@ -9,8 +9,7 @@ use crate::answer::shorten;
 use crate::kubernetes::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
 use crate::kubernetes::types::{Shape, Types};
 
-/// The longest path of a field, in bytes. Each field has its own copy, so a long name would be stored as often as it
-/// has fields.
+/// The longest path of a field, in bytes. Each field has its own copy, so a long name is stored once per field.
 const LONGEST_PATH: usize = 8192;
 
 /// The content at a path.
@@ -202,8 +201,7 @@ pub fn assemble(leaves: &Leaves) -> Map<String, Value> {
     }
 }
 
-/// Inserts a field. In the order of paths all fields of one list item are adjacent, so an existing item is the last
-/// one.
+/// Inserts a field. In the order of paths all fields of one list item are adjacent, so an existing item is the last.
 fn put(place: &mut Value, steps: &[PathElement], leaf: &Leaf) {
     let Some((step, rest)) = steps.split_first() else {
         match leaf {

@@ -94,8 +94,7 @@ pub enum Difference {
     Unclear,
 }
 
-/// The rank of a kind in the order of applying: kinds that others need to exist come first. Deletes use the reverse
-/// order.
+/// The rank of a kind in the order of applying: kinds that others need come first. Deletes use the reverse order.
 pub fn rank(kind: &Kind) -> u8 {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Namespace") => 0,

@@ -474,8 +474,7 @@ fn branches<'a>(locations: impl Iterator<Item = &'a [FieldSetElement]>) -> HashM
 /// The interpretation of a leaf, which by itself may stand for everything below it or for the emptied rest.
 #[derive(Clone, Copy, Debug)]
 pub enum LeafSemantics<'a> {
-    /// The leaf stands for everything that was applied there: our own apply of the same object has just written the
-    /// set.
+    /// The leaf stands for everything that was applied there: our own apply of the same object has just written it.
     AsApplied,
     /// The types of the kind decide.
     By(&'a Types),

@@ -28,8 +28,7 @@ pub struct ServedKind {
 }
 
 impl ServedKind {
-    /// The kind as it will be served once this CRD is installed; none if the CRD has another kind, or lacks the
-    /// version.
+    /// The kind as this CRD will serve it once installed; none if the CRD has another kind, or lacks the version.
     pub fn of_crd(crd: &BroughtCrd, kind: &Kind) -> Option<Self> {
         let spec = &crd.definition["spec"];
         let mut versions = spec["versions"].as_array()?.iter();

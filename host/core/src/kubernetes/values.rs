@@ -32,8 +32,7 @@ pub struct ValueDifference {
     pub stored: String,
 }
 
-/// A fingerprint of an object's values at the fields of a set. It depends neither on the order of fields nor on the
-/// form of a value.
+/// A fingerprint of an object's values at the fields of a set, whatever the order of fields and the form of values.
 pub fn fingerprint(set: &FieldSet, object: &Map<String, Value>, kind: &Kind) -> u64 {
     let mut sum = 0_u64;
     let mut each = |place: &Place<'_>, value: Option<&Value>, _: Option<&Value>| {

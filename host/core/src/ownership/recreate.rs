@@ -1,5 +1,4 @@
-//! Decides how an object is deleted that is to be recreated, and which fields of the successor conflict only with its
-//! predecessor.
+//! Decides how to delete an object that is to be recreated, and which successor fields only its predecessor forbids.
 
 use serde_json::{Map, Value};
 

@@ -109,8 +109,7 @@ pub struct Lifecycle {
     pub keep: bool,
     /// Recreated where a changed field is immutable.
     pub recreate: bool,
-    /// Recreated where the desired object changes. The check of the answer reads it from `options`; it is no flag of
-    /// the contract.
+    /// Recreated where the desired object changes. Not a flag of the contract: read from `options` with the answer.
     pub replace: bool,
 }
 

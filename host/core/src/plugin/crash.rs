@@ -34,8 +34,7 @@ const LONGEST_STOP: Duration = Duration::from_mins(5);
 /// Calls that must succeed before a stopped plugin counts as healthy.
 const SOUND: u32 = 5;
 
-/// The highest number of tenants remembered as served. Beyond it all are forgotten, and the calls of a tenant count
-/// from then on.
+/// The highest number of tenants remembered as served. Beyond it all are forgotten, and counting starts again.
 const MOST_SERVED: usize = 10_000;
 
 /// The number of objects that a plugin serves, by tenant.
@@ -63,8 +62,7 @@ enum Spread {
     Everywhere,
 }
 
-/// The history of a plugin's calls. Its memory is bounded by the objects whose last call crashed, and the names of the
-/// tenants.
+/// The history of a plugin's calls. Its memory is bounded by the objects whose last call crashed, and the tenants.
 #[derive(Clone, Debug)]
 pub struct CrashHistory<O> {
     /// The objects whose last call crashed.

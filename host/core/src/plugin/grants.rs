@@ -1,5 +1,4 @@
-//! Decides what one controller may read and write by its manifest's declarations. Checked at every read and every
-//! answer.
+//! Decides, at every read and answer, what one controller may read and write by its manifest's declarations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -93,8 +92,7 @@ impl Grants {
         Self::confined(controller, &Arc::default())
     }
 
-    /// The same, restricted to the namespaces to which the Plugin is confined. A list over every namespace becomes a
-    /// list over these.
+    /// The same, restricted to the Plugin's namespaces. A list over every namespace becomes a list over these.
     pub fn confined(controller: &Controller, confinement: &Arc<Confinement>) -> Self {
         let kinds = controller
             .touches
@@ -196,8 +194,7 @@ impl Grants {
         Ok(grant)
     }
 
-    /// Checks a `list` on behalf of a primary: parses its selector and paths, and compares them with the declared
-    /// fields.
+    /// Checks a `list` on behalf of a primary: parses its selector and paths, and compares them with the declaration.
     pub fn check_list(
         &self,
         primary: &Name,

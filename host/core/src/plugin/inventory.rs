@@ -160,7 +160,7 @@ impl Inventory {
         }
     }
 
-    /// The inventory to store before controllers write anything: extended by what they will write, and by their
+    /// The inventory to store before controllers write anything: it includes what they will write, and their
     /// finalizers.
     #[must_use]
     pub fn and<'a>(&self, controllers: impl IntoIterator<Item = (&'a Grants, Option<&'a str>)>) -> Self {

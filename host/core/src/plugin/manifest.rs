@@ -398,8 +398,7 @@ pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {
     Ok(CheckedManifest { manifest, crds })
 }
 
-/// Describes a mismatch by its path: a plugin's code makes the text, so its author has never seen lines or columns of
-/// it.
+/// Describes a mismatch by its path: the plugin's code makes the text, so its author has seen no lines or columns.
 fn misfit(text: &str, error: &serde_json::Error) -> ManifestError {
     let found = serde_json::from_str::<Value>(text)
         .ok()

@@ -1,5 +1,4 @@
-//! JSON values with ordered members: a plugin may hash the text that it receives, so a replay must keep the recorded
-//! order.
+//! JSON values with ordered members: a plugin may hash the text that it receives, so a replay must keep the order.
 
 use std::fmt;
 

@@ -161,8 +161,7 @@ impl LeaseCandidate {
         &self.identity
     }
 
-    /// The next step for the live Lease, if there is one. `now` is monotonic; `time` is the wall-clock time to write
-    /// into the Lease.
+    /// The next step for the live Lease, if there is one. `now` is monotonic; `time` is the wall-clock time to write.
     pub fn next(&mut self, live: Option<&LeaseRecord>, now: Duration, time: &str) -> LeaseStep {
         self.observe(live, now);
         let of_another = |seen: &&SeenRecord| seen.writer != self.identity || seen.is_named;
@@ -217,8 +216,7 @@ impl LeaseCandidate {
         }
     }
 
-    /// Reports whether a holder has written the record since the last one that was seen: an edit by hand does not
-    /// change the times.
+    /// Reports whether a holder has written the record since the last one seen: an edit by hand keeps the times.
     fn is_written_anew(&self, live: &LeaseRecord) -> bool {
         let before = self.seen.as_ref().map(|seen| &seen.record);
         let is_other = |before: &LeaseRecord| before.renewed != live.renewed || before.acquired != live.acquired;
@@ -238,8 +236,7 @@ impl LeaseCandidate {
         (!writer.is_empty() && now < *until).then_some(&**writer)
     }
 
-    /// Reports whether someone else has named this candidate in the Lease. It holds the Lease once it has written to
-    /// it.
+    /// Reports whether someone else has named this candidate in the Lease. It holds the Lease once it writes to it.
     pub fn is_named(&self) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.is_named)
     }

@@ -1,5 +1,4 @@
-//! Explains rights to users: the actions that a plugin will be able to take, and those that give more power than they
-//! seem to.
+//! Explains rights to users: the actions that a plugin will be able to take, and rights stronger than they seem.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

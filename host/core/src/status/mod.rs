@@ -30,8 +30,7 @@ pub enum PluginPart<'a> {
         /// Its conditions.
         conditions: &'a [Condition],
     },
-    /// An earlier answer that the object still has, because there has been none since. Conditions keep their observed
-    /// generation.
+    /// An earlier answer that the object still has, for lack of a new one. Conditions keep their observed generation.
     Kept(&'a Map<String, Value>),
     /// No answer.
     Omitted,
@@ -141,8 +140,7 @@ fn condition_value(condition: &Condition, before: Option<&Value>, generation: Op
     value
 }
 
-/// The members of the host's status that the definition of a kind does not accept, for messages; none if it accepts
-/// all.
+/// The members of the host's status that a kind's definition does not accept, for messages; none if it accepts all.
 pub fn gaps(crd: &BroughtCrd, version: &str) -> Option<String> {
     pilothouse_description::status::gaps(&crd.described(), version).map(|(_, message)| message)
 }
@@ -315,8 +313,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Reports whether an object is held as a whole. An empty object that is merged member by member looks the same in
-    /// a set.
+    /// Reports whether an object is held as a whole. An empty one that is merged by member looks the same in a set.
     fn is_whole(self, is_empty: bool) -> bool {
         let is_merged = self
             .schema

@@ -1,5 +1,4 @@
-//! Defines the reasons of failures: a closed set, so that users can alert on them. docs/conditions.md explains each
-//! one.
+//! Defines the reasons of failures: a closed set, so that users can alert on them. docs/conditions.md explains each.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! Reads and writes the user's Docker configuration for `login` and `logout`: the file, or the credential helper that
-//! it names.
+//! Reads and writes the user's Docker configuration for `login` and `logout`: the file, or the helper that it names.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

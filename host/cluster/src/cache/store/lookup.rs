@@ -73,8 +73,7 @@ impl Store {
             .take_while(move |object| from.as_ref().is_none_or(|from| object.name.namespace == from.namespace))
     }
 
-    /// The objects among which a query finds its results, at this moment. None is read here, so that the store's lock
-    /// is held briefly.
+    /// The objects among which a query finds its results, now. None is read here, so the store's lock is held briefly.
     pub fn candidates(&self, kind: &Kind, query: &CheckedQuery) -> QueryCandidates {
         let Some(kind_cache) = self.kind_caches.get(kind) else {
             return QueryCandidates::default();

@@ -195,8 +195,7 @@ fn quantity(text: &str) -> Option<String> {
     Some(format!("{value}e{exponent}"))
 }
 
-/// A time of RFC 3339 in seconds since the epoch; none if the text is no time. The server writes times of its types in
-/// UTC.
+/// A time of RFC 3339 in seconds since the epoch; none if invalid. The server writes times of its types in UTC.
 fn time(text: &str) -> Option<String> {
     let number = |from: usize, to: usize| -> Option<i64> {
         let digits = text.get(from..to)?;

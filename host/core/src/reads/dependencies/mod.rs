@@ -139,8 +139,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         self.budgets.entry(group.clone()).or_default().most = bytes;
     }
 
-    /// Forgets the coarse dependencies of a group. Each of its readers is about to be reconciled and then recorded
-    /// again.
+    /// Forgets the coarse dependencies of a group whose readers are all about to be reconciled and recorded again.
     pub fn begin_anew(&mut self, group: &R::Group) {
         for everybody in [&mut self.everybody, &mut self.everybodys_obstacles] {
             everybody.retain(|_, groups| {

@@ -217,8 +217,7 @@ impl HashRanges {
         self.intersection(&gaps.collect())
     }
 
-    /// The value of the parameter `shardSelector` for objects in namespaces with these hashes; none if all are
-    /// included.
+    /// The value of the parameter `shardSelector` for objects in namespaces with these hashes; none if all are in.
     pub fn selector(&self) -> Option<String> {
         if self.0 == [HashRange::ALL] {
             return None;
