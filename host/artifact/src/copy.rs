@@ -1,4 +1,4 @@
-//! Owns copies of artifacts between registries and OCI layouts, with everything that belongs to them.
+//! Copies artifacts between registries and OCI layouts, with their referrers and signatures.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,25 @@ use crate::store::{Place, absent};
 use crate::trust::discovery::Parts;
 use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, Progress, Silent};
 
-/// Manifests that one copy moves.
+/// The highest number of manifests in one copy.
 const MANIFESTS: usize = 1000;
-/// How far referrers of referrers, and indexes in indexes, are followed.
+/// The depth to which referrers of referrers, and indexes in indexes, are followed.
 const DEPTH: usize = 8;
-/// Blobs of at most this size are moved in memory; others in a temporary file.
+/// The largest blob that is copied in memory, in bytes; others go through a temporary file.
 const IN_MEMORY: u64 = 1 << 20;
-/// What cosign keeps behind tags, before its version 3.
+/// The tag suffixes that cosign used before version 3.
 const OLDER: [&str; 3] = ["sig", "att", "sbom"];
 
-/// What a copy moved.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Manifests that were written, the artifact's own among them.
     pub manifests: usize,
-    /// Manifests that belong to the artifact: signatures, SBOM and other files.
+    /// Manifests attached to the artifact: signatures, SBOM and other files.
     pub referrers: usize,
     /// Blobs that were written.
     pub blobs: usize,
-    /// Blobs that were there.
+    /// Blobs that existed already.
     pub skipped: usize,
     /// Bytes of the blobs that were written.
     pub bytes: u64,
@@ -48,13 +48,13 @@ struct Step {
     bytes: Bytes,
     tag: Option<String>,
     depth: usize,
-    /// Whether its blobs and its own manifests are copied already.
+    /// Set if its blobs and its own manifests are copied already.
     ready: bool,
 }
 
 /// Copies a manifest with its blobs, its referrers and theirs, and cosign's older tags for signatures, attestations and
-/// SBOMs. Nothing is found behind the tag before everything that belongs to it is there. [`ArtifactStore::finish`] is the
-/// caller's, so that one archive can take several copies.
+/// SBOMs. The tag is set only after everything attached to the manifest is copied. The caller calls
+/// [`ArtifactStore::finish`], so that one archive can take several copies.
 pub async fn copy(
     from: &ArtifactStore,
     to: &ArtifactStore,
@@ -72,7 +72,7 @@ pub async fn copy(
     let bytes = from.manifest(digest).await?;
     copy.run(bytes.clone(), None, 0).await?;
     if let Some(tag) = tag {
-        // A layout remembers where its artifacts came from, also over several copies, so that it can be their mirror.
+        // A layout records the origin of its artifacts, also over several copies, so that it can be a mirror.
         let origin = match from.place() {
             Place::Registry(registry) => Some(registry.name().to_owned()),
             Place::Layout { layout, .. } => layout.origin(digest).await?,
@@ -84,7 +84,7 @@ pub async fn copy(
 }
 
 impl Copy<'_> {
-    /// Depth first, without recursion: what a manifest needs is there before it, what belongs to it comes after it.
+    /// Copies depth first, without recursion: a manifest's own parts before it, and its referrers after it.
     async fn run(&mut self, bytes: Bytes, tag: Option<String>, depth: usize) -> Result<(), ArtifactError> {
         let mut steps = vec![Step {
             bytes,
@@ -135,7 +135,7 @@ impl Copy<'_> {
     async fn belonging(&self, digest: Digest, depth: usize) -> Result<Vec<Step>, ArtifactError> {
         let mut steps = Vec::new();
         for referrer in self.from.referrers(digest, None).await? {
-            // What is listed and is not there, or not what it says, belongs to nothing.
+            // A listed manifest that is missing or damaged is no referrer.
             if self.seen.contains(&referrer.digest) {
                 continue;
             }

@@ -1,42 +1,42 @@
-//! Owns the error of everything that moves artifacts: its kind, for decisions, and a message that names the reference, the
-//! cause and the next step, for people.
+//! The error of all artifact operations: its kind, for decisions, and a message for people that names the reference,
+//! the cause and the next step.
 
 use std::time::Duration;
 
-/// What went wrong, as far as a caller decides by it.
+/// The kind of an error, as far as callers decide by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// A text is not a reference or a location.
     Reference,
-    /// A configuration or a pull secret does not have its form.
+    /// A configuration or a pull secret is invalid.
     Configuration,
     /// The trust policy does not allow the artifact, or a Plugin must not name that host.
     NotAllowed,
     /// The registry's host name does not resolve.
     UnknownHost,
-    /// No connection, or one that broke.
+    /// The connection could not be established, or broke.
     Unreachable,
     /// The registry's certificate is not acceptable.
     Certificate,
-    /// The registry wants other credentials (401).
+    /// The registry requires other credentials (401).
     Unauthorized,
     /// The credentials do not permit the operation (403).
     Forbidden,
-    /// No such repository, tag, manifest or blob (404).
+    /// The repository, tag, manifest or blob does not exist (404).
     NotFound,
     /// The registry throttles (429).
     TooManyRequests,
     /// The registry failed (5xx).
     Server,
-    /// The registry answered with what the protocol or this client's rules do not allow.
+    /// The response violates the protocol or this client's rules.
     Protocol,
-    /// The registry took too long, as a whole or for the next bytes.
+    /// The registry took too long, for the whole response or for the next bytes.
     Timeout,
-    /// Something is larger than its limit.
+    /// A value exceeds its limit.
     TooLarge,
     /// A manifest is not that of a plugin, or cannot be read at all.
     NotAPlugin,
-    /// Bytes do not have the digest by which they were asked for.
+    /// Bytes do not have the requested digest.
     DigestMismatch,
     /// A blob ended before its declared size.
     Truncated,
@@ -46,7 +46,7 @@ pub enum ErrorKind {
     Io,
 }
 
-/// Why an artifact could not be moved.
+/// The reason why an artifact operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ArtifactError {
@@ -65,7 +65,7 @@ impl ArtifactError {
         }
     }
 
-    /// A file of this machine failed.
+    /// An error of a local file.
     pub fn io(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         let next = match error.kind() {
             std::io::ErrorKind::StorageFull => "; free space on that file system",
@@ -85,17 +85,17 @@ impl ArtifactError {
         self
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// How long the registry asked to be left alone, at most a minute.
+    /// The delay that the registry requested, at most a minute.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// Reports whether the same request may succeed later without any change.
     pub fn is_transient(&self) -> bool {
         matches!(
             self.kind,
@@ -109,7 +109,7 @@ impl ArtifactError {
     }
 }
 
-/// A text of others, fit for a message: one line, printable, and of bounded length.
+/// An untrusted text, fit for a message: one line, printable, and of bounded length.
 pub(crate) fn quoted(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut short: String = text.chars().take(LONGEST).collect();

@@ -1,7 +1,7 @@
-//! Plugins as OCI artifacts: how they are named, pushed, pulled, copied, signed, verified and cached.
+//! Plugins as OCI artifacts: names, push, pull, copies, signatures, verification and the cache.
 //!
-//! Knows registries and signatures, and neither Kubernetes nor wasmtime. What a component contains is not this crate's
-//! matter: it moves bytes whose digest and signature are known before anything parses them.
+//! Knows registries and signatures, but neither Kubernetes nor wasmtime. The content of a component is left to others:
+//! this crate transfers bytes, and verifies digest and signature before anything parses them.
 #![forbid(unsafe_code)]
 
 mod cache;

@@ -1,4 +1,4 @@
-//! Owns how artifacts are named: references to registries, and OCI layouts on disk.
+//! Names artifacts: references to registries, and OCI layouts on disk.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const LONGEST_NAME: usize = 255;
 const LONGEST_TAG: usize = 128;
 
 /// An artifact in a registry: `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]`, optionally after `oci://`. The host is required:
-/// nothing stands for Docker Hub.
+/// Docker Hub is no default.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference {
     host: String,
@@ -45,7 +45,7 @@ impl Reference {
         self.tag.as_deref()
     }
 
-    /// The digest. It wins over the tag.
+    /// The digest. It takes precedence over the tag.
     pub fn digest(&self) -> Option<Digest> {
         self.digest
     }
@@ -75,13 +75,13 @@ impl Reference {
         })
     }
 
-    /// What the reference points at, the digest before the tag.
+    /// The target of the reference, the digest before the tag.
     pub fn target(&self) -> Option<Target> {
         target(self.tag.as_deref(), self.digest)
     }
 }
 
-/// What a manifest is asked for by.
+/// The identifier of a manifest in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A name that its owner may move.
@@ -128,14 +128,14 @@ fn check_tag(tag: &str, text: &str) -> Result<(), ArtifactError> {
     ))
 }
 
-/// Whether the text has the form of a tag.
+/// Reports whether the text has the form of a tag.
 pub(crate) fn is_tag(tag: &str) -> bool {
     let mut bytes = tag.bytes();
     let first = bytes.next().is_some_and(|it| it.is_ascii_alphanumeric() || it == b'_');
     first && tag.len() <= LONGEST_TAG && bytes.all(|it| it.is_ascii_alphanumeric() || b"_.-".contains(&it))
 }
 
-/// A DNS name, an IPv4 address, or an IPv6 address in brackets.
+/// Reports whether the text is a DNS name, an IPv4 address, or an IPv6 address in brackets.
 fn is_host(host: &str) -> bool {
     if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return address.parse::<std::net::Ipv6Addr>().is_ok();
@@ -147,8 +147,8 @@ fn is_host(host: &str) -> bool {
     host.split('.').all(is_label)
 }
 
-/// One part of a repository, as in the OCI distribution specification: alphanumeric words with `.`, `_`, `__` or any
-/// number of `-` between them.
+/// Reports whether the text is a segment of a repository, as in the OCI distribution specification: alphanumeric words
+/// with `.`, `_`, `__` or any number of `-` between them.
 fn is_component(part: &str) -> bool {
     let is_word = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
     let ends = |it: Option<&u8>| it.is_some_and(|it| is_word(*it));
@@ -264,7 +264,7 @@ fn write_target(formatter: &mut fmt::Formatter<'_>, tag: Option<&str>, digest: O
     digest.map_or(Ok(()), |digest| write!(formatter, "@{digest}"))
 }
 
-/// Where artifacts are: a registry, or an OCI layout on disk.
+/// The location of artifacts: a registry, or an OCI layout on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A repository of a registry.
@@ -278,11 +278,11 @@ pub enum Location {
 pub struct LayoutLocation {
     /// The directory or the tar.
     pub path: PathBuf,
-    /// Whether the path is a tar.
+    /// Set if the path is a tar.
     pub archive: bool,
     /// The tag.
     pub tag: Option<String>,
-    /// The digest. It wins over the tag.
+    /// The digest. It takes precedence over the tag.
     pub digest: Option<Digest>,
 }
 
@@ -297,7 +297,7 @@ impl Location {
         })
     }
 
-    /// What the location points at, the digest before the tag.
+    /// The target of the location, the digest before the tag.
     pub fn target(&self) -> Option<Target> {
         match self {
             Self::Registry(reference) => reference.target(),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reference_is_refused_with_the_text_the_problem_and_an_example() {
+    fn invalid_reference_is_refused_with_problem_and_example() {
         for (text, problem) in [
             ("", "empty"),
             ("oci://", "empty"),
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic_and_what_it_reads_it_writes_again() {
+    fn parser_never_panics_and_round_trips() {
         let pieces = [
             "ghcr.io",
             "/",

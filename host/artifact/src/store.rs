@@ -1,5 +1,4 @@
-//! Owns the one face of all places where artifacts are: an [`ArtifactStore`] is a registry's repository with its mirrors, or
-//! an OCI layout, and what can be done with it is the same.
+//! A common interface for all places of artifacts: a registry's repository with its mirrors, or an OCI layout.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use tokio::io::AsyncWrite;
 use tokio::time::timeout;
 
 use crate::content::blob::{Content, Resolved};
-use crate::content::descriptor::{look_into, media_type};
+use crate::content::descriptor::{media_type, parse_lenient};
 use crate::content::json::sorted;
 use crate::fetch::download::Download;
 use crate::fetch::mirror::MirrorSource;
@@ -20,8 +19,8 @@ use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Prog
 
 /// A place of artifacts, opened by [`crate::Client::open`].
 ///
-/// Reading asks the registry's mirrors first, in their order. A mirror that cannot be reached or answers with other bytes is
-/// left out from then on. Writing goes to the place itself.
+/// Reads try the registry's mirrors first, in their order. A mirror that cannot be reached or returns other bytes is no
+/// longer used. Writes go to the place itself.
 pub struct ArtifactStore {
     pub(crate) location: Location,
     pub(crate) limits: Limits,
@@ -33,7 +32,7 @@ pub(crate) enum Place {
     Registry(Registry),
     Layout {
         layout: Layout,
-        /// `HOST/REPOSITORY` of which the layout is a mirror.
+        /// The `HOST/REPOSITORY` that the layout mirrors.
         mirrors: Option<String>,
     },
 }
@@ -41,7 +40,7 @@ pub(crate) enum Place {
 /// A file that belongs to an artifact: its CRDs, README or SBOM.
 #[derive(Clone, Debug)]
 pub struct Attachment {
-    /// What it is to the artifact.
+    /// Its type as an artifact.
     pub artifact_type: String,
     /// The media type of the file.
     pub media_type: String,
@@ -56,7 +55,7 @@ impl Place {
         match self {
             Self::Registry(registry) => registry.resolve(target).await,
             Self::Layout { layout, mirrors } => {
-                // A tag that is made of a digest says by itself what it belongs to.
+                // A tag that is derived from a digest is unambiguous.
                 let is_free = matches!(target, Target::Tag(tag) if !tag.starts_with("sha256-"));
                 let image = mirrors
                     .as_ref()
@@ -77,7 +76,7 @@ impl Place {
     async fn tags(&self) -> Result<Vec<String>, ArtifactError> {
         match self {
             Self::Registry(registry) => registry.tags().await,
-            // The tags of a layout with several repositories are nobody's.
+            // The tags of a layout with several repositories belong to no single one.
             Self::Layout { layout, mirrors: None } => layout.tags().await,
             Self::Layout { layout, .. } => {
                 let cause = format!("{} is a mirror and lists no tags", layout.name());
@@ -93,8 +92,8 @@ impl Place {
         }
     }
 
-    /// Whether what this place does not have of an artifact need not be looked for elsewhere: a copy into a layout takes all
-    /// that belongs to it, while a registry's mirror may have the artifact alone.
+    /// Reports whether parts of an artifact that are missing here need not be searched elsewhere: a copy into a layout
+    /// includes everything attached to it, while a registry's mirror may have the artifact alone.
     async fn has_all_of(&self, digest: Digest) -> bool {
         match self {
             Self::Registry(_) => false,
@@ -115,7 +114,7 @@ impl Place {
     }
 }
 
-/// Asks the mirrors in their order, and then the place itself, until one answers; the error is that of the place itself.
+/// Tries the mirrors in their order, and then the place itself, until one succeeds. The error is the place's.
 macro_rules! first {
     ($store:ident, $place:ident => $call:expr) => {{
         for mirror in $store.asked() {
@@ -125,7 +124,7 @@ macro_rules! first {
             };
             match asked.await {
                 Ok(value) => return Ok(value),
-                Err(error) => mirror.note_failure(&error),
+                Err(error) => mirror.record_failure(&error),
             }
         }
         let $place = &$store.place;
@@ -134,7 +133,7 @@ macro_rules! first {
 }
 
 impl ArtifactStore {
-    /// Where it is.
+    /// The location.
     pub fn location(&self) -> &Location {
         &self.location
     }
@@ -156,8 +155,7 @@ impl ArtifactStore {
         }
     }
 
-    /// Finds the manifest that a tag or digest stands for. A tag may be moved at any time: everything after this asks for
-    /// the digest.
+    /// Finds the manifest of a tag or digest. A tag may be moved at any time, so all later requests use the digest.
     pub async fn resolve(&self, target: &Target) -> Result<Resolved, ArtifactError> {
         first!(self, place => place.resolve(target))
     }
@@ -182,8 +180,8 @@ impl ArtifactStore {
         first!(self, place => place.manifest(digest))
     }
 
-    /// Writes a blob into a sink. Size and digest are those of the descriptor, or it fails; then the sink may have been
-    /// written in part and must be thrown away.
+    /// Writes a blob into a sink, and verifies its size and digest. If it fails, the sink may have been written in part
+    /// and must be discarded.
     pub async fn blob(
         &self,
         descriptor: &Descriptor,
@@ -201,7 +199,7 @@ impl ArtifactStore {
                     return Ok(());
                 }
                 Err(error) => {
-                    mirror.note_failure(&error);
+                    mirror.record_failure(&error);
                     // The sink has wrong bytes, or takes none.
                     if matches!(error.kind(), ErrorKind::DigestMismatch | ErrorKind::Io) {
                         return Err(error);
@@ -214,7 +212,7 @@ impl ArtifactStore {
         Ok(())
     }
 
-    /// What is too large is refused before it is asked for.
+    /// Refuses a blob that is too large, before it is requested.
     fn check_size(&self, descriptor: &Descriptor, limit: u64) -> Result<(), ArtifactError> {
         if descriptor.size <= limit {
             return Ok(());
@@ -238,8 +236,8 @@ impl ArtifactStore {
         Ok(bytes.into())
     }
 
-    /// The manifests that name this one as their subject, by the referrers API and the fallback tag, at most
-    /// [`Limits::referrers`]. With a type, only artifacts of that type.
+    /// The manifests with this one as their subject, by the referrers API and the fallback tag, at most
+    /// [`Limits::referrers`]. If a type is given, only artifacts of that type.
     pub async fn referrers(
         &self,
         digest: Digest,
@@ -249,20 +247,20 @@ impl ArtifactStore {
         problem.map_or(Ok(found), Err)
     }
 
-    /// The same. What one way does not show does not hide what another shows.
+    /// The same. A failure of one source does not hide the results of others.
     pub(crate) async fn find_referrers(&self, digest: Digest, artifact_type: Option<&str>) -> Referrers {
         let mut answered = false;
         for mirror in self.asked() {
             let place = match mirror.place().await {
                 Ok(place) => place,
                 Err(error) => {
-                    mirror.note_failure(&error);
+                    mirror.record_failure(&error);
                     continue;
                 }
             };
             let listed = self.of_type(place.referrers(digest).await, artifact_type).await;
             match &listed.problem {
-                Some(error) => mirror.note_failure(error),
+                Some(error) => mirror.record_failure(error),
                 None => answered = true,
             }
             if !listed.found.is_empty() || (listed.problem.is_none() && place.has_all_of(digest).await) {
@@ -276,7 +274,7 @@ impl ArtifactStore {
         listed
     }
 
-    /// The manifest behind a tag that is made of another manifest's digest, and that need not be there.
+    /// The manifest under a tag derived from another manifest's digest, if it exists.
     pub(crate) async fn belonging(&self, digest: Digest, suffix: &str) -> Result<Option<Bytes>, ArtifactError> {
         let tag = Target::Tag(format!("sha256-{}.{suffix}", digest.hex()));
         let mut answered = false;
@@ -293,7 +291,7 @@ impl ArtifactStore {
                         return Ok(None);
                     }
                 }
-                Err(error) => mirror.note_failure(&error),
+                Err(error) => mirror.record_failure(&error),
             }
         }
         match self.place.resolve(&tag).await {
@@ -303,8 +301,8 @@ impl ArtifactStore {
         }
     }
 
-    /// Picks the artifacts of a type. Some registries list the type of the config instead, so what does not say its type
-    /// is looked at.
+    /// Selects the artifacts of a type. Some registries list the type of the config instead, so manifests without a
+    /// listed type are read.
     async fn of_type(&self, mut listed: Referrers, wanted: Option<&str>) -> Referrers {
         let Some(wanted) = wanted else {
             return listed;
@@ -322,7 +320,7 @@ impl ArtifactStore {
                             continue;
                         }
                     };
-                    let document: Belonging = look_into(&bytes);
+                    let document: Belonging = parse_lenient(&bytes);
                     if document.artifact_type.as_deref() == Some(wanted) {
                         descriptor.artifact_type = document.artifact_type;
                         picked.push(descriptor);
@@ -335,7 +333,7 @@ impl ArtifactStore {
         listed
     }
 
-    /// Writes a blob, unless it is there.
+    /// Writes a blob, unless it exists.
     pub async fn push_blob(
         &self,
         descriptor: &Descriptor,
@@ -363,7 +361,7 @@ impl ArtifactStore {
         self.push_named(bytes, media_type, tag, None).await
     }
 
-    /// `image` is the name that the manifest has in a registry; a layout notes it beside the tag.
+    /// The same. `image` is the name of the manifest in a registry, which a layout records beside the tag.
     pub(crate) async fn push_named(
         &self,
         bytes: &Bytes,
@@ -403,8 +401,8 @@ impl ArtifactStore {
         self.push_manifest(&bytes, media_type::MANIFEST, None).await
     }
 
-    /// Writes an archive (`oci-archive:`) to its file; without this, nothing of what was pushed stays. For registries and
-    /// directories there is nothing to do.
+    /// Writes an archive (`oci-archive:`) to its file; without this, all pushes to it are lost. Does nothing for
+    /// registries and directories.
     pub async fn finish(&self) -> Result<(), ArtifactError> {
         match self.place() {
             Place::Registry(_) => Ok(()),
@@ -413,7 +411,7 @@ impl ArtifactStore {
     }
 }
 
-/// `None` for a tag that is not there.
+/// Converts the error for a missing tag to `None`.
 fn absent_tag(resolved: Result<Resolved, ArtifactError>) -> Result<Option<Resolved>, ArtifactError> {
     match resolved {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -421,7 +419,7 @@ fn absent_tag(resolved: Result<Resolved, ArtifactError>) -> Result<Option<Resolv
     }
 }
 
-/// `None` for what is not there or is not what it should be; errors that may pass stay errors.
+/// Converts errors for a missing or invalid object to `None`; transient errors stay errors.
 pub(crate) fn absent<T>(answer: Result<T, ArtifactError>) -> Result<Option<T>, ArtifactError> {
     match answer {
         Ok(value) => Ok(Some(value)),

@@ -1,5 +1,5 @@
-//! Keeps long work off the thread that does all requests and watches: what has to do with many bytes runs on a thread of its
-//! own, one piece at a time, while small objects go on.
+//! Keeps long work off the thread that sends all requests and serves all watches: work on many bytes runs on a thread
+//! of its own, one piece at a time, while small objects proceed.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -9,20 +9,20 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{block_in_place, yield_now};
 
-/// Work on at least this many bytes is long. It takes about a millisecond.
+/// The size from which work counts as long, in bytes. It then takes about a millisecond.
 const LONG_BYTES: usize = 64 * 1024;
 
-/// Long work takes turns, so that it neither keeps more than one processor from the rest of the host nor has more than one
+/// Serialises long work, so that it takes at most one processor from the rest of the host, and holds at most one
 /// object's parts in memory.
 static TURN: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// The weight of the task that this thread polls, where it has one.
+    /// Set if the task that this thread polls is long; none outside of a [`WeighedTask`].
     static IS_LONG: Cell<Option<bool>> = const { Cell::new(None) };
     static IS_APART: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does work on so many bytes. Where it is long, the runtime's other tasks go on beside it.
+/// Does work on this many bytes. If it is long, the runtime's other tasks proceed beside it.
 pub fn apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes < LONG_BYTES || IS_APART.get() || !has_other_threads() {
         return work();
@@ -34,7 +34,7 @@ pub fn apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Tests' runtimes have one thread, so that their runs can be repeated.
+/// Reports whether the runtime has several threads. Tests' runtimes have one, so that their runs are reproducible.
 fn has_other_threads() -> bool {
     Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
@@ -54,16 +54,16 @@ impl Drop for Apart {
     }
 }
 
-/// Says, within a [`WeighedTask`], that its work has to do with so many bytes from here on. Does nothing elsewhere.
+/// Declares, within a [`WeighedTask`], that its further work is on this many bytes. Does nothing elsewhere.
 pub async fn weigh(bytes: usize) {
     if bytes >= LONG_BYTES && IS_LONG.get() == Some(false) {
         IS_LONG.set(Some(true));
-        // The poll that goes on is done apart.
+        // The next poll runs on its own thread.
         yield_now().await;
     }
 }
 
-/// A task that goes on apart as soon as it has been weighed and found long.
+/// A task that is moved to a thread of its own once it is weighed as long.
 pub struct WeighedTask<F> {
     task: Pin<Box<F>>,
     is_long: bool,

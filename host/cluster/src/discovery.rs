@@ -1,4 +1,4 @@
-//! Owns what the cluster serves: for a kind, its resource's name, its scope and whether it has a status.
+//! Discovers served kinds: resource name, scope and status subresource.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +14,17 @@ use crate::write::send::REQUEST_TIMEOUT;
 
 pub use pilothouse_core::kubernetes::served::ServedKind;
 
-/// Asks the cluster which kinds it serves, one request for each group and version. Whoever asks at the same time shares
-/// the answer.
+/// Discovers the served kinds, with one request for each group and version. Concurrent callers share the response.
 pub struct Discovery {
     client: Client,
-    /// By `group/version`. The lock is held over a request, so that nobody asks the same twice.
+    /// Results by `group/version`. The lock is held during a request, so that concurrent callers send only one.
     versions: Mutex<HashMap<String, Arc<Mutex<Option<GroupVersionKinds>>>>>,
 }
 
-/// What a group and version serves, and when that was asked.
+/// The kinds of a group and version, and the time of the request.
 struct GroupVersionKinds {
     asked: Instant,
-    /// The resource's names and facts by kind; none when the group or the version is not served.
+    /// The resource's names and facts by kind; none if the group or version is not served.
     kinds: HashMap<String, ServedResource>,
 }
 
@@ -33,7 +32,7 @@ struct GroupVersionKinds {
 type ServedResource = (String, Vec<String>, KindFacts);
 
 impl Discovery {
-    /// Nothing is asked yet.
+    /// A discovery without results.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -41,7 +40,7 @@ impl Discovery {
         }
     }
 
-    /// How a kind is served, if it is. An answer from before `since` does not count.
+    /// The served kind, if it is served. A response from before `since` is not used.
     pub async fn find(&self, kind: &Arc<Kind>, since: Instant) -> Result<Option<ServedKind>, RequestError> {
         let api_version = kind.api_version();
         let version = self
@@ -66,7 +65,7 @@ impl Discovery {
         }))
     }
 
-    /// A kind in a version that is served, if there is one: in its own, if that is.
+    /// A kind in a served version, if there is one: its own, if that is served.
     pub async fn find_version(&self, kind: &Kind) -> Result<Option<Kind>, RequestError> {
         let since = Instant::now();
         let groups = tokio::time::timeout(REQUEST_TIMEOUT, self.client.list_api_groups())

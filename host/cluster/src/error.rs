@@ -1,4 +1,4 @@
-//! Translates what an API server (or the way to it) says into failures with blame.
+//! Translates errors of an API server, or of the connection to it, into failures with blame.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,39 +11,39 @@ use pilothouse_core::{Failure, Retry};
 
 use crate::fence::NotLeading;
 
-/// Why a request had no success.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The API server answered with an error.
-    #[error("{}", words(.0))]
+    #[error("{}", status_text(.0))]
     Answered(Box<Status>),
-    /// No answer came within the time.
+    /// No response within the time-out.
     #[error("the API server gave no answer within {} s", .0.as_secs())]
     Silent(Duration),
-    /// The way to the API server is broken.
+    /// The connection to the API server failed.
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
-    /// An answer that is not what the API promises.
+    /// The response violates the API.
     #[error("the API server's response cannot be parsed: {0}")]
     Garbled(String),
-    /// There is no token for the account in whose name the request is to be made, so it was not sent.
+    /// No token is available for the requesting account, so the request was not sent.
     #[error("{0}")]
     NoToken(String),
-    /// The replica does not lead, so the request was not sent, or its answer was not waited for.
+    /// The replica is not the leader, so the request was not sent, or its response was not awaited.
     #[error(transparent)]
     NotLeading(NotLeading),
 }
 
-/// Why a list or a watch failed.
+/// The failure of a list or a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchError {
-    /// What it is about.
+    /// The cause.
     pub kind: WatchErrorKind,
-    /// For the log.
+    /// The message for the log.
     pub message: String,
 }
 
-/// What the failure of a list or a watch is about.
+/// The cause of a failed list or watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchErrorKind {
     /// The API server cannot be reached.
@@ -52,12 +52,12 @@ pub enum WatchErrorKind {
     Unauthorized,
     /// The host lacks a right (403).
     Forbidden,
-    /// Anything else.
+    /// Another cause.
     Other,
 }
 
 impl WatchError {
-    /// A failure that is not the answer to a request.
+    /// A failure that is not the response to a request.
     pub(crate) fn other(message: impl Into<String>) -> Self {
         Self {
             kind: WatchErrorKind::Other,
@@ -65,7 +65,8 @@ impl WatchError {
         }
     }
 
-    /// Whether it concerns every request of the host, so that [`crate::connect::connection_log`] reports it once for all.
+    /// Reports whether every request of the host fails so; [`crate::connect::connection_log`] then logs it once for
+    /// all.
     pub fn is_about_connection(&self) -> bool {
         matches!(self.kind, WatchErrorKind::Connection | WatchErrorKind::Unauthorized)
     }
@@ -90,31 +91,30 @@ impl From<&RequestError> for WatchError {
     }
 }
 
-/// The server's own words, or the code where it has none.
-fn words(status: &Status) -> String {
+/// The server's message, or its status code if it has none.
+fn status_text(status: &Status) -> String {
     match (status.message.as_str(), status.code) {
         ("", code) => format!("the API server answered {code} {}", status.reason),
         (message, _) => message.to_owned(),
     }
 }
 
-/// What the API server says where a webhook or a policy denies a request that is valid by itself. Whatever code they
-/// choose for it, it may pass as soon as they are changed, which nothing tells us of:
-/// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/admission/plugin/webhook/errors/statuserror.go>.
+/// Reports whether the message is the API server's for a webhook or a policy that denies a request which is valid in
+/// itself. Whatever status code they choose, the request may pass as soon as they are changed, and no event tells us of
+/// that:
 fn is_denied(message: &str) -> bool {
     let by_webhook = message.starts_with("admission webhook ") && message.contains(" denied the request");
     by_webhook || (message.contains("ValidatingAdmissionPolicy ") && message.contains(" denied request: "))
 }
 
-/// Server-side apply says 500 to a body that its types refuse; the same body can never pass.
+/// Reports whether server-side apply (which answers 500 then) refuses a body by its types. It can never pass.
 fn is_about_types(message: &str) -> bool {
     message.contains("failed to create typed patch object")
 }
 
-/// The words for a body that is larger than etcd, the connection to it, or an extension API server takes. The API server passes
-/// them on with the code 500; it says 413 itself to a body above its own limit. The same body can never pass.
-/// <https://github.com/etcd-io/etcd/blob/v3.6.0/api/v3rpc/rpctypes/error.go>,
-/// <https://github.com/grpc/grpc-go/blob/v1.72.0/stream.go>, `net/http.MaxBytesError`.
+/// Messages about a body that is larger than etcd, the connection to it, or an extension API server accepts. The API
+/// server passes them on with the code 500; for a body above its own limit it answers 413. The same body can never
+/// pass.
 const TOO_LARGE: [&str; 4] = [
     "etcdserver: request is too large",
     "trying to send message larger than max",
@@ -122,12 +122,12 @@ const TOO_LARGE: [&str; 4] = [
     "http: request body too large",
 ];
 
-/// Whether a 500 is about the size of what was sent. What a webhook or another server on the way says may change.
+/// Reports whether a 500 is about the size of the body. Messages of webhooks and proxies may change: they do not count.
 fn is_too_large(message: &str) -> bool {
     !message.contains("webhook") && TOO_LARGE.iter().any(|words| message.contains(words))
 }
 
-/// Every link of an error's chain, because the first link of a transport error rarely names the cause.
+/// Every error of a chain, because the first one of a transport error rarely names the cause.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -155,7 +155,7 @@ impl From<kube::Error> for RequestError {
     }
 }
 
-/// What rustls says of a server's certificate, and what that means for who reads the log.
+/// Messages of rustls about a server's certificate, and explanations of them for the log.
 const CERTIFICATE_PROBLEMS: [(&str, &str); 4] = [
     (
         "UnknownIssuer",
@@ -169,17 +169,17 @@ const CERTIFICATE_PROBLEMS: [(&str, &str); 4] = [
     ("NotValidYet", "its certificate is not valid yet; compare the clocks"),
 ];
 
-/// A request that did not reach its server, and which one that is.
+/// A request that did not reach its server, with the server's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{server} cannot be reached")]
 pub(crate) struct AtServer {
     /// The address of the server, and the context that names it.
     pub(crate) server: String,
-    /// What went wrong on the way.
+    /// The transport error.
     pub(crate) source: tower::BoxError,
 }
 
-/// Why a request did not reach its server, without the names of the libraries' types on the way.
+/// The reason why a request did not reach its server, without the type names of libraries.
 pub fn transport_problem(error: &(dyn std::error::Error + 'static)) -> String {
     let mut link = Some(error);
     while let Some(error) = link {
@@ -219,7 +219,7 @@ pub fn transport_problem(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 impl RequestError {
-    /// The HTTP status code of the answer, if there was one.
+    /// The HTTP status code of the response, if there was one.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Answered(status) => Some(status.code),
@@ -235,7 +235,7 @@ impl RequestError {
         }
     }
 
-    /// How long the server asks to wait, up to [`LONGEST_REQUESTED_WAIT`]: a webhook may have put any number there.
+    /// The delay that the server requests, up to [`LONGEST_REQUESTED_WAIT`]: a webhook may have set any number.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answered(status) => status
@@ -247,7 +247,7 @@ impl RequestError {
         }
     }
 
-    /// The fields that other managers hold, where an apply without force met them.
+    /// The fields of other managers with which an apply without force conflicts.
     pub fn held_by_others(&self) -> Vec<HeldField> {
         let Self::Answered(status) = self else {
             return Vec::new();
@@ -267,13 +267,13 @@ impl RequestError {
             .collect()
     }
 
-    /// Whether the object, or its kind, is not there.
+    /// Reports whether the object, or its kind, is not found.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// Whether it is the object that is not there. A 404 that names no object is about the path: its kind is not served,
-    /// or the way there is wrong, and says nothing about objects.
+    /// Reports whether the object itself is not found. A 404 that names no object is about the path: the kind is not
+    /// served, or a proxy is misconfigured, which says nothing about objects.
     pub fn is_object_not_found(&self) -> bool {
         match self {
             Self::Answered(status) => {
@@ -284,7 +284,7 @@ impl RequestError {
         }
     }
 
-    /// Whether the namespace is being deleted and takes nothing new.
+    /// Reports whether the namespace is being deleted and accepts no new objects.
     pub fn is_in_terminating_namespace(&self) -> bool {
         match self {
             Self::Answered(status) => {
@@ -295,7 +295,7 @@ impl RequestError {
         }
     }
 
-    /// Whether the namespace in which something was to be created does not exist.
+    /// Reports whether the namespace for a new object does not exist.
     pub fn is_namespace_not_found(&self) -> bool {
         match self {
             Self::Answered(status) => {
@@ -306,7 +306,7 @@ impl RequestError {
         }
     }
 
-    /// Whether the same request may have success in a moment: the server was busy, or gave no answer that says otherwise.
+    /// Reports whether the same request may soon succeed: the server was busy, or gave no response that rules it out.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Answered(status) => {
@@ -318,10 +318,9 @@ impl RequestError {
         }
     }
 
-    /// The fields that the server's validation finds wrong, such as `spec.ports[1].name`; none if it was not validation that
-    /// refused. Some checks of the server name no field, and are a 500 without a reason, such as that of a node port which
-    /// a Service has twice; so may a fault of the server be.
-    /// <https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/registry/core/service/storage/alloc.go>
+    /// The fields that the server's validation refuses, such as `spec.ports[1].name`; none if validation was not the
+    /// reason. Some checks name no field, and answer 500 without a reason, such as that of a node port which a Service
+    /// has twice; a fault of the server may look the same.
     pub fn invalid_fields(&self) -> Option<Vec<String>> {
         match self {
             Self::Answered(status) if status.code == 500 && status.reason.is_empty() && !self.is_of_storage() => {
@@ -335,7 +334,7 @@ impl RequestError {
         }
     }
 
-    /// Reports that the server could not reach or use its storage.
+    /// Reports whether the server could not reach or use its storage.
     fn is_of_storage(&self) -> bool {
         let message = self.to_string();
         ["etcdserver: ", "rpc error: ", "context deadline exceeded"]
@@ -343,7 +342,7 @@ impl RequestError {
             .any(|words| message.contains(words))
     }
 
-    /// Reports a webhook that keeps dry runs from being made.
+    /// Reports whether a webhook prevents dry runs.
     pub fn is_without_dry_run(&self) -> bool {
         let message = self.to_string();
         self.code() == Some(400)
@@ -351,7 +350,7 @@ impl RequestError {
             && message.contains("does not support dry run")
     }
 
-    /// Reports that only an object which exists, or counts, keeps the same object from being made.
+    /// Reports whether only an existing object, or one that still counts against a quota, prevents the creation.
     pub fn is_about_predecessor(&self) -> bool {
         match self.code() {
             Some(409) => self.reason() == Some("AlreadyExists"),
@@ -360,9 +359,10 @@ impl RequestError {
         }
     }
 
-    /// Whether the object that a write names by its uid is not there: there is none of its name, or another.
-    /// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/patch.go> says the first, the
-    /// validation of metadata the second.
+    /// Reports whether the object that a write names by its uid does not exist: there is no object of its name, or
+    /// another one. For the first see
+    /// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/patch.go>, for the second the
+    /// validation of metadata.
     pub fn is_about_another_object(&self) -> bool {
         let Self::Answered(status) = self else { return false };
         match status.code {
@@ -376,7 +376,7 @@ impl RequestError {
         }
     }
 
-    /// Whether the server will say the same whenever it is asked: what was sent is wrong.
+    /// Reports whether the server will refuse the same request again: its content is wrong.
     pub fn is_for_good(&self) -> bool {
         let message = self.to_string();
         match self.code() {
@@ -386,7 +386,7 @@ impl RequestError {
         }
     }
 
-    /// What a refused or failed write of an object means. `title` names the object, `verb` what was tried.
+    /// Converts a refused or failed write of an object into a failure. `title` names the object, `verb` the action.
     pub fn into_failure(self, verb: &str, title: &str) -> Failure {
         let message = self.to_string();
         if let Self::NoToken(_) = &self {

@@ -1,11 +1,11 @@
-//! Owns the fence before the API server: no request that changes anything is sent by a replica that does not lead, or, where
-//! the work is divided, that does not hold the shard of what it would change.
+//! The fence before the API server: a replica sends no changing request unless it is the leader or, where the work is
+//! divided, holds the shard of the changed object.
 //!
-//! It stands below everything else in the host, so that a mistake above it cannot make two replicas write at once. Whether
-//! a replica leads, and which shards it holds, is decided in host/runtime.
+//! The fence is below everything else in the host, so that a bug above it cannot make two replicas write at once.
+//! host/runtime decides whether a replica leads, and which shards it holds.
 //!
-//! The fence also knows which requests were begun and never answered: they may take effect late, so the Lease by which they
-//! passed is not to be given back at once ([`WriteFence::is_settled`]).
+//! The fence also tracks requests that were begun and never answered. They may take effect late, so the Lease by which
+//! they passed must not be released at once ([`WriteFence::is_settled`]).
 
 mod unanswered;
 
@@ -29,60 +29,60 @@ use tower::{BoxError, Layer, Service};
 
 use self::unanswered::{AnswerBody, InFlight, Unanswered, classified, is_definite};
 
-/// Whether this process may change anything. Clones are the same fence.
+/// The fence of this process. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct WriteFence(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<FenceState>,
-    /// Told when a request has ended, answered or not.
+    /// Notified when a request has ended, answered or not.
     ended: Notify,
 }
 
 #[derive(Debug, Default)]
 struct FenceState {
-    /// For what exists once; for everything, if the work is not divided.
+    /// The gate for undivided work; for all work, if it is not divided.
     leader: Gate,
-    /// For what is divided; none if nothing is.
+    /// The gates for divided work; none if nothing is divided.
     divided: Option<DividedGates>,
-    /// Nothing passes any more, whatever Leases the replica has.
+    /// Set if nothing passes any more, whatever Leases the replica has.
     is_stopped: bool,
     unanswered: Unanswered,
 }
 
 #[derive(Debug, Default)]
 struct DividedGates {
-    /// For each shard that this replica holds.
+    /// The gate of each shard that this replica holds.
     shards: HashMap<usize, (HashRanges, Gate)>,
-    /// How the work of each controller is divided; nobody writes for one that is not in here.
+    /// The division of each controller; no replica writes for a controller that is missing here.
     divisions: Arc<Divisions>,
-    /// Until when that is known.
+    /// The deadline until which the divisions are valid.
     known_until: Option<Instant>,
 }
 
-/// Which Lease lets a request pass.
+/// The Lease that lets a request pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Passage {
-    /// That of the leader.
+    /// The leader's Lease.
     Leader,
-    /// That of a shard.
+    /// A shard's Lease.
     Shard(usize),
 }
 
-/// For how long a Lease lets requests pass after it was renewed.
+/// The time for which a renewed Lease lets requests pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerm {
-    /// Requests may begin until then.
+    /// Deadline for beginning requests.
     pub begin: Instant,
-    /// Requests that are not answered by then are abandoned. Others may take the Lease some time later.
+    /// Deadline for responses. Requests without one are abandoned then. Others may take the Lease some time later.
     pub answered: Instant,
-    /// How long the Lease lasts.
+    /// The duration of the Lease.
     pub duration: Duration,
 }
 
 impl LeaseTerm {
-    /// What a Lease allows whose renewal was sent then.
+    /// The term of a Lease whose renewal was sent then.
     pub fn new(sent: Instant, times: LeaseTimes) -> Self {
         let LeaseTimes {
             duration,
@@ -99,7 +99,7 @@ impl LeaseTerm {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Gate {
-    /// There is no election: who runs may write.
+    /// No election: any process may write.
     #[default]
     Open,
     /// The replica holds the Lease.
@@ -109,7 +109,7 @@ enum Gate {
 }
 
 impl Gate {
-    /// Whether a request that is sent now passes, and for how long, if that is limited.
+    /// Decides whether a request that is sent now passes. Returns the term, if it is limited.
     fn pass(self) -> Result<Option<LeaseTerm>, NotLeading> {
         match self {
             Self::Open => Ok(None),
@@ -119,31 +119,31 @@ impl Gate {
     }
 }
 
-/// How a request passes.
+/// The pass of a request.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
     term: LeaseTerm,
-    /// The Lease that it needs; none if it is the same whoever sends it.
+    /// The Lease that it needs; none if the request is the same from every sender.
     passage: Option<Passage>,
 }
 
-/// A request was not sent, or its answer was not waited for, because the replica does not lead, or does not hold the shard.
+/// The request was not sent, or its response not awaited: the replica is not the leader, or lacks the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotLeading {
-    /// It was not sent.
+    /// The request was not sent.
     #[error("this replica does not lead, or does not hold the shard of the object, so it does not change it")]
     Refused,
-    /// It was sent, and may take effect.
+    /// The request was sent, and may take effect.
     #[error("the API server gave no answer while this replica was sure to lead, or to hold the shard of the object")]
     Unanswered,
 }
 
-/// What a request changes, as its sender says. A request that does not say it is for the leader.
+/// The scope of a request, as declared by its sender. A request without a scope is the leader's.
 #[derive(Clone, Debug)]
 pub(crate) enum WriteScope {
     /// An object of a controller (`plugin/controller`) in a namespace, or a cluster-scoped one.
     Object(Arc<str>, Option<Arc<str>>),
-    /// Something that is the same whoever writes it, such as an event, whose name follows from what it says.
+    /// An object that is the same from every writer, such as an event, whose name follows from its content.
     Anywhere,
 }
 
@@ -160,12 +160,12 @@ impl WriteFence {
         }))
     }
 
-    /// A fence that nothing passes before it is opened.
+    /// A fence that is closed until it is opened.
     pub fn closed() -> Self {
         Self::new(Gate::Closed, None)
     }
 
-    /// The same where each shard has a passage of its own.
+    /// The same, where each shard has a passage of its own.
     pub fn divided() -> Self {
         Self::new(Gate::Closed, Some(DividedGates::default()))
     }
@@ -175,19 +175,19 @@ impl WriteFence {
         self.0.state.lock().leader = Gate::Until(term);
     }
 
-    /// Lets nothing of the leader's pass any more.
+    /// Closes the leader's gate.
     pub fn close(&self) {
         self.0.state.lock().leader = Gate::Closed;
     }
 
-    /// The same as [`Self::open_until`] for what is in a shard.
+    /// The same as [`Self::open_until`] for the objects of a shard.
     pub fn open_shard_until(&self, shard: usize, ranges: HashRanges, term: LeaseTerm) {
         let state = &mut *self.0.state.lock();
         let divided = state.divided.get_or_insert_default();
         divided.shards.insert(shard, (ranges, Gate::Until(term)));
     }
 
-    /// From here on the work is divided so, as far as this replica knows until then.
+    /// Sets the divisions of the work, and the deadline until which they are valid.
     pub fn set_divisions(&self, divisions: Arc<Divisions>, known_until: Option<Instant>) {
         let state = &mut *self.0.state.lock();
         let divided = state.divided.get_or_insert_default();
@@ -195,14 +195,14 @@ impl WriteFence {
         divided.known_until = known_until;
     }
 
-    /// Lets nothing of a shard pass any more.
+    /// Closes the gate of a shard.
     pub fn close_shard(&self, shard: usize) {
         if let Some(divided) = &mut self.0.state.lock().divided {
             divided.shards.remove(&shard);
         }
     }
 
-    /// Lets nothing pass any more, whatever Leases the replica has, from the first moment on at which nothing is in flight.
+    /// Stops all requests, whatever Leases the replica has, as soon as none is in flight.
     pub async fn stop_when_idle(&self) {
         self.until(|state| {
             state.is_stopped |= state.unanswered.is_idle();
@@ -211,7 +211,7 @@ impl WriteFence {
         .await;
     }
 
-    /// Lets nothing pass any more, whatever Leases the replica has, and waits for the answers to what is in flight.
+    /// Stops all requests, whatever Leases the replica has, and waits for the responses to those in flight.
     pub async fn stop(&self) {
         self.until(|state| {
             state.is_stopped = true;
@@ -220,18 +220,18 @@ impl WriteFence {
         .await;
     }
 
-    /// Waits for the answers to what is in flight in a passage. It ends only if nothing more begins.
+    /// Waits for the responses to requests in flight in a passage. Ends only if no more requests begin.
     pub async fn answered(&self, passage: Passage) {
         self.until(|state| !state.unanswered.is_in_flight(passage)).await;
     }
 
-    /// Whether nothing that has passed by a Lease can take effect any more: all was answered, or nobody has waited for the
-    /// answer for as long as the Lease lasts.
+    /// Reports whether no request that passed by a Lease can take effect any more: each was answered, or has been
+    /// abandoned for the duration of the Lease.
     pub fn is_settled(&self, passage: Passage) -> bool {
         self.is_settled_as_of(passage, Instant::now())
     }
 
-    /// The same for what was begun until then.
+    /// The same for requests that were begun until then.
     pub fn is_settled_as_of(&self, passage: Passage, begun_by: Instant) -> bool {
         self.0.state.lock().unanswered.is_settled(passage, begun_by)
     }
@@ -246,7 +246,7 @@ impl WriteFence {
         }
     }
 
-    /// A request begins, if it still passes.
+    /// Begins a request, if it still passes.
     fn begin(&self, scope: Option<&WriteScope>) -> Result<Option<BegunRequest>, NotLeading> {
         let state = &mut *self.0.state.lock();
         let Some(Pass { term, passage }) = state.pass(scope)? else {
@@ -266,7 +266,7 @@ impl WriteFence {
 }
 
 impl FenceState {
-    /// Whether a request that is sent now passes, and how, if that is limited.
+    /// Decides whether a request that is sent now passes. Returns its pass, if it is limited.
     fn pass(&self, scope: Option<&WriteScope>) -> Result<Option<Pass>, NotLeading> {
         let Self {
             leader,
@@ -311,16 +311,16 @@ impl FenceState {
     }
 }
 
-/// A request that has passed. If this is dropped before the answer has come, the request was abandoned.
+/// A request that has passed. Dropping it before the response abandons the request.
 struct BegunRequest {
     fence: WriteFence,
-    /// None if nobody has to know of it.
+    /// Its number; none if it is not tracked.
     number: Option<u64>,
     answered: Instant,
 }
 
 impl BegunRequest {
-    /// Takes note of what came of it.
+    /// Records the response.
     fn ends<R>(&self, answer: &Result<Response<R>, BoxError>) {
         if let Some(number) = self.number
             && is_definite(answer)
@@ -339,14 +339,14 @@ impl Drop for BegunRequest {
     }
 }
 
-/// Marks the requests by which leadership is won and kept.
+/// Marks the requests that acquire and renew leadership.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unfenced;
 
-/// API groups whose reviews are questions, whatever their method. A custom resource may be called a review, too.
+/// API groups whose reviews change nothing, whatever their method. A custom resource may be called a review, too.
 const REVIEW_GROUPS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 
-/// Tells requests that change nothing, or that anybody may make.
+/// Reports whether a request changes nothing, or may be sent by any replica.
 fn is_harmless<B>(request: &Request<B>) -> bool {
     let is_review = || {
         let mut parts = request.uri().path().trim_start_matches('/').split('/');
@@ -414,9 +414,9 @@ where
     }
 }
 
-/// Waits for an answer until a time. The connection may not even be made yet: what is dropped before it is sent is never sent.
-/// So the time is looked at each time before the request may go on: a process that was stopped learns of the connection
-/// and of the time at once.
+/// Awaits a response until a deadline. The connection may not even be established yet: a request dropped before it is
+/// sent is never sent. So the deadline is checked each time before the request proceeds: a process that was suspended
+/// sees the connection and the deadline at once.
 async fn before<R>(answered: Instant, answer: impl Future<Output = Result<R, BoxError>>) -> Result<R, BoxError> {
     let (mut answer, mut late) = (pin!(answer), pin!(sleep_until(answered)));
     let answer = poll_fn(|context| {
@@ -453,7 +453,7 @@ mod tests {
         request(&Method::PATCH, "/api/v1/namespaces/a/configmaps/b")
     }
 
-    /// Whether a request gets an answer from a server that takes so long.
+    /// Reports whether a request gets a response from a server that takes this long.
     async fn passes(fence: &WriteFence, request: Request<()>, takes: Duration) -> bool {
         let server = tower::service_fn(move |_: Request<()>| async move {
             tokio::time::sleep(takes).await;
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_the_work_is_divided_a_replica_changes_what_is_in_its_shards() {
+    async fn divided_replica_changes_objects_of_its_shards_only() {
         use pilothouse_core::replicas::shards::HashRange;
 
         let soon = Duration::from_millis(1);
@@ -552,9 +552,9 @@ mod tests {
         assert_eq!(may(&fence).await, [false; 7]);
     }
 
-    /// As after SIGSTOP and SIGCONT: the connection is made and the Lease has ended, and the process learns of both at once.
+    /// Like after SIGSTOP and SIGCONT: the process sees the established connection and the ended Lease at once.
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_waits_for_a_connection_is_not_sent_when_its_time_is_over() {
+    async fn request_waiting_for_connection_is_not_sent_after_deadline() {
         let fence = WriteFence::closed();
         let now = Instant::now();
         fence.open_until(term(now + Duration::from_secs(10), now + Duration::from_secs(12)));
@@ -596,7 +596,7 @@ mod tests {
         fence.close();
         assert!(!passes(&fence, patch(), soon).await);
     }
-    /// What comes of a request: the status of its answer, or none if the connection breaks.
+    /// Sends a request to a server that answers with this status, or breaks the connection if there is none.
     async fn sends(fence: &WriteFence, request: Request<()>, status: Option<u16>) {
         let server = tower::service_fn(move |_: Request<()>| async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_passage_is_settled_when_all_is_answered_or_a_lease_has_lasted_since() {
+    async fn passage_is_settled_when_answered_or_after_lease_duration() {
         let fence = leading();
         for status in [200, 409, 429] {
             sends(&fence, patch(), Some(status)).await;
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_its_sender_or_the_fence_abandons_may_take_effect_while_a_lease_lasts() {
+    async fn abandoned_request_may_take_effect_while_a_lease_lasts() {
         let fence = leading();
         let begun = Instant::now();
         let never = |fence: &WriteFence| {
@@ -732,7 +732,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_not_begun_when_the_fence_closes_is_not_sent() {
+    async fn request_not_begun_when_fence_closes_is_not_sent() {
         let fence = leading();
         let is_sent = Arc::new(Mutex::new(false));
         let sends = is_sent.clone();

@@ -1,13 +1,15 @@
-//! The only crate that knows kube: how the host sees a cluster and changes it.
+//! Reads and changes a cluster. The only crate that knows kube.
 //!
-//! [`discovery`] says what is served, [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
-//! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
-//! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
-//! lost plugin held, [`host_proxy`] is how commands reach a host, [`host_resources`] is for the host's own resources,
-//! [`definitions`] sees CRDs change, [`namespaces`] namespaces come (all by way of `typed_watch`), [`permissions`] asks what the host may do, [`reviews`] who
-//! a client is and what it may do, [`identity`] is in whose name it does it, [`lease`] reads and writes the Leases of the
-//! leader and of shards, [`shard_plan`] the plan of shards, [`namespace_count`] counts for it, [`fence`] stops the writes of who does not lead, [`meter`]
-//! counts requests, and [`apart`] keeps long work off the thread that makes them.
+//! [`discovery`] finds served kinds. [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
+//! which [`codec`] compresses and [`store`] holds. [`mod@write`] applies and deletes, and [`openapi`] reads how values
+//! are merged. [`events`] emits Events. [`install`] installs CRDs, [`installer`] everything else that a plugin needs,
+//! and [`release`] removes the finalizers of a lost plugin. [`host_proxy`] sends requests of commands to a host.
+//! [`host_resources`] reads and writes the host's own resources. [`definitions`] follows CRDs and [`namespaces`]
+//! follows namespaces (both through `typed_watch`). [`permissions`] checks the host's rights, [`reviews`] authenticates
+//! and authorises its clients, and [`identity`] is the account with which it acts. [`lease`] reads and writes the
+//! Leases of the leader and of shards, [`shard_plan`] the plan of shards, and [`namespace_count`] counts objects for
+//! it. [`fence`] stops the writes of a replica that does not lead. [`meter`] counts requests, and [`apart`] keeps long
+//! work off the thread that sends them.
 #![forbid(unsafe_code)]
 
 pub mod apart;

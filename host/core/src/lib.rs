@@ -1,4 +1,4 @@
-//! Decisions without I/O: what a reconcile means, held apart from how it is carried out.
+//! Decisions of the host, without I/O: the meaning of a reconcile, apart from its execution.
 //!
 //! Nothing here reads a clock, a file or a socket, and nothing knows wasmtime, kube or tokio.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Owns who may write to the cache: its directories belong to this user alone, and only files of this user are read. The
-//! rules are those of the cache of compiled components.
+//! Guards the cache's directories and files: the directories belong to this user alone, and only files of this user are
+//! read. The rules are those of the cache of compiled components.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,13 +13,13 @@ use tempfile::NamedTempFile;
 use super::hold::lock_shared;
 use crate::cache::error::CacheError;
 
-/// How often a file's use is noted at most: noting it means a write.
+/// The shortest interval at which a file's use is recorded: recording it is a write.
 const NOTED: Duration = Duration::from_mins(10);
 
-/// What a process that was killed has left half-written.
+/// The prefix of unfinished files, which a killed process leaves behind.
 pub(super) const TEMPORARY_PREFIX: &str = ".new-";
 
-/// The directory, made if it is not there; an error if others can write to it.
+/// The directory, created if it does not exist; an error if others can write to it.
 pub(super) fn checked(directory: &Path) -> Result<PathBuf, CacheError> {
     let make = |source| CacheError::Make {
         path: directory.to_owned(),
@@ -27,7 +27,7 @@ pub(super) fn checked(directory: &Path) -> Result<PathBuf, CacheError> {
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     match made {
-        // `create` says so too when a file is in its place; the check below has better words.
+        // `create` fails with this error for a file in its place, too; the check below has a better message.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(make(error)),
         Ok(()) | Err(_) => {}
     }
@@ -37,8 +37,8 @@ pub(super) fn checked(directory: &Path) -> Result<PathBuf, CacheError> {
     Ok(directory)
 }
 
-/// Checks a directory inside of the cache, and makes it if it is not there. Where it cannot be made, because the disk is
-/// full or read-only, the cache has nothing in it, and says so when something is to be put there.
+/// Checks a directory inside of the cache, and creates it if it does not exist. If it cannot be created, because the
+/// disk is full or read-only, the cache is empty, and the error appears when something is to be stored.
 pub(super) fn own_subdirectory(path: &Path) -> Result<(), CacheError> {
     let made = fs::DirBuilder::new().mode(0o700).create(path);
     // A link is not followed: it would lead out of the directory whose owner was checked.
@@ -72,13 +72,13 @@ fn own(path: &Path, metadata: &fs::Metadata) -> Result<(), CacheError> {
     Ok(())
 }
 
-/// Opens a file for reading, if it is one that a host has put there: nobody else owns it or may write to it, and it is
-/// neither a link to somewhere else nor something that never ends, such as a pipe or a device.
+/// Opens a file for reading, if a host has put it there: no other user owns it or may write to it, and it is neither a
+/// link to another place nor endless, such as a pipe or a device.
 pub(super) fn open_own(path: &Path) -> io::Result<File> {
     own_file(path, OFlags::RDONLY)
 }
 
-/// Opens a file for reading and writing, which is made if it is not there, by the same rules.
+/// Opens a file for reading and writing by the same rules, and creates it if it does not exist.
 pub(super) fn create_own(path: &Path) -> io::Result<File> {
     own_file(path, OFlags::RDWR | OFlags::CREATE)
 }
@@ -97,8 +97,8 @@ fn own_file(path: &Path, flags: OFlags) -> io::Result<File> {
     }
 }
 
-/// A file that is readable and writable for this user alone, and removed unless it is put in place. It is held from its
-/// beginning, under whatever name it gets.
+/// Creates a file that only this user can read and write, and that is removed unless it is put in place. It is held
+/// from the beginning, whatever name it gets.
 pub(super) fn temporary(directory: &Path) -> Result<NamedTempFile, CacheError> {
     let made = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(directory);
     let made = made.and_then(|file| lock_shared(file.as_file()).map(|()| file));
@@ -109,8 +109,8 @@ pub(super) fn temporary(directory: &Path) -> Result<NamedTempFile, CacheError> {
     })
 }
 
-/// Notes that a file was used just now, which its time of modification says. At worst it is removed too early.
-pub(super) fn note_use(file: &File) {
+/// Records the use of a file in its modification time. At worst it is evicted too early.
+pub(super) fn record_use(file: &File) {
     let now = SystemTime::now();
     let noted = file.metadata().and_then(|metadata| metadata.modified());
     if noted.is_ok_and(|noted| now.duration_since(noted).is_ok_and(|age| age < NOTED)) {
@@ -119,7 +119,7 @@ pub(super) fn note_use(file: &File) {
     let _ = file.set_modified(now);
 }
 
-/// Makes a rename durable. A file system that cannot is no reason to fail: at worst the file is fetched again.
+/// Makes a rename durable. A file system that cannot do so is no reason to fail: at worst the file is fetched again.
 pub(super) fn sync(directory: &Path) {
     let _ = File::open(directory).and_then(|directory| directory.sync_all());
 }

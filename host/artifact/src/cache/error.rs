@@ -5,24 +5,24 @@ use std::path::PathBuf;
 
 use crate::content::digest::Digest;
 
-/// The cache cannot do what it was asked for.
+/// An operation of the cache failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     #[error("cannot make the artifact cache {}: {source}; give another directory with --cache-dir", path.display())]
     Make {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// A file or a link is where a directory has to be.
+    /// A file or a link is in the place of a directory.
     #[error("the artifact cache {} is not a directory; remove it, or give another directory with --cache-dir", path.display())]
     NotADirectory {
         /// The path.
         path: PathBuf,
     },
-    /// Somebody else owns the directory.
+    /// Another user owns the directory.
     #[error(
         "the artifact cache {} belongs to user {owner}, and this process runs as user {user}; give it a directory of its own \
          with --cache-dir", path.display()
@@ -35,7 +35,7 @@ pub enum CacheError {
         /// This process's user.
         user: u32,
     },
-    /// Others may write to the directory.
+    /// Other users may write to the directory.
     #[error(
         "others may write to the artifact cache {} (mode {mode:o}); run chmod go-w on it, or give another directory with \
          --cache-dir", path.display()
@@ -49,14 +49,14 @@ pub enum CacheError {
     /// A file cannot be read or written.
     #[error("cannot {action} {} in the artifact cache: {source}; check the disk's free space and permissions", path.display())]
     File {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
-    /// There is no room, and what fills the cache is in use.
+    /// There is no room, because the files that fill the cache are in use.
     #[error(
         "{needed} bytes do not fit into the artifact cache {}: {used} of {limit} bytes are taken by what is in use; give it \
          more with --artifact-cache-size", path.display()
@@ -71,7 +71,7 @@ pub enum CacheError {
         /// The limit.
         limit: u64,
     },
-    /// What was written is not what was announced.
+    /// The blob does not have the announced size.
     #[error("{expected} was announced with {size} bytes, and {written} bytes came; fetch it again")]
     Size {
         /// The blob.
@@ -81,24 +81,24 @@ pub enum CacheError {
         /// The bytes that were written, or would have been.
         written: u64,
     },
-    /// What was written has another digest.
+    /// The blob has another digest.
     #[error(
         "{expected} was expected, and what came has the digest {actual}; fetch it again, or ask its registry's operator"
     )]
     Digest {
         /// The expected digest.
         expected: Digest,
-        /// The digest of what was written.
+        /// The digest of the written bytes.
         actual: Digest,
     },
-    /// A record cannot be kept.
+    /// A record cannot be stored.
     #[error("the record {kind}/{key} cannot be kept: {cause}")]
     Record {
         /// The kind.
         kind: String,
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Owns the cache's limit: what was not used for longest is removed first, and nothing that is held.
+//! Keeps the cache within its limit: evicts the least recently used files first, and none that is held.
 
 use std::fs::{self, DirEntry, File};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use super::directory::{TEMPORARY_PREFIX, create_own, open_own};
 use super::{CacheUsage, Files, hold};
 use crate::cache::error::CacheError;
 
-/// A partial download that nobody went on with for so long is removed.
+/// The time after which an abandoned partial download is removed.
 const ABANDONED: Duration = Duration::from_hours(7 * 24);
 
-/// What a killed process has left of a file that nobody can go on with is removed after so long.
+/// The time after which unfinished files that cannot be continued are removed.
 const LEFT: Duration = Duration::from_hours(24);
 
 /// A file of the cache.
@@ -29,7 +29,7 @@ impl Entry {
 }
 
 impl Files {
-    /// Removes what is necessary so that so many more bytes fit. One process does so at a time.
+    /// Evicts files until `needed` more bytes fit. One process does so at a time.
     pub fn make_room(&self, needed: u64) -> Result<(), CacheError> {
         let taken = self.entries().iter().map(|entry| entry.bytes).sum::<u64>();
         if taken.saturating_add(needed) <= self.limit {
@@ -61,7 +61,7 @@ impl Files {
         })
     }
 
-    /// Waits until no other process removes files to make room, and keeps all from it until the lock is dropped.
+    /// Waits until no other process evicts files, and prevents eviction until the lock is dropped.
     pub fn lock(&self) -> Result<File, CacheError> {
         let path = self.root.join("lock");
         let lock = create_own(&path).and_then(|lock| hold::lock_alone(&lock).map(|()| lock));
@@ -83,7 +83,7 @@ impl Files {
         }
     }
 
-    /// Removes what killed processes have left. What cannot be removed is left for the next time.
+    /// Removes files left by killed processes. Those that cannot be removed now remain for the next time.
     pub fn sweep(&self) {
         let now = SystemTime::now();
         for entry in self.entries() {
@@ -126,7 +126,7 @@ impl Files {
 /// The files of a directory; none if it cannot be read.
 fn files(directory: &Path) -> Vec<Entry> {
     let entry = |entry: DirEntry| {
-        // Not of what a link points to.
+        // Links are not followed.
         let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
         let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         Some(Entry {
@@ -143,10 +143,10 @@ fn files(directory: &Path) -> Vec<Entry> {
         .collect()
 }
 
-/// Removes a file unless it is in use; whether it is gone.
+/// Removes a file unless it is in use. Returns whether it is gone.
 fn remove_unused(path: &Path) -> bool {
     match open_own(path) {
-        // The lock is held until after the removal, so that nobody begins to use the file in between.
+        // The lock is held until after the removal, so that no reader opens the file in between.
         Ok(file) if matches!(hold::try_lock_alone(&file), Ok(true)) && hold::is_at(&file, path) => {
             fs::remove_file(path).is_ok()
         }

@@ -1,4 +1,4 @@
-//! Owns holds: shared locks on files of the cache, which keep every process from removing them to make room.
+//! Holds: shared locks on files of the cache, which keep every process from evicting them.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,10 @@ use rustix::fs::FlockOperation;
 use crate::cache::error::CacheError;
 use crate::content::digest::Digest;
 
-/// A file of the cache that is in use: no process removes it to make room until the hold is dropped.
+/// A file of the cache that is in use: no process evicts it until the hold is dropped.
 ///
-/// A hold is on the file, not on the name: if somebody damages the file and it is fetched again, the new file needs a hold
-/// of its own, which its writer returns.
+/// A hold is on the file, not on the name: if the file is damaged and fetched again, the new file needs a hold of its
+/// own, which its writer returns.
 #[derive(Debug)]
 pub struct Hold {
     file: File,
@@ -32,13 +32,13 @@ impl Hold {
         }
     }
 
-    /// The file. It was verified when the hold was made; who parses it later and cannot trust that this user alone writes
-    /// to it verifies it again.
+    /// The file. It was verified when the hold was made. A later reader that cannot trust that only this user writes to
+    /// it must verify it again.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is held: a blob's digest, or that of a record's content.
+    /// The digest of the held blob, or of the held record's content.
     pub fn digest(&self) -> &Digest {
         &self.digest
     }
@@ -68,12 +68,12 @@ impl Hold {
     }
 }
 
-/// Waits for a shared lock, which only someone who removes the file, and only for a moment, can delay.
+/// Waits for a shared lock. Only an eviction of the file can delay it, and only briefly.
 pub(super) fn lock_shared(file: &File) -> io::Result<()> {
     retried(|| rustix::fs::flock(file, FlockOperation::LockShared))
 }
 
-/// Tries to lock a file alone; `false` if it is in use.
+/// Tries to lock a file exclusively; `false` if it is in use.
 pub(super) fn try_lock_alone(file: &File) -> io::Result<bool> {
     match retried(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
         Ok(()) => Ok(true),
@@ -82,12 +82,12 @@ pub(super) fn try_lock_alone(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Waits to lock a file alone.
+/// Waits to lock a file exclusively.
 pub(super) fn lock_alone(file: &File) -> io::Result<()> {
     retried(|| rustix::fs::flock(file, FlockOperation::LockExclusive))
 }
 
-/// Whether the file is still the one with this name.
+/// Reports whether the file still has this name.
 pub(super) fn is_at(file: &File, path: &Path) -> bool {
     let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
     let there = std::fs::symlink_metadata(path).map(identity);

@@ -1,14 +1,14 @@
-//! Owns the cache of artifacts: blobs under their digest, and small records of what an offline start needs.
+//! Caches artifacts: blobs under their digest, and small records that an offline start needs.
 //!
 //! Four kinds of files, in a directory that only this user may write to:
 //! - `blobs/sha256/HEX`: a whole blob. Put in place by one rename, and verified against its name on every read.
 //! - `partial/HEX`: the beginning of a blob whose download was interrupted. One writer has it, by a lock on the file; another
 //!   writer of the same blob, in this process or another, does not wait but downloads into a file of its own.
 //! - `records/KIND/HEX`: a record under the digest of its key, beginning with the digest of the rest.
-//! - `lock`: held by whoever is removing files to make room.
+//! - `lock`: held by the process that evicts files.
 //!
-//! What is in use is held: a [`Hold`] has a shared lock on the file, which other processes see too, and nothing that is held
-//! is removed to make room. Everything here blocks; call it where blocking is allowed.
+//! Files in use are held: a [`Hold`] has a shared lock on the file, which other processes see too, and no held file is
+//! evicted. Everything here blocks; call it where blocking is allowed.
 //!
 //! A cache that cannot be written to, because its disk is full or read-only, still answers reads.
 
@@ -32,10 +32,10 @@ pub use self::hold::Hold;
 pub use self::writer::CacheWriter;
 use crate::content::digest::Digest;
 
-/// How many bytes the cache has if nobody says otherwise: 1 GiB, which is some thousand plugins.
+/// The default limit of the cache in bytes: 1 GiB, which is some thousand plugins.
 pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
 
-/// How many bytes of a file are read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
 /// A directory of blobs and records. Cheap to clone.
@@ -44,14 +44,14 @@ pub struct ArtifactCache {
     files: Arc<Files>,
 }
 
-/// Where things are.
+/// The location and the limit of the cache.
 #[derive(Debug)]
 struct Files {
     root: PathBuf,
     limit: u64,
 }
 
-/// How full the cache is.
+/// The usage of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheUsage {
     /// Bytes of all blobs, partial downloads and records.
@@ -65,8 +65,8 @@ pub struct CacheUsage {
 }
 
 impl ArtifactCache {
-    /// Opens the cache in a directory, which is made if it is not there, and refused if others can write to it. `limit` is
-    /// the most bytes that it takes.
+    /// Opens the cache in a directory, which is created if it does not exist, and refused if others can write to it.
+    /// `limit` is the limit of the cache in bytes.
     pub fn open(directory: &Path, limit: u64) -> Result<Self, CacheError> {
         let files = Files {
             root: checked(directory)?,
@@ -85,8 +85,8 @@ impl ArtifactCache {
         &self.files.root
     }
 
-    /// Holds a blob, so that no process removes it to make room, or `None` if the cache does not have it. The whole blob is
-    /// read: one that is not what its name says is removed, and then the cache does not have it.
+    /// Holds a blob, so that no process evicts it, or `None` if the cache does not have it. The whole blob is read and
+    /// verified: a damaged one is removed, and counts as missing.
     pub fn hold(&self, digest: &Digest) -> Result<Option<Hold>, CacheError> {
         let path = self.files.blob(digest);
         let Some(file) = open_shared(&path)? else {
@@ -101,11 +101,11 @@ impl ArtifactCache {
             damaged(&path, &format!("it has the digest {actual}"));
             return Ok(None);
         }
-        directory::note_use(&file);
+        directory::record_use(&file);
         Ok(Some(Hold::new(file, path, *digest, size)))
     }
 
-    /// The bytes of a blob, at most `most` of them, or `None` if the cache does not have it, or has a longer one.
+    /// The bytes of a blob, or `None` if the cache does not have it, or it is longer than `most` bytes.
     pub fn read(&self, digest: &Digest, most: u64) -> Result<Option<Vec<u8>>, CacheError> {
         match self.hold(digest)? {
             Some(hold) if hold.size() <= most => hold.read().map(Some),
@@ -118,7 +118,7 @@ impl ArtifactCache {
         Ok(self.hold(digest)?.map(|hold| hold.path().to_owned()))
     }
 
-    /// Keeps a blob that is in memory, and holds it.
+    /// Stores a blob from memory, and holds it.
     pub fn put(&self, bytes: &[u8]) -> Result<Hold, CacheError> {
         let digest = Digest::of(bytes);
         if let Some(hold) = self.hold(&digest)? {
@@ -130,13 +130,13 @@ impl ArtifactCache {
         writer.commit()
     }
 
-    /// Begins to write a blob of this size, or goes on where an earlier writer has stopped: see
+    /// Begins to write a blob of this size, or continues where an earlier writer stopped: see
     /// [`CacheWriter::position`]. Makes room for it.
     pub fn writer(&self, expected: Digest, size: u64) -> Result<CacheWriter, CacheError> {
         CacheWriter::begin(self.clone(), expected, size)
     }
 
-    /// How full the cache is.
+    /// The usage of the cache.
     pub fn usage(&self) -> CacheUsage {
         self.files.usage()
     }
@@ -156,14 +156,14 @@ impl Files {
     }
 }
 
-/// Opens a file with a shared lock, so that it is not removed. `None` if it is not there or not ours.
+/// Opens a file with a shared lock, so that it is not evicted. `None` if it does not exist or is not ours.
 fn open_shared(path: &Path) -> Result<Option<File>, CacheError> {
     let failed = |action, source| CacheError::File {
         action,
         path: path.to_owned(),
         source,
     };
-    // A file that was removed or replaced between opening and locking is looked for again.
+    // If the file was removed or replaced between opening and locking, try again.
     for _ in 0..8 {
         let file = match open_own(path) {
             Ok(file) => file,
@@ -182,7 +182,7 @@ fn open_shared(path: &Path) -> Result<Option<File>, CacheError> {
     Ok(None)
 }
 
-/// Reports a file that is not what a host has put there, and removes it.
+/// Logs a file whose content is not what a host has put there, and removes it.
 fn damaged(path: &Path, cause: &str) {
     let removed = std::fs::remove_file(path);
     tracing::warn!(

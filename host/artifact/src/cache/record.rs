@@ -1,4 +1,4 @@
-//! Owns records: small texts under a kind and a key, such as the signatures of a manifest, that an offline start needs.
+//! Stores records: small texts under a kind and a key, such as the signatures of a manifest, for an offline start.
 //!
 //! A record's file has the digest of the rest in its first line, the key in its second, and then the content. It is
 //! replaced by one rename.
@@ -8,23 +8,23 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
-use super::directory::{note_use, own_subdirectory, sync, temporary};
+use super::directory::{own_subdirectory, record_use, sync, temporary};
 use super::hold::Hold;
 use super::{ArtifactCache, damaged, open_shared};
 use crate::cache::error::CacheError;
 use crate::content::digest::Digest;
 
-/// The most bytes of a record.
+/// The largest record, in bytes.
 const MAX_RECORD: usize = 8 << 20;
 
-/// The longest key.
+/// The longest key, in bytes.
 const MAX_KEY: usize = 1024;
 
-/// The longest kind.
+/// The longest kind, in bytes.
 const MAX_KIND: usize = 32;
 
 impl ArtifactCache {
-    /// Keeps a record in the place of an earlier one with the same kind and key, and holds it. The kind is a short name of
+    /// Stores a record in place of an earlier one with the same kind and key, and holds it. The kind is a short name of
     /// lower-case letters and `-`; the key is one line.
     pub fn put_record(&self, kind: &str, key: &str, bytes: &[u8]) -> Result<Hold, CacheError> {
         let path = self.record_path(kind, key)?;
@@ -60,12 +60,12 @@ impl ArtifactCache {
         Ok(Hold::new(file, path, Digest::of(bytes), bytes.len() as u64))
     }
 
-    /// A record's content, or `None` if there is none. One that is damaged is removed, and then there is none.
+    /// A record's content, or `None` if there is none. A damaged record is removed, and counts as missing.
     pub fn record(&self, kind: &str, key: &str) -> Result<Option<Vec<u8>>, CacheError> {
         Ok(self.open_record(kind, key)?.map(|(content, _)| content))
     }
 
-    /// Holds a record, so that no process removes it to make room.
+    /// Holds a record, so that no process evicts it.
     pub fn hold_record(&self, kind: &str, key: &str) -> Result<Option<Hold>, CacheError> {
         Ok(self.open_record(kind, key)?.map(|(_, hold)| hold))
     }
@@ -100,7 +100,7 @@ impl ArtifactCache {
             damaged(&path, "its content is not what was recorded under its key");
             return Ok(None);
         };
-        note_use(&file);
+        record_use(&file);
         let (digest, size) = (Digest::of(content), content.len() as u64);
         Ok(Some((content.to_vec(), Hold::new(file, path, digest, size))))
     }
@@ -117,7 +117,7 @@ impl ArtifactCache {
     }
 }
 
-/// The content of a record's file, if the file is what was put there under this key.
+/// The content of a record's file, if the file is intact and has this key.
 fn content<'a>(file: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let end = file.iter().position(|byte| *byte == b'\n')?;
     let (digest, rest) = (std::str::from_utf8(&file[..end]).ok()?, &file[end + 1..]);

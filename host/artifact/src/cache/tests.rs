@@ -68,7 +68,7 @@ fn what_was_put_is_found_by_another_handle_and_is_ours_alone() {
 }
 
 #[test]
-fn a_file_that_was_edited_or_cut_is_removed_and_can_be_fetched_again() {
+fn edited_or_truncated_file_is_removed_and_fetched_again() {
     let (_directory, cache) = cache(1 << 20);
     let digest = *cache.put(b"component").unwrap().digest();
     let path = cache.component_path(&digest).unwrap().unwrap();
@@ -378,7 +378,7 @@ fn a_cache_that_cannot_be_written_to_answers_reads() {
 }
 
 #[test]
-fn what_a_killed_process_has_left_is_swept_and_a_download_is_kept_for_a_week() {
+fn leftovers_are_swept_and_downloads_are_kept_for_a_week() {
     let (_directory, cache) = cache(1 << 20);
     let day = 24 * 3600;
     let files = [

@@ -1,5 +1,5 @@
-//! Owns writing a blob: in pieces, into a partial file that a later writer can go on with, and put in place only when its
-//! size and its digest are the announced ones.
+//! Writes blobs: in pieces, into a partial file that a later writer can continue, and put in place only if size and
+//! digest are the announced ones.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -15,8 +15,8 @@ use super::{ArtifactCache, damaged, is_link};
 use crate::cache::error::CacheError;
 use crate::content::digest::Digest;
 
-/// A blob that is being written. If it is dropped before [`CacheWriter::commit`], what was written stays for the next
-/// writer, unless this writer had to use a file of its own because another one was at work.
+/// A blob that is being written. If it is dropped before [`CacheWriter::commit`], the written bytes stay for the next
+/// writer, unless this writer had to use a file of its own because another one was active.
 pub struct CacheWriter {
     cache: ArtifactCache,
     target: Target,
@@ -27,7 +27,7 @@ pub struct CacheWriter {
     position: u64,
 }
 
-/// Where the bytes go.
+/// The file to which the bytes are written.
 enum Target {
     /// The blob's partial file, locked.
     Partial(PathBuf),
@@ -68,12 +68,12 @@ impl CacheWriter {
         Ok(writer)
     }
 
-    /// How many bytes are there already: where a download goes on.
+    /// The number of bytes that exist already: the position at which a download continues.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Begins again, for a server that does not send a part of a blob.
+    /// Starts again, for a server that does not send a part of a blob.
     pub fn restart(&mut self) -> Result<(), CacheError> {
         if self.position == 0 {
             return Ok(());
@@ -86,7 +86,7 @@ impl CacheWriter {
         Ok(())
     }
 
-    /// Writes the next bytes. More than were announced are an error, before they reach the disk.
+    /// Writes the next bytes. More bytes than announced are an error, before they reach the disk.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), CacheError> {
         let written = self.position + bytes.len() as u64;
         if written > self.size {
@@ -97,7 +97,7 @@ impl CacheWriter {
             });
         }
         if let Err(source) = self.file.write_all(bytes) {
-            // What a full disk has taken of it is no part of the blob that could be gone on with.
+            // Bytes that were written before the disk was full are removed, so that the partial file can be continued.
             let _ = self
                 .file
                 .set_len(self.position)
@@ -109,7 +109,7 @@ impl CacheWriter {
         Ok(())
     }
 
-    /// Puts the blob in place if it is what was announced, and holds it. What is not is removed.
+    /// Puts the blob in place and holds it, if size and digest are as announced. Otherwise it is removed.
     pub fn commit(self) -> Result<Hold, CacheError> {
         if self.position != self.size {
             // A shorter one can be gone on with, so its file stays.
@@ -129,9 +129,9 @@ impl CacheWriter {
         }
         self.file.sync_all().map_err(|source| self.failed("write", source))?;
         let path = self.cache.files.blob(&self.expected);
-        // Until the file is held under its new name, nobody may remove it to make room.
+        // Until the file is held under its new name, no process may evict it.
         let _lock = self.cache.files.lock()?;
-        // Another writer may have been faster. A damaged file is removed by this look at it.
+        // Another writer may have been faster. Holding removes a damaged file.
         if let Some(hold) = self.cache.hold(&self.expected)? {
             let _ = std::fs::remove_file(self.path());
             return Ok(hold);
@@ -190,7 +190,7 @@ impl CacheWriter {
     }
 }
 
-/// Opens and locks the partial file of a blob, and reads what is in it; `None` if another writer has it.
+/// Opens and locks the partial file of a blob, and reads its content; `None` if another writer has it.
 fn partial(path: &Path, size: u64) -> io::Result<Option<(File, Sha256, u64)>> {
     let file = match create_own(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied || is_link(&error) => {
@@ -212,7 +212,7 @@ fn partial(path: &Path, size: u64) -> io::Result<Option<(File, Sha256, u64)>> {
     Ok(Some((file, hasher, position)))
 }
 
-/// Renames a file to a name that nothing has yet, so that no file that is held is replaced.
+/// Renames a file to an unused name, so that no held file is replaced.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::io::Errno;
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
@@ -224,7 +224,7 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 impl CacheWriter {
-    /// Lets the writer write elsewhere.
+    /// Makes the writer write to another file.
     pub(super) fn redirected(mut self, file: File) -> Self {
         self.file = file;
         self

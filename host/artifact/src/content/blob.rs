@@ -4,22 +4,22 @@ use crate::Digest;
 use bytes::Bytes;
 use std::path::PathBuf;
 
-/// What a tag or digest stands for now.
+/// The target of a tag or digest at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// The manifest's digest.
     pub digest: Digest,
     /// The manifest's size in bytes.
     pub size: u64,
-    /// The manifest's media type, as the registry says it.
+    /// The manifest's media type, as the registry reports it.
     pub media_type: String,
 }
 
 /// The bytes of a blob to push.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// In memory.
+    /// Bytes in memory.
     Bytes(Bytes),
-    /// In a file, read as it is sent.
+    /// A file, read while it is sent.
     File(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! Owns OCI descriptors: what names a blob or a manifest by digest, size and media type.
+//! OCI descriptors: name a blob or a manifest by digest, size and media type.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub mod media_type {
     pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
     /// Docker's list of manifests, before OCI.
     pub const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-    /// The blob `{}`, where a manifest must name a blob and there is none.
+    /// The blob `{}`, for a manifest that must name a blob and has none.
     pub const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 }
 
@@ -29,7 +29,7 @@ pub mod media_type {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What the bytes are.
+    /// The media type of the bytes.
     pub media_type: String,
     /// The digest of the bytes.
     pub digest: Digest,
@@ -61,8 +61,7 @@ impl Descriptor {
     }
 }
 
-/// An index as it is read: its first entries, whatever else it has. An entry with a digest of another algorithm, or that is
-/// no descriptor at all, is passed over.
+/// The first entries of an index. Invalid entries, and those with a digest of another algorithm, are skipped.
 #[derive(Default, Deserialize)]
 pub(crate) struct Listed {
     manifests: Entries,
@@ -76,7 +75,7 @@ impl Listed {
         serde_json::from_slice(bytes).ok()
     }
 
-    /// The entries that can be read, at most so many.
+    /// The valid entries, at most `limit`.
     pub(crate) fn descriptors(self, limit: usize) -> Vec<Descriptor> {
         let mut entries = self.manifests.0;
         entries.truncate(limit);
@@ -103,7 +102,7 @@ impl<'de> Deserialize<'de> for Entries {
                     };
                     entries.extend(serde_json::from_str(entry.get()).ok());
                 }
-                // What follows is not kept.
+                // Further entries are skipped.
                 while list.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(Entries(entries))
             }
@@ -113,8 +112,8 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// Reads what is needed of a manifest; nothing of one that is too long or is no manifest.
-pub(crate) fn look_into<T: DeserializeOwned + Default>(manifest: &[u8]) -> T {
+/// Parses the required members of a manifest; the default for one that is too long or invalid.
+pub(crate) fn parse_lenient<T: DeserializeOwned + Default>(manifest: &[u8]) -> T {
     if manifest.len() as u64 > PARSED_LIMIT {
         return T::default();
     }

@@ -1,5 +1,5 @@
-//! Owns SHA-256 digests: how they are written, read and computed. Pilothouse takes no other algorithm: cosign, wkg and
-//! oras write SHA-256, and one algorithm leaves nothing to negotiate.
+//! Computes, parses and formats SHA-256 digests. Pilothouse supports no other algorithm: cosign, wkg and oras write
+//! SHA-256, and one algorithm leaves nothing to negotiate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,13 +14,13 @@ const DIGITS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
-/// A text is not a digest.
+/// The text is not a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// Another algorithm.
+    /// The algorithm is another one.
     #[error("the digest {0:?} is not a SHA-256 digest; write sha256: and {DIGITS} hexadecimal digits")]
     Algorithm(String),
-    /// Not the form of a digest.
+    /// The text does not have the form of a digest.
     #[error("{0:?} is not a digest; write sha256: and {DIGITS} lower-case hexadecimal digits")]
     Form(String),
 }

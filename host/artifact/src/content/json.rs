@@ -1,8 +1,8 @@
-//! Owns the one order in which JSON is written that has to be the same everywhere.
+//! Sorts the members of JSON documents, so that equal documents have equal texts.
 
 use serde_json::{Map, Value};
 
-/// With members in order of their names: whether serde_json keeps another order depends on what else is built.
+/// The value with its members sorted by name. Their order in serde_json depends on the features of the build.
 pub(crate) fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),

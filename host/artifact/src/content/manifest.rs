@@ -1,5 +1,5 @@
-//! Owns the form of a plugin's artifact: the CNCF's wasm OCI artifact (one layer `application/wasm`), how it is written
-//! byte for byte, and what is accepted from other tools.
+//! Defines the form of a plugin's artifact: the CNCF's wasm OCI artifact (one layer `application/wasm`), its encoding
+//! byte for byte, and the forms that are accepted from other tools.
 //!
 //! The format: <https://tag-runtime.cncf.io/wgs/wasm/deliverables/wasm-oci-artifact/>. `wkg oci push` writes it; `oras push
 //! FILE.wasm:application/wasm` writes the layer with an empty config, which is accepted too.
@@ -22,10 +22,10 @@ pub const CONFIG: &str = "application/vnd.wasm.config.v0+json";
 pub const LAYER: &str = "application/wasm";
 /// The layer's media type before the format was settled.
 const OLD_LAYER: &str = "application/vnd.wasm.content.layer.v1+wasm";
-/// The creation time of what nobody gave one: a fixed one, so that the same input has the same digest.
+/// The default creation time: a fixed one, so that the same input has the same digest.
 const EPOCH: &str = "1970-01-01T00:00:00Z";
 
-/// What is read of a manifest. Members that a plugin does not need may be anything.
+/// The parsed members of a manifest. Others may be anything.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Document {
@@ -48,7 +48,7 @@ struct ConfigType {
     media_type: String,
 }
 
-/// A plugin's manifest: the component to fetch, and what is said about it.
+/// A plugin's manifest: the component to fetch, and its annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginManifest {
     /// The component.
@@ -130,12 +130,12 @@ impl PluginManifest {
     }
 }
 
-/// What the config says of a component.
+/// The component's interface, as in the config.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ComponentInfo {
     /// The interfaces and functions that it exports.
     pub exports: Vec<String>,
-    /// Those that it imports.
+    /// The interfaces and functions that it imports.
     pub imports: Vec<String>,
     /// The world that it targets.
     pub target: Option<String>,
@@ -163,7 +163,7 @@ struct Manifest<'a> {
     annotations: &'a BTreeMap<String, String>,
 }
 
-/// Builds an artifact. The same input gives the same bytes, so the same digest.
+/// Builds an artifact. The same input gives the same bytes, and so the same digest.
 #[derive(Clone, Debug)]
 pub struct ArtifactBuilder {
     component: Bytes,
@@ -202,7 +202,7 @@ impl ArtifactBuilder {
         }
     }
 
-    /// An annotation of the manifest; one without a value is left out.
+    /// Adds an annotation of the manifest, unless the value is none.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: Option<&str>) -> Self {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -211,21 +211,21 @@ impl ArtifactBuilder {
         self
     }
 
-    /// Who made the component.
+    /// Sets the author of the component.
     #[must_use]
     pub fn author(mut self, author: &str) -> Self {
         self.author = Some(author.to_owned());
         self
     }
 
-    /// The creation time, where `SOURCE_DATE_EPOCH` or the like gives one. Without it, 1970-01-01.
+    /// Sets the creation time, for example from `SOURCE_DATE_EPOCH`. The default is 1970-01-01.
     #[must_use]
     pub fn created(mut self, time: jiff::Timestamp) -> Self {
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         self
     }
 
-    /// The artifact.
+    /// Builds the artifact.
     pub fn build(self) -> Artifact {
         let Self {
             component,
@@ -285,7 +285,7 @@ impl ArtifactBuilder {
 }
 
 impl Artifact {
-    /// Pushes blobs and manifest, and sets the tag at the end.
+    /// Pushes blobs and manifest, and sets the tag last.
     pub async fn push(
         &self,
         store: &ArtifactStore,

@@ -1,4 +1,4 @@
-//! Describes what an artifact consists of: descriptors, digests, its manifest, its bill of materials.
+//! Describes the parts of an artifact: descriptors, digests, its manifest, its bill of materials.
 
 pub mod annotation;
 pub mod blob;

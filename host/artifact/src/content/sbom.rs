@@ -1,8 +1,8 @@
-//! Owns software bills of materials: which crates a component was built from, as CycloneDX 1.5 in JSON.
+//! Builds and reads software bills of materials: the crates from which a component was built, as CycloneDX 1.5 in JSON.
 //!
-//! The text is written from what `cargo metadata` prints. The same metadata gives the same text: everything is sorted, there
-//! is no time, and the serial number comes from the content. It is written with serde and not with the crate cyclonedx-bom,
-//! which would bring an XML parser, regular expressions and clocks for some thirty lines of JSON.
+//! The text is derived from the output of `cargo metadata`. The same metadata gives the same text: everything is
+//! sorted, there is no time, and the serial number comes from the content. It is written with serde and not with the
+//! crate cyclonedx-bom, which would bring an XML parser, regular expressions and clocks for some thirty lines of JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,38 +16,38 @@ use crate::content::json::sorted;
 /// The media type of the text, and its artifact type as a referrer.
 pub const SBOM_MEDIA_TYPE: &str = "application/vnd.cyclonedx+json";
 
-/// The version of CycloneDX that is written.
+/// The supported version of CycloneDX.
 const SPECIFICATION: &str = "1.5";
 
-/// A bill of materials cannot be written or read.
+/// The bill of materials cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum SbomError {
-    /// The metadata is not what `cargo metadata` prints.
+    /// The metadata is not the output of `cargo metadata`.
     #[error("the metadata is not what cargo metadata --format-version 1 prints: {0}")]
     Metadata(String),
     /// The metadata has no dependencies.
     #[error("the metadata has no resolved dependencies; run cargo metadata without --no-deps")]
     Unresolved,
-    /// There is no such package, or none was named in a workspace with several.
+    /// The package does not exist, or none was named in a workspace with several.
     #[error("{}; the workspace has the packages {}", .name.as_ref().map_or_else(|| "a package has to be named".to_owned(), |name| format!("the workspace has no package {name:?}")), .members.join(", "))]
     Package {
-        /// The name that was asked for.
+        /// The given name.
         name: Option<String>,
-        /// The names that there are.
+        /// The existing names.
         members: Vec<String>,
     },
-    /// Two packages cannot be told apart by what a bill of materials says of them.
+    /// Two packages have the same package URL.
     #[error("the packages {0} and {1} have the same package URL, {2}; give one of them another version")]
     Ambiguous(String, String, String),
-    /// The text is no CycloneDX document.
+    /// The text is not a CycloneDX document.
     #[error("not a CycloneDX document in JSON: {0}")]
     Document(String),
 }
 
-/// What a bill of materials lists.
+/// The content of a bill of materials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sbom {
-    /// What it is about, as `NAME VERSION`.
+    /// Its subject, as `NAME VERSION`.
     pub subject: Option<String>,
     /// The components that it was built from, in the document's order.
     pub components: Vec<SbomComponent>,
@@ -60,7 +60,7 @@ pub struct SbomComponent {
     pub name: String,
     /// Its version.
     pub version: Option<String>,
-    /// Its licence, an SPDX expression if the crate says one.
+    /// Its licence, an SPDX expression if the crate has one.
     pub licence: Option<String>,
 }
 
@@ -112,12 +112,12 @@ struct DependencyKind {
     kind: Option<String>,
 }
 
-/// The bill of materials of a package. `metadata` is the output of `cargo metadata --format-version 1 --filter-platform
-/// TARGET`, where the filter keeps what the target does not need out of it. `package` names the package; without it, it is
-/// the one whose manifest cargo was given.
+/// Builds the bill of materials of a package. `metadata` is the output of `cargo metadata --format-version 1
+/// --filter-platform TARGET`, where the filter leaves out what the target does not need. `package` names the package;
+/// without it, the package is the one whose manifest cargo was given.
 ///
-/// It lists what is linked into the component: normal dependencies and theirs. Dependencies of tests and build scripts, and
-/// procedural macros, run on the machine that builds and are not listed.
+/// The bill lists the crates linked into the component: normal dependencies and theirs. Dependencies of tests and build
+/// scripts, and procedural macros, run on the machine that builds and are not listed.
 pub fn cyclonedx(metadata: &[u8], package: Option<&str>) -> Result<String, SbomError> {
     let metadata: Metadata =
         serde_json::from_slice(metadata).map_err(|error| SbomError::Metadata(error.to_string()))?;
@@ -169,7 +169,7 @@ pub fn cyclonedx(metadata: &[u8], package: Option<&str>) -> Result<String, SbomE
     Ok(format!("{:#}\n", sorted(document)))
 }
 
-/// What a CycloneDX document in JSON lists. It is read for people to look at; nothing of it is verified.
+/// Parses a CycloneDX document in JSON. The result is only shown to people; nothing of it is verified.
 pub fn read_sbom(document: &[u8]) -> Result<Sbom, SbomError> {
     let invalid = |cause: &str| SbomError::Document(cause.to_owned());
     let document: Value = serde_json::from_slice(document).map_err(|error| invalid(&error.to_string()))?;
@@ -204,7 +204,7 @@ fn listed(component: &Value) -> Option<SbomComponent> {
     })
 }
 
-/// The package that the bill is of.
+/// The package of the bill.
 fn find<'a>(
     packages: &BTreeMap<&'a str, &'a Package>,
     members: &'a [String],
@@ -226,7 +226,7 @@ fn find<'a>(
     })
 }
 
-/// The packages that are linked into a package, itself among them, with the direct dependencies of each.
+/// The packages linked into a package, including itself, with the direct dependencies of each.
 fn linked<'a>(
     packages: &BTreeMap<&'a str, &'a Package>,
     nodes: &BTreeMap<&'a str, &'a Node>,
@@ -298,7 +298,7 @@ fn component(kind: &str, url: &str, package: &Package) -> Value {
     Value::Object(component)
 }
 
-/// The licence as an SPDX expression, or by name if it is none. Crates from before Rust 1.40 write `MIT/Apache-2.0`.
+/// The licence as an SPDX expression, or as a name if it is none. Crates from before Rust 1.40 write `MIT/Apache-2.0`.
 fn licenses(license: &str) -> Value {
     let expression = license.split('/').map(str::trim).collect::<Vec<_>>().join(" OR ");
     let is_word = |word: &str| {
@@ -308,7 +308,7 @@ fn licenses(license: &str) -> Value {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b".-+:".contains(&byte))
     };
-    // Identifiers and operators take turns, so an expression has an odd number of words.
+    // Identifiers and operators alternate, so an expression has an odd number of words.
     let words: Vec<&str> = expression.split(' ').collect();
     let takes_turns = words.iter().enumerate().all(|(index, word)| {
         let is_operator = matches!(*word, "OR" | "AND" | "WITH");
@@ -321,8 +321,7 @@ fn licenses(license: &str) -> Value {
     }
 }
 
-/// The package URL. Crates of crates.io and those of the workspace are named alike; the place of the latter on a disk is
-/// nobody's business.
+/// The package URL. Crates of crates.io and of the workspace look alike; the local path of the latter is private.
 fn package_url(package: &Package) -> String {
     const CRATES_IO: [&str; 2] = [
         "registry+https://github.com/rust-lang/crates.io-index",
@@ -344,7 +343,7 @@ fn package_url(package: &Package) -> String {
     }
 }
 
-/// Percent-encodes what a package URL may not have in a version or a qualifier.
+/// Percent-encodes the characters that a version or a qualifier of a package URL must not have.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -367,7 +366,7 @@ fn is_web_address(text: &str) -> bool {
             .all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte))
 }
 
-/// A UUID of version 8 from the document's digest, so that the same document has the same number.
+/// A UUID of version 8 from the document's digest, so that equal documents have the same number.
 fn serial_number(document: &Value) -> String {
     let mut bytes = *Digest::of(sorted(document.clone()).to_string().as_bytes()).as_bytes();
     bytes[6] = (bytes[6] & 0x0f) | 0x80;
@@ -517,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_crates_give_the_same_text_in_whatever_order_cargo_lists_them() {
+    fn same_crates_give_the_same_text_in_any_order() {
         let mut metadata: Value = serde_json::from_str(METADATA).unwrap();
         let text = cyclonedx(METADATA.as_bytes(), Some("greeter")).unwrap();
         metadata["packages"].as_array_mut().unwrap().reverse();

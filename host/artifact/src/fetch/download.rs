@@ -1,12 +1,12 @@
-//! Owns the state of one blob's download: how much is there, and what its digest is so far. It outlives connections, and
-//! what has gone wrong at a mirror continues at the registry.
+//! The state of one blob's download: its position and its digest so far. It outlives connections, so a download that
+//! fails at a mirror continues at the registry.
 
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Progress};
 
-/// A blob on its way.
+/// A blob that is being downloaded.
 pub(crate) struct Download {
     digest: Digest,
     size: u64,
@@ -36,7 +36,7 @@ impl Download {
         self.received
     }
 
-    /// Takes the next bytes, unless they are more than was declared.
+    /// Writes the next bytes, unless they are more than was declared.
     pub(crate) async fn write(
         &mut self,
         bytes: &[u8],
@@ -55,7 +55,7 @@ impl Download {
         Ok(())
     }
 
-    /// Checks the digest of what was written.
+    /// Checks the digest of the written bytes.
     pub(crate) fn finish(&self, what: &str, from: &str) -> Result<(), ArtifactError> {
         let found = Digest::from_bytes(self.hasher.clone().finalize().into());
         if found == self.digest {
@@ -77,7 +77,7 @@ impl Download {
     }
 }
 
-/// What was downloaded cannot be written.
+/// The error for downloaded bytes that cannot be written.
 pub(crate) fn sink_failed(what: &str, error: &std::io::Error) -> ArtifactError {
     let cause = match error.kind() {
         std::io::ErrorKind::StorageFull => "the file system is full; free some space".to_owned(),

@@ -1,7 +1,7 @@
-//! Owns how a host gets a component: from the cache if it is there, else from its registry or layout; its signature is
-//! verified before the component is asked for, and again each time that it is taken from the cache.
+//! Fetches components for a host: from the cache, else from the registry or layout. The signature is verified before
+//! the component is requested, and again each time that it is taken from the cache.
 //!
-//! What an offline start needs is kept together: the manifest, the component, and the signatures that were found.
+//! The data for an offline start are stored together: the manifest, the component, and the found signatures.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::{
     Hold, Keychain, Location, PluginManifest, SignatureMaterial, Silent, Target, TrustError, TrustSource, Verification,
 };
 
-/// The kind of the records of what belongs together.
+/// The kind of the records that link a manifest with its signatures.
 const RECORD: &str = "artifact";
 
-/// The most bytes of signatures that are kept of one artifact.
+/// The largest total size of an artifact's stored signatures, in bytes.
 const MOST_KEPT: usize = 4 << 20;
 
-/// How much of a component is in memory between the registry and the disk, in bytes.
+/// The size of the buffer between the registry and the disk, in bytes.
 const PIPE: usize = 256 << 10;
 
 /// Fetches plugins for a host.
@@ -35,21 +35,21 @@ pub struct Fetcher {
     trust: Arc<TrustSource>,
 }
 
-/// Which artifact of a location is meant.
+/// The selection of an artifact in a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// What the location's digest or tag stands for.
+    /// The target of the location's digest or tag.
     Target,
     /// The newest version in a range.
     Newest(VersionReq),
 }
 
-/// The artifact that is meant now.
+/// The selected artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// The manifest's digest.
     pub digest: Digest,
-    /// The tag that named it.
+    /// The tag that selected it.
     pub tag: Option<String>,
 }
 
@@ -61,29 +61,29 @@ pub struct FetchedComponent {
     pub component: Digest,
     /// The component's size, in bytes.
     pub size: u64,
-    /// The file with it, in the cache.
+    /// Its file in the cache.
     pub file: PathBuf,
-    /// Who signed it, or why nobody had to.
+    /// The signer, or the reason why no signature was needed.
     pub verification: Verification,
-    /// Keep it in the cache, with what an offline start needs of it.
+    /// Holds that keep it in the cache, with the data for an offline start.
     pub holds: Vec<Hold>,
 }
 
-/// Why there is no component.
+/// The reason why there is no component.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// It cannot be moved.
+    /// The artifact operation failed.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
-    /// It is not trusted.
+    /// The artifact is not trusted.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The cache cannot take it or give it back.
+    /// The cache cannot store or return it.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
 
-/// What belongs to an artifact of a repository, as the cache remembers it. None of it is trusted.
+/// The signatures of a manifest, as the cache stores them. None of it is trusted.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
@@ -93,12 +93,12 @@ struct Record {
 }
 
 impl FetchError {
-    /// Whether the same may succeed later without anybody changing anything.
+    /// Reports whether a retry may succeed without any change.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Artifact(error) if error.is_transient())
     }
 
-    /// How long the registry asked to be left alone.
+    /// The delay that the registry requested.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Artifact(error) => error.retry_after(),
@@ -108,7 +108,7 @@ impl FetchError {
 }
 
 impl Fetcher {
-    /// A fetcher with this cache and this trust.
+    /// A fetcher with this cache and this trust policy.
     pub fn new(client: Client, cache: ArtifactCache, trust: Arc<TrustSource>) -> Self {
         Self { client, cache, trust }
     }
@@ -118,7 +118,7 @@ impl Fetcher {
         &self.trust
     }
 
-    /// Says which artifact is meant. A digest needs no answer of the registry.
+    /// Selects an artifact. A digest needs no request to the registry.
     pub async fn choose(
         &self,
         location: &Location,
@@ -128,7 +128,7 @@ impl Fetcher {
         if let (Choice::Target, Some(Target::Digest(digest))) = (choice, location.target()) {
             return Ok(Chosen { digest, tag: None });
         }
-        // A registry that no rule allows is not even asked.
+        // A registry that no rule allows gets no request.
         self.trust.policy().rule_for(&repository(location))?;
         let store = self.client.open_with(location, keychain)?;
         let tag = match choice {
@@ -167,7 +167,7 @@ impl Fetcher {
         })
     }
 
-    /// Brings the component of an artifact.
+    /// Fetches the component of an artifact.
     pub async fn fetch(
         &self,
         location: &Location,
@@ -185,7 +185,7 @@ impl Fetcher {
         self.transfer(location, manifest, &store).await
     }
 
-    /// Brings the component of an artifact without a network, from the cache. None: it is not there.
+    /// Fetches the component of an artifact from the cache, without a network; none if the cache does not have it.
     pub async fn fetch_cached(
         &self,
         location: &Location,
@@ -229,11 +229,11 @@ impl Fetcher {
         }
         let verified = self.verify(&repository, bytes.clone(), signatures.clone()).await;
         let verification = match (verified, problem) {
-            // The signature that is wanted may be where nobody could look.
+            // The accepted signature may be in the source that failed.
             (Err(_), Some(problem)) => return Err(problem.into()),
             (verified, _) => verified?,
         };
-        // Only now anything of the artifact is parsed, and the component is asked for.
+        // Only now the artifact is parsed, and the component requested.
         let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
         let written = self.write_component(store, &parsed).await?;
         let record = Record {
@@ -251,7 +251,7 @@ impl Fetcher {
         Ok(FetchedComponent::new(manifest, verification, written, kept))
     }
 
-    /// Writes a component into the cache, unless it is there.
+    /// Writes a component to the cache, unless it is there.
     async fn write_component(&self, store: &ArtifactStore, parsed: &PluginManifest) -> Result<Hold, FetchError> {
         let (cache, digest, size) = (self.cache.clone(), parsed.component.digest, parsed.component.size);
         let begin = move || -> Result<Result<Hold, CacheWriter>, CacheError> {
@@ -270,14 +270,14 @@ impl Fetcher {
         let (mut sink, far) = tokio::io::duplex(PIPE);
         let send = async move { store.blob(&parsed.component, &mut sink, &Silent).await };
         let (sent, written) = tokio::join!(send, write_out(far, writer));
-        // What the disk refused ends the transfer, too, and says why.
+        // A write error ends the transfer, too, and is the cause to report.
         let writer = written?;
         sent?;
         Ok(blocking(move || writer.commit()).await??)
     }
 
-    /// The signatures that are kept for an offline start: all, or, if they are too large together, the first of those that
-    /// are enough by themselves, so that attestations of others cannot keep an artifact out of the cache.
+    /// The signatures to store for an offline start: all, or, if they are too large together, the first that is
+    /// sufficient by itself, so that other parties' attestations cannot keep an artifact out of the cache.
     fn kept(&self, repository: &str, manifest: &[u8], signatures: Vec<SignatureMaterial>) -> Vec<SignatureMaterial> {
         let size =
             |signature: &SignatureMaterial| serde_json::to_vec(signature).map_or(usize::MAX, |bytes| bytes.len());
@@ -329,7 +329,7 @@ impl Fetcher {
 }
 
 impl FetchedComponent {
-    /// A component that is held, and what is held with it for an offline start.
+    /// A held component, with the further holds for an offline start.
     fn new(manifest: Digest, verification: Verification, component: Hold, others: [Option<Hold>; 2]) -> Self {
         Self {
             manifest,
@@ -342,7 +342,7 @@ impl FetchedComponent {
     }
 }
 
-/// The name by which the trust policy knows a location.
+/// The name of a location in the trust policy.
 pub fn repository(location: &Location) -> String {
     match location {
         Location::Registry(reference) => reference.name(),
@@ -354,7 +354,7 @@ fn record_key(repository: &str, manifest: Digest) -> String {
     Digest::of(format!("{repository}@{manifest}").as_bytes()).hex()
 }
 
-/// Writes what comes through a pipe. Only the writes have a thread that may block: a download may take long.
+/// Writes the bytes from a pipe. Only the writes run on a thread that may block: a download may take long.
 async fn write_out(pipe: DuplexStream, mut writer: CacheWriter) -> Result<CacheWriter, FetchError> {
     let mut buffer = Vec::with_capacity(PIPE);
     let mut pipe = pipe.take(PIPE as u64);
@@ -379,7 +379,7 @@ fn lost(error: tokio::task::JoinError) -> FetchError {
     ArtifactError::new(ErrorKind::Io, format!("a thread of the host was lost: {error}")).into()
 }
 
-/// Does what may block, or takes long, beside the other tasks.
+/// Runs blocking or long work beside the other tasks.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FetchError> {
     tokio::task::spawn_blocking(work).await.map_err(lost)
 }

@@ -1,18 +1,18 @@
-//! Owns the memory of what a tag meant: a host whose plugins the command line names has no other to start from while the
-//! registry does not answer.
+//! Remembers the last target of a tag. A host whose plugins are named on the command line has nothing else to start
+//! from while the registry does not respond.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fetch::fetcher::blocking;
 use crate::{CacheError, Choice, Digest, FetchError, FetchedComponent, Fetcher, Keychain, Location};
 
-/// The kind of the records of which artifact a tag meant last.
+/// The kind of the records with a tag's last target.
 const MEANT: &str = "meant";
 
 /// The longest such record, in bytes.
 const LONGEST_MEANT: usize = 4 << 10;
 
-/// Which artifact a tag meant last.
+/// The last target of a tag.
 #[derive(Serialize, Deserialize)]
 struct Meant {
     location: String,
@@ -20,7 +20,7 @@ struct Meant {
 }
 
 impl Fetcher {
-    /// Brings the component of the artifact that a location means now, and notes which one that was.
+    /// Fetches the component of the artifact to which a location refers now, and remembers that artifact.
     pub async fn fetch_meant(
         &self,
         location: &Location,
@@ -46,8 +46,8 @@ impl Fetcher {
         Ok(fetched)
     }
 
-    /// Brings what [`Self::fetch_meant`] brought last for this location, without a network. None: the cache does not have
-    /// it. Which artifact that is comes from the cache alone; its signature is verified like any other.
+    /// Fetches the artifact that [`Self::fetch_meant`] fetched last for this location, without a network; none if the
+    /// cache does not have it. The cache alone says which artifact that is; its signature is verified like any other.
     pub async fn fetch_last(&self, location: &Location) -> Result<Option<FetchedComponent>, FetchError> {
         let (cache, name) = (self.cache.clone(), location.to_string());
         let read = move || -> Result<_, CacheError> {

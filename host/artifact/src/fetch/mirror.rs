@@ -1,5 +1,5 @@
-//! Owns a mirror as a source of an [`crate::ArtifactStore`]: whether it is still asked, and where the layout of a mirror's
-//! directory is. The directory may be on a mount that hangs, so it is looked at when it is asked for the first time.
+//! A mirror as a source of an [`crate::ArtifactStore`]: whether it is still used, and the path of the layout in a
+//! mirror's directory. The directory may be on a mount that hangs, so it is read only at its first use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,18 +11,18 @@ use crate::registry::Registry;
 use crate::store::Place;
 use crate::{ArtifactError, ErrorKind, LayoutLocation, Limits, Reference};
 
-/// A place that is asked before the place itself.
+/// A place that is tried before the original one.
 pub(crate) struct MirrorSource {
     place: OnceCell<Place>,
-    /// Where the layout is looked for, unless the place is a registry.
+    /// The directory of the layout, unless the mirror is a registry.
     directory: Option<MirrorDirectory>,
     left_out: AtomicBool,
 }
 
-/// A directory that has a layout for each repository, at the repository's path, or is one layout for all.
+/// A directory with a layout for each repository, at the repository's path, or with one layout for all.
 pub(crate) struct MirrorDirectory {
     pub(crate) location: LayoutLocation,
-    /// What is mirrored.
+    /// The mirrored artifact.
     pub(crate) reference: Reference,
     pub(crate) limits: Limits,
     pub(crate) reads: DirectoryReads,
@@ -57,8 +57,8 @@ impl MirrorSource {
         !self.left_out.load(Ordering::Relaxed)
     }
 
-    /// It failed: is it worth asking again?
-    pub(crate) fn note_failure(&self, error: &ArtifactError) {
+    /// Records a failure. If it is not one of this artifact alone, the mirror is no longer used.
+    pub(crate) fn record_failure(&self, error: &ArtifactError) {
         tracing::debug!(%error, "a mirror does not help");
         let absent = matches!(
             error.kind(),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_mirror_on_a_mount_that_hangs_is_left_out_and_the_place_itself_answers() {
+    async fn hanging_mirror_is_skipped_and_the_place_itself_answers() {
         let (reads, folder) = (DirectoryReads::default(), tempfile::tempdir().unwrap());
         let artifact = ArtifactBuilder::new(b"component".to_vec(), ComponentInfo::default()).build();
         let place = store(folder.path(), &reads, Vec::new());

@@ -1,20 +1,20 @@
-//! Owns how a transfer tells of its progress. Who shows it, and on what, is the caller's matter.
+//! Reports the progress of a transfer. Showing it is left to the caller.
 
-/// Told of one blob's transfer.
+/// Receives the progress of one blob's transfer.
 pub trait Progress: Send + Sync {
-    /// It begins, with this many bytes to come.
+    /// The transfer begins, with this many bytes to come.
     fn started(&self, total: u64) {
         let _ = total;
     }
-    /// This many further bytes were moved.
+    /// This many further bytes were transferred.
     fn advanced(&self, bytes: u64) {
         let _ = bytes;
     }
-    /// All bytes are there and have the expected digest.
+    /// All bytes have arrived and have the expected digest.
     fn done(&self) {}
 }
 
-/// Nobody is told.
+/// Ignores all progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

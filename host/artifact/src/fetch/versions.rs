@@ -1,17 +1,16 @@
-//! Owns which of a repository's tags is the newest version in a range.
+//! Selects the newest version in a range from a repository's tags.
 
 use semver::{Version, VersionReq};
 
-/// The version that a tag stands for: SemVer, optionally after `v`. A tag cannot contain `+`, so `_` stands for it, as in
-/// Helm.
+/// The version in a tag: SemVer, optionally after `v`. A tag cannot contain `+`, so `_` replaces it, as in Helm.
 pub fn version(tag: &str) -> Option<Version> {
     let text = tag.strip_prefix('v').unwrap_or(tag);
     Version::parse(&text.replace('_', "+")).ok()
 }
 
 /// The tag with the newest version in the range. A pre-release counts only if the range names a pre-release of the same
-/// version, as in Cargo. Of tags with the same version, build metadata decides, and then the shorter tag, so that the
-/// answer does not depend on the registry's order.
+/// version, as in Cargo. Among tags with the same version, build metadata decides, and then the shorter tag, so that
+/// the result does not depend on the registry's order.
 pub fn newest<'a>(tags: impl IntoIterator<Item = &'a str>, range: &VersionReq) -> Option<&'a str> {
     tags.into_iter()
         .filter_map(|tag| Some((version(tag)?, tag)))
@@ -29,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_in_the_range_wins_by_number_and_not_by_text() {
+    fn newest_version_in_range_wins_by_number_not_by_text() {
         assert_eq!(
             pick("^1", &["1.9.0", "1.10.0", "2.0.0", "latest", "1.2"]),
             Some("1.10.0")

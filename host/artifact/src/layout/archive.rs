@@ -1,7 +1,7 @@
-//! Owns the tar around an OCI layout: an index of what is in it, so that nothing is unpacked, and how one is written.
+//! Reads and writes the tar around an OCI layout. Reading builds an index of its files, so that nothing is unpacked.
 //!
-//! A tar may come from anywhere. Names are only looked up and never used as paths, entries other than files and directories
-//! are refused, and extended headers are passed over unread: a layout's names are too short to need them.
+//! A tar is not trusted. Names are only looked up and never used as paths, entries other than files and directories are
+//! refused, and extended headers are skipped unread: a layout's names are too short to need them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use tar::EntryType;
 use crate::layout::{INDEX, MARK, keep, shown};
 use crate::{ArtifactError, ErrorKind};
 
-/// Entries of a tar that are looked at.
+/// The highest number of entries of a tar.
 const ENTRIES: usize = 100_000;
 
-/// The files of a layout in a tar, with their place and length.
+/// The files of a layout in a tar, with their offset and length.
 pub(crate) type Entries = BTreeMap<String, (u64, u64)>;
 
 pub(crate) fn entries(path: &Path) -> Result<Entries, ArtifactError> {
@@ -87,7 +87,7 @@ fn refuse(path: &Path, problem: &str) -> ArtifactError {
     )
 }
 
-/// Writes a tar of what was in it and what was staged, beside it, and renames. The same content gives the same bytes.
+/// Writes a tar of the former and the staged files beside the old one, and renames it. Equal content, equal bytes.
 pub(crate) fn write(path: &Path, base: &Entries, staged: &Path) -> Result<(), ArtifactError> {
     let failed = |error: std::io::Error| ArtifactError::io("write", path, &error);
     let parent = path

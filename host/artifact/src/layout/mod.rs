@@ -1,5 +1,5 @@
-//! Owns OCI layouts on disk, in a directory or in a tar: <https://github.com/opencontainers/image-spec/blob/main/image-layout.md>.
-//! What this writes, oras and skopeo read.
+//! Reads and writes OCI layouts on disk, in a directory or in a tar:
+//! <https://github.com/opencontainers/image-spec/blob/main/image-layout.md>. oras and skopeo can read them.
 
 pub(crate) mod archive;
 pub(crate) mod reads;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::content::blob::{Content, Resolved};
-use crate::content::descriptor::{Listed, look_into, media_type};
+use crate::content::descriptor::{Listed, media_type, parse_lenient};
 use crate::error::quoted;
 use crate::fetch::download::{Download, sink_failed};
 use crate::layout::archive::Entries;
@@ -27,18 +27,17 @@ use crate::reference::is_tag;
 use crate::registry::{Belonging, Index, fallback_tag};
 use crate::{ArtifactError, Descriptor, Digest, ErrorKind, LayoutLocation, Limits, Location, Progress, Target};
 
-/// The annotation of an entry of index.json that gives it a tag.
+/// The annotation with the tag of an entry of index.json.
 const TAG: &str = "org.opencontainers.image.ref.name";
-/// The annotation that says from which repository the entry is, as Docker and containerd write it. A layout with several
-/// plugins is a mirror by it.
+/// The annotation with an entry's repository, as Docker and containerd write it: a layout with it can be a mirror.
 const IMAGE: &str = "io.containerd.image.name";
-/// The file that makes a directory a layout.
+/// The file that marks a directory as a layout.
 pub(crate) const MARK: &str = "oci-layout";
 /// Its content.
 const MARK_TEXT: &str = "{\"imageLayoutVersion\":\"1.0.0\"}";
 /// The list of manifests.
 pub(crate) const INDEX: &str = "index.json";
-/// Bytes that are read at a time.
+/// The number of bytes that are read at a time.
 const PIECE: usize = 256 << 10;
 
 /// A layout.
@@ -48,7 +47,7 @@ struct Inner {
     location: LayoutLocation,
     limits: Limits,
     reads: DirectoryReads,
-    /// What was opened of an archive, and what will be added to it.
+    /// The index of an archive, and the files to be added to it.
     archive: Mutex<Archive>,
 }
 
@@ -58,7 +57,7 @@ struct Archive {
     staged: Option<Arc<TempDir>>,
 }
 
-/// Where a file of a layout is: in a file, from here, so many bytes.
+/// The position of a file of a layout: a range of bytes in a file.
 struct Span {
     file: PathBuf,
     offset: u64,
@@ -98,7 +97,8 @@ impl Layout {
         self.0.reads.run(&self.0.location.path, move || read(&inner)).await?
     }
 
-    /// `image` is `HOST/REPOSITORY:TAG` where the layout mirrors a registry: its tags may be those of several repositories.
+    /// Resolves a tag or digest. `image` is `HOST/REPOSITORY:TAG` if the layout mirrors a registry: its tags may be
+    /// those of several repositories.
     pub(crate) async fn resolve(&self, target: &Target, image: Option<String>) -> Result<Resolved, ArtifactError> {
         let target = target.clone();
         self.read(move |inner| inner.resolve(&target, image.as_deref())).await
@@ -116,7 +116,7 @@ impl Layout {
         self.read(move |inner| inner.referrers(digest)).await
     }
 
-    /// `HOST/REPOSITORY` from which a manifest was copied, if that is known.
+    /// The `HOST/REPOSITORY` from which a manifest was copied, if it is known.
     pub(crate) async fn origin(&self, digest: Digest) -> Result<Option<String>, ArtifactError> {
         self.read(move |inner| {
             let entries = inner.index()?.descriptors(usize::MAX);
@@ -136,7 +136,7 @@ impl Layout {
             .await
     }
 
-    /// Whether a blob is there and is what it should be, so that a copy repairs what is not.
+    /// Reports whether a blob exists and is intact, so that a copy repairs damaged ones.
     pub(crate) async fn holds(&self, descriptor: &Descriptor) -> Result<bool, ArtifactError> {
         let (digest, size) = (descriptor.digest, descriptor.size);
         self.run(move |inner| inner.holds(digest, size)).await
@@ -207,14 +207,14 @@ impl Layout {
         Ok(descriptor)
     }
 
-    /// Writes the archive. A directory is complete at any time.
+    /// Writes the archive. A directory is always complete.
     pub(crate) async fn finish(&self) -> Result<(), ArtifactError> {
         self.run(Inner::finish).await
     }
 }
 
 impl Span {
-    /// The bytes from there on, as many as are read at a time; none where the file ends.
+    /// The next bytes from an offset, at most [`PIECE`]; none at the end.
     fn piece(&self, file: &File, from: u64) -> Result<Vec<u8>, ArtifactError> {
         let left = usize::try_from(self.length.saturating_sub(from)).unwrap_or(PIECE);
         let mut piece = vec![0; left.min(PIECE)];
@@ -232,7 +232,7 @@ fn blob_path(digest: Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
 
-/// A manifest's media type by its content.
+/// A manifest's media type, by its content.
 pub(crate) fn media_type_of(bytes: &[u8]) -> String {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -265,7 +265,7 @@ impl Inner {
         ArtifactError::new(kind, format!("{}: {cause}", self.name()))
     }
 
-    /// Finds a file of the layout: what is staged, before what the archive has.
+    /// Finds a file of the layout: staged files come before those of the archive.
     fn find(&self, path: &str) -> Result<Option<Span>, ArtifactError> {
         let whole = |file: PathBuf| match std::fs::metadata(&file) {
             Ok(data) if data.is_file() => Ok(Some(Span {
@@ -397,7 +397,7 @@ impl Inner {
         Ok(tags)
     }
 
-    /// The manifests of index.json with this subject, and what stands behind the fallback tag.
+    /// The manifests of index.json with this subject, and the content of the fallback tag.
     fn referrers(&self, digest: Digest) -> Result<Vec<Descriptor>, ArtifactError> {
         let Target::Tag(fallback) = fallback_tag(digest) else {
             return Ok(Vec::new());
@@ -416,7 +416,7 @@ impl Inner {
                 found.extend(index.descriptors(rest).into_iter().map(|it| (it.digest, it)));
                 continue;
             }
-            let document: Belonging = look_into(&bytes);
+            let document: Belonging = parse_lenient(&bytes);
             if document.subject.is_some_and(|subject| subject.digest == digest) {
                 let mut descriptor = Descriptor::of(&entry.media_type, &bytes);
                 descriptor.artifact_type = document.artifact_type.or(document.config.map(|it| it.media_type));
@@ -427,7 +427,7 @@ impl Inner {
         Ok(found.into_values().collect())
     }
 
-    /// The directory that is written to; it is a layout afterwards.
+    /// The directory to write to, made a layout if it is none.
     fn writable(&self) -> Result<PathBuf, ArtifactError> {
         let root = &self.location.path;
         if !self.location.archive {
@@ -449,7 +449,7 @@ impl Inner {
             .unwrap_or(Path::new("."));
         let staged = TempDir::new_in(parent).map_err(|error| ArtifactError::io("write in", parent, &error))?;
         if root.exists() {
-            // What is there stays, if it is a layout at all.
+            // The existing content stays, if it is a layout at all.
             drop(archive);
             let index = serde_json::to_vec(&self.index()?).expect("it is written as JSON");
             begin(staged.path())?;
@@ -516,7 +516,7 @@ impl Inner {
         let _lock = lock.map_err(|error| ArtifactError::io("lock", &mark, &error))?;
         let mut index = self.index()?;
         let read = |it: &serde_json::Value| Descriptor::deserialize(it).ok();
-        let document: Belonging = look_into(bytes);
+        let document: Belonging = parse_lenient(bytes);
         entry.artifact_type = document.artifact_type;
         if let Some(tag) = tag {
             entry.annotations.insert(TAG.to_owned(), tag.to_owned());
@@ -571,7 +571,7 @@ fn is_absent(error: &std::io::Error) -> bool {
     )
 }
 
-/// Makes an empty layout where there is none.
+/// Creates an empty layout if there is none.
 fn begin(root: &Path) -> Result<(), ArtifactError> {
     let blobs = root.join("blobs/sha256");
     std::fs::create_dir_all(&blobs).map_err(|error| ArtifactError::io("make", &blobs, &error))?;
@@ -598,7 +598,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), ArtifactError> {
     keep(file, path)
 }
 
-/// Gives a written file its name, and the mode of a file that others may read.
+/// Gives a written file its name, and a mode that lets others read it.
 pub(crate) fn keep(file: tempfile::NamedTempFile, path: &Path) -> Result<(), ArtifactError> {
     use std::os::unix::fs::PermissionsExt as _;
     let failed = |error: std::io::Error| ArtifactError::io("write", path, &error);
@@ -638,7 +638,7 @@ impl Hashing {
     }
 }
 
-/// What an archive's message calls a path of others.
+/// An untrusted path in an archive, for messages.
 pub(crate) fn shown(path: &[u8]) -> String {
     quoted(&String::from_utf8_lossy(path))
 }

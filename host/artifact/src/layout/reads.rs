@@ -1,5 +1,5 @@
-//! Owns reads of directories that may be on a mount that hangs: each has a thread that may block and a time limit. What hangs
-//! keeps its thread, so the reads of one directory have few of them.
+//! Reads directories that may be on a mount that hangs. Each read has a thread that may block and a time limit. A
+//! hanging read keeps its thread, so the number of threads per directory is limited.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use tokio::sync::Semaphore;
 
 use crate::{ArtifactError, ErrorKind};
 
-/// How long one read may take, and the wait for its thread.
+/// The time limit of one read, and of the wait for its thread.
 const LONGEST_READ: Duration = Duration::from_secs(10);
 
-/// Threads that read one directory at most, those included that nobody waits for any more.
+/// The highest number of threads that read one directory, including abandoned ones.
 const THREADS: usize = 4;
 
 /// Reads of directories that may hang. Cheap to clone; clones share their threads.
@@ -24,8 +24,7 @@ pub struct DirectoryReads {
 }
 
 impl DirectoryReads {
-    /// Reads something in a directory. If it takes longer than ten seconds, the error says so, and the read goes on with
-    /// nobody waiting for it.
+    /// Reads from a directory. After ten seconds it fails with a time-out, and the abandoned read keeps its thread.
     pub async fn run<T: Send + 'static>(
         &self,
         directory: &Path,

@@ -1,4 +1,4 @@
-//! Owns what is shared by all stores: the configuration of registries, limits, and connections.
+//! Shares the configuration of registries, limits and connections among all stores.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::registry::registries::Mirror;
 use crate::store::Place;
 use crate::{ArtifactError, ArtifactStore, Credentials, Keychain, Limits, Location, Reference, RegistriesConfig};
 
-/// How long connections and certificate authorities of a registry are used before the files are read again.
+/// The time for which connections and certificate authorities of a registry are used before the files are read again.
 const ENDPOINT_AGE: Duration = Duration::from_mins(5);
 
 /// Opens stores. Cheap to clone; connections are shared.
@@ -28,19 +28,19 @@ pub struct Client {
 struct Inner {
     registries: RegistriesConfig,
     limits: Limits,
-    /// Of a client for the references of Plugins.
+    /// Set on a client for the references of Plugins.
     guard: Option<LocalGuard>,
     endpoints: Mutex<Endpoints>,
-    /// For the registries without certificate authorities of their own.
+    /// Connections for registries without certificate authorities of their own.
     common: Mutex<Option<(Instant, Clients)>>,
-    /// Of layouts, which may be on mounts that hang.
+    /// Reads of layouts, which may be on mounts that hang.
     reads: DirectoryReads,
 }
 
-/// Registries by host, and by whether they are asked as a mirror, with the time when they were opened.
+/// Registries by host and by their use as a mirror, with the time when they were opened.
 type Endpoints = HashMap<(String, bool), (Instant, Arc<Endpoint>)>;
 
-/// One registry's credentials, which no other gets.
+/// Credentials that only one registry receives.
 struct Only<'a> {
     host: &'a str,
     credentials: &'a Credentials,
@@ -57,14 +57,15 @@ impl Keychain for Only<'_> {
 }
 
 impl Client {
-    /// A client with this configuration. Files with certificate authorities are read when a registry is opened, and again
-    /// after five minutes.
+    /// A client with this configuration. Files with certificate authorities are read when a registry is opened, and
+    /// again after five minutes.
     pub fn new(registries: RegistriesConfig, limits: Limits) -> Self {
         Self::guarded(registries, limits, None)
     }
 
-    /// The same for references that Plugins name: local addresses are refused, also those behind a name, a redirect or a
-    /// token service, unless the configuration names the host. The URLs of the proxies in use are not the Plugins'.
+    /// The same for references from Plugins: local addresses are refused, also behind a name, a redirect or a token
+    /// service, unless the configuration names the host. `proxies` are the URLs of the proxies in use, which are
+    /// allowed.
     #[must_use]
     pub fn for_plugins(&self, proxies: &[String]) -> Self {
         let Inner { registries, limits, .. } = &*self.inner;
@@ -95,7 +96,7 @@ impl Client {
         &self.inner.registries
     }
 
-    /// Opens a location. The credentials go to its registry and to no other; mirrors are asked anonymously.
+    /// Opens a location. The credentials are sent to its registry only; mirrors get anonymous requests.
     pub fn open(&self, location: &Location, credentials: &Credentials) -> Result<ArtifactStore, ArtifactError> {
         let host = match location {
             Location::Registry(reference) => reference.host(),
@@ -104,8 +105,7 @@ impl Client {
         self.open_with(location, &Only { host, credentials })
     }
 
-    /// Opens a location with credentials for its registry and for its mirrors. Nothing is sent yet, and no layout is looked
-    /// at.
+    /// Opens a location with credentials for its registry and for its mirrors. Sends no request, and reads no layout.
     pub fn open_with(&self, location: &Location, keychain: &dyn Keychain) -> Result<ArtifactStore, ArtifactError> {
         let Inner { limits, reads, .. } = &*self.inner;
         let mut mirrors = Vec::new();
@@ -137,7 +137,7 @@ impl Client {
         })
     }
 
-    /// Whether a registry accepts these credentials: what `login` checks before it keeps them.
+    /// Checks that a registry accepts these credentials, before `login` stores them.
     pub async fn check(&self, host: &str, credentials: &Credentials) -> Result<(), ArtifactError> {
         let repository = Reference::new(host, "pilothouse/login")?;
         let registry = Registry::new(
@@ -177,7 +177,7 @@ impl Client {
         }
         let (clients, guard) = (self.clients(host)?, self.inner.guard.clone());
         let endpoint = Arc::new(Endpoint::new(host, &self.inner.registries, &limits, clients, guard)?);
-        // References come from users: what is not used any more does not stay.
+        // References come from users, so unused entries are removed.
         endpoints.retain(|_, (made, _)| made.elapsed() < ENDPOINT_AGE);
         endpoints.insert(key, (Instant::now(), Arc::clone(&endpoint)));
         Ok(endpoint)

@@ -1,7 +1,7 @@
-//! Owns credentials for registries: Docker's credential files and helpers for people, and pull secrets for a host.
+//! Provides credentials for registries: Docker's credential files and helpers for people, and pull secrets for a host.
 //!
-//! A pull secret comes from somebody with rights in one namespace. It is data: no program that it names is ever run, while
-//! the user's own Docker configuration may name credential helpers, as with every other tool.
+//! A pull secret comes from a user with rights in one namespace. It is data: no program that it names is ever run. The
+//! user's own Docker configuration, in contrast, may name credential helpers, as with every other tool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,19 +15,19 @@ mod docker;
 
 pub use docker::{DockerConfig, Kept, login, logout};
 
-/// The largest pull secret: that of a Kubernetes Secret.
+/// The largest pull secret, in bytes: that of a Kubernetes Secret.
 const PULL_SECRET_LIMIT: usize = 1 << 20;
 
 /// Docker Hub's name in credential files.
 const DOCKER_HUB: &str = "https://index.docker.io/v1/";
 
-/// What a registry is shown. `Debug` does not show it.
+/// The credentials for a registry. `Debug` does not show them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub enum Credentials {
-    /// Nothing.
+    /// No credentials.
     #[default]
     Anonymous,
-    /// A user's name and password, or what stands for them.
+    /// A user's name and password, or equivalents.
     Basic {
         /// The user's name.
         username: String,
@@ -127,7 +127,7 @@ impl fmt::Debug for PullSecret {
     }
 }
 
-/// For which registry and repositories an entry is.
+/// The registry and repositories of an entry.
 #[derive(Clone)]
 struct Key {
     host: String,
@@ -148,14 +148,14 @@ struct Entry {
     registrytoken: Option<String>,
 }
 
-/// `credsStore` and `credHelpers` are not read at all.
+/// The content of the file. `credsStore` and `credHelpers` are not read at all.
 #[derive(Deserialize)]
 struct Document {
     auths: BTreeMap<String, Entry>,
 }
 
 impl Key {
-    /// A registry, with or without a scheme and a path. Docker Hub's `/v1/` is no path.
+    /// Parses a registry, with or without a scheme and a path. Docker Hub's `/v1/` does not count as a path.
     fn read(text: &str) -> Self {
         let rest = text
             .strip_prefix("https://")
@@ -185,7 +185,7 @@ impl Key {
 }
 
 impl PullSecret {
-    /// Reads the value of `.dockerconfigjson`. The message of an error never contains any of it.
+    /// Parses the value of `.dockerconfigjson`. The message of an error never contains any of it.
     pub fn parse(bytes: &[u8]) -> Result<Self, ArtifactError> {
         let invalid = |problem: &str| {
             ArtifactError::new(
@@ -225,7 +225,7 @@ impl Keychain for PullSecret {
     }
 }
 
-/// Nobody's credentials.
+/// Anonymous access everywhere.
 impl Keychain for () {
     fn credentials(&self, _: &str, _: &str) -> Result<Credentials, ArtifactError> {
         Ok(Credentials::Anonymous)

@@ -1,11 +1,11 @@
-//! Owns HTTP with a registry: every exchange has a limit of bytes and of time, a bounded number of attempts, and an error
-//! that names the artifact, the cause and the next step.
+//! Sends HTTP requests to a registry: every exchange has a limit of bytes and of time, a bounded number of attempts,
+//! and an error that names the artifact, the cause and the next step.
 //!
-//! It stands on reqwest and http-auth and not on oci-client, because a registry is not trusted. oci-client 0.18 reads
-//! manifests, referrers, tokens and error texts of any size (`Response::bytes` and `text`), has no limit of total time (a
-//! byte per second passes its read timeout), follows the `urls` of descriptors to any host, picks manifests out of
-//! indexes, hides Retry-After and OCI-Subject, and panics on some answers (an upload's Location that is no URL, a token that
-//! is no header). What remains after these is a repository's path in a URL.
+//! Uses reqwest and http-auth and not oci-client, because a registry is not trusted. oci-client 0.18 reads manifests,
+//! referrers, tokens and error texts of any size (`Response::bytes` and `text`), has no limit of total time (a byte per
+//! second passes its read timeout), follows the `urls` of descriptors to any host, picks manifests out of indexes,
+//! hides Retry-After and OCI-Subject, and panics on some responses (an upload's Location that is no URL, a token that
+//! is no header). Without these, only the path of a repository in a URL would be left of it.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::registry::local::{LocalGuard, LocalHost, is_local};
 use crate::registry::registries::RegistriesConfig;
 use crate::{ArtifactError, ErrorKind, Limits};
 
-/// Redirects that one request may take.
+/// The highest number of redirects of one request.
 const REDIRECTS: usize = 5;
-/// Bytes that are read of an error's text.
+/// The longest part of an error's text that is read, in bytes.
 const ERROR_TEXT: usize = 8 << 10;
-/// The longest wait between two attempts, unless the registry asks for another.
+/// The longest delay between two attempts, unless the registry requests another.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
 
 /// A registry as an HTTP server.
 pub(crate) struct Endpoint {
-    /// As references and configurations write it.
+    /// The host as references and configurations write it.
     pub(crate) host: String,
     /// `https://HOST/`.
     pub(crate) base: Url,
@@ -50,7 +50,7 @@ pub(crate) struct Endpoint {
 pub(crate) struct Clients {
     /// Follows redirects, within bounds.
     following: reqwest::Client,
-    /// Follows none: what goes to a token service stays there.
+    /// Follows no redirects: requests to a token service must not leave it.
     direct: reqwest::Client,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Request<'a> {
     pub(crate) url: Url,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: Body<'a>,
-    /// What fails, for messages: "cannot resolve ghcr.io/acme/plugin:1.0.0".
+    /// The failed action in messages: "cannot resolve ghcr.io/acme/plugin:1.0.0".
     pub(crate) what: &'a str,
 }
 
@@ -69,16 +69,16 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Body<'a> {
     None,
     Bytes(&'a Bytes),
-    /// A file with its size, opened anew for each attempt.
+    /// A file with its size, opened again for each attempt.
     File(&'a std::path::Path, u64),
 }
 
-/// A whole answer with a status of success.
+/// A complete successful response.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Where it came from, after redirects.
+    /// Its URL, after redirects.
     pub(crate) url: Url,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// An error of a request.
+/// The error of a request.
 pub(crate) fn error(kind: ErrorKind, what: &str, cause: &str) -> ArtifactError {
     ArtifactError::new(kind, format!("{what}: {cause}"))
 }
@@ -125,14 +125,14 @@ fn plain_hosts(config: &RegistriesConfig) -> Arc<[String]> {
 }
 
 impl Clients {
-    /// Connections that trust the system's certificate authorities and those that the configuration names for the host.
+    /// Opens connections that trust the system's certificate authorities and those configured for the host.
     pub(crate) fn new(
         host: &str,
         config: &RegistriesConfig,
         limits: &Limits,
         guard: Option<&LocalGuard>,
     ) -> Result<Self, ArtifactError> {
-        // reqwest panics without a provider. An error says that there is one already, which is as good.
+        // reqwest panics without a provider. An error means that one is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let invalid = |problem: String| ArtifactError::new(ErrorKind::Configuration, problem);
         let mut authorities = Vec::new();
@@ -206,7 +206,7 @@ impl Endpoint {
         })
     }
 
-    /// Whether a URL that the registry names may be asked with what is for the registry.
+    /// Checks that a URL named by the registry may receive requests for the registry.
     pub(crate) fn may_visit(&self, url: &Url) -> Result<(), &'static str> {
         may_visit(url, &self.base, &self.plain_hosts, self.guard.as_ref())
     }
@@ -222,7 +222,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends once. Whatever the status is, the answer's head is returned.
+    /// Sends once. Returns the response's head, whatever its status.
     pub(crate) async fn send(
         &self,
         request: &Request<'_>,
@@ -302,7 +302,7 @@ impl Endpoint {
         Ok(body.freeze())
     }
 
-    /// What a status other than success means.
+    /// Converts a response with an unsuccessful status into an error.
     pub(crate) async fn refused(&self, mut response: Response, what: &str, anonymous: bool) -> ArtifactError {
         let host = &self.host;
         let status = response.status();
@@ -353,7 +353,7 @@ impl Endpoint {
         error(kind, what, &cause).with_retry_after(wait)
     }
 
-    /// An answer of success that is something else: mostly the log-in page of a proxy.
+    /// The error for a successful response of another type: mostly the log-in page of a proxy.
     pub(crate) fn answered_otherwise(&self, what: &str, media_type: Option<&str>, wanted: &str) -> ArtifactError {
         let host = &self.host;
         let found = media_type.map_or_else(
@@ -367,7 +367,7 @@ impl Endpoint {
         error(ErrorKind::Protocol, what, &cause)
     }
 
-    /// An exchange took too long.
+    /// The error for an exchange that took too long.
     pub(crate) fn late(&self, what: &str, limit: Duration) -> ArtifactError {
         error(
             ErrorKind::Timeout,
@@ -379,7 +379,7 @@ impl Endpoint {
         )
     }
 
-    /// What a transport's failure means, without the library's chain of causes.
+    /// Converts a transport error, without the library's chain of causes.
     pub(crate) fn broken(&self, what: &str, failure: &reqwest::Error) -> ArtifactError {
         let place = failure.url().and_then(Url::host_str).unwrap_or(&self.host);
         let (kind, cause) = classify(failure, place, &self.host);
@@ -507,7 +507,7 @@ fn plain_hint(host: &str) -> String {
     format!("if it is meant to speak plain HTTP, say plainHttp: true of {host} in the registries file")
 }
 
-/// A redirect that is not followed.
+/// The reason why a redirect is not followed.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("more than {REDIRECTS} times")]
@@ -531,8 +531,8 @@ fn follow(attempt: Attempt<'_>, plain: &[String], guard: Option<&LocalGuard>) ->
     }
 }
 
-/// Whether a URL named by the server at `from` may be asked: a registry must not reach through the host into the host's own
-/// network interfaces or a cloud's metadata service, nor make it speak in plain text.
+/// Checks that a URL named by the server at `from` may be requested. A registry must not reach the host's own network
+/// interfaces or a cloud's metadata service through the host, nor make it send plain text.
 fn may_visit(url: &Url, from: &Url, plain: &[String], guard: Option<&LocalGuard>) -> Result<(), &'static str> {
     let host = url.host_str().unwrap_or_default();
     match url.scheme() {
@@ -560,7 +560,7 @@ fn may_visit(url: &Url, from: &Url, plain: &[String], guard: Option<&LocalGuard>
     Ok(())
 }
 
-/// What a registry says about its refusal: the first error of the OCI form.
+/// The registry's explanation of a refusal: the first error of the OCI form.
 fn explanation(text: &[u8]) -> Option<String> {
     let value: serde_json::Value = serde_json::from_slice(text).ok()?;
     let error = value.get("errors")?.get(0)?;
@@ -569,21 +569,20 @@ fn explanation(text: &[u8]) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// How long a registry asks to wait: seconds, or a date.
+/// The delay that a registry requests: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if let Ok(seconds) = text.parse::<u64>() {
         Duration::from_secs(seconds)
     } else {
         let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-        // A date that has passed asks for no wait.
+        // A date in the past requests no delay.
         Duration::try_from(date.duration_since(jiff::Timestamp::now())).unwrap_or_default()
     };
     Some(wait.min(RETRY_AFTER_LIMIT))
 }
 
-/// Whether the client itself tries once more. A timeout has used its time already, and an unknown host is mostly a typing
-/// error.
+/// Reports whether the client itself retries. Time-outs have used their time; unknown hosts are mostly misspelt.
 pub(crate) fn worth_another_attempt(error: &ArtifactError) -> bool {
     matches!(
         error.kind(),
@@ -591,8 +590,8 @@ pub(crate) fn worth_another_attempt(error: &ArtifactError) -> bool {
     )
 }
 
-/// The wait after this many failed attempts: what the registry asks for, or a doubled wait of which up to a half is random,
-/// so that hosts that failed together do not come back together.
+/// The delay after this many failed attempts: the one that the registry requests, or a doubled delay of which up to a
+/// half is random, so that hosts that failed together do not retry together.
 pub(crate) fn pause(limits: &Limits, failed: u32, error: &ArtifactError) -> Duration {
     if let Some(wait) = error.retry_after() {
         return wait;
@@ -609,7 +608,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retry_after_is_read_as_seconds_and_as_a_date_and_never_exceeds_a_minute() {
+    fn retry_after_is_seconds_or_a_date_and_at_most_a_minute() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, text.parse().unwrap());
@@ -633,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_cannot_send_requests_into_the_host_or_onto_plain_http() {
+    fn registry_cannot_redirect_into_the_host_or_to_plain_http() {
         let visit = |to: &str, from: &str| {
             may_visit(
                 &to.parse().unwrap(),

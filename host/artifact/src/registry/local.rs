@@ -1,6 +1,6 @@
-//! Keeps requests that a Plugin's reference causes away from the host's own machine and link. A Plugin's conditions show
-//! what came of a request, so they would tell which ports of the host's pod are open, and hand out what a cloud's metadata
-//! service answers.
+//! Keeps requests for a Plugin's reference away from the host's own machine and link. A Plugin's conditions show the
+//! results of requests, so they would reveal the open ports of the host's pod, and the content of a cloud's metadata
+//! service.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::registry::registries::RegistriesConfig;
 
-/// Local servers that requests may go to all the same, because the registries file names them.
+/// Local servers that are allowed because the registries file names them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalGuard {
     /// Host and port.
@@ -18,7 +18,7 @@ pub(crate) struct LocalGuard {
     names: Vec<String>,
 }
 
-/// A host that means this machine, or its link.
+/// The host refers to this machine, or its link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{host} is an address of this machine or its link, which a Plugin must not make the host ask; name a registry in the \
@@ -29,7 +29,7 @@ pub(crate) struct LocalHost {
 }
 
 impl LocalGuard {
-    /// A guard that lets the registries of a configuration and their mirrors pass, and the proxies with these URLs.
+    /// A guard that allows the registries of a configuration, their mirrors, and the proxies with these URLs.
     pub(crate) fn new(config: &RegistriesConfig, proxies: &[String]) -> Self {
         let mut guard = Self::default();
         for registry in &config.registries {
@@ -53,7 +53,7 @@ impl LocalGuard {
         guard
     }
 
-    /// Allows a server, as far as its URL tells.
+    /// Reports whether a server is allowed, as far as its URL tells.
     pub(crate) fn allows(&self, url: &Url) -> bool {
         !url.host_str().is_some_and(is_local) || server(url).is_some_and(|it| self.servers.contains(&it))
     }
@@ -78,7 +78,7 @@ fn server(url: &Url) -> Option<(String, u16)> {
     Some((url.host_str()?.to_owned(), url.port_or_known_default()?))
 }
 
-/// Tells local hosts of URLs, as far as that is possible without resolving them.
+/// Reports whether the host of a URL is local, as far as that is known without resolving it.
 pub(crate) fn is_local(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = bare.parse() {
@@ -88,7 +88,7 @@ pub(crate) fn is_local(host: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Loopback, link-local and unspecified addresses, also those of IPv4 that are written as addresses of IPv6.
+/// Reports whether an address is a loopback, link-local or unspecified one. IPv4 addresses written as IPv6 count, too.
 fn is_local_address(address: IpAddr) -> bool {
     match address {
         // The whole of 0.0.0.0/8 is "this host on this network" (RFC 1122).
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_registries_file_names_servers_and_a_name_is_looked_behind() {
+    async fn registries_file_allows_servers_and_names_are_resolved() {
         let config = RegistriesConfig::from_value(json!({"registries": [
             {"host": "localhost:5000", "plainHttp": true},
             {"host": "ghcr.io", "mirrors": ["127.0.0.1:5001/ghcr", "oci-layout:/mirror"]},

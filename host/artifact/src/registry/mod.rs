@@ -1,4 +1,4 @@
-//! Owns a registry's repository: the requests of the OCI distribution specification, and what their answers may be.
+//! Accesses a registry's repository: sends the requests of the OCI distribution specification, checks the responses.
 
 pub(crate) mod client;
 pub(crate) mod credentials;
@@ -18,7 +18,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::content::blob::{Content, Resolved};
-use crate::content::descriptor::{Listed, look_into, media_type};
+use crate::content::descriptor::{Listed, media_type, parse_lenient};
 use crate::error::quoted;
 use crate::fetch::download::{Download, sink_failed};
 use crate::limits::{MANIFEST_LIMIT, PARSED_LIMIT};
@@ -27,15 +27,15 @@ use crate::registry::http::{Body, Endpoint, Request, error, pause, worth_another
 use crate::registry::session::{Scope, Session, same_server};
 use crate::{ArtifactError, Credentials, Descriptor, Digest, ErrorKind, Progress, Reference, Target};
 
-/// What is accepted as a manifest. Others are refused by whoever reads them, with their name.
+/// The accepted media types of manifests. Readers refuse others by name.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
                          application/vnd.docker.distribution.manifest.v2+json, \
                          application/vnd.docker.distribution.manifest.list.v2+json";
-/// Tags that are asked for at a time.
+/// The number of tags requested at a time.
 const TAGS_PAGE: usize = 1000;
-/// Pages that are read of one list.
+/// The highest number of pages of one list.
 const PAGES: usize = 100;
-/// Attempts to add to a referrers index that others write too.
+/// The highest number of attempts to add to a referrers index that others write too.
 const INDEX_ATTEMPTS: u32 = 8;
 
 /// A repository of a registry.
@@ -45,14 +45,14 @@ pub(crate) struct Registry {
     name: String,
 }
 
-/// An image index, with what this crate does not know of it.
+/// An image index, including members that this crate does not know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Index {
     pub(crate) schema_version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) media_type: Option<String>,
-    /// Entries stay as they are: one with a digest of another algorithm is of no use here, and not lost either.
+    /// The entries, unparsed: one with a digest of another algorithm is not used here, but must not be lost.
     pub(crate) manifests: Vec<Value>,
     #[serde(flatten)]
     pub(crate) other: BTreeMap<String, Value>,
@@ -68,7 +68,7 @@ impl Index {
         }
     }
 
-    /// The entries that can be read, at most so many.
+    /// The valid entries, at most `limit`.
     pub(crate) fn descriptors(&self, limit: usize) -> Vec<Descriptor> {
         let read = |entry: &Value| Descriptor::deserialize(entry).ok();
         self.manifests.iter().filter_map(read).take(limit).collect()
@@ -77,11 +77,11 @@ impl Index {
 
 #[derive(Deserialize)]
 struct Tags {
-    /// Nexus lists `null` among the names.
+    /// The tags. Nexus lists `null` among the names.
     tags: Option<Vec<Value>>,
 }
 
-/// Referrers that were found, and why there may be others.
+/// The found referrers, and the reason why there may be others.
 #[derive(Default)]
 pub(crate) struct Referrers {
     pub(crate) found: Vec<Descriptor>,
@@ -111,7 +111,7 @@ impl Registry {
         &self.session.endpoint.host
     }
 
-    /// `NAME:TAG` or `NAME@DIGEST`.
+    /// The name `NAME:TAG` or `NAME@DIGEST`.
     pub(crate) fn full(&self, target: &Target) -> String {
         match target {
             Target::Tag(tag) => format!("{}:{tag}", self.name),
@@ -119,7 +119,7 @@ impl Registry {
         }
     }
 
-    /// Whether the registry accepts the credentials at all.
+    /// Checks that the registry accepts the credentials at all.
     pub(crate) async fn check(&self) -> Result<(), ArtifactError> {
         let mut url = self.session.endpoint.base.clone();
         url.set_path("v2/");
@@ -171,7 +171,7 @@ impl Registry {
         })
     }
 
-    /// A manifest with its media type. If it is asked for by digest, it has that digest.
+    /// A manifest with its media type. If it is requested by digest, its digest is verified.
     pub(crate) async fn manifest(&self, target: &Target) -> Result<(Bytes, String), ArtifactError> {
         let what = format!("cannot read the manifest of {}", self.full(target));
         let request =
@@ -214,7 +214,7 @@ impl Registry {
                     .endpoint
                     .answered_otherwise(&what, media_type, "a list of tags")
             })?;
-            // A text that is no tag cannot be asked for.
+            // A text that is not a tag cannot be requested.
             let named = page.tags.iter().flatten().filter_map(Value::as_str);
             tags.extend(named.filter(|tag| is_tag(tag)).map(str::to_owned));
             if tags.len() > limit {
@@ -233,7 +233,7 @@ impl Registry {
         ))
     }
 
-    /// The next page of a list, which must be the same server's.
+    /// The next page of a list, which must be on the same server.
     fn next(&self, page: &Url, link: Option<&str>, what: &str) -> Result<Option<Url>, ArtifactError> {
         let Some(link) = link.filter(|link| link.contains("rel=\"next\"") || link.contains("rel=next")) else {
             return Ok(None);
@@ -256,8 +256,9 @@ impl Registry {
         }
     }
 
-    /// Everything that names the manifest as its subject: what the referrers API lists, and what is behind the fallback tag,
-    /// because registries gain the API after things were attached, and clients write the tag where the API would have done.
+    /// All manifests with this subject: those that the referrers API lists, and those of the fallback tag. Both are
+    /// needed: registries gain the API after manifests were attached, and some clients write the tag although the API
+    /// exists.
     pub(crate) async fn referrers(&self, digest: Digest) -> Referrers {
         let limit = self.session.endpoint.limits.referrers;
         let mut referrers = Referrers::default();
@@ -287,7 +288,7 @@ impl Registry {
         referrers
     }
 
-    /// Adds what the API lists. False: the registry does not know the API.
+    /// Adds the referrers that the API lists. Returns false if the registry does not know the API.
     async fn referrers_api(
         &self,
         digest: Digest,
@@ -322,7 +323,7 @@ impl Registry {
         Ok(true)
     }
 
-    /// What is behind the fallback tag, if there is one.
+    /// The manifest of the fallback tag, if there is one.
     async fn behind_fallback(&self, digest: Digest) -> Result<Option<Bytes>, ArtifactError> {
         match self.manifest(&fallback_tag(digest)).await {
             // GitLab takes the tag for the digest, and answers with the subject itself
@@ -334,7 +335,7 @@ impl Registry {
         }
     }
 
-    /// The index behind the fallback tag, to write it again; an empty one if there is none that can be read.
+    /// The index of the fallback tag, to be extended; an empty one if there is none, or it cannot be parsed.
     async fn fallback_index(&self, digest: Digest) -> Result<Index, ArtifactError> {
         let bytes = self.behind_fallback(digest).await?;
         Ok(bytes
@@ -342,7 +343,7 @@ impl Registry {
             .unwrap_or_else(Index::empty))
     }
 
-    /// Continues a download here until it is complete.
+    /// Continues a download until it is complete.
     pub(crate) async fn blob(
         &self,
         download: &mut Download,
@@ -400,7 +401,7 @@ impl Registry {
         let head = deadline.min(Instant::now() + limits.exchange);
         let response = timeout_at(head, self.session.send(&request, Scope::Pull)).await;
         let mut response = response.map_err(|_| endpoint.late(what, limits.exchange))??;
-        // A server that knows no ranges begins again; what is here already is passed over.
+        // A server without ranges starts again; bytes that exist already are skipped.
         let mut skip = if response.status() == StatusCode::PARTIAL_CONTENT {
             0
         } else {
@@ -496,7 +497,8 @@ impl Registry {
         }
     }
 
-    /// Asks the registry to take a blob from another of its repositories. It may not want to.
+    /// Requests a mount of a blob from another repository of the registry, which the registry may decline. Returns
+    /// whether it was mounted.
     pub(crate) async fn mount(&self, digest: Digest, from: &Self) -> bool {
         let what = format!("cannot take {digest} from {}", from.name);
         let mut url = self.session.url("blobs/uploads/");
@@ -569,8 +571,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Writes a manifest behind a tag or its digest. If it has a subject and the registry keeps no list of referrers, the
-    /// fallback tag of the subject gets it.
+    /// Writes a manifest under a tag or its digest. If it has a subject and the registry keeps no list of referrers, it
+    /// is added to the fallback tag of the subject.
     pub(crate) async fn push_manifest(
         &self,
         bytes: &Bytes,
@@ -580,7 +582,7 @@ impl Registry {
         let mut descriptor = Descriptor::of(media_type, bytes);
         let target = tag.map_or(Target::Digest(descriptor.digest), |tag| Target::Tag(tag.to_owned()));
         let handled = self.put_manifest(bytes, media_type, &target).await?;
-        let document: Belonging = look_into(bytes);
+        let document: Belonging = parse_lenient(bytes);
         if let Some(subject) = document.subject.filter(|_| !handled) {
             descriptor.artifact_type = document.artifact_type.or(document.config.map(|it| it.media_type));
             descriptor.annotations = document.annotations.unwrap_or_default();
@@ -589,7 +591,7 @@ impl Registry {
         Ok(Descriptor::of(media_type, bytes))
     }
 
-    /// Whether the registry lists the manifest as a referrer, as it says by the header OCI-Subject.
+    /// Writes a manifest. Returns whether the registry lists it as a referrer, which the header OCI-Subject shows.
     async fn put_manifest(&self, bytes: &Bytes, media_type: &str, target: &Target) -> Result<bool, ArtifactError> {
         let what = format!("cannot push the manifest {}", self.full(target));
         let content_type = HeaderValue::from_str(media_type)
@@ -601,8 +603,8 @@ impl Registry {
         Ok(answer.headers.contains_key(HeaderName::from_static("oci-subject")))
     }
 
-    /// Adds an entry to the index behind the fallback tag. Registries have no compare-and-set, so the index is read again
-    /// after it was written, until it has the entry.
+    /// Adds an entry to the index of the fallback tag. Registries have no compare-and-set, so the index is read again
+    /// after the write, until it has the entry.
     async fn add_to_fallback(&self, subject: Digest, entry: &Descriptor) -> Result<(), ArtifactError> {
         let limits = &self.session.endpoint.limits;
         let tag = fallback_tag(subject);
@@ -619,8 +621,8 @@ impl Registry {
             let bytes = Bytes::from(serde_json::to_vec(&index).expect("it is written as JSON"));
             self.put_manifest(&bytes, media_type::INDEX, &tag).await?;
             if has(&self.fallback_index(subject).await?) {
-                // Somebody who read the index before this write may still replace it; then it is that client's turn to
-                // look again, which oras and cosign do not. Nothing more can be done here.
+                // Another client that read the index before this write may still replace it. That client would have to
+                // check again, which oras and cosign do not. Nothing more can be done here.
                 return Ok(());
             }
             let error = error(ErrorKind::Server, "", "");
@@ -635,7 +637,7 @@ impl Registry {
     }
 }
 
-/// What makes a manifest a referrer.
+/// The members that make a manifest a referrer.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Belonging {
@@ -645,7 +647,7 @@ pub(crate) struct Belonging {
     pub(crate) annotations: Option<BTreeMap<String, String>>,
 }
 
-/// The tag with the index of referrers where there is no API for them.
+/// The tag with the index of referrers, for registries without the API.
 pub(crate) fn fallback_tag(digest: Digest) -> Target {
     Target::Tag(format!("sha256-{}", digest.hex()))
 }

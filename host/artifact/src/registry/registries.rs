@@ -1,5 +1,4 @@
-//! Owns the configuration of registries: which certificate authorities they have, which may be spoken to in plain HTTP,
-//! and which mirrors stand before them.
+//! The configuration of registries: certificate authorities, plain HTTP, and mirrors.
 
 use std::path::PathBuf;
 
@@ -8,37 +7,37 @@ use serde::{Deserialize, Serialize};
 use crate::error::quoted;
 use crate::{ArtifactError, ErrorKind, LayoutLocation, Location, Reference};
 
-/// How registries are reached. A registry that is not listed is reached by HTTPS with the system's certificate
+/// The access to registries. A registry that is not listed is accessed by HTTPS with the system's certificate
 /// authorities. Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegistriesConfig {
-    /// One entry for each registry that needs one.
+    /// Entries for the registries that need one.
     #[serde(default)]
     pub registries: Vec<RegistryConfig>,
 }
 
-/// How one registry is reached.
+/// The access to one registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegistryConfig {
     /// The registry as references write it: host name or address, with the port if it has one.
     pub host: String,
-    /// Whether the registry is spoken to in plain HTTP. No other registry ever is, `localhost` included.
+    /// Set if the registry is accessed by plain HTTP. No other registry ever is, `localhost` included.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plain_http: bool,
     /// PEM files with certificate authorities that are trusted for this registry beside the system's, and for the hosts
-    /// that it sends requests on to.
+    /// to which it redirects requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificate_authorities: Vec<PathBuf>,
-    /// Where to read before the registry itself, in this order: a registry, or a registry and the beginning of the
-    /// repository (`mirror.example/ghcr`, which has ghcr.io/acme/plugin as mirror.example/ghcr/acme/plugin), or
-    /// `oci-layout:DIRECTORY`. Nothing is ever written to a mirror.
+    /// Mirrors that are read before the registry itself, in this order: a registry, or a registry and the beginning of
+    /// the repository (`mirror.example/ghcr`, which has ghcr.io/acme/plugin as mirror.example/ghcr/acme/plugin), or
+    /// `oci-layout:DIRECTORY`. Mirrors are never written to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mirrors: Vec<String>,
 }
 
-/// A place to read from before the registry itself.
+/// A mirror, which is read before the registry itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mirror {
     Registry(Reference),
@@ -46,7 +45,7 @@ pub(crate) enum Mirror {
 }
 
 impl RegistriesConfig {
-    /// Reads and checks a configuration.
+    /// Parses and checks a configuration.
     pub fn from_value(value: serde_json::Value) -> Result<Self, ArtifactError> {
         let invalid = |problem: String| {
             ArtifactError::new(
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_is_not_valid_is_refused_and_plain_http_is_never_a_default() {
+    fn invalid_configuration_is_refused_and_http_is_no_default() {
         for (value, problem) in [
             (
                 json!({"registries": [{"host": "ghcr.io", "insecure": true}]}),

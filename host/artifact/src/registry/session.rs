@@ -1,8 +1,8 @@
-//! Owns what a repository is shown: the answer to a registry's challenge, kept for the next request, and the attempts of
-//! one exchange.
+//! Authenticates at a repository: answers a registry's challenge, keeps the answer for the next request, and retries an
+//! exchange.
 //!
-//! Credentials go to the registry that they are for, and to the token service that this registry names. They reach no other
-//! host: a redirect drops them, and a token service's redirects are not followed.
+//! Credentials are sent to the registry that they are for, and to the token service that this registry names. They
+//! reach no other host: a redirect drops them, and a token service's redirects are not followed.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use crate::error::quoted;
 use crate::registry::http::{Answer, Body, Endpoint, Request, error, pause, worth_another_attempt};
 use crate::{ArtifactError, Credentials, ErrorKind};
 
-/// The largest answer of a token service.
+/// The largest response of a token service, in bytes.
 const TOKEN_LIMIT: u64 = 64 << 10;
-/// The longest challenge that is read.
+/// The longest challenge that is read, in bytes.
 const CHALLENGE_LIMIT: usize = 4 << 10;
 
-/// A body of at most this size is sent in the time of an exchange; a larger one has the time of a transfer.
+/// The largest body that has the time limit of an exchange, in bytes; a larger one has that of a transfer.
 const SMALL_BODY: usize = 64 << 10;
 
-/// What is to be done in the repository, for a token.
+/// The scope of a token in the repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Pull,
@@ -64,7 +64,7 @@ impl Session {
         url
     }
 
-    /// Sends a request until it has an answer of success, of at most so many bytes, or until it is of no use.
+    /// Sends a request until it succeeds, with a response of at most this many bytes, or until a retry is of no use.
     pub(crate) async fn exchange(
         &self,
         request: &Request<'_>,
@@ -74,7 +74,7 @@ impl Session {
         self.attempt(request, scope, limit, self.endpoint.limits.attempts).await
     }
 
-    /// The same, at most so many times.
+    /// The same, with a number of attempts.
     pub(crate) async fn attempt(
         &self,
         request: &Request<'_>,
@@ -83,7 +83,7 @@ impl Session {
         attempts: u32,
     ) -> Result<Answer, ArtifactError> {
         let limits = &self.endpoint.limits;
-        // What is uploaded takes as long as a download.
+        // An upload gets the time limit of a download.
         let time = match request.body {
             Body::None => limits.exchange,
             Body::Bytes(bytes) if bytes.len() <= SMALL_BODY => limits.exchange,
@@ -120,13 +120,13 @@ impl Session {
         }
     }
 
-    /// Sends a request once, and once more with what the registry asks for. The answer has a status of success; its body is
-    /// not read. The caller limits the time.
+    /// Sends a request once, and once more with the authentication that the registry requires. The response has a
+    /// successful status; its body is not read. The caller limits the time.
     pub(crate) async fn send(&self, request: &Request<'_>, scope: Scope) -> Result<Response, ArtifactError> {
         let known = self.accepted.lock()[scope as usize].clone();
         let mut anonymous = known.is_none();
         let mut response = self.endpoint.send(request, known.as_ref(), true).await?;
-        // What another host behind a redirect wants is not for these credentials.
+        // A challenge of another host behind a redirect does not get these credentials.
         if response.status() == StatusCode::UNAUTHORIZED && same_server(response.url(), &self.endpoint.base) {
             self.accepted.lock()[scope as usize] = None;
             if let Some(authorization) = self.answer(response.headers(), scope, request.what).await? {
@@ -190,7 +190,7 @@ impl Session {
         Ok(value)
     }
 
-    /// Asks the token service that the registry names.
+    /// Requests a token from the token service that the registry names.
     async fn token(
         &self,
         realm: &str,
@@ -277,7 +277,7 @@ pub(crate) fn same_server(one: &Url, other: &Url) -> bool {
         && one.port_or_known_default() == other.port_or_known_default()
 }
 
-/// What the registry asks for, tokens before passwords.
+/// The challenges of the registry, tokens before passwords.
 fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
     let texts = headers
         .get_all(WWW_AUTHENTICATE)

@@ -13,7 +13,7 @@ pub(crate) struct Accepted {
     pub signed_at: Option<Timestamp>,
 }
 
-/// What has to be signed.
+/// The signed manifest.
 pub(crate) struct Manifest<'a> {
     pub digest: Digest,
     pub bytes: &'a [u8],
@@ -28,7 +28,7 @@ impl<'a> Manifest<'a> {
     }
 }
 
-/// Whose signatures a rule accepts.
+/// The signers that a rule accepts.
 pub(crate) struct Signers<'a> {
     pub keys: &'a [Key],
     pub log: Option<&'a Arc<Root>>,
@@ -36,7 +36,7 @@ pub(crate) struct Signers<'a> {
 }
 
 impl Signers<'_> {
-    /// The trusted root of the identity that accepts what a certificate claims.
+    /// The trusted root of the identity that matches a certificate's claim.
     pub fn root_for(&self, claim: &Claim) -> Result<&Root, Rejection> {
         let identity = self.identities.iter().find(|identity| identity.accepts(claim));
         identity
@@ -48,7 +48,7 @@ impl Signers<'_> {
     }
 }
 
-/// What an error of sigstore-verify means for a signature whose signer is accepted.
+/// Converts an error of sigstore-verify for a signature whose signer is accepted.
 pub(crate) fn evidence(error: &Error, signer: &str, manifest: &Digest) -> Rejection {
     let (signer, cause) = (signer.to_owned(), quoted(&error.to_string()));
     match error {
@@ -66,7 +66,7 @@ pub(crate) fn evidence(error: &Error, signer: &str, manifest: &Digest) -> Reject
     }
 }
 
-/// When the signature was made, as a trusted log or timestamp authority says.
+/// The time of the signature, as stated by a trusted log or timestamp authority.
 pub(crate) fn signed_at(verified: &VerificationResult) -> Option<Timestamp> {
     verified
         .integrated_time()

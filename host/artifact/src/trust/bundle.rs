@@ -1,25 +1,26 @@
-//! Owns Sigstore bundles: what cosign 3 and later attach to an artifact. A bundle signs a manifest either with a statement
-//! that names its digest (what `cosign sign` writes) or directly (what `cosign sign-blob` writes of the manifest's bytes).
+//! Verifies Sigstore bundles, which cosign 3 and later attach to an artifact. A bundle signs a manifest either with a
+//! statement that names its digest (as `cosign sign` writes) or directly (as `cosign sign-blob` writes for the
+//! manifest's bytes).
 
 use sigstore_verify::PublicKeyVerificationPolicy;
 use sigstore_verify::crypto::verify_signature;
 use sigstore_verify::types::bundle::{MessageSignature, VerificationMaterialContent};
 use sigstore_verify::types::{Bundle, DsseEnvelope, HashAlgorithm, Sha256Hash, SignatureContent, Statement};
 
-use super::crypto::knowing;
+use super::crypto::with_message;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
 use crate::content::digest::Digest;
 use crate::trust::accepted::{Accepted, Manifest, Signers, evidence, signed_at};
 
-/// What `cosign sign` states. Any other predicate is an attestation: it says something about the artifact, perhaps that a
-/// scan of it has failed, and is no consent to run it. `cosign verify` itself does not look at this.
+/// The predicate of `cosign sign`. Any other predicate is an attestation: it describes the artifact, perhaps that a
+/// scan of it has failed, and gives no permission to run it. `cosign verify` itself ignores this.
 const SIGNATURE_PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
 
 /// The payload type of a statement.
 const STATEMENT_PAYLOAD: &str = "application/vnd.in-toto+json";
 
-/// The types of in-toto statements, which differ in nothing that is read here.
+/// The types of in-toto statements, which differ in no member that is read here.
 const STATEMENT_TYPES: [&str; 2] = ["https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1"];
 
 /// Verifies a bundle.
@@ -49,7 +50,7 @@ pub(super) fn verify(json: &str, manifest: &Manifest<'_>, signers: &Signers<'_>)
 }
 
 fn by_key(bundle: &Bundle, hint: &str, manifest: &Manifest<'_>, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
-    // The hint is not signed: it tells which key to name in a message, and decides nothing.
+    // The hint is not signed: it only selects the key to name in a message, and decides nothing.
     let unknown = || match signers.keys.iter().find(|key| key.hint == hint) {
         Some(key) => Rejection::Altered {
             signer: format!("the key {}", key.name),
@@ -60,7 +61,7 @@ fn by_key(bundle: &Bundle, hint: &str, manifest: &Manifest<'_>, signers: &Signer
     };
     let key = match &bundle.content {
         SignatureContent::DsseEnvelope(envelope) => {
-            // Before the signature, so that an attestation is called one whoever has made it.
+            // Before the signature is verified, so that an attestation is reported as one, whoever signed it.
             let statement = statement(envelope)?;
             let (signed, signature) = (envelope.pae(), &envelope.signature.sig);
             let is_signer = |key: &&Key| key.verification.verify(&signed, signature).is_ok();
@@ -79,7 +80,7 @@ fn by_key(bundle: &Bundle, hint: &str, manifest: &Manifest<'_>, signers: &Signer
         None => None,
         Some(log) => {
             let policy = PublicKeyVerificationPolicy::new(key.der.clone());
-            let verified = knowing(manifest.bytes, || log.verifier.verify(manifest.bytes, bundle, &policy));
+            let verified = with_message(manifest.bytes, || log.verifier.verify(manifest.bytes, bundle, &policy));
             signed_at(&verified.map_err(|error| evidence(&error, &key.name, &manifest.digest))?)
         }
     };
@@ -100,7 +101,7 @@ fn keyless(bundle: &Bundle, manifest: &Manifest<'_>, signers: &Signers<'_>) -> R
         SignatureContent::MessageSignature(signature) => check_message(signature, &manifest.digest)?,
         _ => return Err(unsupported_content()),
     }
-    let verified = knowing(manifest.bytes, || {
+    let verified = with_message(manifest.bytes, || {
         root.verifier.verify(manifest.bytes, bundle, &root.policy(&claim))
     });
     let verified = verified.map_err(|error| evidence(&error, &claim.signer(), &manifest.digest))?;
@@ -110,7 +111,7 @@ fn keyless(bundle: &Bundle, manifest: &Manifest<'_>, signers: &Signers<'_>) -> R
     })
 }
 
-/// The statement of an envelope, if it is one that signs an artifact.
+/// The statement of an envelope, if it signs an artifact.
 fn statement(envelope: &DsseEnvelope) -> Result<Statement, Rejection> {
     if envelope.payload_type != STATEMENT_PAYLOAD {
         let cause = format!("its payload is of type {}", quoted(&envelope.payload_type));
@@ -153,7 +154,7 @@ fn check_subject(
     })
 }
 
-/// Checks that a direct signature says that it is over the manifest's SHA-256 digest, by which everything here names it.
+/// Checks that a direct signature declares the manifest's SHA-256 digest, by which everything here names it.
 fn check_message(signature: &MessageSignature, manifest: &Digest) -> Result<(), Rejection> {
     let Some(message) = &signature.message_digest else {
         return Err(Rejection::Unsupported(

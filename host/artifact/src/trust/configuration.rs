@@ -1,4 +1,4 @@
-//! Owns the form of the trust file. What the fields mean once they are checked is `rule.rs`'s matter.
+//! Defines the format of the trust file. `rule.rs` checks and interprets the fields.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,6 @@
-//! Owns the arithmetic of signatures: ring's algorithms for sigstore-verify, so that the host has one library for them and for
-//! TLS. Leaves to sigstore-verify what is verified, and that a key has the form and the size that its algorithm asks for.
+//! Provides ring's signature algorithms for sigstore-verify, so that the host has one cryptographic library for
+//! signatures and TLS. sigstore-verify decides what is verified, and checks that a key has the form and size of its
+//! algorithm.
 
 use std::cell::RefCell;
 
@@ -13,19 +14,19 @@ use sigstore_verify::crypto::{CryptoProvider, Error, HashContext, Result, Signin
 use sigstore_verify::types::HashAlgorithm;
 
 thread_local! {
-    /// What `knowing` lends to `verify_prehashed`.
+    /// The message that `with_message` passes to `verify_prehashed`.
     static MESSAGE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// Makes sigstore-verify use ring. Each way to a trust policy calls it, before any signature is looked at.
+/// Makes sigstore-verify use ring. Each constructor of a trust policy calls it, before any signature is verified.
 pub(super) fn install() {
     // The second call finds the first one's provider.
     let _ = install_default_provider(&Ring);
 }
 
-/// Calls sigstore-verify about signatures of this message. It knows the message, or its digest, and asks whether a signature
-/// is one of the digest; ring hashes messages itself, and so needs the message.
-pub(super) fn knowing<T>(message: &[u8], verify: impl FnOnce() -> T) -> T {
+/// Calls sigstore-verify about signatures of this message. sigstore-verify verifies a signature against the digest of a
+/// message. ring hashes messages itself, and so needs the message.
+pub(super) fn with_message<T>(message: &[u8], verify: impl FnOnce() -> T) -> T {
     struct Forget;
     impl Drop for Forget {
         fn drop(&mut self) {
@@ -90,7 +91,7 @@ fn hash(algorithm: HashAlgorithm) -> Result<&'static digest::Algorithm> {
     }
 }
 
-/// All that sigstore-verify knows but ML-DSA, which ring does not have.
+/// The algorithms of sigstore-verify, except ML-DSA, which ring lacks.
 fn algorithm(scheme: SigningScheme) -> Result<&'static dyn VerificationAlgorithm> {
     Ok(match scheme {
         SigningScheme::EcdsaP256Sha256 => &ECDSA_P256_SHA256_ASN1,
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_holds_for_its_message_its_key_and_its_scheme_alone() {
+    fn signature_is_valid_for_its_message_key_and_scheme_only() {
         let random = SystemRandom::new();
         let ecdsa = |algorithm| {
             let key = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_of_a_digest_is_verified_only_with_the_digests_own_message_at_hand() {
+    fn digest_signature_needs_the_digests_own_message() {
         let random = SystemRandom::new();
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.as_ref(), &random).unwrap();
@@ -166,12 +167,12 @@ mod tests {
         };
         let verify = || verify_digest_of(b"message");
         assert!(verify().is_err());
-        assert!(knowing(b"message", verify).is_ok());
-        assert!(knowing(b"other", verify).is_err());
-        assert!(knowing(b"message", || verify_digest_of(b"other")).is_err());
+        assert!(with_message(b"message", verify).is_ok());
+        assert!(with_message(b"other", verify).is_err());
+        assert!(with_message(b"message", || verify_digest_of(b"other")).is_err());
         assert!(verify().is_err(), "the message is forgotten");
         let lost = std::thread::spawn(|| {
-            let _ = std::panic::catch_unwind(|| knowing(b"message", || panic!("within")));
+            let _ = std::panic::catch_unwind(|| with_message(b"message", || panic!("within")));
             MESSAGE.with_borrow(Option::is_none)
         });
         assert!(lost.join().unwrap(), "a panic forgets it, too");

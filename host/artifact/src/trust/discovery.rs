@@ -1,24 +1,24 @@
-//! Owns how signatures are found: cosign's bundles among the referrers, and its older scheme behind a tag. Whatever is found
-//! is bounded in number and size, and nothing of it is trusted.
+//! Finds signatures: cosign's bundles among the referrers, and its older scheme with a tag. Results are bounded in
+//! number and size, and not trusted.
 
 use serde::Deserialize;
 
-use crate::content::descriptor::look_into;
+use crate::content::descriptor::parse_lenient;
 use crate::limits::{SIGNATURE_LIMIT, SIGNATURES_LIMIT};
 use crate::registry::Referrers;
 use crate::store::absent;
 use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, SignatureMaterial, media_type};
 
-/// The beginning of the media types of Sigstore bundles; their version follows.
+/// The prefix of the media types of Sigstore bundles; their version follows.
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
 /// The layer of an older signature.
 const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// The annotation of a bundle's manifest that says what the bundle is about.
+/// The annotation of a bundle's manifest with the predicate of the bundle.
 const PREDICATE: &str = "dev.sigstore.bundle.predicateType";
-/// What it is about if it is a signature and not another attestation.
+/// The predicate's prefix if the bundle is a signature and not another attestation.
 const SIGNATURE_PREDICATE: &str = "https://sigstore.dev/cosign/sign/";
 
-/// Bundles that cannot be had, after which no other is asked for: the registry does not answer.
+/// The number of failed bundle requests after which no other is sent: the registry does not respond.
 const MOST_FAILURES: usize = 4;
 
 #[derive(Default, Deserialize)]
@@ -28,21 +28,21 @@ struct Layers {
 }
 
 fn layers(manifest: &[u8]) -> Vec<Descriptor> {
-    look_into::<Layers>(manifest).layers
+    parse_lenient::<Layers>(manifest).layers
 }
 
-/// Signatures of an artifact, as far as they were found. Nothing in them has been verified.
+/// The found signatures of an artifact. Nothing in them has been verified.
 #[derive(Debug, Default)]
 pub struct FoundSignatures {
-    /// At most [`SIGNATURES_LIMIT`] of at most [`SIGNATURE_LIMIT`] bytes.
+    /// The signatures: at most [`SIGNATURES_LIMIT`], each of at most [`SIGNATURE_LIMIT`] bytes.
     pub signatures: Vec<SignatureMaterial>,
-    /// The first way of finding others that failed: it is not known whether there are any.
+    /// The first failed source: there may be further signatures.
     pub problem: Option<ArtifactError>,
 }
 
 impl FoundSignatures {
-    /// The value of an answer; what failed is noted.
-    fn note<T>(&mut self, answer: Result<T, ArtifactError>) -> Option<T> {
+    /// The value of a result; a failure is recorded.
+    fn record<T>(&mut self, answer: Result<T, ArtifactError>) -> Option<T> {
         answer
             .map_err(|error| {
                 self.problem.get_or_insert(error);
@@ -56,14 +56,14 @@ impl FoundSignatures {
 }
 
 impl ArtifactStore {
-    /// The signatures of a manifest: cosign's bundles, and those of its older tag scheme. What cannot be one is left out. An
-    /// error means that it is not known whether there are others.
+    /// The signatures of a manifest: cosign's bundles, and those of its older tag scheme. Invalid candidates are left
+    /// out. An error means that there may be further signatures.
     pub async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureMaterial>, ArtifactError> {
         let FoundSignatures { signatures, problem } = self.find_signatures(digest).await;
         problem.map_or(Ok(signatures), Err)
     }
 
-    /// The same, with what was found beside what failed: a way that is closed hides no signature that another way shows.
+    /// The same, with the found signatures beside the failure: a failed source hides no signature of another one.
     pub async fn find_signatures(&self, digest: Digest) -> FoundSignatures {
         let time = self.limits.transfer;
         let mut found = FoundSignatures::default();
@@ -72,7 +72,7 @@ impl ArtifactStore {
             self.older_signatures(digest, &mut found).await;
         };
         if tokio::time::timeout(time, all).await.is_err() {
-            found.note::<()>(Err(self.late("finding the signatures", time)));
+            found.record::<()>(Err(self.late("finding the signatures", time)));
         }
         found
     }
@@ -82,8 +82,8 @@ impl ArtifactStore {
             found: mut referrers,
             problem,
         } = self.find_referrers(digest, None).await;
-        found.note(problem.map_or(Ok(()), Err));
-        // Some registries list the config's type, which says nothing.
+        found.record(problem.map_or(Ok(()), Err));
+        // Some registries list the config's type, which has no meaning here.
         referrers.retain(|it| match it.artifact_type.as_deref() {
             None | Some(media_type::EMPTY) => true,
             Some(other) => other.starts_with(BUNDLE),
@@ -96,7 +96,7 @@ impl ArtifactStore {
         });
         let mut failures = 0;
         for referrer in referrers.iter().take(SIGNATURES_LIMIT) {
-            let manifest = match found.note(absent(self.manifest(referrer.digest).await)) {
+            let manifest = match found.record(absent(self.manifest(referrer.digest).await)) {
                 Some(Some(manifest)) => manifest,
                 Some(None) => continue,
                 None if failures == MOST_FAILURES => return,
@@ -113,7 +113,7 @@ impl ArtifactStore {
                 if found.is_full() {
                     return;
                 }
-                if let Some(json) = found.note(self.text(layer).await).flatten() {
+                if let Some(json) = found.record(self.text(layer).await).flatten() {
                     found.signatures.push(SignatureMaterial::Bundle { json });
                 }
             }
@@ -121,7 +121,7 @@ impl ArtifactStore {
     }
 
     async fn older_signatures(&self, digest: Digest, found: &mut FoundSignatures) {
-        let Some(manifest) = found.note(self.belonging(digest, "sig").await).flatten() else {
+        let Some(manifest) = found.record(self.belonging(digest, "sig").await).flatten() else {
             return;
         };
         for layer in layers(&manifest).iter().filter(|it| it.media_type == SIMPLE_SIGNING) {
@@ -132,7 +132,7 @@ impl ArtifactStore {
             let Some(signature) = annotation("dev.cosignproject.cosign/signature") else {
                 continue;
             };
-            if let Some(payload) = found.note(self.text(layer).await).flatten() {
+            if let Some(payload) = found.record(self.text(layer).await).flatten() {
                 found.signatures.push(SignatureMaterial::SimpleSigning {
                     payload,
                     signature,
@@ -151,7 +151,7 @@ impl ArtifactStore {
     }
 }
 
-/// Blobs that a manifest names: its config and its layers; and the manifests that an index names.
+/// The blobs of a manifest: its config and its layers; and the manifests of an index.
 pub(crate) struct Parts {
     pub(crate) blobs: Vec<Descriptor>,
     pub(crate) manifests: Vec<Descriptor>,

@@ -1,32 +1,32 @@
-//! Owns why an artifact or a trust file is refused, and how that is said.
+//! The errors for refused artifacts and unusable trust files, with their messages.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// How many of the signatures that were found a message describes.
+/// The highest number of found signatures that a message describes.
 const DESCRIBED: usize = 4;
 
-/// The longest text from a signature that a message repeats.
+/// The longest text from a signature that a message repeats, in characters.
 const QUOTED: usize = 160;
 
-/// An artifact may not run.
+/// The reason why an artifact may not run.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// No rule of the trust file matches the repository, and its default refuses, or the text is no repository's name.
+    /// No rule of the trust file matches the repository, and its default refuses, or the text names no repository.
     #[error("{repository} is not an allowed repository: {cause}")]
     NotAllowed {
-        /// The repository, as it was asked for.
+        /// The repository, as it was given.
         repository: String,
-        /// Why, and what to do.
+        /// The cause, and what to do.
         cause: String,
     },
-    /// The rule needs a signature, and nobody has signed the artifact.
+    /// The rule needs a signature, and the artifact has none.
     #[error("{0}")]
     Unsigned(Box<Refusal>),
-    /// There are signatures, and none by a signer that the rule accepts.
+    /// The artifact has signatures, but none by a signer that the rule accepts.
     #[error("{0}")]
     UnknownSigner(Box<Refusal>),
-    /// A signature claims an accepted signer or can be read by nobody, and does not hold: it is over another digest, was
+    /// A signature claims an accepted signer or cannot be parsed, and is invalid: it is over another digest, was
     /// altered, its certificate had expired, or evidence is missing.
     #[error("{0}")]
     InvalidSignature(Box<Refusal>),
@@ -44,47 +44,47 @@ pub enum TrustErrorKind {
     Unsigned,
     /// No signature is by an accepted signer.
     UnknownSigner,
-    /// A signature does not hold.
+    /// A signature is invalid.
     InvalidSignature,
     /// The trust file cannot be used.
     Policy,
 }
 
-/// What was found of an artifact, and what its rule accepts.
+/// The found signatures of an artifact, and the signers that its rule accepts.
 #[derive(Debug)]
 pub struct Refusal {
     /// `repository@digest`.
     pub(super) artifact: String,
     /// The rule's description.
     pub(super) rule: String,
-    /// What the rule accepts.
+    /// The signers that the rule accepts.
     pub(super) accepts: String,
-    /// The signatures, and why each is not accepted, the most telling one first.
+    /// The signatures, with the reason why each is refused, the most relevant one first.
     pub(super) found: Vec<Rejection>,
-    /// What to do.
+    /// The next step.
     pub(super) next: &'static str,
 }
 
-/// Why a signature is not accepted. Texts are quoted from the signature, which nobody vouches for.
+/// The reason why a signature is refused. Texts are quoted from the signature, which is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rejection {
-    /// More bytes than are read.
+    /// The signature is longer than the limit.
     TooLarge { bytes: usize, limit: usize },
-    /// It cannot be parsed.
+    /// The signature cannot be parsed.
     Malformed(String),
-    /// It is of a form that is not supported, though well-formed.
+    /// The signature is well-formed, but its form is not supported.
     Unsupported(String),
-    /// A statement about the artifact that is no signature of it.
+    /// The statement is about the artifact but does not sign it.
     Attestation { predicate: String },
-    /// A certificate's signature where keys are accepted, or the other way round.
+    /// The signature is a certificate's where keys are accepted, or the other way round.
     OtherKind { found: &'static str },
-    /// No accepted key has made it.
+    /// The signature is by no accepted key.
     UnknownKey { hint: Option<String> },
-    /// No accepted identity matches its certificate.
+    /// The certificate matches no accepted identity.
     UnknownIdentity { identity: String, issuer: String },
-    /// It signs something else; the signer is known if the signature itself holds.
+    /// The signature is over another digest; the signer is known if the signature itself is valid.
     OtherDigest { digest: String, signer: Option<String> },
-    /// It names an accepted signer and is not the signer's.
+    /// The signature names an accepted signer, but is not the signer's.
     Altered { signer: String },
     /// The certificate is not trusted.
     Certificate { signer: String, cause: String },
@@ -93,7 +93,7 @@ pub(super) enum Rejection {
 }
 
 impl TrustError {
-    /// What kind of refusal it is.
+    /// The kind of the error.
     pub fn kind(&self) -> TrustErrorKind {
         match self {
             Self::NotAllowed { .. } => TrustErrorKind::NotAllowed,
@@ -104,7 +104,7 @@ impl TrustError {
         }
     }
 
-    /// The refusal of an artifact none of whose signatures is accepted; `has_file` says whether there is a trust file.
+    /// The error for an artifact without an accepted signature; `has_file` is set if there is a trust file.
     pub(super) fn refused(
         artifact: String,
         rule: String,
@@ -173,8 +173,8 @@ impl Rejection {
         }
     }
 
-    /// How much a rejection says about why the artifact is refused: a failed signature of an accepted signer says more
-    /// than one by somebody else, and that more than garbage, which anybody who may push can add.
+    /// The relevance of a rejection for the refusal: an invalid signature of an accepted signer is more relevant than
+    /// one of another signer, and that more than garbage, which anyone who may push can add.
     fn rank(&self) -> u8 {
         match self {
             Self::Altered { .. }
@@ -262,7 +262,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// A text that somebody unknown has written, in one line of bounded length.
+/// An untrusted text on one line of bounded length.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted: String = text.chars().take(QUOTED).flat_map(char::escape_debug).collect();
     if text.chars().nth(QUOTED).is_some() {
@@ -271,7 +271,7 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A trust file cannot be used.
+/// The trust file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustPolicyError {
     /// The file's fields are not those of a trust file.
@@ -280,9 +280,9 @@ pub enum TrustPolicyError {
     /// A rule cannot be used.
     #[error("the trust file's rule repositories[{index}] is not valid: {cause}")]
     Rule {
-        /// The rule's place in the list, from 0.
+        /// The rule's position in the list, from 0.
         index: usize,
-        /// What is wrong, and what to do.
+        /// The problem, and what to do.
         cause: String,
     },
     /// The file of a key, which no trust file names, cannot be used.
@@ -290,17 +290,17 @@ pub enum TrustPolicyError {
     Key {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// The problem, and what to do.
         cause: String,
     },
     /// A file that a rule names cannot be used.
     #[error("the trust file's rule repositories[{index}] names {}, {cause}", path.display())]
     File {
-        /// The rule's place in the list, from 0.
+        /// The rule's position in the list, from 0.
         index: usize,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// The problem, and what to do.
         cause: String,
     },
 }

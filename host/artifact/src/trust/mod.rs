@@ -1,12 +1,12 @@
-//! Owns the decision whether an artifact may run: which rule of the trust file concerns its repository, and whether one of
-//! its signatures satisfies that rule.
+//! Decides whether an artifact may run: selects the rule of the trust file for its repository, and checks whether one
+//! of its signatures satisfies that rule.
 //!
-//! Everything that the decision needs is read when the trust file is loaded: keys, trusted roots, patterns. Verifying is a
-//! pure function of the repository, the manifest and the signatures that were found, so a signature from the cache
-//! is verified at each start exactly as one from a registry, without a network.
+//! All inputs of the decision are read when the trust file is loaded: keys, trusted roots, patterns. Verification is a
+//! pure function of the repository, the manifest and the found signatures, so a signature from the cache is verified at
+//! each start exactly as one from a registry, without a network.
 //!
-//! With `default: accept`, a rule restricts a registry's name and not its contents: whoever may name a source can use
-//! another name of the same machine. Where that matters, the default has to be `refuse`.
+//! With `default: accept`, a rule restricts a registry's name and not its contents: a user who may name a source can
+//! use another name of the same machine. Where that matters, the default has to be `refuse`.
 //!
 //! sigstore-verify, which verifies as cosign does and offline, takes a provider of algorithms (`crypto`). Its own, aws-lc-rs, has 2 MB of
 //! code. ring lacks only ML-DSA, and Ed25519ph, as which cosign 3 signs with keys of the type Ed25519: such keys are refused when the
@@ -45,42 +45,42 @@ use self::verify::first_accepted;
 use crate::trust::accepted::{Manifest, Signers};
 use crate::trust::signature::SignatureMaterial;
 
-/// Which artifacts the host runs. Cheap to clone.
+/// The policy for the artifacts that the host runs. Cheap to clone.
 #[derive(Clone)]
 pub struct TrustPolicy {
     rules: Arc<[Rule]>,
     default: DefaultRule,
-    /// Whether there is a trust file, which messages then name.
+    /// Set if there is a trust file, which messages then name.
     is_from_file: bool,
 }
 
-/// The rule that concerns a repository, which is not one that refuses it.
+/// The rule for a repository, unless that is refused.
 #[derive(Clone, Copy)]
 pub struct RuleRef<'a> {
-    /// `None`: no rule matches, and the default accepts.
+    /// The rule; none if no rule matches, and the default accepts.
     rule: Option<&'a Rule>,
     is_from_file: bool,
 }
 
-/// An artifact may run.
+/// The permission of an artifact to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
-    /// What was found out.
+    /// The result for the signer.
     pub outcome: Outcome,
-    /// The rule that allowed it, in words.
+    /// The rule that allowed it, for messages.
     pub rule: String,
 }
 
-/// What was found out about the signer of an artifact that may run.
+/// The result of verifying an artifact that may run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// It has no signature, and needs none.
+    /// The artifact has no signature, and needs none.
     Unsigned,
-    /// It has signatures that nobody verified, because it needs none.
+    /// The artifact has signatures that were not verified, because it needs none.
     Unverified {
-        /// How many were found.
+        /// The number of found signatures.
         signatures: usize,
     },
     /// A signature was verified.
@@ -89,7 +89,7 @@ pub enum Outcome {
         signer: String,
         /// The form of the signature.
         format: SignatureFormat,
-        /// When it was made, if a transparency log or a timestamp authority that the rule trusts says so.
+        /// The time of the signature, if a trusted transparency log or timestamp authority states it.
         signed_at: Option<Timestamp>,
     },
 }
@@ -105,8 +105,8 @@ pub enum SignatureFormat {
 }
 
 impl TrustPolicy {
-    /// The policy of a trust file, which the caller has parsed from YAML. Reads the files that the rules name; `directory`
-    /// is what relative names begin at.
+    /// Loads the policy of a trust file, which the caller has parsed from YAML. Reads the files that the rules name,
+    /// relative to `directory`.
     pub fn load(value: &Value, directory: &Path) -> Result<Self, TrustPolicyError> {
         // serde would read a list as a struct's fields in their order.
         if !value.is_object() {
@@ -147,7 +147,7 @@ impl TrustPolicy {
         }
     }
 
-    /// The policy of somebody who has keys and no trust file: in every repository, a signature by one of them is needed.
+    /// The policy for keys without a trust file: every repository needs a signature by one of them.
     pub fn of_keys(files: &[PathBuf]) -> Result<Self, TrustPolicyError> {
         let mut keys = Vec::with_capacity(files.len());
         for file in files {
@@ -176,8 +176,8 @@ impl TrustPolicy {
         configuration::json_schema()
     }
 
-    /// The rule for a repository (`registry/repository` or `oci-layout:/directory`), or an error if it is refused. It is
-    /// to be asked before anything is downloaded.
+    /// The rule for a repository (`registry/repository` or `oci-layout:/directory`), or an error if it is refused. Call
+    /// it before anything is downloaded.
     ///
     /// Of the rules whose pattern matches, the most specific one decides alone. Patterns are compared segment by segment
     /// from the left, and the first difference decides: a literal segment is more specific than one with `*` (of which one
@@ -205,8 +205,8 @@ impl TrustPolicy {
         })
     }
 
-    /// Whether the artifact with this manifest may run, given the signatures that were found of it. One good signature is
-    /// enough, whatever else is found beside it. The manifest's bytes are hashed and not parsed.
+    /// Decides whether the artifact with this manifest may run, given its found signatures. One valid signature is
+    /// enough, whatever other signatures there are. The manifest's bytes are hashed and not parsed.
     pub fn verify(
         &self,
         repository: &str,
@@ -260,7 +260,7 @@ impl TrustPolicy {
 }
 
 impl RuleRef<'_> {
-    /// The rule in words.
+    /// The rule for messages.
     pub fn description(&self) -> String {
         match self.rule {
             Some(rule) if self.is_from_file => rule.description(),
@@ -270,7 +270,7 @@ impl RuleRef<'_> {
         }
     }
 
-    /// Whether the artifact needs a signature. If not, signatures need not be looked for.
+    /// Reports whether the artifact needs a signature. If not, signatures need not be searched.
     pub fn needs_signature(&self) -> bool {
         self.rule
             .is_some_and(|rule| matches!(rule.accepts, Accepts::Signed { .. }))

@@ -1,18 +1,18 @@
-//! Owns which repositories a pattern of the trust file matches, which of several patterns is the most specific one, and
-//! the one form in which a repository is compared, however it is written.
+//! Matches patterns of the trust file against repositories, selects the most specific pattern, and normalises the
+//! spelling of repositories.
 
 use std::cmp::Ordering;
 
-/// The longest repository name or pattern: registries allow 255 bytes of a name, and a host has 253.
+/// The longest repository name or pattern, in bytes: registries allow 255 bytes of a name, and a host has 253.
 const MAX_LENGTH: usize = 512;
 
-/// What names an OCI layout in the place of a registry.
+/// The prefix of an OCI layout in place of a registry.
 const LAYOUT: &str = "oci-layout:";
 
 /// Other names of Docker Hub's registry.
 const DOCKER_HUB: [&str; 3] = ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
 
-/// A repository in the one form in which it is compared.
+/// A repository in its normalised form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Repository(Vec<String>);
 
@@ -32,8 +32,9 @@ enum Segment {
 }
 
 impl Repository {
-    /// The repository's comparable form, or why it is none. The answer is the same for every spelling of one repository:
-    /// upper and lower case, the default ports 443 and 80, a dot behind the host, and Docker Hub's other names.
+    /// Normalises a repository; the error is the reason why it is invalid. The result is the same for every spelling of
+    /// one repository: upper and lower case, the default ports 443 and 80, a dot behind the host, and Docker Hub's
+    /// other names.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let segments = segments(text, false)?;
         Ok(Self(segments))
@@ -41,7 +42,7 @@ impl Repository {
 }
 
 impl Pattern {
-    /// Reads a pattern; an error says what is wrong with it.
+    /// Parses a pattern. The error describes the problem.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let segments = segments(text, true)?;
         if segments.iter().filter(|segment| *segment == "**").count() > 4 {
@@ -56,14 +57,14 @@ impl Pattern {
         Ok(Self(segments.into_iter().map(segment).collect::<Result<_, _>>()?))
     }
 
-    /// Whether the pattern matches.
+    /// Reports whether the pattern matches.
     pub fn matches(&self, repository: &Repository) -> bool {
         matches(&self.0, &repository.0)
     }
 
-    /// Which of two patterns that match the same repository is more specific (`Greater`). The first segment that differs
-    /// in kind decides: a literal segment before one with `*`, and that before `**`. Among two segments with `*`, the one
-    /// with more other characters is more specific. If all are alike, the longer pattern is.
+    /// Compares two patterns that match the same repository; the more specific one is `Greater`. The first segment that
+    /// differs in kind decides: a literal segment before one with `*`, and that before `**`. Among two segments with
+    /// `*`, the one with more other characters is more specific. If all are alike, the longer pattern is.
     pub fn compare(&self, other: &Self) -> Ordering {
         let rank = |segment: &Segment| match segment {
             Segment::Any => (0, 0),
@@ -74,7 +75,7 @@ impl Pattern {
     }
 }
 
-/// Whether a text matches a glob in which `*` stands for any characters but `/`.
+/// Reports whether a text matches a glob in which `*` stands for any characters but `/`.
 pub(super) fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -148,8 +149,8 @@ fn segments(text: &str, is_pattern: bool) -> Result<Vec<String>, &'static str> {
     Ok(segments)
 }
 
-/// The registry's host without a default port. Plain HTTP's port counts as a default too: a registry that is reached
-/// without TLS must not get another rule by naming the port that is used anyway.
+/// The registry's host without a default port. The port of plain HTTP counts as a default too: a registry that is
+/// accessed without TLS must not get another rule when its reference names the port that is used anyway.
 fn host(text: &str, is_pattern: bool) -> Result<String, &'static str> {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, Some(port)),
@@ -176,7 +177,7 @@ fn host(text: &str, is_pattern: bool) -> Result<String, &'static str> {
     })
 }
 
-/// A layout's path keeps its case. It has to be absolute, so that it has one spelling only.
+/// Normalises a layout's path. It keeps its case, and must be absolute, so that it has only one spelling.
 fn layout(path: &str, is_pattern: bool) -> Result<Vec<String>, &'static str> {
     let path = path.trim_end_matches('/');
     if path

@@ -1,5 +1,5 @@
-//! Owns a rule of the trust file once it is checked: its pattern, its keys and its identities. All files are read here,
-//! when the trust file is loaded, and none later.
+//! A checked rule of the trust file: its pattern, its keys and its identities. All files are read here, when the trust
+//! file is loaded, and none later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,13 +23,13 @@ use super::error::{Rejection, TrustPolicyError, quoted};
 use super::pattern::{Pattern, glob};
 use crate::content::digest::Digest;
 
-/// The longest file of a key.
+/// The longest file of a key, in bytes.
 const MAX_KEY_BYTES: u64 = 64 << 10;
 
-/// The longest trusted root. That of Sigstore's public instance has about 10 KiB.
+/// The longest trusted root, in bytes. That of Sigstore's public instance has about 10 KiB.
 const MAX_ROOT_BYTES: u64 = 4 << 20;
 
-/// The longest name of a key.
+/// The longest name of a key, in bytes.
 const MAX_NAME: usize = 128;
 
 /// A rule that is ready to verify.
@@ -40,14 +40,14 @@ pub(super) struct Rule {
     pub accepts: Accepts,
 }
 
-/// What a rule accepts.
+/// The artifacts that a rule accepts.
 pub(super) enum Accepts {
     /// Every artifact.
     Unsigned,
     /// Artifacts with a signature of these.
     Signed {
         keys: Vec<Key>,
-        /// Where key signatures need an entry in a transparency log: what verifies it.
+        /// The trusted root that verifies log entries, if key signatures need one in a transparency log.
         log: Option<Arc<Root>>,
         identities: Vec<Identity>,
     },
@@ -56,7 +56,7 @@ pub(super) enum Accepts {
 /// A public key.
 pub(super) struct Key {
     pub name: String,
-    /// Base64 of the SHA-256 digest of the key, as bundles hint at it.
+    /// The key's SHA-256 digest in base64, as in the hints of bundles.
     pub hint: String,
     pub der: DerPublicKey,
     pub algorithm: KeyAlgorithm,
@@ -76,7 +76,7 @@ pub(super) struct Root {
     lists: Lists,
 }
 
-/// What a trusted root lists.
+/// The parts of a trusted root that are present.
 #[expect(clippy::struct_excessive_bools, reason = "four lists, each of which is empty or not")]
 struct Lists {
     authorities: bool,
@@ -91,19 +91,19 @@ pub(super) struct Claim {
     pub issuer: String,
 }
 
-/// Reads the files that rules name, each once.
+/// Reads the files in rules, each once.
 pub(super) struct Loader<'a> {
     directory: &'a Path,
     roots: BTreeMap<PathBuf, Arc<Root>>,
 }
 
 impl Rule {
-    /// How messages call the rule.
+    /// The rule's name in messages.
     pub fn description(&self) -> String {
         format!("the trust file's rule for {:?}", self.text)
     }
 
-    /// What the rule accepts, in words.
+    /// The accepted signers, for messages.
     pub fn accepted(&self) -> String {
         match &self.accepts {
             Accepts::Unsigned => "every artifact".to_owned(),
@@ -129,7 +129,7 @@ impl Identity {
 }
 
 impl Claim {
-    /// What a certificate claims. Nothing of it is verified.
+    /// The claim of a certificate. Nothing of it is verified.
     pub fn of(certificate: &DerCertificate) -> Result<Self, Rejection> {
         let malformed = |cause: &str| Rejection::Malformed(quoted(cause));
         let information = parse_certificate_info(certificate).map_err(|error| malformed(&error.to_string()))?;
@@ -148,8 +148,8 @@ impl Claim {
 }
 
 impl Root {
-    /// The policy for exactly this identity. What the trusted root lists is required: an inclusion proof if it lists
-    /// transparency logs, and a signed certificate timestamp if it lists certificate transparency logs.
+    /// The policy for exactly this identity. It requires an inclusion proof if the trusted root lists transparency
+    /// logs, and a signed certificate timestamp if it lists certificate transparency logs.
     pub fn policy(&self, claim: &Claim) -> VerificationPolicy {
         let mut policy = VerificationPolicy::new(&claim.identity, claim.issuer.as_str());
         if !self.lists.logs {
@@ -215,7 +215,7 @@ impl<'a> Loader<'a> {
             TransparencyLog::Ignored => None,
             TransparencyLog::Required => Some(self.log(index, trusted_root.as_deref(), keys.is_empty())?),
         };
-        // Whoever writes a trusted root means that something is verified with it.
+        // A configured trusted root must be used by something.
         if trusted_root.is_some() && log.is_none() && keyless.iter().all(|identity| identity.trusted_root.is_some()) {
             return Err(invalid(
                 "its trustedRoot is not used; add transparencyLog: required, or remove it".to_owned(),
@@ -406,7 +406,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// The key of a PEM text. The errors never repeat the text: somebody may have named a private key's file.
+/// The key of a PEM text. The errors never repeat the text, which may be a private key by mistake.
 fn public_key(pem: &str) -> Result<(DerPublicKey, KeyAlgorithm, VerificationKey), String> {
     if pem.contains("PRIVATE KEY-----") {
         return Err("a private key; give the public key, such as cosign.pub".to_owned());

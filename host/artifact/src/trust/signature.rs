@@ -1,8 +1,8 @@
-//! Owns the form in which a signature is found beside an artifact, before anybody has verified it.
+//! The form of a signature that was found beside an artifact, before it is verified.
 
 use serde::{Deserialize, Serialize};
 
-/// A signature of an artifact's manifest as a registry, an OCI layout or the cache holds it. Nothing in it is trusted.
+/// A signature of an artifact's manifest as stored in a registry, an OCI layout or the cache. Nothing in it is trusted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SignatureMaterial {
@@ -15,7 +15,7 @@ pub enum SignatureMaterial {
     /// A layer of the image behind the tag `sha256-<digest>.sig` (cosign before version 3): a "simple signing" payload that
     /// names the manifest's digest, with the signature and its evidence in the layer's annotations.
     SimpleSigning {
-        /// The layer, byte for byte: what is signed.
+        /// The signed content: the layer, byte for byte.
         payload: String,
         /// The annotation `dev.cosignproject.cosign/signature`, base64.
         signature: String,

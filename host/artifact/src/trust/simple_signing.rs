@@ -1,5 +1,6 @@
-//! Owns signatures in the "simple signing" form, which cosign before version 3 put behind the tag `sha256-<digest>.sig`: a
-//! JSON payload that names the manifest's digest, and beside it the signature over exactly the payload's bytes.
+//! Verifies signatures in the "simple signing" form, which cosign before version 3 stored under the tag
+//! `sha256-<digest>.sig`: a JSON payload that names the manifest's digest, and beside it the signature over exactly the
+//! payload's bytes.
 //!
 //! `critical.identity.docker-reference` of the payload is not checked: it names the repository where the artifact was
 //! signed, and a copy in another registry is the same artifact. `cosign verify` does not check it either.
@@ -11,16 +12,16 @@ use serde_json::{Value, json};
 use sigstore_verify::PublicKeyVerificationPolicy;
 use sigstore_verify::types::{Bundle, DerCertificate, SignatureBytes};
 
-use super::crypto::knowing;
+use super::crypto::with_message;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
 use crate::content::digest::Digest;
 use crate::trust::accepted::{Accepted, Signers, evidence, signed_at};
 
-/// The type that the payload of an image's signature names.
+/// The type in the payload of an image's signature.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
 
-/// More certificates than a chain has.
+/// The highest number of certificates in a chain.
 const MAX_CERTIFICATES: usize = 8;
 
 /// The layer and its annotations.
@@ -137,7 +138,7 @@ fn by_key(
     let bundle = bundle(layer, signature, json!({ "publicKey": { "hint": key.hint } }))?;
     let policy = PublicKeyVerificationPolicy::new(key.der.clone());
     let payload = layer.payload.as_bytes();
-    let verified = knowing(payload, || log.verifier.verify(payload, &bundle, &policy));
+    let verified = with_message(payload, || log.verifier.verify(payload, &bundle, &policy));
     let verified = verified.map_err(|error| evidence(&error, &signer, manifest))?;
     Ok(Accepted {
         signer,
@@ -166,7 +167,7 @@ fn keyless(
     let material = json!({ "x509CertificateChain": { "certificates": certificates } });
     let bundle = bundle(layer, signature, material)?;
     let payload = layer.payload.as_bytes();
-    let verified = knowing(payload, || root.verifier.verify(payload, &bundle, &root.policy(&claim)));
+    let verified = with_message(payload, || root.verifier.verify(payload, &bundle, &root.policy(&claim)));
     let verified = verified.map_err(|error| evidence(&error, &claim.signer(), manifest))?;
     Ok(Accepted {
         signer: claim.signer(),
@@ -174,8 +175,8 @@ fn keyless(
     })
 }
 
-/// The annotations as a Sigstore bundle, so that one verifier judges both forms. Version 0.1 is the one whose log entry is
-/// a promise without a proof of inclusion, which is all that this form has.
+/// The annotations as a Sigstore bundle, so that one verifier handles both forms. In version 0.1 the log entry is a
+/// promise without a proof of inclusion, which is all that this form has.
 fn bundle(layer: &Layer<'_>, signature: &SignatureBytes, mut material: Value) -> Result<Bundle, Rejection> {
     if let Some(entry) = layer.log_entry {
         material["tlogEntries"] = json!([log_entry(entry)?]);

@@ -1,5 +1,5 @@
-//! Owns the trust policy that holds now: read from its file at the start, and again whenever the file, or a file that it
-//! names, has changed. A file that cannot be read any more changes nothing: what was trusted last stays in force.
+//! Provides the current trust policy: read from its file at the start, and again when the file, or a file that it
+//! names, has changed. If a file can no longer be read, the last policy stays in force.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{Digest, TrustPolicy, TrustPolicyError};
 
-/// How often the files are read again.
+/// The interval at which the files are read again.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The largest trust file, and the largest file that it names, in bytes.
@@ -27,11 +27,11 @@ pub struct TrustSource {
 #[derive(Clone)]
 struct Loaded {
     policy: Arc<TrustPolicy>,
-    /// The digest of the file and of all that it names.
+    /// The digest of the file and of all files that it names.
     content: Digest,
 }
 
-/// Why there is no trust policy.
+/// The reason why there is no trust policy.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustSourceError {
     /// The file cannot be read.
@@ -39,21 +39,21 @@ pub enum TrustSourceError {
     Read {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The problem.
         problem: String,
     },
-    /// It does not hold a policy.
+    /// The file is not a valid policy.
     #[error("the trust file {} cannot be used: {problem}", .file.display())]
     Policy {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The problem.
         problem: TrustPolicyError,
     },
 }
 
 impl TrustSource {
-    /// Every artifact is accepted, and reported as unsigned.
+    /// Accepts every artifact, and reports it as unsigned.
     pub fn accept_unsigned() -> Self {
         Self {
             file: None,
@@ -74,17 +74,17 @@ impl TrustSource {
         })
     }
 
-    /// The policy that holds now.
+    /// The current policy.
     pub fn policy(&self) -> Arc<TrustPolicy> {
         self.lock().policy.clone()
     }
 
-    /// Counts the changes of the policy.
+    /// The number of changes of the policy.
     pub fn number(&self) -> u64 {
         *self.number.borrow()
     }
 
-    /// Resolves when the policy is another one than that of this number.
+    /// Waits until the policy is another one than that of this number.
     pub async fn changed(&self, since: u64) {
         let mut number = self.number.subscribe();
         // The sender is there for as long as this is.
@@ -130,7 +130,7 @@ impl TrustSource {
     }
 }
 
-/// Reads a trust file and what it names; none if all of that is what is loaded already.
+/// Reads a trust file and the files that it names; none if all of that is loaded already.
 fn load(file: &Path, loaded: Option<Digest>) -> Result<Option<Loaded>, TrustSourceError> {
     let unread = |problem: String| TrustSourceError::Read {
         file: file.to_owned(),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_policy_or_key_is_another_policy_and_a_broken_one_is_none() {
+    async fn changed_policy_or_key_is_loaded_and_a_broken_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let (file, key) = (folder.path().join("trust.yaml"), folder.path().join("k.pub"));
         std::fs::write(&key, pem()).unwrap();

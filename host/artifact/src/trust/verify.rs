@@ -1,5 +1,5 @@
-//! Owns the decision about an artifact: it looks at each signature until one is accepted. Pure: no file, no network; the
-//! only clock is that of sigstore-verify, which refuses log entries from the future.
+//! Decides about an artifact: verifies each signature until one is accepted. Pure: no file, no network; the only clock
+//! is that of sigstore-verify, which refuses log entries from the future.
 
 use super::error::Rejection;
 use super::simple_signing::Layer;
@@ -7,13 +7,13 @@ use super::{SignatureFormat, bundle, simple_signing};
 use crate::trust::accepted::{Accepted, Manifest, Signers};
 use crate::trust::signature::SignatureMaterial;
 
-/// The most bytes of one signature with its evidence. Bundles of cosign have 1 to 20 KiB.
+/// The longest signature with its evidence, in bytes. Bundles of cosign have 1 to 20 KiB.
 const MAX_BYTES: usize = 512 << 10;
 
-/// The most signatures of an artifact that are looked at.
+/// The highest number of verified signatures of an artifact.
 const MAX_SIGNATURES: usize = 256;
 
-/// The first signature that is accepted, or why none is.
+/// The first accepted signature; the error has the reasons why none is.
 pub(super) fn first_accepted(
     manifest: &Manifest<'_>,
     signatures: &[SignatureMaterial],

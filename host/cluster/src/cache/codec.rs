@@ -1,8 +1,8 @@
-//! Owns the codec of cached objects of one kind: it trims them to the visible fields, compresses them against a sample
-//! of the kind, and interns what repeats.
+//! Encodes the cached objects of one kind: trims them to the visible fields, compresses them against a sample of the
+//! kind, and interns repeated values.
 //!
-//! LZ4 in blocks, because a read has to stay cheap (a microsecond for an object of a few KB) and needs no C. An object
-//! alone compresses badly; against others of its kind, little is left but what is its own.
+//! Uses LZ4 in blocks, because a read has to stay cheap (a microsecond for an object of a few KB) and needs no C. An
+//! object alone compresses badly; against others of its kind, little more is left than its own values.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,22 +17,21 @@ use serde_json::value::RawValue;
 use crate::object::apply_entry::ApplyEntry;
 use crate::object::facts::{FactKeys, MetadataFacts};
 
-/// The sample that objects of a kind are compressed against has at most so many bytes. It is hashed at each compression,
-/// and copied at each read.
+/// The longest sample against which objects of a kind are compressed, in bytes. It is hashed at each compression, and
+/// copied at each read.
 const SAMPLE_BYTES: usize = 8 * 1024;
 
-/// Of so many objects a sample is made.
+/// The number of objects from which a sample is made.
 const SAMPLED_OBJECTS: usize = 4;
 
-/// What repeats is looked through for what nobody uses any more when there is twice as much as after the last look, and
-/// at least this much.
+/// The lowest number of interned values for a sweep of unused ones. The next sweep is at twice the remaining number.
 const SMALLEST_SWEEP: usize = 256;
 
-/// In front of bytes that are text, and of bytes that are compressed.
+/// The first byte of plain text, and that of compressed bytes.
 const PLAIN: u8 = 0;
 const COMPRESSED: u8 = 1;
 
-/// How the objects of one kind are kept.
+/// The codec for the objects of one kind.
 #[derive(Debug)]
 pub struct ObjectCodec {
     kind: Arc<Kind>,
@@ -43,7 +42,7 @@ pub struct ObjectCodec {
     facts: Interner<MetadataFacts>,
 }
 
-/// How an object was trimmed and compressed; all that is needed to read it again.
+/// The trimming and compression of an object; everything that is needed to read it again.
 #[derive(Debug)]
 pub struct ObjectLayout {
     projection: Projection,
@@ -51,14 +50,14 @@ pub struct ObjectLayout {
 }
 
 impl ObjectLayout {
-    /// What is shown of the object.
+    /// The visible fields of the object.
     pub fn projection(&self) -> &Projection {
         &self.projection
     }
 }
 
 impl ObjectCodec {
-    /// Objects of a kind are trimmed to a projection.
+    /// A codec that trims objects of a kind to a projection.
     pub fn new(kind: Arc<Kind>, projection: Projection) -> Self {
         Self {
             kind,
@@ -78,20 +77,20 @@ impl ObjectCodec {
         &self.kind
     }
 
-    /// How objects are kept from now on.
+    /// The layout of new objects.
     pub fn layout(&self) -> Arc<ObjectLayout> {
         self.layout.read().clone()
     }
 
-    /// Trims to another projection from now on. What was read before is trimmed by [`ObjectCodec::again`].
+    /// Trims new objects to another projection. [`ObjectCodec::again`] trims earlier ones.
     pub fn trim_to(&self, projection: Projection) {
         let mut layout = self.layout.write();
         let sample = layout.sample.clone();
         *layout = Arc::new(ObjectLayout { projection, sample });
     }
 
-    /// Keeps the facts of each object that these keys name, too, from now on. Says whether that is new: then what was read
-    /// before is brought up to date by [`ObjectCodec::with_facts`].
+    /// Extracts the facts that these keys name from new objects, too. Returns whether any key is new: then
+    /// [`ObjectCodec::with_facts`] updates earlier objects.
     pub fn ask(&self, keys: &FactKeys) -> bool {
         let mut known = self.keys.write();
         let is_new = !known.covers(keys);
@@ -101,12 +100,12 @@ impl ObjectCodec {
         is_new
     }
 
-    /// What is looked for in each object.
+    /// The keys of the facts that are extracted.
     pub(crate) fn keys(&self) -> Arc<FactKeys> {
         self.keys.read().clone()
     }
 
-    /// Takes a sample of these objects to compress others against, if there is none yet.
+    /// Makes the sample against which others are compressed from these objects, if there is none yet.
     pub fn learn(&self, objects: &[&RawValue]) {
         let layout = self.layout();
         if !layout.sample.is_empty() || objects.is_empty() {
@@ -128,23 +127,23 @@ impl ObjectCodec {
         });
     }
 
-    /// A text that many objects have, kept once.
+    /// Interns a text that many objects have.
     pub(crate) fn text(&self, text: &str) -> Arc<str> {
         self.texts.keep(text, || Arc::from(text))
     }
 
-    /// Facts that many objects have, kept once.
+    /// Interns facts that many objects have.
     pub(crate) fn facts(&self, facts: &MetadataFacts) -> Arc<MetadataFacts> {
         self.facts.keep(facts, || Arc::new(facts.clone()))
     }
 
-    /// Entries that many objects have, kept once.
+    /// Interns entries that many objects have.
     pub(crate) fn entries(&self, entries: &[ApplyEntry]) -> Arc<[ApplyEntry]> {
         self.entries.keep(entries, || Arc::from(entries))
     }
 }
 
-/// Compresses text. `own` holds the object's identity, which the compressed text need not repeat.
+/// Compresses text. `own` has the object's identity, which the compressed text need not repeat.
 pub(crate) fn pack(text: &str, layout: &ObjectLayout, own: &[&str]) -> Box<[u8]> {
     let plain = || {
         let mut bytes = Vec::with_capacity(text.len() + 1);
@@ -170,7 +169,7 @@ pub(crate) fn pack(text: &str, layout: &ObjectLayout, own: &[&str]) -> Box<[u8]>
     }
 }
 
-/// The length of the text that [`pack`] was given.
+/// The length of the text given to [`pack`].
 pub(crate) fn packed_bytes(bytes: &[u8]) -> usize {
     match bytes {
         [COMPRESSED, a, b, c, d, ..] => u32::from_le_bytes([*a, *b, *c, *d]) as usize,
@@ -178,7 +177,7 @@ pub(crate) fn packed_bytes(bytes: &[u8]) -> usize {
     }
 }
 
-/// The text that [`pack`] was given.
+/// The text given to [`pack`].
 pub(crate) fn unpack<'a>(bytes: &'a [u8], layout: &ObjectLayout, own: &[&str]) -> Cow<'a, str> {
     const WRITTEN: &str = "the bytes were written by pack with this form";
     match bytes.split_first().expect(WRITTEN) {
@@ -192,7 +191,7 @@ pub(crate) fn unpack<'a>(bytes: &'a [u8], layout: &ObjectLayout, own: &[&str]) -
     }
 }
 
-/// What an object is compressed against: the kind's sample, and what is known of the object itself.
+/// The dictionary against which an object is compressed: the kind's sample, and the object's own values.
 fn known(layout: &ObjectLayout, own: &[&str]) -> Vec<u8> {
     let mut known = Vec::with_capacity(layout.sample.len() + own.iter().map(|text| text.len()).sum::<usize>());
     known.extend_from_slice(&layout.sample);
@@ -202,7 +201,7 @@ fn known(layout: &ObjectLayout, own: &[&str]) -> Vec<u8> {
     known
 }
 
-/// Keeps equal values once, for as long as somebody uses them.
+/// Interns equal values for as long as they are used.
 #[derive(Debug)]
 struct Interner<T: ?Sized>(Mutex<Interned<T>>);
 

@@ -1,4 +1,4 @@
-//! Owns a check of debug builds: no object is decoded while the host holds the lock that its watches wait for.
+//! Checks in debug builds that no object is decoded while the host holds the lock for which its watches wait.
 
 use std::marker::PhantomData;
 
@@ -7,12 +7,12 @@ thread_local! {
     static FORBIDDEN: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// As long as it lives, decoding an object on this thread is a bug: a debug build panics.
+/// A guard that forbids decoding objects on this thread: a debug build panics.
 #[derive(Debug)]
 pub struct NoDecoding(PhantomData<*const ()>);
 
 impl NoDecoding {
-    /// Forbids it from now on.
+    /// Forbids decoding until the guard is dropped.
     #[must_use]
     pub fn begin() -> Self {
         #[cfg(debug_assertions)]
@@ -28,7 +28,7 @@ impl Drop for NoDecoding {
     }
 }
 
-/// Decodes all the same. Each use is an exception that says why.
+/// Decodes despite a guard. Each use is an exception with a stated reason.
 pub fn allowed<T>(decode: impl FnOnce() -> T) -> T {
     #[cfg(debug_assertions)]
     {
@@ -45,9 +45,9 @@ pub fn allowed<T>(decode: impl FnOnce() -> T) -> T {
     decode()
 }
 
-/// An object is decoded here.
+/// Checks that decoding is allowed.
 #[track_caller]
-pub(crate) fn note() {
+pub(crate) fn check() {
     #[cfg(debug_assertions)]
     assert!(
         FORBIDDEN.get() == 0,
@@ -63,10 +63,10 @@ mod tests {
     fn decoding_is_forbidden_as_long_as_a_guard_lives() {
         let outer = NoDecoding::begin();
         drop(NoDecoding::begin());
-        assert!(std::panic::catch_unwind(note).is_err(), "the outer guard still lives");
-        allowed(note);
-        assert!(std::panic::catch_unwind(note).is_err(), "the exception is over");
+        assert!(std::panic::catch_unwind(check).is_err(), "the outer guard still lives");
+        allowed(check);
+        assert!(std::panic::catch_unwind(check).is_err(), "the exception is over");
         drop(outer);
-        note();
+        check();
     }
 }

@@ -1,6 +1,6 @@
-//! Owns the indexes of one kind: the names of the objects that have a value at a path. An index remembers the values under
-//! which it lists an object, so that it parses nothing when the object changes or goes. The values of an object that
-//! arrives are read before the host's state is locked ([`IndexValues`]).
+//! Indexes of one kind: the names of the objects that have a value at a path. An index stores the values of each listed
+//! object, so that nothing is parsed when the object changes or is deleted. The values of a new object are read before
+//! the host's state is locked ([`IndexValues`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::object::CachedObject;
 
-/// The most indexes of one kind; a query that would need another goes through all objects. A plugin chooses by which
-/// labels and fields it asks.
+/// The highest number of indexes of one kind; a query that would need another scans all objects. A plugin chooses the
+/// labels and fields of its queries.
 pub(crate) const MAX_INDEXES: usize = 16;
 
 /// The values that one object has at the paths of indexes.
@@ -41,18 +41,18 @@ impl IndexValues {
 pub(crate) struct Indexes(HashMap<FieldPath, ValueIndex>);
 
 impl Indexes {
-    /// How many there are.
+    /// The number of indexes.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The path of each.
+    /// The paths of the indexes.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &FieldPath> {
         self.0.keys()
     }
 
-    /// The names of the objects that an index lists for a query; none if there is no index for it.
+    /// The names that an index lists for a query; none if there is no index for it.
     pub(crate) fn look_up(&self, query: &CheckedQuery) -> Option<BTreeSet<&Name>> {
         let Anchor { path, values } = query.anchor()?;
         let index = self.0.get(&path)?;
@@ -60,12 +60,12 @@ impl Indexes {
         Some(names.flatten().collect())
     }
 
-    /// Whether a query is answered without going through all objects, or cannot be.
+    /// Reports whether a query needs no new index: it is indexed, or cannot be.
     pub(crate) fn serve(&self, query: &CheckedQuery) -> bool {
         query.anchor().is_none_or(|anchor| !self.accept(&anchor.path))
     }
 
-    /// Whether there is no index of a path, and there may be one more.
+    /// Reports whether a path has no index and there is room for one.
     pub(crate) fn accept(&self, path: &FieldPath) -> bool {
         !self.0.contains_key(path) && self.0.len() < MAX_INDEXES
     }
@@ -75,13 +75,13 @@ impl Indexes {
         self.0.insert(path, index);
     }
 
-    /// Drops an index that nobody uses any more.
+    /// Drops an index that is no longer used.
     pub(crate) fn drop_index(&mut self, path: &FieldPath) {
         self.0.remove(path);
     }
 
-    /// Lists an object under its values. An index whose path the values were not read at, because it came while the object
-    /// was on its way here, is dropped: a wrong one would hide objects, and the next query builds it again.
+    /// Lists an object under its values. An index created while the object was being read has no values of it, and is
+    /// dropped: an incomplete index would hide objects, and the next query builds it again.
     pub(crate) fn set(&mut self, name: &Name, values: &IndexValues) {
         self.0.retain(|path, index| {
             let values = values.at(path);
@@ -92,7 +92,7 @@ impl Indexes {
         });
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, name: &Name) {
         for index in self.0.values_mut() {
             index.remove(name);
@@ -100,11 +100,11 @@ impl Indexes {
     }
 }
 
-/// Which objects have which value at one path.
+/// The objects by their values at one path.
 #[derive(Debug, Default)]
 pub(crate) struct ValueIndex {
     names: HashMap<Arc<str>, BTreeSet<Name>>,
-    /// The values under which each object is listed; nothing for an object without any.
+    /// The values under which each object is listed; no entry for an object without any.
     values: HashMap<Name, Box<[Arc<str>]>>,
 }
 
@@ -151,19 +151,19 @@ impl ValueIndex {
     }
 }
 
-/// The objects of a kind at one moment, to be listed by what each has at a path.
+/// The objects of a kind at one moment, to be indexed by the values at a path.
 #[derive(Debug)]
 pub struct IndexDraft {
     path: FieldPath,
     objects: Vec<Arc<CachedObject>>,
 }
 
-/// Objects by what they have at a path.
+/// An index of objects by the values at a path.
 #[derive(Debug)]
 pub struct Index {
     path: FieldPath,
     listed: ValueIndex,
-    /// What it was made of.
+    /// The indexed objects.
     objects: Vec<Arc<CachedObject>>,
 }
 
@@ -172,7 +172,7 @@ impl IndexDraft {
         Self { path, objects }
     }
 
-    /// Reads every object, which may take a while.
+    /// Builds the index. Reads every object, which may take a while.
     pub fn build(self) -> Index {
         let Self { path, objects } = self;
         let mut listed = ValueIndex::default();
@@ -188,8 +188,7 @@ impl Index {
         &self.path
     }
 
-    /// The index of the objects that there are now. It reads those that are not the objects of its draft; both are in the
-    /// order of their names.
+    /// The index of the current objects, ordered by name like the draft. Only objects that differ from it are read.
     pub(crate) fn caught_up<'a>(self, now: impl Iterator<Item = &'a Arc<CachedObject>>) -> (FieldPath, ValueIndex) {
         let Self {
             path,

@@ -1,5 +1,5 @@
-//! Owns the cache of one kind: its objects, the state of its lists and watches, and what is updated with each change of an
-//! object: the children of controllers, and the indexes (`cache/index.rs`).
+//! The cache of one kind: its objects, the state of its lists and watches, and the data derived from its objects: the
+//! children of controllers, and the indexes (`cache/index.rs`).
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -16,40 +16,40 @@ use crate::cache::decoding;
 use crate::cache::index::{Index, IndexDraft, IndexValues, Indexes};
 use crate::object::CachedObject;
 
-/// One kind.
+/// The cache of one kind.
 #[derive(Debug)]
 pub(crate) struct KindCache {
     pub(crate) codec: Arc<ObjectCodec>,
-    /// With the list or watch that last showed each.
+    /// The objects, each with the epoch of the list or watch that last showed it.
     pub(crate) objects: BTreeMap<ByName, u32>,
-    /// The memory of the objects.
+    /// The memory of the objects, in bytes.
     pub(crate) bytes: usize,
-    /// By the controller's uid. One set for all, because a set of its own for each controller would be larger than most
+    /// Children by the controller's uid. One set for all, because a set for each controller would be larger than most
     /// objects.
     pub(crate) children: BTreeSet<(Arc<str>, Name)>,
     pub(crate) indexes: Indexes,
     pub(crate) run: u64,
     pub(crate) reach: Reach,
     pub(crate) sources: Vec<Listing>,
-    /// How many lists have begun, over all runs: no object may look as if a list had shown it that an earlier run made.
+    /// The number of lists begun, over all runs, so that objects of earlier runs are not mistaken for listed ones.
     pub(crate) lists: u32,
-    /// What has been listed, as long as the watches of that run or a later one go on.
+    /// The listed content, valid as long as the watches of that run or a later one continue.
     pub(crate) synced: Option<Synced>,
-    /// The store's count at the last change.
+    /// The store's change count at the last change.
     pub(crate) changes: u64,
 }
 
-/// One list and watch of a kind cache.
+/// One list and watch of a kind.
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) scope: Scope,
     pub(crate) epoch: u32,
     pub(crate) is_complete: bool,
-    /// How objects were trimmed when the list began.
+    /// The layout of objects when the list began.
     pub(crate) layout: Arc<ObjectLayout>,
 }
 
-/// What a kind cache is known to hold.
+/// The known content of a kind cache.
 #[derive(Debug)]
 pub(crate) struct Synced {
     pub(crate) projection: Projection,
@@ -114,7 +114,7 @@ impl KindCache {
         }
     }
 
-    /// Its watches begin anew. What they do not follow any more is not known any more.
+    /// Restricts the cache to a reach when its watches restart. Objects outside of it are no longer known.
     pub(crate) fn narrow(&mut self, reach: &Reach, run: u64) {
         self.run = run;
         if let Some(synced) = self.synced.take() {
@@ -122,7 +122,8 @@ impl KindCache {
         }
     }
 
-    /// What the complete lists show. The codec may show more since they began, or less: some of their objects do not have it.
+    /// The fields that the complete lists show. The codec may have changed since they began: some objects may lack
+    /// fields.
     pub(crate) fn shown(&self) -> Projection {
         let now = self.codec.layout();
         let metadata = Projection::default();
@@ -136,13 +137,13 @@ impl KindCache {
         shown.clone()
     }
 
-    /// One object.
+    /// The object of this name.
     pub(crate) fn get(&self, name: &Name) -> Option<&Arc<CachedObject>> {
         let (object, _) = self.objects.get_key_value(name)?;
         Some(&object.0)
     }
 
-    /// What the index that a query needs is made of; none where there is one, or cannot be.
+    /// The draft of the index that a query needs; none if there is one, or cannot be one.
     pub(crate) fn draft_index(&self, query: &CheckedQuery) -> Option<IndexDraft> {
         let Anchor { path, values: _ } = query.anchor()?;
         let objects = || self.objects.keys().map(|ByName(object)| object.clone());
@@ -151,18 +152,18 @@ impl KindCache {
             .then(|| IndexDraft::new(path, objects().collect()))
     }
 
-    /// Takes an index in. What has changed since its draft is brought up to date first.
+    /// Adds an index, after updating it with the changes since its draft.
     pub(crate) fn add_index(&mut self, index: Index) {
         if !self.indexes.accept(index.path()) {
             return;
         }
         let now = self.objects.keys().map(|ByName(object)| object);
-        // What has changed while the index was built is little.
+        // Few objects have changed while the index was built.
         let (path, index) = decoding::allowed(|| index.caught_up(now));
         self.indexes.add(path, index);
     }
 
-    /// The paths of which the indexes ask for an object's values when it comes in; none if it is here in the same state.
+    /// The index paths at which an object's values are needed before it is inserted; none if the cached state is equal.
     pub(crate) fn paths_to_index(&self, object: &CachedObject) -> Vec<FieldPath> {
         let is_known = || self.get(&object.name).is_some_and(|known| known.is_kept_like(object));
         let paths = self.indexes.paths().cloned().collect::<Vec<_>>();
@@ -180,20 +181,20 @@ impl KindCache {
         self.objects.insert(ByName(object), epoch);
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn unplace(&mut self, name: &Name) -> Option<Arc<CachedObject>> {
         let (ByName(object), _) = self.objects.remove_entry(name)?;
         self.bytes -= object.held_bytes();
         Some(object)
     }
 
-    /// Brings the controllers' children and the indexes to the new state of one object, whose values have been read before.
+    /// Updates the controllers' children and the indexes for one object, whose values have been read before.
     pub(crate) fn reindex(&mut self, old: Option<&CachedObject>, new: &CachedObject, values: &IndexValues) {
         self.move_child(old, Some(new));
         self.indexes.set(&new.name, values);
     }
 
-    /// Takes an object that is gone out of the controllers' children and the indexes.
+    /// Removes a deleted object from the controllers' children and the indexes.
     pub(crate) fn unindex(&mut self, old: &CachedObject) {
         self.move_child(Some(old), None);
         self.indexes.remove(&old.name);

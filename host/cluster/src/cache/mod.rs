@@ -1,4 +1,4 @@
-//! Caches the objects of each kind: what lists and watches make of them, compressed, and the indexes by which they are found.
+//! Caches the objects of each kind: compressed objects from lists and watches, and the indexes to find them.
 //!
 //! A relist updates in place: an unchanged object causes no event, an object that is missing from the list counts as deleted, and one
 //! that was made anew under the same name causes two events. An object is kept as LZ4 against a sample of its kind, and equal Apply entries

@@ -1,5 +1,5 @@
-//! Owns what the log says while the API server cannot be reached or refuses the host's credentials: one line a minute,
-//! however many watches and writes fail for that reason.
+//! Logs that the API server cannot be reached or refuses the host's credentials: one line a minute, however many
+//! watches and writes fail for that reason.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::error::transport_problem;
 
-/// How often the same trouble is logged.
+/// The interval at which the same problem is logged.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// Watches the responses to all requests of a client.
+/// Observes the responses to all requests of a client.
 pub struct ConnectionLog {
     server: String,
     user: String,
@@ -21,13 +21,13 @@ pub struct ConnectionLog {
 
 #[derive(Default)]
 struct LogState {
-    /// When the log last named a problem.
+    /// The time at which the log last named a problem.
     logged: Option<Instant>,
-    /// Whether the last request failed, and the log has said so.
+    /// Set if the last request failed, and that has been logged.
     is_failing: bool,
 }
 
-/// What a line of the log says.
+/// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Unreachable(String),
@@ -36,7 +36,7 @@ enum Line {
 }
 
 impl ConnectionLog {
-    /// For the client of this user at this server.
+    /// A log for the client of this user at this server.
     pub fn new(server: String, user: String) -> Self {
         Self {
             server,
@@ -45,7 +45,7 @@ impl ConnectionLog {
         }
     }
 
-    /// Logs what the end of a request says about the connection.
+    /// Logs the state of the connection that the result of a request shows.
     pub fn observe<B>(&self, result: &Result<Response<B>, tower::BoxError>) {
         let Self { server, user, .. } = self;
         match self.line(result, Instant::now()) {

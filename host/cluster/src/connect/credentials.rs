@@ -1,6 +1,6 @@
-//! Presents the tokens by which a kubeconfig's user is known: a fixed one, one in a file, or one that a credential helper
-//! (`exec`) makes, as client-go does. kube's own way panics on a token with a line feed, runs a helper three times, and does
-//! not say how to install one that is missing.
+//! Presents the token of a kubeconfig's user: a fixed one, one from a file, or one from a credential helper (`exec`),
+//! as client-go does. kube's own implementation panics on a token with a line feed, runs a helper three times, and does
+//! not tell how to install a missing one.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ const REFUSED_AGE: Duration = Duration::from_secs(10);
 /// The expiration of a token that has none: long enough, and no overflow.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
-/// Credentials that cannot be had.
+/// The credentials are not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct CredentialError(String);
@@ -36,7 +36,7 @@ pub(crate) struct CredentialError(String);
 pub(crate) enum Source {
     /// The kubeconfig itself.
     Fixed(String),
-    /// A file that is exchanged, and the token that counts while it cannot be read.
+    /// A file that is rotated, and the fallback token while it cannot be read.
     File(PathBuf, Option<String>),
     /// A credential helper.
     Helper(Helper),
@@ -52,7 +52,7 @@ pub(crate) struct Helper {
     /// `client.authentication.k8s.io/` with a version.
     pub(crate) api_version: String,
     pub(crate) install_hint: Option<String>,
-    /// Leave to use the terminal.
+    /// Set if it may use the terminal.
     pub(crate) is_interactive: bool,
     /// The cluster's part of the kubeconfig, if the helper wants it.
     pub(crate) cluster: Option<Value>,
@@ -82,7 +82,7 @@ struct Known {
 }
 
 impl Tokens {
-    /// The tokens of a source, of which one is there already.
+    /// The tokens of a source, of which one is available already.
     pub(crate) fn new(source: Source) -> Result<Self, CredentialError> {
         let tokens = Self {
             source,
@@ -102,7 +102,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// The header with the token that counts now; none if the helper makes certificates only.
+    /// The header with the current token; none if the helper makes certificates only.
     pub(crate) async fn header(self: &Arc<Self>) -> Result<Option<HeaderValue>, CredentialError> {
         if let Some(known) = self.current() {
             return Ok(known.header);
@@ -118,7 +118,7 @@ impl Tokens {
         known.as_ref().filter(|it| Instant::now() < it.due).cloned()
     }
 
-    /// The server refused the token: the next request fetches another, but for one that has just been fetched.
+    /// Marks the token as refused: the next request fetches another, unless it has just been fetched.
     fn refuse(&self) {
         if let Some(known) = &mut *self.known.lock()
             && known.since.elapsed() >= REFUSED_AGE
@@ -171,7 +171,7 @@ impl Tokens {
     }
 }
 
-/// The header of a token. White space around it is not part of it.
+/// The header of a token, without surrounding white space.
 fn header(token: &str) -> Result<HeaderValue, CredentialError> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
         CredentialError("the token has characters that no header may have, such as a line feed".to_owned())
@@ -227,9 +227,9 @@ impl Helper {
 }
 
 impl Credential {
-    /// Reads what a helper has printed.
+    /// Parses the output of a helper.
     fn read(printed: &[u8], api_version: &str) -> Result<Self, String> {
-        // What it printed may be a secret, and is not shown.
+        // The output may be a secret, and is not shown.
         let printed = std::str::from_utf8(printed).ok();
         let found = printed.and_then(|text| serde_saphyr::from_str::<Value>(text).ok());
         let found = found.filter(|found| found["kind"] == "ExecCredential");
@@ -290,9 +290,9 @@ type Reading = Pin<Box<dyn Future<Output = Result<Option<HeaderValue>, Credentia
 pub(crate) struct WithToken<S> {
     inner: S,
     tokens: Option<Arc<Tokens>>,
-    /// A token is being fetched.
+    /// The fetch of a token, if one is in progress.
     reading: Option<Reading>,
-    /// That of the next request. A failure is that request's: one of `poll_ready` would end the client.
+    /// The header for the next request. A failure is that request's: one of `poll_ready` would end the client.
     header: Result<Option<HeaderValue>, CredentialError>,
 }
 

@@ -1,9 +1,9 @@
-//! Owns how a command reaches the API of a host that runs in the cluster: through the API server's proxy to the host's
-//! Service, so that a kubeconfig is all that it takes.
+//! Sends requests of a command to the API of a host in the cluster, through the API server's proxy to the host's
+//! Service. So the command needs nothing but a kubeconfig.
 //!
-//! The API server asks for the right `get` on `services/proxy`, and does not pass on who asks: it takes `Authorization` out.
-//! So the host is shown a token in a header of its own. Best is one that was made for the host: it is of no use to
-//! anybody else, while the token of the kubeconfig is worth as much as its user.
+//! The API server requires the right `get` on `services/proxy`, and does not forward the user: it removes
+//! `Authorization`. So the token for the host is sent in a header of its own. Best is a token made for the host: it is
+//! of no use elsewhere, while the token of the kubeconfig is worth as much as its user.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::connect::{ClusterTarget, ConnectError, configuration};
 use crate::error::RequestError;
 use crate::write::send::{REQUEST_TIMEOUT, send};
 
-/// The header in which the host looks for a token.
+/// The header in which the host expects a token.
 pub const TOKEN_HEADER: &str = "pilothouse-authorization";
 
-/// How long a token lasts that is made for a question: the least that API servers allow.
+/// The lifetime of a token made for a request: the shortest that API servers allow.
 const TOKEN_LIFETIME: Duration = Duration::from_mins(10);
 
 /// The Service of a host's API.
@@ -35,7 +35,7 @@ pub struct HostService {
     pub port: String,
 }
 
-/// What was answered: by the host, or by the API server on the way to it.
+/// The answer of the host, or of the API server in front of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxiedAnswer {
     /// The HTTP status code.
@@ -44,7 +44,7 @@ pub struct ProxiedAnswer {
     pub body: String,
 }
 
-/// Asks a host for a path with its query, showing a token.
+/// Requests a path with its query from a host, with a token.
 pub async fn ask(
     client: &Client,
     service: &HostService,
@@ -76,7 +76,7 @@ pub async fn ask(
         .unwrap_or(Err(RequestError::Silent(REQUEST_TIMEOUT)))
 }
 
-/// Has a token made for a ServiceAccount, which only the host takes; it lasts for ten minutes.
+/// Requests a token for a ServiceAccount that only the host accepts; it is valid for ten minutes.
 pub async fn token_for(
     client: &Client,
     namespace: &str,
@@ -102,7 +102,7 @@ pub async fn token_for(
     Ok(token.to_owned())
 }
 
-/// The token with which the user of a kubeconfig is known to the API server; none if the user has a certificate, say.
+/// The token of the kubeconfig's user for the API server; none if the user has a certificate, for example.
 pub async fn own_token(target: &ClusterTarget) -> Result<Option<String>, ConnectError> {
     let Connection { config, tokens, .. } = configuration(target).await?;
     let Some(tokens) = tokens else {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_host_is_asked_through_the_proxy_and_sees_the_token_in_a_header_of_its_own() {
+    async fn host_gets_the_token_in_its_own_header_through_the_proxy() {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let shown = request
                 .headers()

@@ -1,5 +1,5 @@
-//! Reads kubeconfigs by the rules of client-go (`tools/clientcmd`), and makes of a context what a client needs. kube's own
-//! reader differs where an entry is empty, incomplete or wrapped, and in what credentials go before others.
+//! Reads kubeconfigs by the rules of client-go (`tools/clientcmd`), and makes a client configuration of a context.
+//! kube's own reader differs where an entry is empty, incomplete or wrapped, and in the precedence of credentials.
 
 mod user;
 
@@ -19,10 +19,10 @@ use self::user::User;
 use crate::connect::credentials::Tokens;
 use crate::connect::proxy;
 
-/// The extension of a cluster that is a helper's configuration.
+/// The extension of a cluster with a helper's configuration.
 const HELPER_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// One kubeconfig, or several that were merged. Entries are in the order of the files.
+/// One kubeconfig, or several merged ones. Entries are in the order of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Kubeconfig {
     clusters: Vec<(String, Value)>,
@@ -34,9 +34,9 @@ pub(crate) struct Kubeconfig {
 /// A context's cluster and user, ready for a client.
 pub(crate) struct Connection {
     pub(crate) config: Config,
-    /// The user's name, for people.
+    /// The user's name, for messages.
     pub(crate) user: String,
-    /// The context's name; none: there is none.
+    /// The context's name, if there is a context.
     pub(crate) context: Option<String>,
     pub(crate) tokens: Option<Arc<Tokens>>,
 }
@@ -62,7 +62,7 @@ struct Cluster {
 }
 
 impl Kubeconfig {
-    /// Reads a file's content. Paths in it begin at the directory of the file.
+    /// Parses a file. Relative paths in it start at the directory of the file.
     pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Self, String> {
         let text = text_of(bytes)?;
         let read = match serde_json::from_str(&text) {
@@ -90,7 +90,7 @@ impl Kubeconfig {
             for name in ["client-certificate", "client-key", "tokenFile"] {
                 resolve(user, name, directory);
             }
-            // A command without a slash is looked for in PATH.
+            // A command without a slash is searched in PATH.
             if let Some(exec) = user.get_mut("exec")
                 && exec["command"].as_str().is_some_and(|command| command.contains('/'))
             {
@@ -108,7 +108,7 @@ impl Kubeconfig {
         })
     }
 
-    /// Adds what an earlier file has not said.
+    /// Adds the entries that no earlier file has.
     pub(crate) fn merge(&mut self, later: Self) {
         let add = |entries: &mut Vec<(String, Value)>, later: Vec<(String, Value)>| {
             for (name, entry) in later {
@@ -128,7 +128,7 @@ impl Kubeconfig {
         self.clusters.is_empty() && self.users.is_empty() && self.contexts.is_empty() && self.current_context.is_none()
     }
 
-    /// The context that is named, or the current one, as a client needs it. The user's credential helper is run.
+    /// The client configuration of the named context, or of the current one. Runs the user's credential helper.
     pub(crate) fn connection(
         &self,
         given: Option<&str>,
@@ -236,7 +236,7 @@ impl Cluster {
         }
     }
 
-    /// The certificates that can be read, of which there has to be one.
+    /// The valid certificates, of which there must be at least one.
     fn authorities(&self) -> Result<Option<Vec<Vec<u8>>>, String> {
         let Some(pem) = self.authority()? else {
             return Ok(None);
@@ -250,8 +250,8 @@ impl Cluster {
         Ok(Some(usable))
     }
 
-    /// The cluster as a credential helper is told of it.
-    fn told(&self) -> Result<Value, String> {
+    /// The cluster in the form in which a credential helper receives it.
+    fn helper_info(&self) -> Result<Value, String> {
         let config = self.extensions.iter().find(|it| it["name"] == HELPER_EXTENSION);
         let mut told = json!({
             "server": self.server,
@@ -268,7 +268,7 @@ impl Cluster {
     }
 }
 
-/// A list of named entries. `null` and empty texts are as if they were not there.
+/// A list of named entries. `null` and empty texts count as missing.
 fn entries(document: &Value, list: &str, member: &str) -> Result<Vec<(String, Value)>, String> {
     let mut found: Vec<(String, Value)> = Vec::new();
     let named = match &document[list] {
@@ -294,7 +294,7 @@ fn find<'a>(entries: &'a [(String, Value)], name: &str) -> Option<&'a Value> {
     entries.iter().find(|(other, _)| other == name).map(|(_, entry)| entry)
 }
 
-/// The entries that can be chosen from, for a message.
+/// The available entries, for a message.
 fn known(entries: &[(String, Value)]) -> String {
     let names: Vec<&str> = entries.iter().map(|(name, _)| &**name).collect();
     if names.is_empty() {
@@ -321,7 +321,7 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// Makes a path absolute as far as the directory is.
+/// Makes a path absolute, relative to the file's directory.
 fn resolve(entry: &mut Value, name: &str, directory: &Path) {
     if let Some(Value::String(path)) = entry.get_mut(name)
         && let Some(whole) = directory.join(&*path).to_str()
@@ -330,7 +330,7 @@ fn resolve(entry: &mut Value, name: &str, directory: &Path) {
     }
 }
 
-/// base64, which may be wrapped.
+/// Decodes base64, which may be wrapped.
 fn decoded(data: &str, member: &str) -> Result<Vec<u8>, String> {
     let unwrapped: String = data.split_ascii_whitespace().collect();
     let bytes: Result<ByteString, _> = serde_json::from_value(Value::String(unwrapped));

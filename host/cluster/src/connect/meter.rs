@@ -1,4 +1,4 @@
-//! Counts the requests of a client and measures how long their answers take: a layer around whatever sends them.
+//! Counts the requests of a client and measures their duration: a layer around the service that sends them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use pilothouse_metrics::{ApiRequest, RequestMetrics};
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-/// Measures the requests of every service that it is put around.
+/// Measures the requests of the services that it wraps.
 #[derive(Clone, Debug)]
 pub struct MeterLayer(RequestMetrics);
 
@@ -72,7 +72,7 @@ where
     }
 }
 
-/// A request that is under way. One that nobody waits for any more counts, too: a time-out ends requests that way.
+/// A request in flight. An abandoned one counts, too: a time-out ends requests that way.
 struct CountedRequest {
     about: Option<ApiRequest>,
     metrics: RequestMetrics,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_request_counts_once_by_its_code_also_when_nobody_waits_for_it() {
+    async fn each_request_counts_once_by_code_even_when_abandoned() {
         let metrics = Metrics::default();
         let service = service_fn(|request: Request<()>| async move {
             match request.uri().path().rsplit('/').next() {

@@ -1,4 +1,4 @@
-//! Connects to a cluster: finds the kubeconfig, or the pod's account, and sets time-outs and the user agent.
+//! Connects to a cluster: finds the kubeconfig or the pod's service account, and sets time-outs and the user agent.
 //!
 //! A kubeconfig is read once, so a token or certificate within it that is exchanged needs a restart. Files that it names (`tokenFile`) are
 //! read again.
@@ -27,13 +27,13 @@ use crate::connect::meter::MeterLayer;
 use crate::error::{AtServer, chain};
 use crate::fence::WriteFence;
 
-/// How long a connection may take to be made.
+/// The time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who asks where there is no kubeconfig.
+/// The user in messages where there is no kubeconfig.
 const POD_USER: &str = "the pod's service account";
 
-/// Which cluster.
+/// The cluster to connect to.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterTarget {
     /// The kubeconfig; none means `KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
@@ -42,7 +42,7 @@ pub struct ClusterTarget {
     pub context: Option<String>,
 }
 
-/// Why there is no client.
+/// The reason why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The file cannot be read or parsed, or lacks what it refers to.
@@ -52,10 +52,10 @@ pub enum ConnectError {
     Kubeconfig {
         /// Its path.
         path: String,
-        /// Why not.
+        /// The problem.
         problem: String,
     },
-    /// Neither a kubeconfig nor a service account is there.
+    /// There is neither a kubeconfig nor a service account.
     #[error(
         "no cluster is configured: {0}, and this is no pod with a service account; give one with --kubeconfig, or set KUBECONFIG"
     )]
@@ -65,17 +65,17 @@ pub enum ConnectError {
     Client {
         /// The server's address.
         server: String,
-        /// Why not.
+        /// The problem.
         problem: String,
     },
 }
 
-/// Makes a client whose changes nothing stops and whose requests nobody counts. No request is sent yet.
+/// Makes a client without a fence and without metrics. Sends no request yet.
 pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client, ConnectError> {
     connect_through(target, user_agent, &WriteFence::default(), &RequestMetrics::default()).await
 }
 
-/// Makes a client whose changes go through a fence, and whose requests are counted. No request is sent yet.
+/// Makes a client whose changes pass a fence, and whose requests are counted. Sends no request yet.
 pub async fn connect_through(
     target: &ClusterTarget,
     user_agent: &str,
@@ -85,7 +85,7 @@ pub async fn connect_through(
     connect_as(target, user_agent, fence, metrics, Credentials::Own).await
 }
 
-/// The same without the credentials of the kubeconfig or of the pod: each request has to bring its own.
+/// The same without the credentials of the kubeconfig or of the pod: each request must bring its own.
 pub async fn connect_bare(
     target: &ClusterTarget,
     user_agent: &str,
@@ -95,7 +95,7 @@ pub async fn connect_bare(
     connect_as(target, user_agent, fence, metrics, Credentials::None).await
 }
 
-/// Which credentials a client has.
+/// The credentials of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Credentials {
     Own,
@@ -122,7 +122,7 @@ async fn connect_as(
     // kube's own retry repeats every method 15 times, creates included; the host retries by object, with back-off.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // Who asks says how long an answer may take.
+    // Each caller sets the time limit of its response.
     config.read_timeout = None;
     let agent =
         http::HeaderValue::from_str(user_agent).expect("the user agent is made of the crate's name and version");
@@ -141,7 +141,7 @@ async fn connect_as(
     };
     let log = Arc::new(ConnectionLog::new(server, user));
     let observe = MapResultLayer::new(move |result: Result<_, tower::BoxError>| {
-        // What one account's token is not good for says nothing about the host's connection.
+        // A failure with another account's token says nothing about the host's connection.
         if credentials == Credentials::Own {
             log.observe(&result);
         }
@@ -150,7 +150,7 @@ async fn connect_as(
             AtServer { server, source }.into()
         })
     });
-    // What the fence stops is no request, and says nothing about the connection.
+    // Requests that the fence stops are not sent, so they do not reach the log and the metrics.
     Ok(builder
         .with_layer(&TokenLayer(tokens))
         .with_layer(&observe)
@@ -174,7 +174,7 @@ fn client_problem(error: &kube::Error) -> String {
     }
 }
 
-/// The cluster that a kubeconfig or the pod names, and who asks.
+/// The cluster that a kubeconfig or the pod names, and the user.
 pub(crate) async fn configuration(target: &ClusterTarget) -> Result<Connection, ConnectError> {
     // Files may be on a mount that hangs, and a credential helper takes as long as it takes.
     let target = target.clone();
@@ -217,7 +217,7 @@ fn read_configuration(target: &ClusterTarget) -> Result<Connection, ConnectError
     connection.map_err(|problem| refused(&found.join(":"), problem))
 }
 
-/// The pod's service account, whose token the kubelet exchanges. The API server of one's own cluster needs no proxy.
+/// The pod's service account, whose token the kubelet rotates. The API server of the pod's own cluster needs no proxy.
 fn in_cluster(mut config: Config) -> Result<Connection, ConnectError> {
     let server = config.cluster_url.to_string();
     let file = config.auth_info.token_file.take().map(PathBuf::from);
@@ -234,7 +234,7 @@ fn in_cluster(mut config: Config) -> Result<Connection, ConnectError> {
     })
 }
 
-/// The reason that no file names a cluster.
+/// The reason why no file names a cluster.
 fn nothing_in(found: &[String], missing: &[&PathBuf]) -> String {
     if !found.is_empty() {
         return format!("{} names none", found.join(":"));
@@ -247,7 +247,7 @@ fn nothing_in(found: &[String], missing: &[&PathBuf]) -> String {
     }
 }
 
-/// The kubeconfigs that are read where none is given, as kubectl has it: those of `KUBECONFIG`, or the one at home.
+/// The default kubeconfigs, as in kubectl: those in `KUBECONFIG`, or the one in the home directory.
 fn default_files() -> Vec<PathBuf> {
     match std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
         Some(files) => std::env::split_paths(&files)

@@ -1,4 +1,4 @@
-//! Decides by which proxy an API server is reached, as Go's `golang.org/x/net/http/httpproxy` does and client-go with it.
+//! Selects the proxy for an API server, as Go's `golang.org/x/net/http/httpproxy` and client-go do.
 
 use std::net::IpAddr;
 
@@ -37,9 +37,9 @@ pub(crate) fn from_environment(server: &Uri, variable: &dyn Fn(&str) -> Option<S
         .map_err(|problem| format!("{name} cannot be used: {problem}"))
 }
 
-/// A proxy's URL, with a scheme that can be used.
+/// Parses a proxy's URL, which must have a supported scheme.
 pub(crate) fn parse(proxy: &str) -> Result<Uri, String> {
-    // Go asks a SOCKS proxy for names in both forms.
+    // Go lets a SOCKS proxy resolve names in both forms.
     let proxy = match proxy.strip_prefix("socks5h://") {
         Some(rest) => format!("socks5://{rest}"),
         None => proxy.to_owned(),
@@ -55,7 +55,7 @@ pub(crate) fn parse(proxy: &str) -> Result<Uri, String> {
     }
 }
 
-/// Tells servers that are reached without a proxy: this machine, and those that an entry of `NO_PROXY` covers.
+/// Reports whether a server is reached without a proxy: this machine, and those that an entry of `NO_PROXY` covers.
 fn is_direct(host: &str, port: u16, no_proxy: &str) -> bool {
     let host = host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
     let address = host.parse::<IpAddr>().ok();
@@ -91,7 +91,7 @@ fn is_direct(host: &str, port: u16, no_proxy: &str) -> bool {
     })
 }
 
-/// An entry without its port, and the port.
+/// Splits the port off an entry.
 fn with_port(entry: &str) -> (&str, Option<u16>) {
     match entry.rsplit_once(':') {
         Some((name, port)) if !name.contains(':') || name.ends_with(']') => match port.parse() {
@@ -108,7 +108,7 @@ fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
         IpAddr::V6(it) => (it.to_bits(), 128),
     };
     let ((address, length), (network, other)) = (number(address), number(network));
-    // A shift by all bits leaves none, which checked_shr says by None.
+    // A shift by all bits leaves none; checked_shr returns None then.
     let mask = !u128::MAX.checked_shr(bits).unwrap_or(0);
     length == other && bits <= length && address & mask == network & mask
 }

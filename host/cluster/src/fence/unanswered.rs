@@ -1,5 +1,5 @@
-//! Owns what is known of requests that were begun and not answered, and which answers are none: after them, the request may
-//! still take effect.
+//! Tracks requests that were begun and not answered, and decides which responses are not definite: after them, the
+//! request may still take effect.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tower::BoxError;
 
 use super::Passage;
 
-/// The most bytes of a failure that are read.
+/// The longest failure body that is read, in bytes.
 const LONGEST_FAILURE: usize = 1 << 20;
 
-/// Requests that have passed and have not been answered.
+/// Requests that have passed the fence and have no response yet.
 #[derive(Debug, Default)]
 pub(super) struct Unanswered {
     next: u64,
@@ -25,7 +25,7 @@ pub(super) struct Unanswered {
     abandoned: Vec<Abandoned>,
 }
 
-/// A request whose answer is waited for.
+/// A request whose response is awaited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
     pub(super) passage: Passage,
@@ -33,12 +33,12 @@ pub(super) struct InFlight {
     pub(super) duration: Duration,
 }
 
-/// A request whose answer is not waited for any more.
+/// A request whose response is no longer awaited.
 #[derive(Clone, Copy, Debug)]
 struct Abandoned {
     passage: Passage,
     begun: Instant,
-    /// When nobody has to reckon with it any more.
+    /// The time from which it cannot take effect any more.
     settled: Instant,
 }
 
@@ -49,13 +49,14 @@ impl Unanswered {
         self.next
     }
 
-    /// A request was answered, or is known not to take effect.
+    /// Records that a request was answered, or is known not to take effect.
     pub(super) fn answer(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
 
-    /// Nobody waits for the answer any more; nothing if it has come. It may take effect until nobody could tell whether its
-    /// sender lives: a replica that is killed at this moment is replaced when its Lease ends, at most one duration later.
+    /// Records that the response is no longer awaited; does nothing if it has arrived. The request may take effect
+    /// until others may assume that its sender is dead: a replica that is killed at this moment is replaced when its
+    /// Lease ends, at most one duration later.
     pub(super) fn abandon(&mut self, number: u64) {
         let Some(InFlight {
             passage,
@@ -74,7 +75,7 @@ impl Unanswered {
         });
     }
 
-    /// Whether no answer is waited for.
+    /// Reports whether no response is awaited.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
@@ -83,7 +84,7 @@ impl Unanswered {
         self.in_flight.values().any(|request| request.passage == passage)
     }
 
-    /// Whether nothing that was begun by then in a passage can take effect any more.
+    /// Reports whether no request that was begun by then in a passage can take effect any more.
     pub(super) fn is_settled(&self, passage: Passage, begun_by: Instant) -> bool {
         let now = Instant::now();
         let in_flight = self.in_flight.values().map(|request| (request.passage, request.begun));
@@ -95,9 +96,9 @@ impl Unanswered {
     }
 }
 
-/// Whether a request cannot take effect after this. A gateway that says 502 or 504 has given up on the API server, and an API
-/// server that says 504 on a request that goes on; a connection that breaks may have delivered the request before. What 500 and
-/// 503 mean, [`classified`] has read.
+/// Reports whether a request cannot take effect after this response. A gateway that answers 502 or 504 has given up on
+/// the API server, and an API server may answer 504 to a request that continues. A broken connection may have delivered
+/// the request before. [`classified`] has examined 500 and 503.
 pub(super) fn is_definite<R>(answer: &Result<Response<R>, BoxError>) -> bool {
     match answer {
         Ok(answer) => {
@@ -108,7 +109,7 @@ pub(super) fn is_definite<R>(answer: &Result<Response<R>, BoxError>) -> bool {
     }
 }
 
-/// Whether a request was never sent, because no connection was made.
+/// Reports whether a request was never sent, because no connection was established.
 fn is_unsent(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_connect = |error: &(dyn std::error::Error + 'static)| {
         let error = error.downcast_ref::<hyper_util::client::legacy::Error>();
@@ -117,25 +118,25 @@ fn is_unsent(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(is_connect)
 }
 
-/// The body of an answer, whether it was read or not.
+/// The body of a response, whether it was read or not.
 pub type AnswerBody<R> = Either<R, Full<Bytes>>;
 
-/// Marks an answer of 500 or 503 after which the request may still take effect.
+/// Marks a response of 500 or 503 after which the request may still take effect.
 #[derive(Clone, Copy, Debug)]
 struct Unclassified;
 
-/// The only part of a `Status` that is looked at.
+/// The only parsed part of a `Status`.
 #[derive(Default, Deserialize)]
 struct Reason {
     #[serde(default)]
     reason: String,
 }
 
-/// Reads an answer of 500 or 503. With the reason `InternalError` the API server says so of its own failures and those of
-/// webhooks, before anything is stored. An error of etcd, which may have stored it, has no reason or another one
-/// (`ErrorToAPIStatus` in k8s.io/apiserver, `responsewriters/status.go`). The API server itself says 503 with the reason
-/// `ServiceUnavailable`; without it, a proxy does, or the aggregator for another API server, whose connection has broken
-/// (`handler_proxy.go` in k8s.io/kube-aggregator).
+/// Classifies a response of 500 or 503. With the reason `InternalError` the API server reports its own failures and
+/// those of webhooks, before anything is stored. An error of etcd, which may have stored the object, has no reason or
+/// another one (`ErrorToAPIStatus` in k8s.io/apiserver, `responsewriters/status.go`). The API server itself sends 503
+/// with the reason `ServiceUnavailable`. Without it the 503 comes from a proxy, or from the aggregator for another API
+/// server, whose connection has broken (`handler_proxy.go` in k8s.io/kube-aggregator).
 pub(super) async fn classified<R>(answer: Response<R>) -> Result<Response<AnswerBody<R>>, BoxError>
 where
     R: Body<Data = Bytes, Error: Into<BoxError>>,

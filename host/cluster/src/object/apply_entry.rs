@@ -1,5 +1,5 @@
-//! Owns what the host keeps of managedFields: the Apply entries of its own field managers. Children that differ only in
-//! their names and controllers have equal entries, and share them.
+//! The host's part of managedFields: the Apply entries of its own field managers. Children that differ only in their
+//! names and controllers have equal entries, and share them.
 
 use pilothouse_core::Kind;
 use pilothouse_core::kubernetes::fields::{FieldSet, names_several_items};
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::object::raw::{ManagedFieldsEntry, RawObject};
 
-/// Field managers of the host begin with this; the rest is the Plugin's name.
+/// The prefix of the host's field managers; the rest is the Plugin's name.
 pub const MANAGER_PREFIX: &str = "pilothouse/";
 
-/// What the host keeps of one entry of managedFields; only entries of its own managers are kept.
+/// One stored entry of managedFields; only entries of the host's own managers are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApplyEntry {
     pub(crate) manager: Box<str>,
@@ -40,12 +40,12 @@ impl ApplyEntry {
     }
 }
 
-/// Stand in a field set for the controller's uid and for the object's name. JSON has no such characters as they are, so
-/// what is put in comes out again.
+/// Placeholders in a field set for the controller's uid and for the object's name. Valid JSON has no such characters
+/// unescaped, so replacing them is reversible.
 const CONTROLLER_MARK: &str = "\u{1}";
 const NAME_MARK: &str = "\u{2}";
 
-/// The entries of the host's managers that an object has, each with the fingerprint of its values; that of an entry of the
+/// The entries of the host's managers in an object, each with the fingerprint of its values. That of an entry of the
 /// status is none, because statuses are compared whole.
 pub(crate) fn read_entries(
     parts: &RawObject<'_>,
@@ -70,7 +70,7 @@ pub(crate) fn read_entries(
         if !manager.starts_with(MANAGER_PREFIX) || operation.as_deref() != Some("Apply") {
             continue;
         }
-        // Nothing that the host applies has an entry that cannot be read: somebody else uses its name, and holds the fields.
+        // All entries that the host writes can be parsed: another client uses its name, and holds the fields.
         let Ok(several) = names_several_items(text.get()) else {
             continue;
         };
@@ -105,13 +105,14 @@ pub(crate) fn read_entries(
     Ok((entries, fingerprints))
 }
 
-/// Whether a field manager is that of a plugin's owned objects: a plugin contributes as `pilothouse/NAME/contributed`.
+/// Reports whether a field manager is that of a plugin's owned objects: a plugin contributes as
+/// `pilothouse/NAME/contributed`.
 pub(crate) fn is_applier(manager: &str) -> bool {
     let plugin = manager.strip_prefix(MANAGER_PREFIX);
     plugin.is_some_and(|plugin| !plugin.contains('/'))
 }
 
-/// A name as it stands in the key of a list item: a string within a string.
+/// A name as it is written in the key of a list item: a string within a string.
 fn quoted(name: &str) -> String {
     format!("\\\"{name}\\\"")
 }

@@ -1,4 +1,4 @@
-//! Owns whose an object is: its controller reference, or the owner that the host's label and annotations name.
+//! Reads the owner of an object: its controller reference, or the owner in the host's label and annotations.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use crate::cache::codec::ObjectCodec;
 use crate::object::apply_entry::is_applier;
 use crate::object::raw::RawMetadata;
 
-/// Whose an object is: the owner reference with `controller: true`, else the host's label, else the owner reference that a
-/// plugin has applied. Of that one only the uid is known.
+/// The owner of an object: the owner reference with `controller: true`, else the host's label, else the owner reference
+/// that a plugin has applied. Of the last one only the uid is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ControllerRef {
-    /// What ties the object to the owner.
+    /// The link from the object to the owner.
     pub bond: OwnerLink,
     /// The API group of the owner.
     pub group: Arc<str>,
     /// The kind of the owner.
     pub kind: Arc<str>,
-    /// The owner's namespace; none where it has none, and for a reference, which does not say.
+    /// The owner's namespace; none if it has none, and for a reference, which does not record it.
     pub namespace: Option<Arc<str>>,
     /// The owner's name.
     pub name: Arc<str>,
@@ -32,10 +32,10 @@ pub struct ControllerRef {
     pub uid: Arc<str>,
 }
 
-/// What metadata says of the owner and of what was applied for it.
+/// The owner in an object's metadata, and the digest of the object applied for it.
 pub(crate) struct OwnerParts {
     pub(crate) controller: Option<Box<ControllerRef>>,
-    /// The annotation with the digest of what was applied.
+    /// The annotation with the digest of the applied object.
     pub(crate) digest: Option<Box<str>>,
 }
 
@@ -78,7 +78,7 @@ impl OwnerParts {
     }
 }
 
-/// Only the annotations that the host needs are read.
+/// The only annotations that are parsed.
 #[derive(Deserialize)]
 struct Annotations<'a> {
     #[serde(rename = "pilothouse.dev/desired", default)]
@@ -93,7 +93,7 @@ const _: () = assert!(matches!(DESIRED_ANNOTATION.as_bytes(), b"pilothouse.dev/d
 const _: () = assert!(matches!(OWNER_ANNOTATION.as_bytes(), b"pilothouse.dev/owner-name"));
 const _: () = assert!(matches!(KEEP_ANNOTATION.as_bytes(), b"pilothouse.dev/keep"));
 
-/// Only the label that the host needs is read.
+/// The only label that is parsed.
 #[derive(Deserialize)]
 struct Labels<'a> {
     #[serde(rename = "pilothouse.dev/owner", borrow, default)]
@@ -117,7 +117,7 @@ struct OwnerReference<'a> {
     controller: Option<bool>,
 }
 
-/// The part of a field set that tells of owner references.
+/// The part of a field set about owner references.
 #[derive(Deserialize)]
 struct AppliedOwners<'a> {
     #[serde(rename = "f:metadata", borrow)]
@@ -136,7 +136,7 @@ struct AppliedOwner {
     uid: String,
 }
 
-/// The owner that an Apply entry of a plugin names, though the object does not.
+/// The owner in an Apply entry of a plugin whose reference the object itself lacks.
 fn stripped_owner(metadata: &RawMetadata<'_>, codec: &ObjectCodec) -> Option<ControllerRef> {
     let entries = metadata.managed_fields.iter();
     let mut applied = entries.filter(|entry| {
@@ -159,7 +159,7 @@ fn stripped_owner(metadata: &RawMetadata<'_>, codec: &ObjectCodec) -> Option<Con
     })
 }
 
-/// The owner that the host's label and annotations name.
+/// The owner in the host's label and annotations.
 fn labelled_owner(labels: &Labels<'_>, annotations: &Annotations<'_>, codec: &ObjectCodec) -> Option<ControllerRef> {
     let uid = labels.owner.as_deref()?;
     let (group, kind, name) = parse_owner_name(annotations.owner_name.as_deref()?)?;

@@ -1,5 +1,6 @@
-//! Owns what lanes ask about an object without reading it: its finalizers, and the labels and annotations that filters
-//! name. It is computed once, when the object arrives, so that a decision under the host's lock parses nothing.
+//! Facts about an object that lanes need without reading it: its finalizers, and the labels and annotations that
+//! filters name. They are extracted once, when the object arrives, so that a decision under the host's lock parses
+//! nothing.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::object::raw::BorrowedText;
 
-/// The labels and annotations that filters of lanes name, of the objects of one kind.
+/// The labels and annotations in the filters of lanes, for the objects of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FactKeys {
     labels: BTreeSet<Box<str>>,
@@ -20,36 +21,36 @@ pub struct FactKeys {
 }
 
 impl FactKeys {
-    /// The labels that a selector looks at.
+    /// Adds the labels of a selector.
     #[must_use]
     pub fn with_labels(mut self, selector: &Selector) -> Self {
         self.labels.extend(selector.keys().map(Box::from));
         self
     }
 
-    /// An annotation whose presence counts.
+    /// Adds an annotation whose presence matters.
     #[must_use]
     pub fn with_annotation(mut self, annotation: &str) -> Self {
         self.annotations.insert(annotation.into());
         self
     }
 
-    /// Whether the labels that a selector looks at are among them.
+    /// Reports whether all labels of a selector are among them.
     pub(crate) fn has_labels(&self, selector: &Selector) -> bool {
         selector.keys().all(|key| self.labels.contains(key))
     }
 
-    /// Whether an annotation is among them.
+    /// Reports whether an annotation is among them.
     pub(crate) fn has_annotation(&self, annotation: &str) -> bool {
         self.annotations.contains(annotation)
     }
 
-    /// Whether all that another names is named here, too.
+    /// Reports whether all keys of another set are in this one.
     pub fn covers(&self, other: &Self) -> bool {
         self.labels.is_superset(&other.labels) && self.annotations.is_superset(&other.annotations)
     }
 
-    /// What either names.
+    /// The union of two sets.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self {
@@ -59,10 +60,10 @@ impl FactKeys {
     }
 }
 
-/// What is known of an object's metadata. Most objects of a kind have the same, and share it.
+/// The facts of an object's metadata. Most objects of a kind have the same, and share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct MetadataFacts {
-    /// What was looked for.
+    /// The keys that were extracted.
     pub(crate) keys: Arc<FactKeys>,
     pub(crate) finalizers: Box<[Box<str>]>,
     labels: Box<[(Box<str>, Box<str>)]>,
@@ -70,14 +71,14 @@ pub(crate) struct MetadataFacts {
 }
 
 impl MetadataFacts {
-    /// Reads the JSON of three members of the metadata, as far as there are any.
+    /// Parses three members of the metadata, as far as they exist.
     pub(crate) fn read(
         keys: Arc<FactKeys>,
         finalizers: Option<&RawValue>,
         labels: Option<&RawValue>,
         annotations: Option<&RawValue>,
     ) -> Self {
-        // What has another form than Kubernetes gives it has no facts.
+        // A member with another form than Kubernetes' has no facts.
         let finalizers: Vec<Box<str>> = parsed(finalizers).unwrap_or_default();
         let present = |names: &BTreeSet<Box<str>>, text: Option<&RawValue>| -> Vec<(Box<str>, Box<str>)> {
             if names.is_empty() {
@@ -100,7 +101,7 @@ impl MetadataFacts {
         }
     }
 
-    /// Whether a selector matches the labels. It must ask for known keys only.
+    /// Reports whether a selector matches the labels. All of its keys must be known.
     pub(crate) fn matches(&self, selector: &Selector) -> bool {
         selector.matches(|key| {
             let label = self.labels.iter().find(|(name, _)| **name == *key);
@@ -108,7 +109,7 @@ impl MetadataFacts {
         })
     }
 
-    /// Whether an annotation of a known key is there.
+    /// Reports whether an annotation with a known key exists.
     pub(crate) fn has_annotation(&self, annotation: &str) -> bool {
         self.annotations.iter().any(|name| **name == *annotation)
     }
@@ -118,7 +119,7 @@ fn parsed<'a, T: Deserialize<'a>>(text: Option<&'a RawValue>) -> Option<T> {
     serde_json::from_str(text?.get()).ok()
 }
 
-/// Tells texts apart; it is compared within one process only.
+/// A hash to compare texts within one process.
 pub(crate) fn fingerprint(texts: &[Option<&RawValue>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for text in texts {

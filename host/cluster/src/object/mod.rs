@@ -1,5 +1,5 @@
-//! Owns the form in which an object goes through the host: read once from the server's JSON, trimmed to what plugins
-//! may see, with what the host needs to know of ownership beside it (`object/controller_ref.rs`, `object/apply_entry.rs`).
+//! The cached form of an object: read once from the server's JSON and trimmed to the fields that plugins may see, with
+//! the ownership data that the host needs (`object/controller_ref.rs`, `object/apply_entry.rs`).
 //!
 //! A [`CachedObject`] is its trimmed JSON and, beside it, identity, controller, deletion, digest, facts, and the Apply entries of
 //! `pilothouse/` managers with the order of their list items.
@@ -31,35 +31,35 @@ use crate::object::controller_ref::OwnerParts;
 use crate::object::facts::{FactKeys, MetadataFacts, fingerprint};
 use crate::object::raw::{BorrowedText, RawObject};
 
-/// An object as the cache holds it.
+/// An object in the cache.
 #[derive(Clone, Debug)]
 pub struct CachedObject {
-    /// Its place.
+    /// Its namespace and name.
     pub name: Name,
     /// Its uid.
     pub uid: Arc<str>,
-    /// Its resourceVersion, to be compared for equality or sent back.
+    /// Its resourceVersion, only to be compared for equality or sent back.
     pub resource_version: Box<str>,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// Whether it has a deletionTimestamp.
+    /// Set if it has a deletionTimestamp.
     pub deleting: bool,
     /// Its controller.
     pub controller: Option<Box<ControllerRef>>,
-    /// The annotation with the digest of what was applied.
+    /// The annotation with the digest of the applied object.
     pub digest: Option<Box<str>>,
-    /// Whether the visible part nests deeper than anybody reads ([`pilothouse_core::text::depth`]).
+    /// Set if the visible part nests too deep to be read ([`pilothouse_core::text::depth`]).
     is_too_deep: bool,
     /// The host's entries of managedFields.
     entries: Arc<[ApplyEntry]>,
     /// The fingerprint of the values of each entry.
     values: Box<[u64]>,
     facts: Arc<MetadataFacts>,
-    /// Of the labels and annotations, to be compared.
+    /// The hash of the labels and annotations, for comparisons.
     marks: u64,
-    /// Of the status, to be compared.
+    /// The hash of the status, for comparisons.
     status: u64,
-    /// The visible part of the object as JSON, made small.
+    /// The visible part of the object as compressed JSON.
     packed: Box<[u8]>,
     layout: Arc<ObjectLayout>,
 }
@@ -69,14 +69,14 @@ pub struct CachedObject {
 #[error("{} cannot be read: {source}", titled(kind, name.as_ref()))]
 pub struct ObjectError {
     kind: Kind,
-    /// Which object it is, as far as that can be read.
+    /// The object's namespace and name, as far as they can be read.
     pub name: Option<Name>,
     #[source]
     source: serde_json::Error,
 }
 
 impl ObjectError {
-    /// The same error with the place of the object, as far as its text has one: it may be all that can be read of it.
+    /// The same error with the object's namespace and name, if its text has them: perhaps nothing else can be read.
     pub(crate) fn named_by(mut self, text: &str) -> Self {
         #[derive(Deserialize)]
         struct Head {
@@ -103,13 +103,13 @@ fn titled(kind: &Kind, name: Option<&Name>) -> String {
 }
 
 impl CachedObject {
-    /// Reads an object of a known kind and keeps what the projection shows.
+    /// Reads an object of a known kind, trimmed to a projection.
     pub fn read(text: &str, kind: &Kind, projection: &Projection) -> Result<Self, ObjectError> {
         let codec = ObjectCodec::new(Arc::new(kind.clone()), projection.clone());
         Self::read_with(serde_json::from_str(text), kind, &codec)
     }
 
-    /// Reads an object and keeps it as the other objects of its kind are kept.
+    /// Reads an object with the codec of its kind.
     pub(crate) fn read_with(
         parts: Result<RawObject<'_>, serde_json::Error>,
         kind: &Kind,
@@ -144,7 +144,7 @@ impl CachedObject {
         let visible = layout
             .projection()
             .project_parts(Some(&metadata.others), others, kind)?;
-        // Read through once: what the cache holds can be read by everybody, or is known not to be.
+        // Checked once: afterwards every reader can parse the cached text, or it is known to be too deep.
         let is_too_deep = !is_plain(&visible) && is_too_deep(&visible)?;
         let object = Self {
             name: Name {
@@ -180,7 +180,7 @@ impl CachedObject {
         }
     }
 
-    /// The same object with the facts that a codec asks for now.
+    /// The same object with the facts that a codec extracts now.
     pub(crate) fn with_facts(&self, codec: &ObjectCodec) -> Self {
         let text = self.text();
         let parts: RawObject<'_> = serde_json::from_str(&text).expect("the text was read through when it came");
@@ -196,7 +196,7 @@ impl CachedObject {
         packed_bytes(&self.packed) + entries
     }
 
-    /// Which labels and annotations were looked for.
+    /// The extracted labels and annotations.
     pub(crate) fn fact_keys(&self) -> &FactKeys {
         &self.facts.keys
     }
@@ -206,7 +206,7 @@ impl CachedObject {
         &self.facts.finalizers
     }
 
-    /// Whether a selector matches its labels. Nothing is decoded where the codec was asked for them before.
+    /// Reports whether a selector matches its labels. Nothing is decoded if the codec extracts them.
     pub fn has_labels(&self, selector: &Selector) -> bool {
         if self.facts.keys.has_labels(selector) {
             return self.facts.matches(selector);
@@ -215,7 +215,7 @@ impl CachedObject {
         selector.matches(|key| value["metadata"]["labels"].get(key).and_then(Value::as_str))
     }
 
-    /// Whether it has an annotation, of any value. Nothing is decoded where the codec was asked for it before.
+    /// Reports whether it has an annotation, of any value. Nothing is decoded if the codec extracts it.
     pub fn has_annotation(&self, annotation: &str) -> bool {
         if self.facts.keys.has_annotation(annotation) {
             return self.facts.has_annotation(annotation);
@@ -223,27 +223,27 @@ impl CachedObject {
         self.value()["metadata"]["annotations"].get(annotation).is_some()
     }
 
-    /// Whether this is the same object in the same state.
+    /// Reports whether this is the same object in the same state.
     pub fn is_version_of(&self, other: &Self) -> bool {
         self.uid == other.uid && self.resource_version == other.resource_version
     }
 
-    /// Whether this is the same object in the same state, trimmed in the same way.
+    /// Reports whether this is the same object in the same state, trimmed in the same way.
     pub(crate) fn is_kept_like(&self, other: &Self) -> bool {
         self.is_version_of(other) && self.projection() == other.projection()
     }
 
-    /// Whether two states of an object have the same labels and annotations.
+    /// Reports whether two states of an object have the same labels and annotations.
     pub fn is_marked_like(&self, other: &Self) -> bool {
         self.marks == other.marks
     }
 
-    /// Whether two states of an object have the same status, as the server wrote it.
+    /// Reports whether two states of an object have the same status, as the server wrote it.
     pub fn has_status_of(&self, other: &Self) -> bool {
         self.status == other.status
     }
 
-    /// What is kept of the object beside its text, so that the text need not hold it again.
+    /// The object's values that are stored beside its text, so that the text need not repeat them.
     fn own(&self) -> [&str; 4] {
         let owner = self.controller.as_ref().map_or("", |controller| &controller.uid);
         [
@@ -254,7 +254,7 @@ impl CachedObject {
         ]
     }
 
-    /// Whether the object says that one of this uid controls it.
+    /// Reports whether the object's controller has this uid.
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         self.controller
             .as_ref()
@@ -264,22 +264,22 @@ impl CachedObject {
     /// The visible part of the object as JSON.
     #[track_caller]
     pub fn text(&self) -> Cow<'_, str> {
-        decoding::note();
+        decoding::check();
         unpack(&self.packed, &self.layout, &self.own())
     }
 
-    /// The visible part of the object, parsed; what lies too deep is null.
+    /// The visible part of the object, parsed; levels that are too deep are null.
     pub fn value(&self) -> Value {
         let Bounded(value) = serde_json::from_str(&self.text()).expect("the text was read through when it came");
         value
     }
 
-    /// Whether the visible part nests deeper than a plugin can read. Parts of it may be shallow enough.
+    /// Reports whether the visible part nests deeper than a plugin can read. Parts of it may be shallow enough.
     pub fn is_too_deep(&self) -> bool {
         self.is_too_deep
     }
 
-    /// Whether two states of an object look alike.
+    /// Reports whether two states of an object have the same visible part.
     pub fn has_text_of(&self, other: &Self) -> bool {
         let same = Arc::ptr_eq(&self.layout, &other.layout) && self.own() == other.own();
         if same {
@@ -290,12 +290,12 @@ impl CachedObject {
         decoding::allowed(|| self.text() == other.text())
     }
 
-    /// What the cache shows of the object.
+    /// The visible fields of the object.
     pub fn projection(&self) -> &Projection {
         self.layout.projection()
     }
 
-    /// The memory that the object takes, without what it shares with others of its kind.
+    /// The object's memory in bytes, without parts shared with others of its kind.
     pub fn held_bytes(&self) -> usize {
         let Name { namespace, name } = &self.name;
         let texts = [
@@ -309,27 +309,26 @@ impl CachedObject {
         size_of::<Self>() + size_of_val(&*self.values) + texts.iter().sum::<usize>()
     }
 
-    /// The bytes that the visible part takes.
+    /// The memory of the visible part, in bytes.
     pub fn packed_bytes(&self) -> usize {
         self.packed.len()
     }
 
-    /// A manager's Apply entry, of the status subresource or of the rest.
+    /// The Apply entry of a manager, of the status subresource or of the rest.
     pub fn entry(&self, manager: &str, of_status: bool) -> Option<AppliedFields<'_>> {
         let mut entries = self.entries.iter().zip(&self.values);
         let (entry, values) = entries.find(|(entry, _)| &*entry.manager == manager && entry.of_status == of_status)?;
         Some(AppliedFields::new(self, entry, *values))
     }
 
-    /// The field managers of plugins that apply the object. Those under which plugins contribute are not among them.
+    /// The field managers of plugins that apply the object, without those that contribute.
     pub fn appliers(&self) -> impl Iterator<Item = &str> {
         let main = self.entries.iter().filter(|entry| !entry.of_status);
         main.map(|entry| &*entry.manager).filter(|manager| is_applier(manager))
     }
 
-    /// Whether an object is held as before: who controls it, what was applied, whether it goes, and which fields with which
-    /// values the managers hold that `is_asked` names. Nobody who only wants to know whether an object is as desired needs to look at
-    /// anything else.
+    /// Reports whether ownership is unchanged: the controller, the digest, the deletion, and the fields with their
+    /// values of the managers that `is_asked` selects. Nothing else affects whether an object is as desired.
     pub fn is_held_like(&self, other: &Self, is_asked: impl Fn(&str) -> bool) -> bool {
         let is_asked = |(entry, _): &(&ApplyEntry, &u64)| !entry.of_status && is_asked(&entry.manager);
         let entries = self.entries.iter().zip(&self.values).filter(is_asked);
@@ -341,10 +340,10 @@ impl CachedObject {
     }
 }
 
-/// An entry of an object.
+/// One entry of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct AppliedFields<'a> {
-    /// The version that it was written in.
+    /// The apiVersion of the entry.
     pub api_version: &'a str,
     /// A fingerprint of the values that the object has at its fields ([`values::fingerprint`]).
     pub values: u64,
@@ -376,12 +375,12 @@ impl<'a> AppliedFields<'a> {
 }
 
 impl ObjectCodec {
-    /// Whether an object that was read before has all the facts that are asked for now.
+    /// Reports whether an earlier object has all the facts that are extracted now.
     pub(crate) fn has_facts_of(&self, object: &CachedObject) -> bool {
         object.fact_keys().covers(&self.keys())
     }
 
-    /// An object that was read before, with the facts that are asked for now.
+    /// An earlier object with the facts that are extracted now.
     pub fn with_facts(&self, object: &CachedObject) -> CachedObject {
         object.with_facts(self)
     }
@@ -392,12 +391,12 @@ impl ObjectCodec {
         read.map_err(|error| error.named_by(text.get()))
     }
 
-    /// Reads an object that has been taken apart already.
+    /// Reads an object that has been split already.
     pub(crate) fn read_parts(&self, parts: RawObject<'_>) -> Result<CachedObject, ObjectError> {
         CachedObject::read_with(Ok(parts), self.kind(), self)
     }
 
-    /// An object that was read before, as it would be read now; the projection may only have become narrower.
+    /// An earlier object as it would be read now; the projection may only have become narrower.
     pub fn again(&self, object: &CachedObject) -> CachedObject {
         let text = object.text();
         let raw: &RawValue = serde_json::from_str(&text).expect("the text was read through when it came");
@@ -506,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_whose_owner_reference_is_stripped_is_that_of_the_owner_in_our_entry() {
+    fn stripped_owner_reference_is_read_from_our_entry() {
         let digest = r#""annotations":{"pilothouse.dev/desired":"d"}"#;
         let applied = |manager: &str| {
             let fields = r#"{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"u\"}":{}}}}"#;

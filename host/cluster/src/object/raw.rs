@@ -1,5 +1,5 @@
-//! Owns how the server's JSON of an object is taken apart, in one pass over the text: managedFields, which are the larger
-//! part of many objects, are parsed where they stand, and everything else stays text.
+//! Splits the server's JSON of an object in one pass over the text: managedFields, which are the larger part of many
+//! objects, are parsed in place, and everything else stays text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::object::facts::{FactKeys, MetadataFacts};
 
-/// An object, taken apart.
+/// An object, split into members.
 #[derive(Debug)]
 pub struct RawObject<'a> {
     pub(crate) metadata: RawMetadata<'a>,
@@ -23,7 +23,7 @@ pub struct RawObject<'a> {
     pub(crate) others: Vec<Member<'a>>,
 }
 
-/// Its metadata.
+/// The metadata of an object.
 #[derive(Debug, Default)]
 pub(crate) struct RawMetadata<'a> {
     pub(crate) resource_version: Cow<'a, str>,
@@ -54,13 +54,13 @@ pub(crate) struct ManagedFieldsEntry<'a> {
 pub(crate) struct BorrowedText<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 impl<'a> RawObject<'a> {
-    /// The text of a member beside the metadata; none where it is not there, or null.
+    /// The text of a member beside the metadata; none if it is missing or null.
     pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
         let (_, text) = self.others.iter().find(|(known, _)| known == name)?;
         Some(*text).filter(|text| text.get() != "null")
     }
 
-    /// The object's place, if it says so.
+    /// The object's namespace and name, if it has them.
     pub(crate) fn name(&self) -> Option<Name> {
         let text = |name| self.metadata.parse::<BorrowedText<'_>>(name).ok().flatten();
         let (BorrowedText(name), namespace) = (text("name")?, text("namespace"));
@@ -68,7 +68,7 @@ impl<'a> RawObject<'a> {
         Some(Name::new(namespace.as_deref(), &name))
     }
 
-    /// The object as a value, without what the metadata has been relieved of; what lies too deep is null.
+    /// The object as a value, without managedFields; levels that are too deep are null.
     pub(crate) fn value(&self) -> Result<Value, serde_json::Error> {
         let parsed = |members: &[Member<'_>]| -> Result<Map<String, Value>, serde_json::Error> {
             let parsed = members.iter().map(|(name, text)| {
@@ -84,19 +84,19 @@ impl<'a> RawObject<'a> {
 }
 
 impl<'a> RawMetadata<'a> {
-    /// The text of a member; none where it is not there, or null.
+    /// The text of a member; none if it is missing or null.
     pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
         let (_, text) = self.others.iter().find(|(known, _)| known == name)?;
         Some(*text).filter(|text| text.get() != "null")
     }
 
-    /// What lanes ask of it.
+    /// The facts for lanes.
     pub(crate) fn facts(&self, keys: Arc<FactKeys>) -> MetadataFacts {
         let [finalizers, labels, annotations] = ["finalizers", "labels", "annotations"].map(|name| self.get(name));
         MetadataFacts::read(keys, finalizers, labels, annotations)
     }
 
-    /// A member, parsed; none where it is not there, or null.
+    /// A parsed member; none if it is missing or null.
     pub(crate) fn parse<T: Deserialize<'a>>(&self, name: &str) -> Result<Option<T>, serde_json::Error> {
         self.get(name).map(|text| serde_json::from_str(text.get())).transpose()
     }

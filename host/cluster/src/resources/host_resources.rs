@@ -1,5 +1,5 @@
-//! Owns the host's own resources in the cluster: following all of a kind as parsed values, and writing their status and
-//! finalizers. There are few of them, so they are not compressed. Their meaning is left to host/runtime.
+//! Reads and writes the host's own resources: follows all objects of a kind as parsed values, and writes their status
+//! and finalizers. They are few, so they are not compressed. Their meaning is left to host/runtime.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::watch::typed_watch;
 use crate::watch::typed_watch::{TypedObjects, TypedSink};
 use crate::write::send::send;
 
-/// The field manager of what the host writes for itself.
+/// The field manager of the host's own writes.
 pub const MANAGER: &str = "pilothouse";
 
-/// The field manager of what a Plugin's status remembers: it is written apart from the rest of it.
+/// The field manager of the inventory in a Plugin's status, which is written apart from the rest.
 pub const KINDS_MANAGER: &str = "pilothouse-kinds";
 
-/// One of the host's own resources. All of them are of cluster scope.
+/// One of the host's own resources. All of them are cluster-scoped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostResource {
     /// `metadata.name`.
@@ -40,7 +40,7 @@ pub struct HostResource {
     pub generation: Option<i64>,
     /// `metadata.creationTimestamp`, RFC 3339 in UTC.
     pub created: String,
-    /// Whether it is being deleted.
+    /// Set if it is being deleted.
     pub deleting: bool,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
@@ -52,11 +52,11 @@ pub struct HostResource {
     pub spec: Value,
     /// `status`; null where there is none.
     pub status: Value,
-    /// Whether it nests so deep that a part of it is missing here ([`pilothouse_core::text::depth`]).
+    /// Set if it nests so deep that a part of it is missing here ([`pilothouse_core::text::depth`]).
     pub is_too_deep: bool,
 }
 
-/// All resources of a kind by their names; none before they have been listed.
+/// All resources of a kind by name; none before they have been listed.
 pub type HostResources = Option<TypedObjects<HostResource>>;
 
 /// A kind of the host's own resources.
@@ -67,7 +67,7 @@ pub struct HostResourceApi {
 }
 
 impl HostResourceApi {
-    /// A kind of cluster scope with a status.
+    /// A cluster-scoped kind with a status.
     pub fn new(client: Client, kind: Kind, plural: &str) -> Self {
         let served = ServedKind {
             short_names: Vec::new(),
@@ -81,8 +81,8 @@ impl HostResourceApi {
         Self { client, served }
     }
 
-    /// Lists and watches the kind until it is dropped. `trouble` is called with each failure, and with none when the watch
-    /// is open again.
+    /// Lists and watches the kind until it is dropped. `trouble` is called with each failure, and with none when the
+    /// watch is open again.
     pub async fn follow(
         &self,
         known: watch::Sender<HostResources>,
@@ -92,8 +92,8 @@ impl HostResourceApi {
         typed_watch::follow(self.client.clone(), self.served.clone(), sink).await;
     }
 
-    /// Applies all that a manager has in the status of a resource, unless another has taken its name. Says what the server
-    /// has then.
+    /// Applies the whole part of a manager in the status of a resource, unless another resource has taken its name.
+    /// Returns the server's state.
     pub async fn apply_status(
         &self,
         resource: &HostResource,
@@ -104,7 +104,7 @@ impl HostResourceApi {
             .await
     }
 
-    /// The same, unless the resource has changed since it was seen so.
+    /// The same, unless the resource has changed since that state.
     pub async fn apply_unchanged_status(
         &self,
         resource: &HostResource,

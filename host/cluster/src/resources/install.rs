@@ -1,4 +1,4 @@
-//! Installs a plugin's CRDs, if the host runs with `--install-crds`, and else compares them with those in the cluster.
+//! Installs a plugin's CRDs, if the host runs with `--install-crds`; otherwise compares them with those in the cluster.
 
 use std::time::Duration;
 
@@ -15,31 +15,31 @@ use serde_json::{Value, json};
 use crate::error::RequestError;
 use crate::write::send::send;
 
-/// The field manager of the CRDs that hosts and installations apply.
+/// The field manager of CRDs applied by hosts and installations.
 pub const MANAGER: &str = "pilothouse";
 
-/// How long a CRD may take to be established.
+/// The time limit for a CRD to become established.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// CRDs in a page of a list of their names.
 const PAGE: u32 = 500;
 
-/// How often it is asked whether a CRD is established.
+/// The interval at which the established condition is polled.
 const ESTABLISH_POLL: Duration = Duration::from_millis(100);
 
-/// Why a CRD is not there.
+/// The reason why a CRD is not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The API server refused it, or could not be asked.
+    /// The API server refused it, or the request failed.
     #[error("cannot install CRD {name}: {source}")]
     Request {
         /// `plural.group`.
         name: String,
-        /// What the API server said.
+        /// The error of the request.
         #[source]
         source: RequestError,
     },
-    /// The API server took it and does not serve it.
+    /// The API server accepted the CRD and does not serve it.
     #[error("CRD {name} is not established after {} s: {reason}", ESTABLISH_TIMEOUT.as_secs())]
     NotEstablished {
         /// `plural.group`.
@@ -50,22 +50,22 @@ pub enum InstallError {
 }
 
 impl InstallError {
-    /// Whether the host has no right to do it.
+    /// Reports whether the host lacks the right.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Request { source, .. } if source.code() == Some(403))
     }
 }
 
-/// What becomes of a CRD that was installed just so, and that somebody has edited since.
+/// The treatment of a CRD that was installed unchanged, and edited since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
-    /// It stays as it is.
+    /// Keep the edited CRD.
     Keep,
-    /// It is applied again.
+    /// Apply the CRD again.
     Restore,
 }
 
-/// Applies a CRD unless the cluster has it just so, and waits until it is established. Says whether it wrote.
+/// Applies a CRD unless the cluster has it unchanged, and waits until it is established. Returns whether it wrote.
 pub async fn install_crd(client: &Client, crd: &BroughtCrd, edited: Edited) -> Result<bool, InstallError> {
     let failed = |source| InstallError::Request {
         name: crd.name.clone(),
@@ -114,19 +114,19 @@ pub async fn install_crd(client: &Client, crd: &BroughtCrd, edited: Edited) -> R
     })
 }
 
-/// How a CRD in the cluster compares with the one that a plugin brings.
+/// The result of comparing a plugin's CRD with the one in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CrdInCluster {
-    /// To apply the plugin's would change nothing.
+    /// Applying the plugin's CRD would change nothing.
     Same,
-    /// There is none.
+    /// The cluster has no such CRD.
     Absent,
-    /// This is different, to begin with.
+    /// The CRDs differ; the text describes the first difference.
     Differs(String),
 }
 
-/// Compares a CRD with the one in the cluster. One that `install`, `upgrade` or a host installed just so, and somebody has
-/// edited since, is the same: installing it again would not change it either.
+/// Compares a CRD with the one in the cluster. A CRD that `install`, `upgrade` or a host installed unchanged, and that
+/// was edited since, counts as the same: another installation would not change it either.
 pub async fn compare_crd(client: &Client, crd: &BroughtCrd) -> Result<CrdInCluster, RequestError> {
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", crd.name);
     let Some(live) = get(client, &path).await? else {
@@ -138,7 +138,7 @@ pub async fn compare_crd(client: &Client, crd: &BroughtCrd) -> Result<CrdInClust
     Ok(difference(&live, &crd.definition).map_or(CrdInCluster::Same, CrdInCluster::Differs))
 }
 
-/// Whether the cluster has a definition of a kind, served or not.
+/// Reports whether the cluster has a definition of a kind, served or not.
 pub async fn is_defined(client: &Client, kind: &Kind) -> Result<bool, RequestError> {
     const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let suffix = format!(".{}", kind.group);
@@ -188,7 +188,7 @@ async fn get(client: &Client, path: &str) -> Result<Option<Value>, RequestError>
     }
 }
 
-/// Whether the CRD is served, or the words of the condition that says why not.
+/// Checks that the CRD is served. The error is the message of the condition.
 fn established(crd: &Value) -> Result<(), String> {
     let conditions = crd["status"]["conditions"].as_array();
     let find = |name: &str| {

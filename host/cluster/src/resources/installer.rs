@@ -1,8 +1,9 @@
-//! Owns the requests of an installer: it applies a plugin's account, roles, bindings and Plugin resource one by one, finds
-//! what an earlier installation left, and deletes. Which objects these are is left to `pilothouse_core::rights`.
+//! Sends the requests of an installer: applies a plugin's account, roles, bindings and Plugin resource one by one,
+//! finds the objects of an earlier installation, and deletes. Selecting these objects is left to
+//! `pilothouse_core::rights`.
 //!
-//! Objects that nobody labelled for the plugin are never changed: who could make a role could otherwise prepare one that an
-//! administrator's installation then binds.
+//! Objects without the plugin's label are never changed. Otherwise a user who may create a role could prepare one that
+//! an administrator's installation then binds.
 
 use http::{Method, Request};
 use kube::Client;
@@ -27,51 +28,51 @@ pub const MANAGER: &str = "pilothouse-install";
 /// Objects in a page of a list.
 const PAGE: u32 = 500;
 
-/// Makes and removes what a plugin needs in a cluster.
+/// Creates and removes the objects that a plugin needs in a cluster.
 pub struct Installer {
     client: Client,
     writer: FieldManagerClient,
     plugin: String,
 }
 
-/// What became of an object.
+/// The result of applying an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It was not there.
+    /// The object did not exist.
     Created,
-    /// It was there, and differed.
+    /// The object existed, and differed.
     Changed,
-    /// It was there as it is wanted.
+    /// The object existed as wanted.
     Unchanged,
 }
 
-/// Why an object is not as it is wanted.
+/// The reason why an object is not as wanted.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallerError {
-    /// The API server refused a request, or could not be asked.
+    /// The API server refused a request, or the request failed.
     #[error("cannot {verb} {title}: {source}")]
     Request {
-        /// What was tried.
+        /// The attempted action.
         verb: &'static str,
         /// The object.
         title: String,
-        /// What the API server said.
+        /// The error of the request.
         #[source]
         source: RequestError,
     },
-    /// The user may not do it at all.
+    /// The user lacks the right.
     #[error(
         "cannot {verb} {title}: {message}; have somebody who may do it apply what `pilothouse install` prints with -o yaml"
     )]
     Forbidden {
-        /// What was tried.
+        /// The attempted action.
         verb: &'static str,
         /// The object.
         title: String,
-        /// What the API server said.
+        /// The API server's message.
         message: String,
     },
-    /// The user would grant more than they have.
+    /// The user would grant more rights than they have.
     #[error(
         "cannot apply {title}: it grants rights that you do not have yourself, and the API server lets nobody grant these: \
          {missing}; have somebody who has them, or who may `escalate` and `bind` roles, apply what `pilothouse install` prints \
@@ -83,7 +84,7 @@ pub enum InstallerError {
         /// The rights.
         missing: String,
     },
-    /// The object is somebody else's.
+    /// The object belongs to someone else.
     #[error(
         "{title} exists and is not one that pilothouse has made for plugin {plugin}; delete it if nobody needs it, or give the plugin another name with NAME="
     )]
@@ -101,30 +102,30 @@ pub enum InstallerError {
         /// The binding.
         title: String,
     },
-    /// Somebody has deleted the role meanwhile.
+    /// The role was deleted meanwhile.
     #[error("{0} binds a role that does not exist; run the command again, which makes it")]
     NoRole(String),
-    /// Others hold fields of the Plugin.
+    /// Other managers hold fields of the Plugin.
     #[error("{title} exists, and others have set {fields}; change it there, or delete it and run the command again")]
     Held {
         /// The Plugin.
         title: String,
-        /// Which fields, and by whom.
+        /// The fields and their managers.
         fields: String,
     },
-    /// The object is on its way out.
+    /// The object is being deleted.
     #[error("{0} is being deleted; run the command again when it is gone")]
     BeingDeleted(String),
-    /// Somebody was quicker.
+    /// The object was changed at the same moment.
     #[error("{0} was changed at the same moment; run the command again")]
     Meanwhile(String),
-    /// There is no such namespace.
+    /// The namespace does not exist.
     #[error("there is no namespace {0}; create it, or name another")]
     NoNamespace(String),
-    /// Nothing can be made in it.
+    /// The namespace is being deleted and accepts no new objects.
     #[error("namespace {0} is being deleted and takes nothing new; create it again when it is gone, or name another")]
     Terminating(String),
-    /// Nobody has installed the CRD of Plugin.
+    /// The CRD of Plugin is not installed.
     #[error(
         "the cluster does not serve pilothouse.dev/v1alpha1 Plugin; install the host's CRD first: run the host with \
          --install-crds, or install its chart"
@@ -133,7 +134,7 @@ pub enum InstallerError {
 }
 
 impl Installer {
-    /// For one plugin.
+    /// An installer for one plugin.
     pub fn new(client: Client, plugin: &str) -> Self {
         Self {
             writer: FieldManagerClient::new(client.clone(), MANAGER.into()),
@@ -142,7 +143,7 @@ impl Installer {
         }
     }
 
-    /// Checks that objects can be made in a namespace. Who may not look at it learns that when they are made.
+    /// Checks that objects can be created in a namespace. A user who may not read it gets the error at creation.
     pub async fn check_namespace(&self, namespace: &str) -> Result<(), InstallerError> {
         let served = served(&Kind::new("", "v1", "Namespace"));
         let name = Name::new(None, namespace);
@@ -155,7 +156,7 @@ impl Installer {
         }
     }
 
-    /// An object as it is in the cluster, by its kind, namespace and name.
+    /// The live object, by kind, namespace and name.
     pub async fn find(&self, object: &Value) -> Result<Option<Value>, InstallerError> {
         let (served, name) = place(object);
         let live = self.writer.live_whole(&served, &name).await;
@@ -167,7 +168,7 @@ impl Installer {
         }
     }
 
-    /// Refuses what an installation must not change, before anything is applied.
+    /// Refuses to change objects that an installation must not change, before anything is applied.
     pub fn check(&self, object: &Value, live: &Value) -> Result<(), InstallerError> {
         let title = || title(object);
         if is_deleting(live) {
@@ -191,7 +192,7 @@ impl Installer {
         Ok(())
     }
 
-    /// Applies an object, if there is none of its name, or if it is the plugin's.
+    /// Applies an object, if none of its name exists, or if it is the plugin's.
     pub async fn apply(&self, object: &Value) -> Result<Applied, InstallerError> {
         let live = self.find(object).await?;
         let (served, name) = place(object);
@@ -206,7 +207,7 @@ impl Installer {
         self.check(object, &live)?;
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         let applied = if served.kind.kind == "Plugin" {
-            // What its users have changed is theirs.
+            // Fields that users have changed are left to them.
             if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
                 metadata.insert("uid".to_owned(), json!(uid));
             }
@@ -225,8 +226,7 @@ impl Installer {
         Ok(Applied::Changed)
     }
 
-    /// The accounts, roles and bindings that were installed for the plugin, wherever they are: bindings first, the account
-    /// last.
+    /// The accounts, roles and bindings installed for the plugin, in any namespace: bindings first, the account last.
     pub async fn installed(&self) -> Result<Vec<Value>, InstallerError> {
         let mut installed = Vec::new();
         for (group, kind) in [
@@ -259,7 +259,7 @@ impl Installer {
         Ok(found)
     }
 
-    /// Objects of one of Kubernetes' own kinds with these labels, in one namespace or in all.
+    /// Objects of a built-in kind with these labels, in one namespace or in all.
     pub async fn labelled(
         &self,
         kind: &Kind,
@@ -301,7 +301,7 @@ impl Installer {
             let (_, text) = send(&self.client, request).await?;
             let mut list: Value = serde_json::from_str(&text).map_err(|error| garbled(&error))?;
             for item in list["items"].as_array_mut().into_iter().flatten() {
-                // Items of a list leave out what they are.
+                // The items of a list have neither apiVersion nor kind.
                 item["apiVersion"] = json!(kind.api_version());
                 item["kind"] = json!(kind.kind);
                 show(item.take());
@@ -315,7 +315,7 @@ impl Installer {
         }
     }
 
-    /// Shows each object of a kind, as it is served.
+    /// Calls `show` with each object of a kind.
     pub async fn each(&self, served: &ServedKind, mut show: impl FnMut(Value)) -> Result<(), InstallerError> {
         let title = || format!("each {}", served.kind.kind);
         self.pages(served, None, "", &mut show)
@@ -323,7 +323,7 @@ impl Installer {
             .map_err(|source| failed("list", title(), source))
     }
 
-    /// Deletes an object as it was found; says whether it was still there.
+    /// Deletes an object in the state in which it was found. Returns whether it still existed.
     pub async fn delete(&self, object: &Value) -> Result<bool, InstallerError> {
         let (served, name) = place(object);
         let live = self.writer.live(&served, &name).await;
@@ -342,7 +342,7 @@ impl Installer {
     }
 }
 
-/// For people: `Role a/pilothouse-plugin-web`.
+/// The title in messages: `Role a/pilothouse-plugin-web`.
 pub fn title(object: &Value) -> String {
     let (served, name) = place(object);
     format!("{} {name}", served.kind.kind)
@@ -356,7 +356,7 @@ fn place(object: &Value) -> (ServedKind, Name) {
     (served(&kind), name)
 }
 
-/// An installer handles Kubernetes' own kinds, and the Plugin.
+/// The resource of a kind. An installer handles built-in kinds and the Plugin.
 fn served(kind: &Kind) -> ServedKind {
     built_in::served(kind).unwrap_or_else(|| ServedKind {
         short_names: Vec::new(),
@@ -384,7 +384,7 @@ fn failed(verb: &'static str, title: String, source: RequestError) -> InstallerE
     InstallerError::Request { verb, title, source }
 }
 
-/// Why an apply was refused.
+/// Converts the refusal of an apply.
 fn refused(object: &Value, error: RequestError) -> InstallerError {
     let title = title(object);
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();

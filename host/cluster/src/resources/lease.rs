@@ -1,5 +1,5 @@
-//! Owns reading and writing the Leases by which replicas agree on a leader, and on who holds which shard. What is written is
-//! decided in [`pilothouse_core::replicas::lease`].
+//! Reads and writes the Leases by which replicas elect a leader and divide shards. [`pilothouse_core::replicas::lease`]
+//! decides what to write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,20 +20,20 @@ const LEASE: OwnKind = OwnKind {
     is_unfenced: true,
 };
 
-/// How often a Lease is given back that changes meanwhile.
+/// The highest number of attempts to release a Lease that changes meanwhile.
 const GIVE_BACK_ATTEMPTS: usize = 3;
 
 /// A Lease as it was read or written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveLease {
-    /// What it says.
+    /// The spec.
     pub record: LeaseRecord,
-    /// All of it, so that what others have put there stays.
+    /// The whole object, so that other members are preserved.
     object: Value,
 }
 
 impl LiveLease {
-    /// Whether a host has made it, and not other software.
+    /// Reports whether a host has created it, and not other software.
     pub fn is_ours(&self) -> bool {
         is_ours(&self.object)
     }
@@ -44,14 +44,14 @@ impl LiveLease {
     }
 }
 
-/// What came of writing a Lease of a group, whose list shows only Leases with the label of the host.
+/// The result of writing a Lease of a group, whose list shows only Leases with the label of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GroupWrite {
-    /// It is written so.
+    /// The Lease was written.
     Written(LiveLease),
-    /// It is not as it was read any more.
+    /// The Lease has changed since it was read.
     Changed,
-    /// It was to be made, and there is one without the label, which this one holds.
+    /// The Lease was to be created, but exists without the label, with this holder.
     Unlabelled(String),
 }
 
@@ -73,7 +73,7 @@ struct LeaseSpec {
 pub struct LeaseApi(OwnObject);
 
 impl LeaseApi {
-    /// The Lease of this name; each request may take so long.
+    /// The Lease of this name, with a time-out for each request.
     pub fn new(client: Client, namespace: String, name: String, timeout: Duration) -> Self {
         Self(OwnObject {
             client,
@@ -84,17 +84,17 @@ impl LeaseApi {
         })
     }
 
-    /// Namespace and name, for people.
+    /// Its namespace and name, for messages.
     pub fn title(&self) -> String {
         self.0.title()
     }
 
-    /// The Lease as it is; none if it is not there.
+    /// The live Lease, if it exists.
     pub async fn read(&self) -> Result<Option<LiveLease>, RequestError> {
         self.0.read().await?.map(read).transpose()
     }
 
-    /// Writes the Lease if it still is as it was read, or still is not there. None means that it is not.
+    /// Writes the Lease if it is unchanged, or still does not exist. None means that it has changed.
     pub async fn write(
         &self,
         live: Option<&LiveLease>,
@@ -118,7 +118,7 @@ impl LeaseApi {
             transitions,
         } = record;
         let mut object = live.map_or_else(|| self.0.empty(), |live| live.object.clone());
-        // Somebody may have removed it; who writes has made sure that the Lease is one of the host's.
+        // The label may have been removed; the caller has checked that the Lease is one of the host's.
         object["metadata"]["labels"][MANAGED_BY_LABEL] = json!(MANAGED_BY);
         object["spec"]["holderIdentity"] = json!(holder);
         object["spec"]["leaseDurationSeconds"] = json!(duration_seconds);
@@ -131,8 +131,8 @@ impl LeaseApi {
         self.0.write(&object, live.is_none()).await?.map(read).transpose()
     }
 
-    /// The same for a Lease that a list has not shown: it may be there without the label. If it names the holder that is to
-    /// be written, it has lost the label, and gets it again.
+    /// The same for a Lease that was missing in a list: it may exist without the label. If it names the holder to be
+    /// written, it has lost the label, and gets it again.
     pub async fn write_in_group(
         &self,
         live: Option<&LiveLease>,
@@ -156,8 +156,8 @@ impl LeaseApi {
         Ok(written.map_or(GroupWrite::Changed, GroupWrite::Written))
     }
 
-    /// Gives the Lease back for its holder. It may have been written since it was read: by a write of the holder's own whose
-    /// answer was not waited for. None means that somebody else has it.
+    /// Releases the Lease for its holder. A write of the holder's own whose response was not awaited may have changed
+    /// it since it was read. None means that another process holds it.
     pub async fn give_back(&self, live: &LiveLease, time: &str) -> Result<Option<LiveLease>, RequestError> {
         let holder = &live.record.holder;
         let mut live = live.clone();
@@ -174,7 +174,7 @@ impl LeaseApi {
         Ok(None)
     }
 
-    /// Deletes the Lease if it still is as it was read.
+    /// Deletes the Lease if it is unchanged.
     pub async fn delete(&self, live: &LiveLease) -> Result<(), RequestError> {
         self.0.delete(&live.object).await
     }
@@ -197,17 +197,17 @@ fn read(object: Value) -> Result<LiveLease, RequestError> {
     })
 }
 
-/// The Leases whose names begin with the same words: those of one host's shards and replicas.
+/// The Leases with a common name prefix: those of one host's shards and replicas.
 #[derive(Clone)]
 pub struct LeaseGroup(LeaseApi);
 
 impl LeaseGroup {
-    /// The Leases of names that begin so; each request may take so long.
+    /// The Leases with this prefix, with a time-out for each request.
     pub fn new(client: Client, namespace: String, prefix: String, timeout: Duration) -> Self {
         Self(LeaseApi::new(client, namespace, prefix, timeout))
     }
 
-    /// One of them, by what follows the prefix.
+    /// One Lease, by the suffix of its name.
     pub fn lease(&self, suffix: &str) -> LeaseApi {
         let Self(LeaseApi(all)) = self;
         LeaseApi(OwnObject {
@@ -216,12 +216,12 @@ impl LeaseGroup {
         })
     }
 
-    /// Namespace and prefix, for people.
+    /// The namespace and prefix, for messages.
     pub fn title(&self) -> String {
         self.0.title()
     }
 
-    /// All of them that a host has made, as they are now, by what follows the prefix.
+    /// The live Leases that a host has created, by the suffix of their names.
     pub async fn list(&self) -> Result<BTreeMap<String, LiveLease>, RequestError> {
         let Self(LeaseApi(all)) = self;
         let items = all.list().await?;

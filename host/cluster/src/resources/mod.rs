@@ -1,4 +1,4 @@
-//! Reads and writes the objects that the host keeps for itself, and those of an installation.
+//! Reads and writes the host's own objects, and those of an installation.
 
 pub mod host_resources;
 pub mod install;

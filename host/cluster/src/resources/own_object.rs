@@ -1,4 +1,4 @@
-//! Owns reading and writing one object that the host keeps for itself in its namespace, each write only over what was read.
+//! Reads and writes one of the host's own objects in its namespace. Writes succeed only if the object is unchanged.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::error::RequestError;
 use crate::fence::Unfenced;
 use crate::write::send::send;
 
-/// What kind of object it is, and who may write it.
+/// The kind of the object, and whether the fence applies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnKind {
     pub(crate) api_version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
-    /// Whether writes pass the fence: leadership is won by them.
+    /// Set if writes bypass the fence, because they acquire leadership.
     pub(crate) is_unfenced: bool,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct OwnObject {
     pub(crate) kind: OwnKind,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// How long each request may take.
+    /// The time-out of each request.
     pub(crate) timeout: Duration,
 }
 
@@ -39,18 +39,18 @@ struct List {
     items: Vec<Value>,
 }
 
-/// Whether a host has made an object, and not other software.
+/// Reports whether a host has created an object, and not other software.
 pub(crate) fn is_ours(object: &Value) -> bool {
     object["metadata"]["labels"][MANAGED_BY_LABEL] == MANAGED_BY
 }
 
 impl OwnObject {
-    /// Namespace and name, for people.
+    /// Its namespace and name, for messages.
     pub(crate) fn title(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// The object before anything is in it.
+    /// The object without content.
     pub(crate) fn empty(&self) -> Value {
         json!({
             "apiVersion": self.kind.api_version, "kind": self.kind.kind,
@@ -58,7 +58,7 @@ impl OwnObject {
         })
     }
 
-    /// The object as it is; none if it is not there.
+    /// The live object, if it exists.
     pub(crate) async fn read(&self) -> Result<Option<Value>, RequestError> {
         match self.exchange(Method::GET, &self.path(), None).await {
             Ok(object) => Ok(Some(object)),
@@ -67,7 +67,7 @@ impl OwnObject {
         }
     }
 
-    /// Writes the object if it still is as it was read, or, if it `is_new`, still is not there. None means that it is not.
+    /// Writes the object if it is unchanged, or, if it `is_new`, still does not exist. None means that it has changed.
     pub(crate) async fn write(&self, object: &Value, is_new: bool) -> Result<Option<Value>, RequestError> {
         let written = if is_new {
             self.exchange(Method::POST, &self.collection(), Some(object)).await
@@ -83,7 +83,7 @@ impl OwnObject {
         }
     }
 
-    /// Deletes the object if it still is as it was read.
+    /// Deletes the object if it is unchanged.
     pub(crate) async fn delete(&self, object: &Value) -> Result<(), RequestError> {
         let metadata = &object["metadata"];
         let options = json!({
@@ -97,7 +97,7 @@ impl OwnObject {
         }
     }
 
-    /// The objects of this kind in this namespace that a host has made.
+    /// The objects of this kind in this namespace that a host has created.
     pub(crate) async fn list(&self) -> Result<Vec<Value>, RequestError> {
         let path = format!("{}?labelSelector={MANAGED_BY_LABEL}%3D{MANAGED_BY}", self.collection());
         let text = self.send(Method::GET, &path, None).await?;

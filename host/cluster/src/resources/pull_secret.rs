@@ -1,5 +1,5 @@
-//! Owns reading pull secrets: Secrets of type kubernetes.io/dockerconfigjson with the credentials of registries. Each is
-//! read when a registry is asked, and never kept.
+//! Reads pull secrets: Secrets of type kubernetes.io/dockerconfigjson with the credentials of registries. Each is read
+//! when a registry is accessed, and never stored.
 
 use http::Request;
 use k8s_openapi::api::core::v1::Secret;
@@ -16,13 +16,13 @@ const KEY: &str = ".dockerconfigjson";
 /// The longest name of a Secret.
 const LONGEST_NAME: usize = 253;
 
-/// Why there are no credentials.
+/// The reason why there are no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum PullSecretError {
-    /// The name cannot be a Secret's.
+    /// The name is not valid for a Secret.
     #[error("the pull secret {0:?} cannot exist: its name is not a DNS subdomain; correct spec.source.oci.pullSecret")]
     Name(String),
-    /// There is no such Secret.
+    /// The Secret does not exist.
     #[error(
         "the pull secret {namespace}/{name} does not exist; create it with: kubectl create secret docker-registry {name} -n \
          {namespace} --docker-server=HOST --docker-username=USER --docker-password=PASSWORD"
@@ -33,7 +33,7 @@ pub enum PullSecretError {
         /// Its name.
         name: String,
     },
-    /// It is a Secret of another type.
+    /// The Secret has another type.
     #[error("the pull secret {namespace}/{name} has type {found}; it must have type {TYPE}")]
     Type {
         /// The host's namespace.
@@ -43,7 +43,7 @@ pub enum PullSecretError {
         /// The type that it has.
         found: String,
     },
-    /// It has no credentials.
+    /// The Secret has no credentials.
     #[error(
         "the pull secret {namespace}/{name} has no key {KEY}; create it anew with kubectl create secret docker-registry"
     )]
@@ -53,14 +53,14 @@ pub enum PullSecretError {
         /// Its name.
         name: String,
     },
-    /// It cannot be read.
+    /// The Secret cannot be read.
     #[error("cannot read the pull secret {namespace}/{name}: {problem}")]
     Request {
         /// The host's namespace.
         namespace: String,
         /// Its name.
         name: String,
-        /// Why not.
+        /// The problem.
         problem: String,
     },
 }
@@ -73,7 +73,7 @@ pub async fn read_pull_secret(client: &Client, namespace: &str, name: &str) -> R
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
     let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
     let secret = match get(client, &path).await {
-        // What serde says may quote the Secret.
+        // serde's message may quote the Secret.
         Ok(text) => serde_json::from_str::<Secret>(&text).map_err(|_| "the answer is not a Secret".to_owned()),
         Err(error) if error.is_not_found() => return Err(PullSecretError::Missing { namespace, name }),
         Err(error) => Err(explain(&error)),
@@ -110,8 +110,7 @@ fn explain(error: &RequestError) -> String {
     chain(error)
 }
 
-/// Whether a text is a DNS subdomain (RFC 1123), as Kubernetes wants names of Secrets. Nothing else may become a part of a
-/// path.
+/// Reports whether a text is a DNS subdomain (RFC 1123), as names of Secrets are. Other texts are kept out of paths.
 fn is_subdomain(text: &str) -> bool {
     let is_label = |label: &str| {
         let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

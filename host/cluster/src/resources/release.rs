@@ -1,5 +1,5 @@
-//! Owns freeing objects of a finalizer that nobody serves any more: a plugin that was lost, or that has another finalizer
-//! now, leaves objects that cannot go.
+//! Removes a finalizer that no plugin serves any more: a plugin that was lost, or that has changed its finalizer,
+//! leaves objects that cannot be deleted.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ const PAGE: u32 = 500;
 #[derive(Clone, Debug)]
 pub struct FinalizerHolder {
     served: ServedKind,
-    /// Its place.
+    /// Its namespace and name.
     pub name: Name,
     version: String,
     finalizers: Vec<String>,
-    /// Whether it is being deleted, and waits for nothing but finalizers.
+    /// Set if it is being deleted, and waits only for finalizers.
     pub deleting: bool,
 }
 
@@ -39,14 +39,14 @@ impl FinalizerHolder {
         &self.served.kind
     }
 
-    /// For messages: `AppService default/web`.
+    /// Its title in messages: `AppService default/web`.
     pub fn title(&self) -> String {
         format!("{} {}", self.served.kind.kind, self.name)
     }
 }
 
-/// The kinds that the cluster serves and that can be listed and changed, each in the version that the server prefers;
-/// only those of these names, where there are any: `Kind`, or `Kind.group`.
+/// The kinds that the cluster serves and that can be listed and changed, each in the server's preferred version. If
+/// there are `names` (`Kind` or `Kind.group`), only those.
 pub async fn kinds(client: &Client, names: &[String]) -> Result<Vec<ServedKind>, RequestError> {
     let mut versions = vec!["v1".to_owned()];
     for group in client.list_api_groups().await?.groups {
@@ -127,7 +127,7 @@ pub async fn find(client: &Client, served: &ServedKind, finalizer: &str) -> Resu
     }
 }
 
-/// Takes a finalizer off an object, if it is still as it was found. An object that is gone meanwhile is free.
+/// Removes a finalizer from an object, if it is unchanged. An object that no longer exists needs nothing.
 pub async fn release(client: &Client, held: &FinalizerHolder, finalizer: &str) -> Result<(), RequestError> {
     let Some(position) = held.finalizers.iter().position(|it| it == finalizer) else {
         return Ok(());
@@ -158,7 +158,7 @@ pub async fn release(client: &Client, held: &FinalizerHolder, finalizer: &str) -
 struct FinalizerList {
     #[serde(default)]
     metadata: ListMeta,
-    /// Some kinds have null where there are none.
+    /// The items. Some kinds have null if there are none.
     items: Option<Vec<ListedItem>>,
 }
 

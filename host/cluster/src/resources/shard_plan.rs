@@ -1,5 +1,4 @@
-//! Owns reading and writing the ConfigMap with the plan of shards. What is in it is decided in
-//! [`pilothouse_core::replicas::shards`].
+//! Reads and writes the ConfigMap with the plan of shards. [`pilothouse_core::replicas::shards`] decides its content.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use crate::error::RequestError;
 use crate::resources::own_object::{OwnKind, OwnObject, is_ours};
 
-/// Its writes pass the fence for the leader alone.
+/// The kind. Only the leader's writes pass the fence.
 const CONFIG_MAP: OwnKind = OwnKind {
     api_version: "v1",
     kind: "ConfigMap",
@@ -25,7 +24,7 @@ const KEY: &str = "plan.json";
 pub struct LivePlan(Value);
 
 impl LivePlan {
-    /// Whether a host has made it, and not other software.
+    /// Reports whether a host has created it, and not other software.
     pub fn is_ours(&self) -> bool {
         is_ours(&self.0)
     }
@@ -41,7 +40,7 @@ impl LivePlan {
 pub struct ShardPlanApi(OwnObject);
 
 impl ShardPlanApi {
-    /// The ConfigMap of this name; each request may take so long.
+    /// The ConfigMap of this name, with a time-out for each request.
     pub fn new(client: Client, namespace: String, name: String, timeout: Duration) -> Self {
         Self(OwnObject {
             client,
@@ -52,17 +51,17 @@ impl ShardPlanApi {
         })
     }
 
-    /// Namespace and name, for people.
+    /// Its namespace and name, for messages.
     pub fn title(&self) -> String {
         self.0.title()
     }
 
-    /// The plan as it is now; none if there is none.
+    /// The live plan, if there is one.
     pub async fn read(&self) -> Result<Option<LivePlan>, RequestError> {
         Ok(self.0.read().await?.map(LivePlan))
     }
 
-    /// Writes the plan if it still is as it was read, or still is not there. False means that it is not.
+    /// Writes the plan if it is unchanged, or still does not exist. False means that it has changed.
     pub async fn write(&self, live: Option<&LivePlan>, text: &str) -> Result<bool, RequestError> {
         let mut object = live.map_or_else(|| self.0.empty(), |live| live.0.clone());
         object["data"][KEY] = json!(text);

@@ -1,5 +1,5 @@
-//! Owns what the webhook server keeps in the cluster: the Secret with its certificates, on which several hosts agree by its
-//! resourceVersion, and the objects that make API servers ask.
+//! Reads and writes the objects of the webhook server: the Secret with its certificates, on which several hosts agree
+//! by its resourceVersion, and the webhook configurations.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use serde_json::Value;
 use crate::error::RequestError;
 use crate::write::send::send;
 
-/// The field manager of these objects: another than that of the CRDs that the host installs, because a manager has one
-/// set of fields in an object.
+/// The field manager of these objects. It differs from that of the CRDs that the host installs, because a manager has
+/// one set of fields in an object.
 const MANAGER: &str = "pilothouse-webhooks";
 
-/// The type of a Secret that holds a certificate and its key.
+/// The type of a Secret with a certificate and its key.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
 
 /// The ClusterRoles, one of which can own the configurations.
 const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
-/// How often an object is looked at again because somebody else was faster.
+/// The highest number of retries after conflicts with another writer.
 const MAX_OVERTAKEN: usize = 3;
 
-/// The longest value of a label, and how much of it is a digest where the value would be longer.
+/// The longest value of a label, and the length of the digest that shortens a longer one.
 const LONGEST_LABEL: usize = 63;
 const LABEL_DIGEST: usize = 16;
 
-/// Where the Secret is.
+/// The namespace and name of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretPlace {
     /// Its namespace.
@@ -44,7 +44,7 @@ pub struct SecretPlace {
 }
 
 impl SecretPlace {
-    /// The host that keeps it, as the value of a label: all its processes share the Secret.
+    /// The host's identity, as the value of a label: all its processes share the Secret.
     pub fn label(&self) -> String {
         let label = format!("{}.{}", self.namespace, self.name);
         if label.len() <= LONGEST_LABEL {
@@ -61,14 +61,14 @@ impl SecretPlace {
     }
 }
 
-/// The Secret as it was read or written, whole: what the host does not know of it stays as it is.
+/// The Secret as it was read or written, as a whole: members that the host does not know are preserved.
 #[derive(Clone)]
 pub struct CertificateSecret {
     secret: Secret,
 }
 
 impl CertificateSecret {
-    /// Reads what the API server answers.
+    /// Parses the API server's response.
     pub fn read(text: &str) -> Result<Self, RequestError> {
         let secret: Secret = serde_json::from_str(text).map_err(|error| RequestError::Garbled(error.to_string()))?;
         let ObjectMeta {
@@ -88,27 +88,27 @@ impl CertificateSecret {
         self.secret.metadata.labels.as_ref().unwrap_or(&NONE)
     }
 
-    /// Its keys, and whether each is empty.
+    /// Its keys, each with a flag that is set if the value is empty.
     pub fn keys(&self) -> impl Iterator<Item = (&str, bool)> {
         let data = self.secret.data.iter().flatten();
         data.map(|(key, bytes)| (key.as_str(), bytes.0.is_empty()))
     }
 
-    /// What it holds under a key, if that is text.
+    /// The value of a key, if it is text.
     pub fn text(&self, key: &str) -> Option<String> {
         String::from_utf8(self.secret.data.as_ref()?.get(key)?.0.clone()).ok()
     }
 }
 
-/// A Secret that was, or was not, written.
+/// The result of writing a Secret.
 pub enum SecretWrite {
-    /// It is as it was wanted.
+    /// The Secret is as wanted.
     Done(Box<CertificateSecret>),
-    /// Another host was faster: it has to be read again.
+    /// Another host was faster: the Secret must be read again.
     Overtaken,
 }
 
-/// The objects that make API servers ask, by their kind.
+/// The objects that make API servers call the host, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WebhookKind {
     /// MutatingWebhookConfiguration.
@@ -120,7 +120,7 @@ pub enum WebhookKind {
 }
 
 impl WebhookKind {
-    /// The resource, as kubectl takes it.
+    /// The resource, as kubectl accepts it.
     pub fn resource(self) -> &'static str {
         self.collection().rsplit_once('/').map_or("", |(_, resource)| resource)
     }
@@ -134,7 +134,7 @@ impl WebhookKind {
     }
 }
 
-/// Reads the Secret, if it is there.
+/// Reads the Secret, if it exists.
 pub async fn read_secret(client: &Client, place: &SecretPlace) -> Result<Option<CertificateSecret>, RequestError> {
     match request(client, Method::GET, &format!("{}/{}", secrets(place), place.name), None).await {
         Ok(text) => CertificateSecret::read(&text).map(Some),
@@ -143,8 +143,7 @@ pub async fn read_secret(client: &Client, place: &SecretPlace) -> Result<Option<
     }
 }
 
-/// Writes texts and a label into the Secret that was read, if it is still that one in that version, or makes it where
-/// nothing was there.
+/// Writes texts and a label into the Secret if it is unchanged, or creates it if there was none.
 pub async fn write_secret(
     client: &Client,
     place: &SecretPlace,
@@ -154,7 +153,7 @@ pub async fn write_secret(
 ) -> Result<SecretWrite, RequestError> {
     let mut secret = over.map_or_else(|| new_secret(place), |kept| kept.secret.clone());
     secret.metadata.labels.get_or_insert_default().extend([label]);
-    // Who wrote what is the API server's to say.
+    // The API server maintains managedFields itself.
     secret.metadata.managed_fields = None;
     let texts = texts
         .into_iter()
@@ -177,19 +176,18 @@ pub async fn write_secret(
     }
 }
 
-/// What came of making an object.
+/// The result of creating an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// It was so already.
+    /// The object existed as wanted.
     Already,
-    /// It is so now.
+    /// The object was created or changed.
     Now,
-    /// Another host answers it, and keeps this Secret, as the value of a label; the object was left as it is.
+    /// Another host answers its requests, and has this Secret, as the value of a label. The object was not changed.
     Anothers(String),
 }
 
-/// Makes an object as it is wanted, unless it is so already, or another host answers it. A host whose Secret is gone answers
-/// no more.
+/// Creates or changes an object as wanted, unless another host that still has its Secret answers its requests.
 pub async fn ensure(client: &Client, asking: WebhookKind, wanted: &Value) -> Result<Made, RequestError> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("{}/{name}", asking.collection());
@@ -221,7 +219,7 @@ pub async fn ensure(client: &Client, asking: WebhookKind, wanted: &Value) -> Res
     }
 }
 
-/// The uid of a ClusterRole, if it is there.
+/// The uid of a ClusterRole, if it exists.
 pub async fn uid_of_cluster_role(client: &Client, name: &str) -> Result<Option<String>, RequestError> {
     match request(client, Method::GET, &format!("{CLUSTER_ROLES}/{name}"), None).await {
         Ok(text) => {
@@ -235,8 +233,8 @@ pub async fn uid_of_cluster_role(client: &Client, name: &str) -> Result<Option<S
     }
 }
 
-/// The host that a live object names, if it is another one than the wanted object names. Those that were made by earlier
-/// versions, or by other means, name none. A CRD that converts by no webhook asks nobody, though its label stays.
+/// The host that a live object names, if it differs from the wanted object's. Objects of earlier versions, or made by
+/// other means, name none. A CRD without webhook conversion calls no host, though its label stays.
 fn another_host<'a>(asking: WebhookKind, live: &'a Value, wanted: &Value) -> Option<&'a str> {
     if asking == WebhookKind::Conversion && live["spec"]["conversion"]["strategy"] != "Webhook" {
         return None;
@@ -245,7 +243,7 @@ fn another_host<'a>(asking: WebhookKind, live: &'a Value, wanted: &Value) -> Opt
     (!host.is_empty() && wanted["metadata"]["labels"][HOST_LABEL] != *host).then_some(host)
 }
 
-/// Whether the Secret that a label names is known to be gone. What cannot be known is taken to be there.
+/// Reports whether the Secret that a label names is known to be gone. If that is not known, it counts as existing.
 async fn is_gone(client: &Client, host: &str) -> bool {
     // A label of the full length may be a shortened one, and a namespace has no dot.
     let place = (host.len() < LONGEST_LABEL).then(|| host.split_once('.')).flatten();
@@ -259,20 +257,20 @@ async fn is_gone(client: &Client, host: &str) -> bool {
     matches!(read_secret(client, &place).await, Ok(None))
 }
 
-/// What came of vouching for a host in an object that an installer has made.
+/// The result of writing the CA bundle into an object that an installer has created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaBundleUpdate {
-    /// API servers knew it already.
+    /// The object had the bundle already.
     Already,
-    /// They know it now.
+    /// The bundle was written.
     Now,
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
-    /// The object asks for something else than the host answers.
+    /// The object has another endpoint than the host's.
     Differs,
 }
 
-/// Writes into an object that somebody else has made who vouches for the host, and nothing else.
+/// Writes the host's CA bundle into an object that someone else has created, and nothing else.
 pub async fn update_ca_bundle(
     client: &Client,
     asking: WebhookKind,
@@ -289,7 +287,7 @@ pub async fn update_ca_bundle(
     if asking == WebhookKind::Conversion
         && let Some(metadata) = wanted["metadata"].as_object_mut()
     {
-        // Installers of earlier versions did not say in a CRD which host converts its objects.
+        // Installers of earlier versions did not label a CRD with the host that converts its objects.
         metadata.remove("labels");
     }
     if contains(&live, &wanted) {
@@ -308,12 +306,12 @@ async fn apply(client: &Client, path: &str, object: &Value) -> Result<String, Re
     request(client, Method::PATCH, &path, body).await
 }
 
-/// A configuration that was made for a plugin.
+/// A configuration created for a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookConfiguration {
     /// Its name.
     pub name: String,
-    /// The plugin, as its label says.
+    /// The plugin in its label.
     pub plugin: Option<String>,
 }
 
@@ -337,7 +335,7 @@ pub async fn list(
     Ok(items.iter().filter_map(configuration).collect())
 }
 
-/// Where a CRD has its objects converted: a URL, or a path of a Service; none if it does not, or is not there.
+/// The URL or Service path at which a CRD has its objects converted; none without a conversion webhook or a CRD.
 pub async fn converts_at(client: &Client, crd: &str) -> Result<Option<String>, RequestError> {
     let path = format!("{}/{crd}", WebhookKind::Conversion.collection());
     let definition = match request(client, Method::GET, &path, None).await {
@@ -350,7 +348,7 @@ pub async fn converts_at(client: &Client, crd: &str) -> Result<Option<String>, R
     Ok(at.map(str::to_owned))
 }
 
-/// Removes a configuration that nobody answers any more.
+/// Deletes a configuration that no host answers any more.
 pub async fn remove(client: &Client, asking: WebhookKind, name: &str) -> Result<(), RequestError> {
     match request(client, Method::DELETE, &format!("{}/{name}", asking.collection()), None).await {
         Err(error) if !error.is_not_found() => Err(error),
@@ -362,7 +360,7 @@ fn secrets(place: &SecretPlace) -> String {
     format!("/api/v1/namespaces/{}/secrets", place.namespace)
 }
 
-/// The Secret where none is. Its type stays as it is where one is: no API server lets it be changed.
+/// A new Secret. The type of an existing one stays: no API server lets it be changed.
 fn new_secret(place: &SecretPlace) -> Secret {
     Secret {
         metadata: ObjectMeta {
@@ -404,8 +402,8 @@ async fn request(
     send(client, request).await.map(|(_, text)| text)
 }
 
-/// Whether a live object is as it is wanted. It may have more owners than the wanted one, because owner references are a list
-/// in which everybody has entries of their own.
+/// Reports whether a live object is as wanted. It may have more owners, because owner references are a list with
+/// entries of several parties.
 fn is_made(live: &Value, wanted: &Value) -> bool {
     const OWNERS: &str = "ownerReferences";
     let mut rest = wanted.clone();
@@ -420,8 +418,7 @@ fn is_made(live: &Value, wanted: &Value) -> bool {
     owners.all(has) && contains(live, &rest)
 }
 
-/// Whether a live object has all that is wanted. Lists are compared item by item, because the lists here have the order
-/// that they were given.
+/// Reports whether a live object contains the wanted one. Lists are compared item by item: they keep their order here.
 fn contains(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted

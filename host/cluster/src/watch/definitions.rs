@@ -1,5 +1,5 @@
-//! Owns following the CustomResourceDefinitions of the cluster by their metadata: which there are, and when one's
-//! specification changes. What that means for kinds is left to host/runtime.
+//! Follows the CustomResourceDefinitions of the cluster by their metadata: which exist, and when the specification of
+//! one changes. The consequences for kinds are left to host/runtime.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::watch::reflector::Detail;
 use crate::watch::typed_watch;
 use crate::watch::typed_watch::{TypedObjects, TypedSink};
 
-/// How long a host without the right to see definitions waits before it asks again.
+/// The delay before the next attempt of a host without the right to see definitions.
 const FORBIDDEN: Duration = Duration::from_mins(10);
 
-/// What has become of definitions. They are called by their names, `plural.group`.
+/// A change of definitions. They are identified by their names, `plural.group`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefinitionEvent {
-    /// All of them have been listed for the first time.
+    /// All definitions have been listed for the first time.
     Listed,
-    /// There is a new one, or one has another specification.
+    /// A definition is new, or has another specification.
     Changed(String),
-    /// Something else about one has changed: that it is served, say.
+    /// Another part of a definition has changed, for example its status.
     Touched(String),
-    /// One is gone.
+    /// A definition is gone.
     Gone(String),
-    /// The host may not see them.
+    /// The host may not see definitions.
     Forbidden(String),
 }
 
-/// Tells what becomes of definitions, for ever.
+/// Reports changes of definitions for ever.
 pub async fn follow(client: Client, tell: impl FnMut(DefinitionEvent) + Send + 'static) {
     let served = ServedKind {
         short_names: Vec::new(),
@@ -47,7 +47,7 @@ pub async fn follow(client: Client, tell: impl FnMut(DefinitionEvent) + Send + '
     typed_watch::follow(client, served, DefinitionSink(tell)).await;
 }
 
-/// What tells one state of a definition from another.
+/// The members that distinguish states of a definition.
 #[derive(PartialEq, Eq)]
 struct DefinitionStamp {
     uid: Arc<str>,
@@ -83,7 +83,7 @@ impl<F: FnMut(DefinitionEvent) + Send + 'static> TypedSink for DefinitionSink<F>
     }
 }
 
-/// What has changed from one state of all definitions to the next.
+/// Reports the changes from one state of all definitions to the next.
 fn compare(
     before: &BTreeMap<Arc<str>, Arc<DefinitionStamp>>,
     now: &BTreeMap<Arc<str>, Arc<DefinitionStamp>>,

@@ -1,5 +1,4 @@
-//! Owns lists that are made once, past the watches: what there is of a kind now, for somebody who cannot wait until the
-//! cache has it.
+//! Lists a kind once, past the watches, for a caller that cannot wait until the cache has it.
 
 use pilothouse_core::reads::reach::Scope;
 
@@ -12,27 +11,26 @@ use crate::watch::reflector::{Detail, Page, encoded, list_request};
 use crate::write::FieldManagerClient;
 use crate::write::identity::Reader;
 
-/// The most bytes of JSON that are read for one caller.
+/// The most JSON that is read for one caller, in bytes.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
 
-/// How much JSON has been read for one caller.
+/// The size of the JSON that has been read for one caller, in bytes.
 #[derive(Debug, Default)]
 pub struct ReadBytes(usize);
 
-/// Why something could not be listed.
+/// The reason why a kind could not be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveListError {
     /// The API server did not answer with a list.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// There is more than may be read for one caller.
+    /// The objects exceed the limit for one caller.
     #[error("they have more than {MOST_BYTES} bytes")]
     TooLarge,
 }
 
 impl FieldManagerClient {
-    /// Lists what there is of a kind, as its codec reads it; what cannot be read is left out. `read` counts what all lists
-    /// of one caller have together.
+    /// Lists a kind as its codec reads it, without unreadable objects. `read` counts all lists of one caller together.
     pub async fn list_live(
         &self,
         served: &ServedKind,

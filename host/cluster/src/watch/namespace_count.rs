@@ -1,4 +1,4 @@
-//! Counts the objects of a kind by namespace, past the cache: replicas that divide the work cache a part of it each.
+//! Counts the objects of a kind by namespace, past the cache: replicas that divide the work each cache only a part.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ struct ItemMeta {
     namespace: Option<String>,
 }
 
-/// How many objects of a kind each namespace has: by lists of metadata, page by page.
+/// The number of objects of a kind in each namespace, from paged lists of metadata.
 pub async fn count_by_namespace(client: &Client, served: &ServedKind) -> Result<HashMap<String, u64>, RequestError> {
     let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
     let (mut counts, mut next, mut pages) = (HashMap::new(), String::new(), PageSize::default());

@@ -1,4 +1,4 @@
-//! Follows the namespaces of the cluster by their metadata: which there are.
+//! Follows the namespaces of the cluster by their metadata.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::watch::reflector::Detail;
 use crate::watch::typed_watch;
 use crate::watch::typed_watch::{TypedObjects, TypedSink};
 
-/// The wait of a host without the right to see namespaces before it asks again.
+/// The delay before the next attempt of a host without the right to see namespaces.
 const FORBIDDEN: Duration = Duration::from_mins(10);
 
-/// What has become of a namespace.
+/// A change of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamespaceEvent {
-    /// There is one of this name, or another one than before.
+    /// A namespace of this name is new, or was recreated.
     Added(Arc<str>),
-    /// The host may not see them.
+    /// The host may not see namespaces.
     Forbidden(String),
 }
 
-/// Tells what becomes of namespaces, for ever.
+/// Reports new namespaces for ever.
 pub async fn follow(client: Client, tell: impl FnMut(NamespaceEvent) + Send + 'static) {
     let served = ServedKind {
         short_names: Vec::new(),
@@ -42,7 +42,7 @@ pub async fn follow(client: Client, tell: impl FnMut(NamespaceEvent) + Send + 's
 struct NamespaceSink<F>(F);
 
 impl<F: FnMut(NamespaceEvent) + Send + 'static> TypedSink for NamespaceSink<F> {
-    /// The uid; none while it is being deleted and takes nothing.
+    /// The uid; none while it is being deleted and accepts no new objects.
     type Object = Option<Arc<str>>;
 
     const DETAIL: Detail = Detail::Metadata;

@@ -1,5 +1,4 @@
-//! Owns the pages of a list: how many objects one has, so that the objects of a kind fit into the memory that a page may
-//! take however large they are, and reading one without taking more.
+//! Sizes the pages of a list by the objects' size, so that a page stays within its memory limit, and reads a page.
 
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -10,29 +9,29 @@ use kube::core::Status;
 use crate::error::RequestError;
 use crate::write::send::REQUEST_TIMEOUT;
 
-/// The most objects in a page.
+/// The highest number of objects in a page.
 const MOST_OBJECTS: u32 = 500;
 
-/// Objects in the first page, when it is not known how large they are.
+/// The number of objects in the first page, when their size is not known.
 const FIRST_OBJECTS: u32 = 50;
 
-/// The bytes that a page is meant to have, by the objects of the page before it.
+/// The aimed size of a page in bytes, by the objects of the page before it.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The bytes at which a page is broken off, and asked for again with fewer objects.
+/// The size at which a page is aborted and requested again with fewer objects, in bytes.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
-/// The same for a page of one object. No object is as large; a server that knows no pages answers with all of them.
+/// The same for a page of one object. No object is as large; a server without paging answers with all of them.
 const MOST_BYTES_OF_ONE: usize = 64 * 1024 * 1024;
 
-/// By so much a page becomes smaller when it did not come in time.
+/// The divisor of the page size after a time-out.
 const SLOW_DIVISOR: u32 = 4;
 
-/// How many objects the next page is asked to have.
+/// The number of objects to request for the next page.
 #[derive(Debug)]
 pub(crate) struct PageSize {
     objects: u32,
-    /// As many as came in time lately.
+    /// The highest number that arrived in time recently.
     most: u32,
 }
 
@@ -46,12 +45,12 @@ impl Default for PageSize {
 }
 
 impl PageSize {
-    /// Objects to ask for.
+    /// The number of objects to request.
     pub(crate) fn objects(&self) -> u32 {
         self.objects
     }
 
-    /// The bytes that a page of this size may have.
+    /// The largest allowed size of such a page, in bytes.
     fn most_bytes(&self) -> usize {
         if self.objects == 1 {
             MOST_BYTES_OF_ONE
@@ -60,7 +59,7 @@ impl PageSize {
         }
     }
 
-    /// A page of so many objects had so many bytes: the next one has as many objects as fit.
+    /// Records the objects and bytes of a page, and adjusts the size of the next one.
     pub(crate) fn had(&mut self, objects: usize, bytes: usize) {
         self.most = self.most.saturating_add(self.most / 4 + 1).min(MOST_OBJECTS);
         if let Some(each) = bytes.checked_div(objects) {
@@ -69,7 +68,7 @@ impl PageSize {
         }
     }
 
-    /// A page had more bytes than it may have. Says whether a smaller one can be asked for.
+    /// Records that a page was too large. Returns whether a smaller one can be requested.
     fn was_too_large(&mut self) -> bool {
         // Each object had at least this much, on average.
         let each = MOST_BYTES / self.objects.max(1) as usize;
@@ -79,14 +78,14 @@ impl PageSize {
         before > 1
     }
 
-    /// A page did not come in time.
+    /// Records that a page did not arrive in time.
     fn was_too_slow(&mut self) {
         self.objects = (self.objects / SLOW_DIVISOR).max(1);
         self.most = self.objects;
     }
 }
 
-/// Asks for a page until one comes that is small enough. `request` makes the request for so many objects.
+/// Requests a page until one arrives that is small enough. `request` builds the request for a number of objects.
 pub(crate) async fn read_page(
     client: &Client,
     size: &mut PageSize,
@@ -112,7 +111,7 @@ pub(crate) async fn read_page(
     }
 }
 
-/// Reads an answer of at most so many bytes; none if it has more.
+/// Reads a response of at most `most` bytes; none if it is longer.
 async fn read(client: &Client, request: Request<Body>, most: usize) -> Result<Option<String>, RequestError> {
     let response = client.send(request).await?;
     let status = response.status();
@@ -132,7 +131,7 @@ async fn read(client: &Client, request: Request<Body>, most: usize) -> Result<Op
     Err(refusal(status, &bytes))
 }
 
-/// An answer that is an error.
+/// The error in a response.
 pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> RequestError {
     let answer: Status = serde_json::from_slice(body).unwrap_or_default();
     RequestError::Answered(Box::new(Status {

@@ -1,9 +1,9 @@
-//! Owns the list and watch of a kind: pages and events are read into [`CachedObject`] objects one by one and handed to
-//! a [`Sink`].
+//! Lists and watches a kind: pages and events are read into [`CachedObject`] objects one by one and passed to a
+//! [`Sink`].
 //!
-//! The requests are made here and not by kube's watcher, because that one keeps bookmarks to itself (a watch that has
-//! gone silent is told from a quiet one by them), reads the head of each object a second time, and has to be told before
-//! it starts whether whole objects or their metadata are wanted.
+//! The requests are made here and not by kube's watcher. That one hides bookmarks (which distinguish a watch that has
+//! gone silent from a quiet one), parses the head of each object a second time, and must know before it starts whether
+//! whole objects or their metadata are wanted.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -37,58 +37,58 @@ use crate::object::{CachedObject, ObjectError};
 use crate::watch::pages::{PageSize, read_page, refusal};
 use crate::write::send::REQUEST_TIMEOUT;
 
-/// How long the server is asked to keep a watch open.
+/// The requested duration of a watch, in seconds.
 const WATCH_SECONDS: u32 = 290;
 
-/// A watch that ends sooner, without having said anything, is not made anew at once.
+/// The shortest watch after which the next one starts at once, if it has shown nothing.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
-/// A server sends a bookmark about every minute. A watch that says nothing for so long is dead, whatever its connection
-/// says, and is made anew.
+/// The longest silence of a watch. A server sends a bookmark about every minute, so a watch without any event for so
+/// long is dead, whatever its connection reports, and is restarted.
 const LONGEST_SILENCE: Duration = Duration::from_secs(150);
 
-/// The longest wait between two tries.
+/// The longest delay between two attempts.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A watch that has lasted so long after its list is well: what went wrong before it does not count any more, and the next
-/// relist waits no longer than a first one.
+/// The time after its list at which a watch counts as healthy. Earlier failures are forgotten then, and the next relist
+/// has no longer delay than a first one.
 pub(crate) const WELL_AFTER: Duration = Duration::from_mins(2);
 
-/// The most bytes of one event of a watch. No object is as large, so what has more is no event.
+/// The longest event of a watch, in bytes. No object is as large.
 const LONGEST_EVENT: usize = 32 * 1024 * 1024;
 
-/// A list from before what a watch has shown comes from a server that lags behind, and is not taken. After so many in a
-/// row it is the cluster that went back, to a backup for instance.
+/// The number of consecutive stale lists after which the cluster counts as reset, for example to a backup. A list that
+/// is older than what a watch has shown comes from a server that lags behind, and is ignored until then.
 const STALE_LISTS: u32 = 10;
 
-/// Who is told what a watch sees. Nothing here may block: a watch waits for its sink.
+/// Receives what a watch sees. No method may block: the watch waits for its sink.
 pub trait Sink: Send + Sync + 'static {
     /// A list begins.
     fn list_begins(&self, source: &WatchSource);
     /// An object was listed, added or modified.
     fn observed(&self, source: &WatchSource, object: CachedObject);
-    /// An object was deleted, or left what the source is about.
+    /// An object was deleted, or left the source.
     fn deleted(&self, source: &WatchSource, name: &Name);
     /// The list is complete; it shows the cluster at this resourceVersion.
     fn list_ends(&self, source: &WatchSource, version: &str);
-    /// The watch is open: what trouble it had is over.
+    /// The watch is open: earlier failures are over.
     fn works(&self, kind: &Arc<Kind>);
-    /// The server has sent something: a page of a list, an event or a bookmark.
+    /// The server has sent a page of a list, an event or a bookmark.
     fn heard(&self) {}
-    /// The watch has trouble and goes on trying; called at each try.
+    /// The watch fails and keeps retrying; called at each attempt.
     fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError);
-    /// The server does not let the host see the kind. A sink that can do without returns how long to wait before the next
-    /// try. If it returns nothing, this counts as any other trouble.
+    /// The server does not let the host see the kind. A sink that can do without the kind returns the delay before the
+    /// next attempt. Without one, this counts as any other failure.
     fn forbidden(&self, _kind: &Arc<Kind>, _problem: &WatchError) -> Option<Duration> {
         None
     }
-    /// An object cannot be read, and is left out. What the cache had of it stays. Its place is given where that can be read.
+    /// An object cannot be read, and is left out. Its cached state stays. `name` is given if it can be read.
     fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str);
-    /// The host made a mistake while it took in what the watch saw, and panicked. The kind is listed again after a wait.
+    /// The host panicked while it processed an event (a bug). The kind is listed again after a delay.
     fn panicked(&self, kind: &Arc<Kind>, panic: &str);
 }
 
-/// What is asked for of each object.
+/// The requested part of each object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// All of it.
@@ -99,25 +99,25 @@ pub enum Detail {
 
 /// One list and watch.
 pub struct Reflector {
-    /// The way to the cluster.
+    /// The client.
     pub client: Client,
-    /// Whom to ask whether the kind is still served as it was.
+    /// Checks whether the kind is still served as before.
     pub discovery: Arc<Discovery>,
-    /// How the kind is served.
+    /// The kind as it is served.
     pub served: ServedKind,
-    /// What is listed and watched.
+    /// The listed and watched objects.
     pub source: WatchSource,
-    /// What is asked for.
+    /// The requested part of each object.
     pub detail: Detail,
-    /// How objects are kept.
+    /// The codec of the objects.
     pub codec: Arc<ObjectCodec>,
-    /// Who is told.
+    /// The receiver of the events.
     pub sink: Arc<dyn Sink>,
-    /// Where restarts are counted.
+    /// Counts restarts.
     pub metrics: WatchMetrics,
 }
 
-/// An object of which only the place is read.
+/// An object of which only the namespace and name are parsed.
 #[derive(Deserialize)]
 struct NamedObject<'a> {
     #[serde(borrow)]
@@ -132,29 +132,29 @@ struct NamedMetadata<'a> {
     namespace: Option<Cow<'a, str>>,
 }
 
-/// Why a watch ends.
+/// The reason why a watch ends.
 enum WatchEnd {
-    /// What it would have to go on from is not there any more: the kind has to be listed again.
+    /// The resourceVersion has expired: the kind has to be listed again.
     Expired,
     /// The kind is not served, or not as it was.
     Unserved,
 }
 
-/// How the lists and watches of one source have gone so far.
+/// The state of the lists and watches of one source.
 #[derive(Default)]
 struct ReflectorState {
-    /// Tries in a row that ended in trouble, and relists soon after one another: the next one waits for so long.
+    /// Consecutive failed attempts, and relists soon after one another. They determine the next delay.
     failures: u32,
-    /// Lists in a row that were older than what was seen.
+    /// Consecutive lists that were older than the last watch.
     stale: u32,
-    /// What the last watch has shown.
+    /// The last resourceVersion that the watch has shown.
     seen: Option<String>,
     pages: PageSize,
 }
 
 impl Reflector {
-    /// Lists and watches, where the source can have objects, until the kind is not served any more, or not as it was. Everything else goes to the sink and
-    /// is tried again with back-off, whatever ended the list or the watch.
+    /// Lists and watches, if the source can have objects, until the kind is no longer served as before. Everything else
+    /// is reported to the sink and retried with back-off, whatever ended the list or the watch.
     pub async fn follow(self) {
         if self.source.scope.is_empty() {
             self.sink.list_begins(&self.source);
@@ -163,7 +163,7 @@ impl Reflector {
         }
         let mut state = ReflectorState::default();
         loop {
-            match AssertUnwindSafe(self.go(&mut state)).catch_unwind().await {
+            match AssertUnwindSafe(self.list_and_watch(&mut state)).catch_unwind().await {
                 Ok(()) => return,
                 Err(panic) => {
                     self.restarts(WatchRestart::Panic);
@@ -174,7 +174,7 @@ impl Reflector {
         }
     }
 
-    async fn go(&self, state: &mut ReflectorState) {
+    async fn list_and_watch(&self, state: &mut ReflectorState) {
         loop {
             let seen = state.seen.clone().filter(|_| state.stale < STALE_LISTS);
             match self.list(seen.as_deref(), &mut state.pages).await {
@@ -195,7 +195,7 @@ impl Reflector {
                     let trouble = "a list is older than what was seen already; the API server that gave it lags behind";
                     self.trouble(&mut state.failures, WatchError::other(trouble)).await;
                 }
-                // The list took longer than the server remembers: from the beginning, while somebody else's is fresh.
+                // The list took longer than the server keeps its resourceVersion: list again from the beginning.
                 Err(error) if error.code() == Some(410) && state.failures == 0 => {
                     self.restarts(WatchRestart::Expired);
                     self.pause(&mut state.failures).await;
@@ -206,7 +206,7 @@ impl Reflector {
                 }
                 Err(error) => self.trouble(&mut state.failures, WatchError::from(&error)).await,
             }
-            if !self.is_served_as_before(&mut state.failures).await {
+            if !self.check_still_served(&mut state.failures).await {
                 return;
             }
         }
@@ -216,7 +216,7 @@ impl Reflector {
         self.metrics.ended(&self.source.kind.title(), reason);
     }
 
-    /// How long the sink wants to wait, if the host may not see the kind.
+    /// The delay that the sink requests, if the host may not see the kind.
     fn forbidden(&self, error: &RequestError) -> Option<Duration> {
         if error.code() != Some(403) {
             return None;
@@ -236,12 +236,13 @@ impl Reflector {
         sleep(backoff::delay(*failures, self.seed()).min(LONGEST_PAUSE)).await;
     }
 
-    /// So that watches that failed together come back apart.
+    /// The seed of the jitter, so that watches that failed together are retried at different times.
     fn seed(&self) -> u64 {
         seed(&format!("{:?}", self.source))
     }
 
-    async fn is_served_as_before(&self, failures: &mut u32) -> bool {
+    /// Asks discovery, with back-off, whether the kind is served as before.
+    async fn check_still_served(&self, failures: &mut u32) -> bool {
         loop {
             match self.discovery.find(&self.source.kind, Instant::now()).await {
                 Ok(served) => return served.as_ref() == Some(&self.served),
@@ -250,8 +251,8 @@ impl Reflector {
         }
     }
 
-    /// Lists everything, page by page. The answer is the resourceVersion to watch from; none if the list is older than
-    /// `seen`, and then the sink has heard nothing of it.
+    /// Lists everything, page by page. Returns the resourceVersion from which to watch; none if the list is older than
+    /// `seen`, and then the sink has received nothing of it.
     async fn list(&self, seen: Option<&str>, pages: &mut PageSize) -> Result<Option<String>, RequestError> {
         let mut next: Option<String> = None;
         loop {
@@ -280,7 +281,7 @@ impl Reflector {
         }
     }
 
-    /// Takes in a page; none if the list is older than `seen`.
+    /// Processes a page; none if the list is older than `seen`.
     fn page(
         &self,
         text: &str,
@@ -310,13 +311,13 @@ impl Reflector {
         Ok(Some(page.metadata))
     }
 
-    /// Watches from a resourceVersion on; the answer is the last one that was seen.
+    /// Watches from a resourceVersion. Returns the last one that was seen.
     async fn watch(&self, mut version: String) -> (WatchEnd, String) {
         let mut failures = 0;
         loop {
             let (before, opened) = (version.clone(), Instant::now());
             match self.watch_once(&mut version).await {
-                // A server that does nothing but hang up is not asked without a pause.
+                // A server that only closes connections does not get requests without a pause.
                 Ok(()) if version == before && opened.elapsed() < SHORTEST_WATCH => {
                     self.restarts(WatchRestart::Closed);
                     self.pause(&mut failures).await;
@@ -335,7 +336,7 @@ impl Reflector {
                         failures = 0;
                     }
                     self.trouble(&mut failures, WatchError::from(&error)).await;
-                    if error.is_not_found() && !self.is_served_as_before(&mut failures).await {
+                    if error.is_not_found() && !self.check_still_served(&mut failures).await {
                         return (WatchEnd::Unserved, version);
                     }
                 }
@@ -343,7 +344,7 @@ impl Reflector {
         }
     }
 
-    /// One watch, until its server ends it.
+    /// Runs one watch, until its server ends it.
     async fn watch_once(&self, version: &mut String) -> Result<(), RequestError> {
         let query = format!(
             "watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
@@ -409,13 +410,13 @@ impl Reflector {
                 if let Ok(object) = &read {
                     version.replace_range(.., &object.resource_version);
                 }
-                self.take(kind == "DELETED", read);
+                self.report_object(kind == "DELETED", read);
             }
         }
         Ok(())
     }
 
-    /// An event without an object that can be taken apart.
+    /// Handles an event without an object that can be split.
     fn odd_event(&self, line: &[u8]) -> Result<(), RequestError> {
         let garbled = |error: serde_json::Error| {
             RequestError::Garbled(format!("an event of {} has another form: {error}", self.source.kind))
@@ -425,12 +426,12 @@ impl Reflector {
             let status: Status = serde_json::from_str(object.get()).map_err(garbled)?;
             return Err(RequestError::Answered(Box::new(status)));
         }
-        self.take(kind == "DELETED", self.codec.read(object));
+        self.report_object(kind == "DELETED", self.codec.read(object));
         Ok(())
     }
 
-    /// An object that an event is about.
-    fn take(&self, is_deleted: bool, read: Result<CachedObject, ObjectError>) {
+    /// Reports the object of an event to the sink.
+    fn report_object(&self, is_deleted: bool, read: Result<CachedObject, ObjectError>) {
         match read {
             Ok(object) if is_deleted => self.sink.deleted(&self.source, &object.name),
             Ok(object) => self.sink.observed(&self.source, object),
@@ -440,8 +441,9 @@ impl Reflector {
         }
     }
 
-    /// Whether an object is in the part of another replica: a server that cannot divide lists by namespace sends all of it, and
-    /// what is not kept is not decoded. One whose name cannot be read is, and is reported then.
+    /// Reports whether an object belongs to another replica: a server that cannot divide lists by namespace sends all
+    /// objects, and those of others are not decoded. An object whose name cannot be read does not count as another's,
+    /// and is reported then.
     fn is_elsewhere(&self, object: &RawValue) -> bool {
         let scope = &self.source.scope;
         let is_elsewhere = |object: NamedObject<'_>| {
@@ -488,7 +490,7 @@ pub(crate) fn list_request(
     };
     let mut request = Request::builder().uri(uri).header(header::ACCEPT, accept);
     if list.is_empty() {
-        // A compressed stream comes in members of its own for each event, and readers stop after the first:
+        // A compressed stream has a member of its own for each event, and readers stop after the first one:
         // https://github.com/tower-rs/tower-http/issues/737
         request = request.header(header::ACCEPT_ENCODING, "identity");
     }
@@ -497,19 +499,19 @@ pub(crate) fn list_request(
         .map_err(|error| RequestError::Garbled(error.to_string()))
 }
 
-/// A seed for the jitter of back-off, by what is watched: the same in each run, so that a run under faults can be repeated.
+/// A seed for the jitter of back-off, by the watched source: equal in each run, so that faults are reproducible.
 pub(crate) fn seed(of: &str) -> u64 {
     of.bytes()
         .fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
 }
 
-/// Whether a resourceVersion is older than another. They are ordered numbers (KEP-5504); where a server has others,
-/// nothing is known of their order.
+/// Reports whether a resourceVersion is older than another. They are ordered numbers (KEP-5504); if a server has
+/// others, their order is not known.
 pub fn is_before(version: &str, other: &str) -> bool {
     matches!((version.parse::<u128>(), other.parse::<u128>()), (Ok(version), Ok(other)) if version < other)
 }
 
-/// What a panic says, where it says something.
+/// The message of a panic, if it has one.
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -524,7 +526,7 @@ pub(crate) fn encoded(value: &str) -> impl std::fmt::Display {
 #[derive(Deserialize)]
 pub(crate) struct Page<'a> {
     pub(crate) metadata: PageMeta,
-    /// Go writes an empty list as null.
+    /// The items. Go writes an empty list as null.
     #[serde(borrow)]
     pub(crate) items: Option<Vec<&'a RawValue>>,
 }

@@ -1,5 +1,5 @@
-//! Owns watching a kind for the host itself: the same [`Reflector`] as for the kinds of plugins, with a typed value for
-//! each object in place of the compressed store. What a change means is left to the [`TypedSink`].
+//! Watches a kind for the host itself: the same [`Reflector`] as for the kinds of plugins, with a typed value for each
+//! object in place of the compressed store. Changes are left to the [`TypedSink`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::error::{WatchError, chain};
 use crate::object::CachedObject;
 use crate::watch::reflector::{Detail, LONGEST_PAUSE, Reflector, Sink, WELL_AFTER, seed};
 
-/// All objects of a kind by their names.
+/// All objects of a kind by name.
 pub type TypedObjects<T> = Arc<BTreeMap<Arc<str>, Arc<T>>>;
 
-/// Receives the objects of one kind of cluster scope as typed values. Like a [`Sink`], it must not block.
+/// Receives the objects of one cluster-scoped kind as typed values. Like a [`Sink`], it must not block.
 pub(crate) trait TypedSink: Send + 'static {
-    /// What an object is read into.
+    /// The type of an object.
     type Object: Send + Sync + 'static;
 
-    /// What is asked for of each object.
+    /// The requested part of each object.
     const DETAIL: Detail;
 
     fn read(object: &CachedObject) -> Self::Object;
 
-    /// The objects were listed, or one has changed. There is nothing `before` the first list.
+    /// The objects were listed, or one has changed. `before` is none at the first list.
     fn changed(&mut self, before: Option<&TypedObjects<Self::Object>>, now: &TypedObjects<Self::Object>);
 
     /// See [`Sink::works`].
@@ -48,8 +48,8 @@ pub(crate) trait TypedSink: Send + 'static {
     }
 }
 
-/// Lists and watches a kind of cluster scope for ever. The kind is listed without asking first whether it is served;
-/// while it turns out not to be, discovery is asked with back-off.
+/// Lists and watches a cluster-scoped kind for ever. The kind is listed without discovery first; if it turns out not to
+/// be served, discovery is repeated with back-off.
 pub(crate) async fn follow(client: Client, mut served: ServedKind, sink: impl TypedSink) {
     let kind = served.kind.clone();
     let sink = Arc::new(TypedObjectSink(Mutex::new(Watched {
@@ -83,18 +83,18 @@ fn not_served(kind: &Kind) -> String {
     format!("the cluster does not serve {kind}; install its CRD (--install-crds does so)")
 }
 
-/// What is known of the kind, and whom to tell.
+/// The known objects of the kind, and their sink.
 struct Watched<S: TypedSink> {
     sink: S,
     /// None before the first list.
     known: Option<TypedObjects<S::Object>>,
-    /// What the list has shown so far.
+    /// The objects of the list so far.
     listed: BTreeMap<Arc<str>, Arc<S::Object>>,
     is_listing: bool,
 }
 
 impl<S: TypedSink> Watched<S> {
-    /// If the sink panics, this is not remembered: the list that follows shows the change again.
+    /// Reports the new state, and stores it. If the sink panics it is not stored: the next list shows the change again.
     fn change(&mut self, now: BTreeMap<Arc<str>, Arc<S::Object>>) {
         let now = Arc::new(now);
         self.sink.changed(self.known.as_ref(), &now);
@@ -109,7 +109,7 @@ impl<S: TypedSink> Watched<S> {
 struct TypedObjectSink<S: TypedSink>(Mutex<Watched<S>>);
 
 impl<S: TypedSink> TypedObjectSink<S> {
-    /// Returns when the kind is not served any more, or not as it was.
+    /// Watches until the kind is no longer served as before.
     async fn watch(self: &Arc<Self>, client: Client, discovery: Arc<Discovery>, served: ServedKind) {
         let projection = match S::DETAIL {
             Detail::Whole => Projection::whole(),
@@ -123,7 +123,7 @@ impl<S: TypedSink> TypedObjectSink<S> {
             served,
             detail: S::DETAIL,
             sink: self.clone(),
-            // The metrics are about what plugins reconcile and read.
+            // The metrics count only the watches of kinds that plugins reconcile and read.
             metrics: WatchMetrics::default(),
         };
         reflector.follow().await;

@@ -1,8 +1,9 @@
-//! Owns Events (events.k8s.io/v1): their fields and names, and that none is emitted twice.
+//! Emits Events (events.k8s.io/v1): builds their fields and names, and emits none twice.
 //!
-//! An event's name is made of what it says, so a host that forgot (after a restart) finds it by the same name.
+//! An event's name is derived from its content, so a host that has forgotten it (after a restart) finds it by the same
+//! name.
 //!
-//! Nothing depends on events: without the right to make them, or where a namespace takes nothing new, none are emitted.
+//! Nothing depends on events: without the right to create them, or in a terminating namespace, none are emitted.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -22,29 +23,29 @@ use crate::error::RequestError;
 use crate::fence::WriteScope;
 use crate::write::send::send;
 
-/// The API server keeps events for an hour by default; after that the same event may be emitted again.
+/// The time for which API servers keep events by default. After it the same event may be emitted again.
 const KEPT: Duration = Duration::from_hours(1);
 
-/// How long no event is tried in a namespace in which the host may not make any.
+/// The time for which no event is tried in a namespace in which the host may not create any.
 const DENIED: Duration = Duration::from_mins(10);
 
-/// Events that one plugin may emit at once, and how long it takes until it may emit one more.
+/// The events that one plugin may emit at once, and the interval at which it may emit one more.
 const BURST: u32 = 50;
 const REFILL: Duration = Duration::from_secs(2);
 
-/// The same for one object: a single one that never comes to rest leaves room for the others.
+/// The same for one object: an object that never settles leaves room for others.
 const OBJECT_BURST: u32 = 20;
 const OBJECT_REFILL: Duration = Duration::from_secs(30);
 
-/// The most events that are remembered; beyond it the oldest are forgotten first.
+/// The highest number of remembered events. Beyond it the oldest are forgotten.
 const REMEMBERED: usize = 20_000;
 
-/// Who an event is about.
+/// The object of an event.
 #[derive(Clone, Debug)]
 pub struct Regarding<'a> {
     /// Its kind.
     pub kind: &'a Kind,
-    /// Its place.
+    /// Its namespace and name.
     pub name: &'a Name,
     /// Its uid.
     pub uid: &'a str,
@@ -55,39 +56,39 @@ pub struct EventRecorder {
     client: Client,
     plugin: String,
     instance: String,
-    /// Where events are read back; everywhere if there is none.
+    /// The namespaces from which events are read back; all if empty.
     namespaces: Vec<String>,
-    /// Told when the right to read or make events turns out to be missing.
+    /// Notified when the right to read or create events turns out to be missing.
     pub denied: Notify,
     state: Mutex<RecorderState>,
 }
 
 #[derive(Default)]
 struct RecorderState {
-    /// Whether earlier events have been read back.
+    /// Set if earlier events have been read back.
     recalled: bool,
-    /// The namespaces in which no event may be made, and since when.
+    /// The namespaces in which no event may be created, each with the time of the refusal.
     denied: HashMap<String, Instant>,
     emitted: HashMap<String, Instant>,
     plugin: TokenBucket,
-    /// By uid; those that are empty again are forgotten.
+    /// Token buckets by uid; full ones are forgotten.
     objects: HashMap<String, TokenBucket>,
     dropped: u64,
-    /// How many of the dropped ones the log has named.
+    /// The number of dropped events that the log has reported.
     said: u64,
-    /// Failures of objects whose status does not say since when, by uid.
+    /// Failures by uid, of objects whose status does not record their start.
     episodes: HashMap<String, Episodes>,
 }
 
-/// How often an object has failed for a while.
+/// The failure episodes of one object.
 #[derive(Clone, Copy, Default)]
 struct Episodes {
-    /// Those that are over.
+    /// The number of episodes that have ended.
     ended: u32,
     is_failing: bool,
 }
 
-/// Tokens that are spent, and come back with time.
+/// A token bucket: tokens are spent, and refilled with time.
 #[derive(Clone, Copy, Default)]
 struct TokenBucket {
     spent: u32,
@@ -95,20 +96,20 @@ struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Whether there is one left to spend.
-    fn has_one(&mut self, burst: u32, refill: Duration, now: Instant) -> bool {
+    /// Refills the bucket, and returns whether a token is left.
+    fn refill(&mut self, burst: u32, interval: Duration, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        let refilled = u32::try_from(now.duration_since(since).as_millis() / refill.as_millis()).unwrap_or(u32::MAX);
+        let refilled = u32::try_from(now.duration_since(since).as_millis() / interval.as_millis()).unwrap_or(u32::MAX);
         if refilled > 0 {
             self.spent = self.spent.saturating_sub(refilled);
-            self.since = Some(since + refill.saturating_mul(refilled));
+            self.since = Some(since + interval.saturating_mul(refilled));
         }
         self.spent < burst
     }
 }
 
 impl EventRecorder {
-    /// A recorder for the plugin of this name; `instance` names this host.
+    /// A recorder for the plugin of this name; `instance` identifies this host.
     pub fn new(client: Client, plugin: &str, instance: &str) -> Self {
         Self {
             client,
@@ -120,14 +121,14 @@ impl EventRecorder {
         }
     }
 
-    /// Reads events back in these namespaces only; everywhere if there is none.
+    /// Reads events back only from these namespaces; from all if empty.
     #[must_use]
     pub fn within(self, namespaces: Vec<String>) -> Self {
         Self { namespaces, ..self }
     }
 
-    /// Reads once which events this plugin emitted before this process began, so that none is emitted twice. Without the right to
-    /// list events, what is emitted twice is one request more: it has the same name.
+    /// Reads once which events this plugin emitted before this process started, so that none is emitted twice. Without
+    /// the right to list events, a repeated event costs one more request: it has the same name.
     pub async fn recall(&self) -> Result<(), RequestError> {
         if self.lock().recalled {
             return Ok(());
@@ -193,23 +194,30 @@ impl EventRecorder {
         self.controller().replace('/', "%2F")
     }
 
-    /// Emits an event, unless it was emitted before or the plugin emits too many. Says whether a request was made.
+    /// Emits an event, unless it was emitted before or the plugin emits too many. Returns whether a request was made.
     pub async fn record(&self, regarding: &Regarding<'_>, event: &Event, now: &str) -> Result<bool, RequestError> {
         let name = self.name_of(&regarding.name.name, regarding.uid, event, None);
         self.emit_as(name, regarding, event, now).await
     }
 
-    /// The name of an event, made of what it says and whom it is `about`. `episode` tells events apart that say the same.
+    /// The name of an event, derived from its content and the object that it is `about`. `episode` distinguishes events
+    /// with the same content.
     fn name_of(&self, prefix: &str, about: &str, event: &Event, episode: Option<&str>) -> String {
-        let mut said = vec![&*self.plugin, about, words(event.type_), &event.reason, &event.message];
+        let mut said = vec![
+            &*self.plugin,
+            about,
+            type_name(event.type_),
+            &event.reason,
+            &event.message,
+        ];
         said.extend(episode);
         format!("{}.{}", shorten_name(prefix), digest(&json!(said)))
     }
 
-    /// Emits an event about a failure, once for as long as the object fails: an object that recovered and fails in the same
-    /// way again gets a new event. `since` is the time at which the object began to fail, as its status has it, so that all
-    /// hosts and a host after a restart give the event the same name. Where no status says it, [`Self::recovered`] tells
-    /// the failures apart, for as long as this process runs.
+    /// Emits an event about a failure, once for as long as the object fails: an object that recovered and fails again
+    /// in the same way gets a new event. `since` is the start of the failure in the object's status, so that all hosts,
+    /// also after a restart, give the event the same name. If no status records it, [`Self::recovered`] distinguishes
+    /// the failures while this process runs.
     pub async fn record_failure(
         &self,
         regarding: &Regarding<'_>,
@@ -226,7 +234,7 @@ impl EventRecorder {
         self.emit_as(name, regarding, event, now).await
     }
 
-    /// An object is as it should be: its next failure is a new one.
+    /// Records that an object has recovered: its next failure is a new one.
     pub fn recovered(&self, uid: &str) {
         let mut state = self.lock();
         if let Some(episodes) = state.episodes.get_mut(uid)
@@ -276,7 +284,7 @@ impl EventRecorder {
             "reportingController": self.controller(),
             "reportingInstance": self.instance,
             "action": "Reconcile",
-            "type": words(*type_),
+            "type": type_name(*type_),
             "reason": reason,
             "note": one_line(message),
             "regarding": object,
@@ -292,7 +300,7 @@ impl EventRecorder {
             // Emitted before this process began.
             Ok(_) => Ok(true),
             Err(error) if error.code() == Some(409) => Ok(true),
-            // The object goes, too.
+            // The object is being deleted, too.
             Err(error) if error.is_in_terminating_namespace() || error.is_not_found() => Ok(false),
             Err(error) if error.code() == Some(403) => {
                 let mut state = self.lock();
@@ -312,7 +320,7 @@ impl EventRecorder {
         }
     }
 
-    /// How many events were dropped because there were too many, since this process began.
+    /// The number of events dropped by the rate limit since this process started.
     pub fn dropped(&self) -> u64 {
         self.lock().dropped
     }
@@ -365,14 +373,14 @@ impl EventRecorder {
     }
 }
 
-/// A message on one line: kubectl shows no more of an event.
+/// A message on one line: kubectl shows only one line of an event.
 fn one_line(message: &str) -> String {
     let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" ")
 }
 
 impl RecorderState {
-    /// An object fails. Says how many of its failures are over.
+    /// Records that an object fails. Returns the number of its ended episodes.
     fn fails(&mut self, uid: &str) -> u32 {
         if self.episodes.len() >= REMEMBERED && !self.episodes.contains_key(uid) {
             // Those that have recovered; if none has, an event more or less does not matter any more.
@@ -386,19 +394,19 @@ impl RecorderState {
         episodes.ended
     }
 
-    /// Spends one event of the plugin's and one of the object's, if both have one left.
+    /// Takes a token of the plugin and one of the object, if both have one left.
     fn spend(&mut self, object: &str, now: Instant) -> bool {
-        if !self.plugin.has_one(BURST, REFILL, now) {
+        if !self.plugin.refill(BURST, REFILL, now) {
             return false;
         }
         if !self.objects.contains_key(object) {
             self.objects.retain(|_, bucket| {
-                bucket.has_one(OBJECT_BURST, OBJECT_REFILL, now);
+                bucket.refill(OBJECT_BURST, OBJECT_REFILL, now);
                 bucket.spent > 0
             });
         }
         let bucket = self.objects.entry(object.to_owned()).or_default();
-        if !bucket.has_one(OBJECT_BURST, OBJECT_REFILL, now) {
+        if !bucket.refill(OBJECT_BURST, OBJECT_REFILL, now) {
             return false;
         }
         bucket.spent += 1;
@@ -407,14 +415,14 @@ impl RecorderState {
     }
 }
 
-fn words(type_: EventType) -> &'static str {
+fn type_name(type_: EventType) -> &'static str {
     match type_ {
         EventType::Normal => "Normal",
         EventType::Warning => "Warning",
     }
 }
 
-/// Names of events are DNS subdomains of at most 253 bytes; the digest needs 33 of them.
+/// Truncates a name: names of events are DNS subdomains of at most 253 bytes, and the digest needs 33 of them.
 fn shorten_name(name: &str) -> &str {
     let mut end = name.len().min(200);
     while !name.is_char_boundary(end) {

@@ -1,5 +1,5 @@
-//! Owns in whose name a request is made: as the host, or as a ServiceAccount, so that API servers check the rights of that
-//! account. The host impersonates it, or presents a token that it has requested for it.
+//! Sends requests as the host or as a ServiceAccount, so that API servers check the rights of that account. The host
+//! impersonates it, or presents a token that it has requested for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,35 +23,35 @@ use crate::write::send::send;
 /// <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>.
 const IMPERSONATE_USER: &str = "impersonate-user";
 
-/// How long a token is asked for. The API server may give it for less or more.
+/// The requested lifetime of a token. The API server may shorten or extend it.
 const LIFETIME: Duration = Duration::from_hours(1);
 
-/// A ServiceAccount that the host acts as.
+/// A ServiceAccount as which the host acts.
 #[derive(Clone, Debug)]
 pub struct Impersonation {
     namespace: String,
     name: String,
     user: HeaderValue,
-    /// None: it is impersonated. No groups are named: for a ServiceAccount the API server adds its groups itself, and the
-    /// host then needs the right to impersonate this account only, and no group.
+    /// Tokens; none means impersonation. No groups are sent: the API server adds a ServiceAccount's groups itself, so
+    /// the host needs the right to impersonate this account only, and no group.
     tokens: Option<AccountTokens>,
 }
 
-/// The tokens of ServiceAccounts, and a client that has no credentials of its own: a client certificate would count more
-/// than a token.
+/// The tokens of ServiceAccounts, and a client without credentials of its own: a client certificate would take
+/// precedence over a token.
 #[derive(Clone)]
 pub struct AccountTokens {
     bare: Client,
     known: Arc<Mutex<HashMap<(String, String), TokenSlot>>>,
 }
 
-/// The token of one account; who asks for it first requests it, and the others wait for that.
+/// The token of one account. The first caller requests it, and others wait for it.
 type TokenSlot = Arc<tokio::sync::Mutex<Option<Token>>>;
 
 #[derive(Clone)]
 struct Token {
     value: HeaderValue,
-    /// When another is requested.
+    /// The time at which another token is requested.
     due: Instant,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for AccountTokens {
 }
 
 impl AccountTokens {
-    /// No tokens yet, for a client without credentials.
+    /// Starts without tokens, for a client without credentials.
     pub fn new(bare: Client) -> Self {
         Self {
             bare,
@@ -78,7 +78,7 @@ impl AccountTokens {
 }
 
 impl Impersonation {
-    /// Of a ServiceAccount by its namespace and name; none if these are no names.
+    /// A ServiceAccount by namespace and name; none if these are invalid in a header.
     pub fn of_service_account(namespace: &str, name: &str, tokens: Option<&AccountTokens>) -> Option<Self> {
         let user = HeaderValue::try_from(format!("system:serviceaccount:{namespace}:{name}"));
         Some(Self {
@@ -99,13 +99,12 @@ impl Impersonation {
         &self.name
     }
 
-    /// The user that API servers take it for.
+    /// The user name at the API servers.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// The groups that API servers give to every ServiceAccount of its namespace:
-    /// <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens>.
+    /// The groups that API servers assign to every ServiceAccount of its namespace:
     pub(crate) fn groups(&self) -> [String; 3] {
         [
             "system:serviceaccounts".to_owned(),
@@ -114,7 +113,7 @@ impl Impersonation {
         ]
     }
 
-    /// How it acts, as `--identity` has it.
+    /// The mode, as in `--identity`.
     pub fn mode(&self) -> &'static str {
         match self.tokens {
             None => "impersonate",
@@ -137,7 +136,7 @@ impl Impersonation {
         }
     }
 
-    /// Makes a request in this name.
+    /// Sends a request as this account.
     pub(crate) async fn send(
         &self,
         client: &Client,
@@ -152,7 +151,7 @@ impl Impersonation {
         request.headers_mut().insert(AUTHORIZATION, token.value.clone());
         let answer = send(&tokens.bare, request).await;
         if answer.as_ref().is_err_and(|error| error.code() == Some(401)) {
-            // It ended before its time: with an account that was deleted and made again, say.
+            // The token ended early, for example because the account was deleted and recreated.
             let mut slot = slot.lock().await;
             if slot.as_ref().is_some_and(|known| known.value == token.value) {
                 *slot = None;
@@ -161,7 +160,7 @@ impl Impersonation {
         answer
     }
 
-    /// For requests in this name that read more than [`Impersonation::send`] would.
+    /// Credentials for requests as this account whose responses are longer than [`Impersonation::send`] reads.
     pub(crate) async fn reader(&self, client: &Client) -> Result<Reader, RequestError> {
         let Some(tokens) = &self.tokens else {
             return Ok(Reader {
@@ -177,7 +176,7 @@ impl Impersonation {
         })
     }
 
-    /// The token that is known, or another. One that is due is still good if there is no other yet.
+    /// The known token, or a new one. A token that is due is used if no new one is available.
     async fn token(&self, client: &Client, slot: &TokenSlot) -> Result<Token, RequestError> {
         let mut slot = slot.lock().await;
         if let Some(token) = slot.as_ref().filter(|token| Instant::now() < token.due) {
@@ -223,7 +222,7 @@ impl Impersonation {
         })
     }
 
-    /// A refused token says nothing about the object that the request is about.
+    /// Converts a refused token request, which says nothing about the object of the request.
     fn no_token(&self, error: RequestError) -> RequestError {
         let Some(code) = error.code() else { return error };
         let account = format!("{}/{}", self.namespace, self.name);
@@ -241,13 +240,13 @@ impl Impersonation {
     }
 }
 
-/// Keeps a value out of logs.
+/// Marks a value as sensitive, so that it is not logged.
 fn sensitive(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value
 }
 
-/// In whose name lists are requested.
+/// The client and credentials for lists.
 pub(crate) struct Reader {
     pub(crate) client: Client,
     pub(crate) credentials: Option<(HeaderName, HeaderValue)>,
@@ -261,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// What servers were asked: each request's path, and its token.
+    /// The requests that servers received: path and token.
     type Asked = Arc<Mutex<Vec<String>>>;
 
     /// A client whose server answers by what it was asked so far.
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_account_that_does_not_exist_is_no_object_that_does_not_exist() {
+    async fn missing_account_is_not_reported_as_missing_object() {
         let asked = Asked::default();
         let missing = json!({
             "code": 404, "message": "serviceaccounts \"web\" not found", "details": {"name": "web", "kind": "serviceaccounts"},

@@ -1,4 +1,4 @@
-//! Owns the requests that change objects: server-side apply, status, finalizers, delete. What they mean is decided
+//! Sends the requests that change objects: server-side apply, status, finalizers, delete. Their reasons are decided
 //! elsewhere.
 //!
 //! There may be a second host, a user, or a write of the host's own that takes effect after its response was lost. Therefore no write
@@ -40,21 +40,21 @@ use crate::write::identity::Impersonation;
 use crate::write::identity::Reader;
 use crate::write::send::send;
 
-/// What an apply left behind.
+/// The result of an apply.
 #[derive(Debug)]
 pub struct ApplyResponse {
-    /// Whether the object did not exist before (201 rather than 200).
+    /// Set if the object did not exist before (201 rather than 200).
     pub created: bool,
-    /// The object as the server has it now.
+    /// The object as the server stores it.
     pub object: CachedObject,
 }
 
-/// An object as it is now.
+/// A live object.
 #[derive(Debug)]
 pub struct LiveObject {
-    /// The object, all of it visible.
+    /// The object, with all fields visible.
     pub object: CachedObject,
-    /// `metadata.managedFields`, whosever they are.
+    /// `metadata.managedFields`, of all managers.
     pub managers: Vec<Value>,
 }
 
@@ -69,16 +69,16 @@ struct ManagersMeta {
     managed_fields: Vec<Value>,
 }
 
-/// Which object an apply is meant for. Without one an apply would create what is gone, or change what somebody else has
-/// made under the name meanwhile.
+/// The object for which an apply is meant. Without it an apply would recreate a deleted object, or change an object
+/// that someone else has created under the name meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyPrecondition<'a> {
-    /// None yet: the apply creates the object, and the server refuses it with a conflict if there is one. Fields are not
+    /// None yet: the apply creates the object, and the server answers with a conflict if there is one. Fields are not
     /// forced.
     Absent,
-    /// The object of this uid, which is ours: fields that others hold are taken over.
+    /// The object of this uid, which is ours: fields of other managers are taken over.
     Uid(&'a str),
-    /// The object that the body names by uid and resourceVersion; fields that others hold are a conflict.
+    /// The object that the body names by uid and resourceVersion; fields of other managers are a conflict.
     AsInBody,
 }
 
@@ -88,7 +88,7 @@ pub enum ApplyPrecondition<'a> {
 /// (<https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/registry/generic/registry/store.go>, `Update`).
 const NO_VERSION: &str = "1";
 
-/// The fate of an object's dependents when it is deleted (`propagationPolicy`).
+/// The treatment of an object's dependents when it is deleted (`propagationPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     /// They are deleted after the object.
@@ -100,7 +100,7 @@ pub enum Propagation {
 }
 
 impl Propagation {
-    /// As DeleteOptions spell it.
+    /// The policy as DeleteOptions spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Background => "Background",
@@ -110,13 +110,13 @@ impl Propagation {
     }
 }
 
-/// Writes under the name of one plugin.
+/// Writes with the field manager of one plugin.
 #[derive(Clone)]
 pub struct FieldManagerClient {
     client: Client,
     manager: Arc<str>,
     identity: Option<Impersonation>,
-    /// How many requests it has made.
+    /// The number of requests made.
     requests: Arc<AtomicU64>,
     controller: Option<Arc<str>>,
 }
@@ -133,8 +133,8 @@ impl FieldManagerClient {
         }
     }
 
-    /// The same for a controller (`plugin/controller`), whose work may be divided among replicas. Without one it writes what
-    /// is the leader's.
+    /// The same for a controller (`plugin/controller`), whose work may be divided among replicas. Without a controller
+    /// its writes are the leader's.
     #[must_use]
     pub fn working_for(self, controller: Arc<str>) -> Self {
         Self {
@@ -143,24 +143,24 @@ impl FieldManagerClient {
         }
     }
 
-    /// The same, which counts its requests here.
+    /// The same, with this request counter.
     #[must_use]
     pub fn counted_by(self, requests: Arc<AtomicU64>) -> Self {
         Self { requests, ..self }
     }
 
-    /// The same in another name; none is the host's own.
+    /// The same with another identity; none means the host's own.
     #[must_use]
     pub fn acting_as(self, identity: Option<Impersonation>) -> Self {
         Self { identity, ..self }
     }
 
-    /// In whose name requests are made; none is the host's own.
+    /// The identity of the requests; none means the host's own.
     pub fn identity(&self) -> Option<&Impersonation> {
         self.identity.as_ref()
     }
 
-    /// Sends a request about the object of a name.
+    /// Sends a request about the object of this name.
     async fn send(&self, name: &Name, mut request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if let Some(controller) = &self.controller {
@@ -173,7 +173,7 @@ impl FieldManagerClient {
         }
     }
 
-    /// Whoever lists in this name.
+    /// The client and credentials for lists with this identity.
     pub(crate) async fn reader(&self) -> Result<Reader, RequestError> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         match &self.identity {
@@ -209,7 +209,7 @@ impl FieldManagerClient {
             .await
     }
 
-    /// Asks, by a dry run, what would be stored after applying an object to the one of this uid.
+    /// Returns, by a dry run, the object that an apply to the one of this uid would store.
     pub async fn try_apply(
         &self,
         served: &ServedKind,
@@ -223,8 +223,8 @@ impl FieldManagerClient {
         serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))
     }
 
-    /// Applies the status of an object; the body carries its uid, so that a successor of the same name is not touched, and,
-    /// where one is given, the resourceVersion that the object must still have.
+    /// Applies the status of an object. The body has its uid, so that a successor of the same name is not changed, and
+    /// optionally the resourceVersion that the object must still have.
     pub async fn apply_status(
         &self,
         served: &ServedKind,
@@ -258,12 +258,12 @@ impl FieldManagerClient {
             .map(drop)
     }
 
-    /// Deletes an object in the background, if it still is this one in this version.
+    /// Deletes an object in the background, if its uid and resourceVersion are unchanged.
     pub async fn delete(&self, served: &ServedKind, object: &CachedObject) -> Result<(), RequestError> {
         self.delete_with(served, object, Propagation::Background).await
     }
 
-    /// Deletes an object, if it still is this one in this version; the policy says what becomes of its dependents.
+    /// Deletes an object, if its uid and resourceVersion are unchanged. The policy decides about its dependents.
     pub async fn delete_with(
         &self,
         served: &ServedKind,
@@ -285,7 +285,7 @@ impl FieldManagerClient {
         self.send(&object.name, request).await.map(drop)
     }
 
-    /// Looks at one object as it is now, past the cache.
+    /// Reads the live object, past the cache.
     pub async fn live(&self, served: &ServedKind, name: &Name) -> Result<Option<LiveObject>, RequestError> {
         let garbled = |error: serde_json::Error| RequestError::Garbled(error.to_string());
         match self.read_live(served, name).await {
@@ -301,7 +301,7 @@ impl FieldManagerClient {
         }
     }
 
-    /// The same with everything that others hold of it; none when it is not there.
+    /// The same as the server's whole JSON; none if it does not exist.
     pub async fn live_whole(&self, served: &ServedKind, name: &Name) -> Result<Option<Value>, RequestError> {
         match self.read_live(served, name).await {
             Ok(text) => serde_json::from_str(&text)
@@ -320,7 +320,7 @@ impl FieldManagerClient {
         self.send(name, request).await.map(|(_, text)| text)
     }
 
-    /// Adds a finalizer to an object that is still in this version; `present` are those that it has.
+    /// Adds a finalizer to an object that is unchanged; `present` are its finalizers.
     pub async fn add_finalizer(
         &self,
         served: &ServedKind,
@@ -337,7 +337,7 @@ impl FieldManagerClient {
             .await
     }
 
-    /// Removes a finalizer from an object that is still in this version; `present` are those that it has.
+    /// Removes a finalizer from an object that is unchanged; `present` are its finalizers.
     pub async fn remove_finalizer(
         &self,
         served: &ServedKind,
@@ -357,7 +357,7 @@ impl FieldManagerClient {
             .await
     }
 
-    /// Rewrites who manages which fields of an object that is still in this version.
+    /// Rewrites the managedFields of an object that is unchanged.
     pub async fn set_managers(
         &self,
         served: &ServedKind,
@@ -368,7 +368,7 @@ impl FieldManagerClient {
         self.patch(served, object, None, &self.manager, vec![replace]).await
     }
 
-    /// Replaces values of an object, or of its status, that is still in this version, by the operations of a JSON patch.
+    /// Replaces values of an object, or of its status, that is unchanged, by the operations of a JSON patch.
     pub async fn replace_values(
         &self,
         served: &ServedKind,
@@ -379,8 +379,8 @@ impl FieldManagerClient {
         self.patch(served, object, subresource, &self.manager, operations).await
     }
 
-    /// Asks whether the server would store an object in this form, by a dry run. `live` is the object as it is, whole, and is
-    /// a precondition with its resourceVersion.
+    /// Checks, by a dry run, whether the server would store an object in this form. `live` is the whole live object;
+    /// its resourceVersion is a precondition.
     pub async fn try_update(
         &self,
         served: &ServedKind,
@@ -410,8 +410,8 @@ impl FieldManagerClient {
         text.await.map(drop)
     }
 
-    /// Asks whether the server would create an object, by a dry run. Where an object of the name exists, a server that has
-    /// nothing else against it answers 409.
+    /// Checks, by a dry run, whether the server would create an object. If an object of the name exists, a server
+    /// without other objections answers 409.
     pub async fn try_create(
         &self,
         served: &ServedKind,
@@ -432,8 +432,8 @@ impl FieldManagerClient {
         self.send(name, request).await.map(drop)
     }
 
-    /// Replaces how an object that is still in this version says whose it is: members of its metadata, each as it is to
-    /// be; null removes one. No other field is touched.
+    /// Replaces the owner of an object that is unchanged: members of its metadata with their new values; null removes
+    /// one. No other field is changed.
     pub async fn set_metadata(
         &self,
         served: &ServedKind,
@@ -451,13 +451,13 @@ impl FieldManagerClient {
         self.patch(served, object, None, &self.manager, operations).await
     }
 
-    /// Finalizers are written under a name of their own: the next apply would take away what its manager does not name.
+    /// The field manager of finalizers, of their own because the next apply would remove what its manager omits.
     pub fn finalizer_manager(&self) -> String {
         let plugin = self.manager.rsplit('/').next().unwrap_or_default();
         format!("pilothouse-finalizer/{plugin}")
     }
 
-    /// Changes an object by a JSON patch, if it still is this one in this version.
+    /// Changes an object by a JSON patch, if it is unchanged.
     async fn patch(
         &self,
         served: &ServedKind,
@@ -527,7 +527,7 @@ impl FieldManagerClient {
     }
 }
 
-/// What may stand in a path as it is: RFC 3986, section 3.3.
+/// The characters that are not escaped in a path: RFC 3986, section 3.3.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -536,12 +536,12 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b':');
 
-/// Names come from plugins: what a path cannot hold is escaped, and the server then refuses it in its own words.
+/// Escapes a path. Names come from plugins; the server refuses invalid ones with its own message.
 fn encode(path: &str) -> String {
     utf8_percent_encode(path, PATH).to_string()
 }
 
-/// A body with a member of its metadata that has to be as in the live object.
+/// A body with a precondition in its metadata.
 fn with_precondition(body: &Map<String, Value>, (member, value): (&str, &str)) -> Map<String, Value> {
     let mut body = body.clone();
     if let Value::Object(metadata) = body.entry("metadata").or_insert_with(|| json!({})) {
@@ -562,7 +562,7 @@ fn identity(kind: &Kind, name: &Name) -> Value {
     body
 }
 
-/// What was just written is read whole: it is dropped again once its ownership has been looked at.
+/// Reads an object that was just written, as a whole: it is dropped again once its ownership has been checked.
 fn read(text: &str, kind: &Kind) -> Result<CachedObject, RequestError> {
     apart(text.len(), || CachedObject::read(text, kind, &Projection::whole()))
         .map_err(|error| RequestError::Garbled(crate::error::chain(&error)))

@@ -1,4 +1,4 @@
-//! Owns the server's OpenAPI v3: how the values of a kind are merged, asked once and kept.
+//! Reads the server's OpenAPI v3: the merge rules of a kind's values, requested once and stored.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,36 +17,36 @@ use crate::apart::apart;
 use crate::error::RequestError;
 use crate::write::send::send;
 
-/// How long an API server may serve a kind and not describe it: it publishes the OpenAPI of CRDs some seconds after they are
-/// established, and after its own start.
+/// The time for which an API server may serve a kind without describing it: it publishes the OpenAPI of CRDs some
+/// seconds after they are established, and after its own start.
 pub const PUBLISHED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often a server is asked for what it has not published yet.
+/// The interval at which unpublished documents are requested again.
 const PUBLISHED_EVERY: Duration = Duration::from_secs(1);
 
-/// The types of the kinds that were asked for.
+/// The types of the requested kinds.
 pub struct Schemas {
     client: Client,
     known: Mutex<HashMap<Kind, Arc<Types>>>,
-    /// The schemas of statuses, of the kinds whose schema was asked for; none where it has to be asked again.
+    /// The schemas of statuses, by kind; none if the schema must be requested again.
     statuses: Mutex<HashMap<Kind, Option<Arc<Value>>>>,
-    /// Held over a request, so that many who need a kind at once make one.
+    /// Held during a request, so that concurrent callers for a kind send only one.
     asking: tokio::sync::Mutex<()>,
 }
 
-/// Why the types of a kind are not known.
+/// The reason why the types of a kind are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// The document could not be had.
+    /// The document could not be requested.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The document does not say what it should.
+    /// The document does not describe the kind.
     #[error(transparent)]
     Types(#[from] TypesError),
 }
 
 impl Schemas {
-    /// Knows nothing yet.
+    /// Starts without types.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -56,8 +56,8 @@ impl Schemas {
         }
     }
 
-    /// The types of these kinds. What is not known is asked, with one request for each group and version. What is not
-    /// published is asked again for [`PUBLISHED_WITHIN`].
+    /// The types of these kinds. Unknown ones are requested, with one request for each group and version. Unpublished
+    /// ones are requested again for [`PUBLISHED_WITHIN`].
     pub async fn types<'a>(
         &self,
         kinds: impl IntoIterator<Item = &'a Kind>,
@@ -96,13 +96,13 @@ impl Schemas {
         Ok(self.known(kinds).unwrap_or_default())
     }
 
-    /// The types of a kind, if they were asked for.
+    /// The types of a kind, if they are known.
     pub fn known_types(&self, kind: &Kind) -> Option<Arc<Types>> {
         self.lock().get(kind).cloned()
     }
 
-    /// Asks for the types of a kind that the server may not describe: then it merges objects member by member and holds
-    /// lists as a whole, and so do the types.
+    /// Requests the types of a kind that the server may not describe. The server then merges objects member by member
+    /// and holds lists as a whole, and so do the types.
     pub async fn types_or_free(&self, kind: &Kind) -> Result<(), SchemaError> {
         match self.types([kind]).await {
             Err(SchemaError::Types(TypesError::Unknown(kind))) => {
@@ -113,7 +113,7 @@ impl Schemas {
         }
     }
 
-    /// A kind may be another than it was: its types are asked again when they are needed.
+    /// Forgets a kind that may have changed: its types are requested again when they are needed.
     pub fn forget(&self, kind: &Kind) {
         self.lock().remove(kind);
         if let Some(status) = self.statuses().get_mut(kind) {
@@ -121,17 +121,17 @@ impl Schemas {
         }
     }
 
-    /// Whether the schema of a kind's status was asked for, and it has changed since.
+    /// Reports whether the schema of a kind's status was requested, and may have changed since.
     pub fn has_other_status(&self, kind: &Kind) -> bool {
         matches!(self.statuses().get(kind), Some(None))
     }
 
-    /// The schema of a kind's status, if it was asked for.
+    /// The schema of a kind's status, if it is known.
     pub fn known_status(&self, kind: &Kind) -> Option<Arc<Value>> {
         self.statuses().get(kind).cloned().flatten()
     }
 
-    /// The schema of a kind's status; asked once.
+    /// The schema of a kind's status, requested once.
     pub async fn status(&self, kind: &Kind) -> Result<Arc<Value>, SchemaError> {
         if let Some(known) = self.known_status(kind) {
             return Ok(known);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn types_that_are_never_published_are_a_failure_that_names_the_answer() {
+    async fn unpublished_types_are_a_failure_that_names_the_response() {
         let (client, _) = server(usize::MAX);
         let begun = Instant::now();
         let error = Schemas::new(client)

@@ -1,5 +1,6 @@
-//! Owns asking the API server what the host may do, and what the account of a plugin may do: one right at a time. Everybody
-//! may make the reviews of their own rights; those of others take a right. Which rights are needed is left to host/runtime.
+//! Checks with the API server which rights the host, or the account of a plugin, has: one right at a time. Every user
+//! may review their own rights; reviewing those of others needs a right. Which rights are needed is left to
+//! host/runtime.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,22 +17,22 @@ use crate::write::send::send;
 /// The API group of access reviews.
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// Something that the host, or the account of a plugin, may have to do.
+/// A right that the host, or the account of a plugin, may need.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
     /// The API group of the resource.
     pub group: String,
     /// The resource, such as `deployments`, with its subresource, such as `deployments/status`.
     pub resource: String,
-    /// Where; none means in all namespaces, or at the cluster scope.
+    /// The namespace; none means all namespaces, or the cluster scope.
     pub namespace: Option<String>,
-    /// Only the object of this name; none means all.
+    /// The name of the only object; none means all.
     pub name: Option<String>,
     /// `list`, `patch` and so on.
     pub verb: &'static str,
 }
 
-/// Rights for people: those on one resource in one place together.
+/// Lists rights for messages: those on one resource in one place together.
 pub fn listed(rights: &[Permission]) -> String {
     let mut by_place: BTreeMap<PermissionPlace<'_>, Vec<&str>> = BTreeMap::new();
     for right in rights {
@@ -84,7 +85,7 @@ impl fmt::Display for PermissionPlace<'_> {
 }
 
 impl Permission {
-    /// The right to review what others may do.
+    /// The right to review the rights of others.
     pub fn to_review() -> Self {
         Self {
             group: AUTHORIZATION.to_owned(),
@@ -104,14 +105,14 @@ impl Permission {
     }
 }
 
-/// Whether the host has a right.
+/// Reports whether the host has a right.
 pub async fn has(client: &Client, right: &Permission) -> Result<bool, RequestError> {
     let spec = json!({"resourceAttributes": right.attributes()});
     let review = review(client, AUTHORIZATION, "SelfSubjectAccessReview", Some(spec)).await?;
     Ok(review["status"]["allowed"] == true)
 }
 
-/// Whether a ServiceAccount has a right. Whether there is such a ServiceAccount is not asked: one that does not exist has the
+/// Reports whether a ServiceAccount has a right. Its existence is not checked: an account that does not exist has the
 /// rights that are bound to its name.
 pub async fn account_has(client: &Client, account: &Impersonation, right: &Permission) -> Result<bool, RequestError> {
     let spec = json!({
@@ -121,7 +122,7 @@ pub async fn account_has(client: &Client, account: &Impersonation, right: &Permi
     Ok(review["status"]["allowed"] == true)
 }
 
-/// Whom the API server takes the host for, as far as it tells.
+/// The host's user name at the API server, if the server reports it.
 pub async fn user(client: &Client) -> Option<String> {
     let review = review(client, "authentication.k8s.io", "SelfSubjectReview", None);
     let review = review.await.ok()?;

@@ -1,5 +1,5 @@
-//! Owns asking the API server who a client of the host is, by its token, and what that user may do. What a client needs is
-//! left to host/runtime.
+//! Authenticates a client of the host by its token, and checks the rights of that user, both through the API server.
+//! Which rights a client needs is left to host/runtime.
 
 use http::{Method, Request};
 use kube::Client;
@@ -10,30 +10,30 @@ use crate::error::RequestError;
 use crate::write::permissions::Permission;
 use crate::write::send::send;
 
-/// A user, as an authenticator of the API server knows it.
+/// A user, as an authenticator of the API server reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// Its name.
     pub name: String,
-    /// What the authenticator says of it: uid, groups and more, in the form of TokenReview.
+    /// Uid, groups and more, in the form of TokenReview.
     info: Map<String, Value>,
 }
 
 impl User {
-    /// As one value, which is the same for the same user with the same groups.
+    /// The user as one value, equal for the same user with the same groups.
     pub fn as_value(&self) -> Value {
         Value::Object(self.info.clone())
     }
 }
 
-/// Whose a token is; none if it is nobody's. The token has to be issued for the audience, or for the API server itself where
-/// there is none. A token that nobody knows takes one review.
+/// The user of a token; none if it is invalid. The token must be issued for the audience, or for the API server itself
+/// if there is none. An unknown token takes one review.
 pub async fn authenticate(client: &Client, token: &str, audience: Option<&str>) -> Result<Option<User>, RequestError> {
     let for_audience = audience.map(|audience| json!({"token": token, "audiences": [audience]}));
     for spec in for_audience.into_iter().chain([json!({"token": token})]) {
         let review = review(client, "authentication.k8s.io", "TokenReview", &spec).await?;
         let status = &review["status"];
-        // An authenticator that knows no audiences leaves them out, and its answer says nothing about ours.
+        // An authenticator that knows no audiences omits them, and its answer says nothing about ours.
         let has_audience = |audience: &str| {
             let audiences = status["audiences"].as_array();
             audiences.is_some_and(|audiences| audiences.iter().any(|it| it == audience))
@@ -58,7 +58,7 @@ fn user(info: &Value) -> Option<User> {
     Some(User { name, info })
 }
 
-/// Whether a user has a right.
+/// Reports whether a user has a right.
 pub async fn allows(client: &Client, user: &User, right: &Permission) -> Result<bool, RequestError> {
     let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
     let mut spec = json!({

@@ -10,10 +10,10 @@ use kube::core::Status;
 use kube::core::response::StatusDetails;
 use std::time::Duration;
 
-/// How long one request may take, answer included.
+/// The time-out of one request, including the response.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Sends a request and reads the whole answer, within [`REQUEST_TIMEOUT`].
+/// Sends a request and reads the whole response, within [`REQUEST_TIMEOUT`].
 pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
     let exchange = async {
         let response = client.send(request).await?;
@@ -32,7 +32,7 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(Sta
             answer
         });
         answer.code = status.as_u16();
-        // A server that is too busy says so in the header alone, with a body that is no Status.
+        // An overloaded server reports the delay in the header only, with a body that is no Status.
         if let Some(seconds) = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok()) {
             let details = answer.details.get_or_insert_with(|| StatusDetails {
                 name: String::new(),

@@ -1,8 +1,9 @@
-//! Owns what makes an API server ask the host: the webhook configurations of a plugin, and the conversion of its CRDs, as
-//! objects to apply. Everything that a server would fill in is said, so that a live object can be compared with them.
+//! Builds the objects that make an API server call the host: the webhook configurations of a plugin, and the conversion
+//! section of its CRDs. Every field that a server would default is set, so that a live object can be compared with
+//! them.
 //!
-//! Whatever a plugin's manifest says, no configuration reaches kube-system or the host's own namespace, asks about
-//! deletions, or about changes that a plugin could not judge (`when.rs`).
+//! Whatever a plugin's manifest says, no configuration matches kube-system or the host's own namespace, deletions, or
+//! changes that a plugin could not judge (`match_condition.rs`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,24 +14,24 @@ use crate::kubernetes::key::Kind;
 use crate::kubernetes::selector::Selector;
 use crate::plugin::manifest::{Admission, FailurePolicy, Filter, MatchCondition};
 
-/// The label of every configuration that says which plugin it is for.
+/// The label of every configuration that names its plugin.
 pub const PLUGIN_LABEL: &str = "pilothouse.dev/plugin";
 
-/// The label of every configuration that says which host answers it: by the Secret that its processes share.
+/// The label of every configuration that identifies the host: by the Secret that its processes share.
 pub const HOST_LABEL: &str = "pilothouse.dev/webhooks";
 
 /// The label by which a namespace is known in selectors.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Where a cluster runs itself.
+/// The namespace of a cluster's own components.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 
-/// How an API server reaches the host.
+/// The address at which an API server reaches the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// By a URL that begins with `https://`, without a slash at its end.
+    /// A URL that begins with `https://`, without a slash at its end.
     Url(String),
-    /// Through a Service.
+    /// A Service.
     Service {
         /// Its namespace.
         namespace: String,
@@ -77,7 +78,7 @@ fn host_of(url: &str) -> &str {
     }
 }
 
-/// What the API server is to ask about one controller.
+/// Admission webhooks of one controller.
 #[derive(Clone, Debug)]
 pub struct Hook {
     /// The controller's name.
@@ -86,26 +87,26 @@ pub struct Hook {
     pub kind: Kind,
     /// The kind's resource, such as `deployments`.
     pub plural: String,
-    /// Which primaries it reconciles: the others are not asked about.
+    /// Selects the primaries that the controller reconciles. The webhooks match no others.
     pub filter: Filter,
     /// The namespaces that the plugin is held to; none means all.
     pub namespaces: Vec<String>,
-    /// What the manifest says of admission.
+    /// The admission section of the manifest.
     pub admission: Admission,
 }
 
-/// What all configurations of one plugin have in common.
+/// Values that all configurations of one plugin share.
 #[derive(Clone, Copy, Debug)]
 pub struct WebhookContext<'a> {
     /// The plugin's name.
     pub plugin: &'a str,
-    /// How the API server reaches the host.
+    /// The address at which the API server reaches the host.
     pub endpoint: &'a Endpoint,
-    /// The certificates of the authorities that vouch for the host, PEM; empty where they are not known yet.
+    /// CA certificates of the host, PEM; empty where they are not known yet.
     pub bundle: &'a str,
     /// The namespace that the host runs in.
     pub own_namespace: &'a str,
-    /// Which host it is: the value of [`HOST_LABEL`].
+    /// The host's identity: the value of [`HOST_LABEL`].
     pub host: &'a str,
 }
 
@@ -169,7 +170,7 @@ pub fn owner_reference(cluster_role: &str, uid: &str) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": cluster_role, "uid": uid})
 }
 
-/// Of such an object the part that says who vouches for the host, to be applied by itself.
+/// The CA bundles of such an object, as a partial object that is applied by itself.
 pub fn bundles(object: &Value) -> Value {
     let mut part = json!({
         "apiVersion": object["apiVersion"],
@@ -189,7 +190,7 @@ pub fn bundles(object: &Value) -> Value {
     part
 }
 
-/// Such an object without that part.
+/// Such an object without its CA bundles.
 pub fn without_bundles(object: &Value) -> Value {
     let mut object = object.clone();
     let forget = |client: Option<&mut Value>| {
@@ -256,7 +257,7 @@ fn webhook(common: &WebhookContext<'_>, hook: &Hook, verb: &str, path: &str) -> 
     })
 }
 
-/// The namespaces that are never asked about.
+/// The namespaces that no webhook matches.
 pub fn excluded_namespaces(own: &str) -> Vec<&str> {
     let mut spared = vec![SYSTEM_NAMESPACE];
     if own != SYSTEM_NAMESPACE && !own.is_empty() {
@@ -265,7 +266,7 @@ pub fn excluded_namespaces(own: &str) -> Vec<&str> {
     spared
 }
 
-/// The namespaces that are asked about, as requirements of a selector.
+/// The namespaces that the webhooks match, as requirements of a selector.
 fn places(own: &str, namespaces: &[String]) -> Vec<Value> {
     let held = json!({"key": NAMESPACE_LABEL, "operator": "In", "values": namespaces});
     let mut places: Vec<Value> = (!namespaces.is_empty()).then_some(held).into_iter().collect();

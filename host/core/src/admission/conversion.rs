@@ -1,7 +1,7 @@
-//! Reads ConversionReview: objects that an API server wants in another version, one by one, and writes the answer.
+//! Reads ConversionReview requests (objects that an API server wants in another version) and writes the responses.
 //!
-//! API servers show no certificate here, so anybody may ask: objects stay text, of which only the first two levels are looked
-//! at, and one object is dealt with at a time.
+//! API servers show no certificate here, so anybody may send a request. Objects therefore stay text: only their first
+//! two levels are parsed, and one object is converted at a time.
 //!
 //! Source: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-request-and-response>.
 
@@ -15,26 +15,26 @@ use serde_json::value::RawValue;
 
 use crate::kubernetes::path::BorrowedText;
 
-/// The version that is asked and answered.
+/// The supported version of ConversionReview.
 pub const API_VERSION: &str = "apiextensions.k8s.io/v1";
 
-/// The kind of both question and answer.
+/// The kind of both request and response.
 const KIND: &str = "ConversionReview";
 
-/// The largest answer, in bytes. A plugin whose objects grow by conversion could make it as large as it likes.
+/// The largest response, in bytes. A plugin whose objects grow by conversion could make it as large as it likes.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
-/// What of the metadata a plugin may change: the API server refuses a conversion that changes more.
+/// Metadata that a plugin may change: the API server refuses a conversion that changes more.
 const CONVERTED_METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// What a plugin is not shown of the metadata.
+/// Metadata that a plugin does not see.
 const HIDDEN_METADATA: [&str; 2] = ["resourceVersion", "managedFields"];
 
-/// What an API server asks.
+/// The request of an API server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConversionRequest<'a> {
-    /// Goes into the answer.
+    /// Copied into the response.
     pub uid: String,
     /// The version that all objects are wanted in, such as `x.dev/v2`.
     #[serde(rename = "desiredAPIVersion")]
@@ -44,28 +44,28 @@ pub struct ConversionRequest<'a> {
     objects: &'a RawValue,
 }
 
-/// Why a question is none.
+/// The reason why a request cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionError {
-    /// Not JSON, or not of the shape of a ConversionReview.
+    /// The body is not JSON, or does not have the shape of a ConversionReview.
     #[error("the body is not a ConversionReview: {0}")]
     Shape(#[from] serde_json::Error),
-    /// Another kind, or a version that is not spoken.
+    /// The kind is another one, or the version is not supported.
     #[error(
         "the body is {kind} of {api_version}, and only {KIND} of {API_VERSION} is understood; list v1 in conversionReviewVersions"
     )]
     Version {
-        /// What it says that it is.
+        /// The version in the body.
         api_version: String,
-        /// What it says that it is.
+        /// The kind in the body.
         kind: String,
     },
-    /// A question without a request.
+    /// The review has no request.
     #[error("the ConversionReview has no request")]
     Missing,
 }
 
-/// Parses a question.
+/// Parses a request.
 pub fn parse(body: &[u8]) -> Result<ConversionRequest<'_>, ConversionError> {
     let ConversionReviewEnvelope {
         api_version,
@@ -78,7 +78,7 @@ pub fn parse(body: &[u8]) -> Result<ConversionRequest<'_>, ConversionError> {
     request.ok_or(ConversionError::Missing)
 }
 
-/// An object of a question, its members as they are written.
+/// An object of a request. Its members stay as they are written.
 #[derive(Debug)]
 pub struct OriginalObject<'a> {
     members: Members<'a>,
@@ -102,7 +102,8 @@ impl<'a> OriginalObject<'a> {
         Ok(Self { members, metadata })
     }
 
-    /// What a plugin is given: all of it, because what is left out would be lost, but what no plugin sees.
+    /// The object as a plugin receives it. Only `HIDDEN_METADATA` is missing, because members that the plugin does not
+    /// receive would be lost.
     pub fn shown(&self) -> String {
         let mut metadata = self.metadata.clone();
         metadata.retain(|name, _| !HIDDEN_METADATA.contains(&&*name.0));
@@ -166,8 +167,7 @@ impl<'a> ConversionRequest<'a> {
         Ok(self.each(visit).map(|_| ())?)
     }
 
-    /// Converts one object after the other, until one fails. The answer has all of them in their order, or says why there are
-    /// none.
+    /// Converts one object after the other, until one fails. The response has all of them in their order, or the error.
     pub fn answer(
         &self,
         mut convert: impl FnMut(&OriginalObject<'a>) -> Result<String, String>,
@@ -266,7 +266,7 @@ mod tests {
         serde_json::from_str::<Value>(&answer).unwrap()["response"].take()
     }
 
-    /// What comes of one object that a plugin converts so.
+    /// The result for one object that a plugin converts to `answer`.
     fn converted(answer: &str) -> Result<Value, String> {
         let response = answered(&json!([original()]), |object| object.converted(answer, "x.dev/v2"));
         match response["result"]["message"].as_str() {

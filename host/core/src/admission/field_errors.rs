@@ -1,4 +1,4 @@
-//! Owns how a plugin's field errors read: as the API server words its own, with the value that the field has.
+//! Formats a plugin's field errors in the form of the API server's own, with the value of the field.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use crate::kubernetes::key::Kind;
 use crate::plugin::contract::{FieldError, FieldErrorKind};
 use crate::text::printable::shorten;
 
-/// The most that is shown of a value, in bytes.
+/// The longest shown part of a value, in bytes.
 const MAX_SHOWN: usize = 256;
 
-/// Why an object is refused.
+/// The refusal of an object, with its causes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidObject {
     kind: Kind,
@@ -22,15 +22,15 @@ pub struct InvalidObject {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StatusCause {
-    /// One of the API server's words for what is wrong with a field.
+    /// The API server's reason for a field error, such as `FieldValueInvalid`.
     reason: &'static str,
-    /// Empty for the object as a whole.
+    /// The field's path; empty for the object as a whole.
     field: String,
     message: String,
 }
 
 impl InvalidObject {
-    /// From what a plugin says of an object.
+    /// Makes a refusal of the errors that a plugin reports for an object.
     pub fn new(kind: &Kind, name: &str, errors: &[FieldError], object: &Value) -> Self {
         Self {
             kind: kind.clone(),
@@ -39,9 +39,9 @@ impl InvalidObject {
         }
     }
 
-    /// In one line: `spec.size: Invalid value: -1: must not be negative`; several in brackets.
+    /// The message in one line: `spec.size: Invalid value: -1: must not be negative`; several errors are in brackets.
     pub fn message(&self) -> String {
-        // The API server says the same thing once, too.
+        // Like the API server, report equal errors once.
         let mut said = BTreeSet::new();
         let lines: Vec<String> = self
             .causes
@@ -61,7 +61,7 @@ impl InvalidObject {
         }
     }
 
-    /// As a Status of the API: kubectl shows it as it shows the API server's own refusals.
+    /// The refusal as a Status of the API: kubectl shows it like the API server's own refusals.
     pub fn status(&self) -> Value {
         let Self { kind, name, causes } = self;
         let causes: Vec<Value> = causes
@@ -89,8 +89,8 @@ fn full_name(kind: &Kind) -> String {
     }
 }
 
-/// What the API server says of a field that is wrong in this way, and the cause that goes with it.
-fn words(kind: FieldErrorKind) -> (&'static str, &'static str) {
+/// The API server's text for this kind of field error, and its reason.
+fn text_and_reason(kind: FieldErrorKind) -> (&'static str, &'static str) {
     match kind {
         FieldErrorKind::Required => ("Required value", "FieldValueRequired"),
         FieldErrorKind::Duplicate => ("Duplicate value", "FieldValueDuplicate"),
@@ -100,8 +100,8 @@ fn words(kind: FieldErrorKind) -> (&'static str, &'static str) {
     }
 }
 
-/// As `ErrorBody` of k8s.io/apimachinery/pkg/util/validation/field: a required or forbidden field is named without its
-/// value, and without a message nothing follows.
+/// Formats one error like `ErrorBody` of k8s.io/apimachinery/pkg/util/validation/field: a required or forbidden field
+/// is named without its value, and an empty message is left out.
 fn cause(kind: &Kind, error: &FieldError, object: &Value) -> StatusCause {
     let FieldError {
         kind: error_kind,
@@ -109,13 +109,13 @@ fn cause(kind: &Kind, error: &FieldError, object: &Value) -> StatusCause {
         message,
     } = error;
     let field = path.trim_start_matches('.').to_owned();
-    let (beginning, reason) = words(*error_kind);
+    let (beginning, reason) = text_and_reason(*error_kind);
     let (is_whole, is_invalid) = (field.is_empty(), *error_kind == FieldErrorKind::Invalid);
-    // Messages are kept in logs that whoever may not read the Secret may read.
+    // Messages are written to logs, whose readers may not be allowed to read the Secret.
     let is_secret = kind.group.is_empty() && kind.kind == "Secret";
     let has_value = !matches!(error_kind, FieldErrorKind::Required | FieldErrorKind::Forbidden);
     let mut parts = Vec::new();
-    // That the whole object is an invalid value says nothing.
+    // That the whole object is an invalid value carries no information.
     if !(is_whole && is_invalid) {
         parts.push(beginning.to_owned());
     }
@@ -153,7 +153,7 @@ fn printed(value: &Value) -> String {
     }
 }
 
-/// As `%v` of Go's package fmt.
+/// Formats a number like `%v` of Go's package fmt.
 fn float(value: f64) -> String {
     let text = format!("{value:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -166,8 +166,8 @@ fn float(value: f64) -> String {
     }
 }
 
-/// As `%q` of Go's package fmt. Which letters are printable Go takes from Unicode; here all but controls and formats that
-/// change how the rest of a line looks.
+/// Quotes a text like `%q` of Go's package fmt. Go takes the printable characters from Unicode. Here every character
+/// counts as printable except controls and formats that change how the rest of a line looks.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for letter in text.chars() {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_twice_is_shown_once_in_the_message_and_twice_in_the_causes() {
+    fn duplicate_error_is_shown_once_in_message_twice_in_causes() {
         let refusal = refusal(&[
             (Required, "spec.a", "x"),
             (Required, "spec.a", "x"),

@@ -1,6 +1,6 @@
-//! Owns when a plugin is asked about an object: never where its answer could keep the object from being deleted, and
-//! never where nothing that it could judge has changed. An object that is invalid from before the plugin came can thus
-//! always be deleted, and its finalizers always be removed.
+//! Decides for which objects a plugin's webhooks are called: never where an answer could keep the object from being
+//! deleted, and never where nothing that the plugin could judge has changed. An object that was invalid before the
+//! plugin was installed can thus always be deleted, and its finalizers can always be removed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 use super::review::{AdmissionRequest, Operation};
 use crate::kubernetes::path::BorrowedText;
 
-/// The same in CEL, as a match condition: the API server then does not ask at all, not even a host that is down.
+/// The same decision in CEL, as a match condition. The API server then sends no request, not even to a host that is
+/// down.
 ///
 /// All but metadata and status counts as the spec, because some kinds have none.
 pub const CONDITION: &str = "request.operation == 'CREATE' || (request.operation == 'UPDATE' \
@@ -21,10 +22,10 @@ object.all(k, k in ['metadata', 'status'] || (k in oldObject && object[k] == old
 && (has(object.metadata.labels) ? object.metadata.labels : {}) == (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}) \
 && (has(object.metadata.annotations) ? object.metadata.annotations : {}) == (has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {})))";
 
-/// Whether the plugin is asked.
+/// Reports whether the plugin is called for this request.
 ///
-/// Nothing is parsed that need not be: both objects may be large, and are made by whoever asks. An API server writes both
-/// in the same way, so what is written otherwise is another value.
+/// Nothing is parsed unnecessarily: both objects may be large, and their content comes from the client. An API server
+/// writes both in the same way, so a difference in the text is a difference in the value.
 pub fn is_asked(request: &AdmissionRequest<'_>) -> Result<bool, serde_json::Error> {
     let object = request.object.map(ReviewedParts::read).transpose()?;
     let old = request.old.map(ReviewedParts::read).transpose()?;
@@ -35,10 +36,10 @@ pub fn is_asked(request: &AdmissionRequest<'_>) -> Result<bool, serde_json::Erro
     })
 }
 
-/// What of an object decides whether a plugin is asked about it.
+/// The parts of an object that decide whether a plugin is called.
 struct ReviewedParts<'a> {
     is_deleting: bool,
-    /// As they are written; empty where there are none.
+    /// Labels as they are written; empty where there are none.
     labels: &'a str,
     annotations: &'a str,
     /// All other members but metadata and status, as they are written.

@@ -1,15 +1,15 @@
-//! Owns the way from a defaulter's answer to a JSON patch: what changed in the part of the object that the plugin sees is
-//! carried over to the whole, and the difference is written as RFC 6902 has it.
+//! Turns a defaulter's answer into a JSON patch: changes in the part of the object that the plugin sees are carried
+//! over to the whole object, and the difference is written as RFC 6902 defines it.
 
 use serde_json::{Map, Value, json};
 
 use crate::status::failure::Failure;
 use crate::status::reason::Reason;
 
-/// What of the metadata a defaulter may change.
+/// Metadata that a defaulter may change.
 const DEFAULTED_METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// The whole object with the defaults, given what the plugin was shown of it and what it answered.
+/// The whole object with the defaults. `shown` is the part that the plugin received, `answer` is its answer.
 ///
 /// The plugin may change the fields that it sees, labels and annotations, and add what is not there.
 pub fn with_defaults(whole: &Value, shown: &Value, answer: &str) -> Result<Value, Failure> {
@@ -47,7 +47,7 @@ pub fn with_defaults(whole: &Value, shown: &Value, answer: &str) -> Result<Value
     })
 }
 
-/// The operations that make one object of another.
+/// The JSON patch operations that turn one object into another.
 pub fn difference(from: &Value, to: &Value) -> Vec<Value> {
     let mut operations = Vec::new();
     compare(from, to, &mut String::new(), &mut operations);
@@ -73,13 +73,13 @@ fn at<'a>(object: &'a Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
     rest.iter().try_fold(object.get(*first)?, |value, name| value.get(name))
 }
 
-/// Carries the change from `shown` to `answered` over to `whole`. The error is the path of a change that reaches what was
+/// Carries the change from `shown` to `answered` over to `whole`. The error is the path of a change to a field that was
 /// not shown.
 fn carry(whole: &Value, shown: &Value, answered: &Value, path: &mut Vec<String>) -> Result<Value, String> {
     if shown == answered {
         return Ok(whole.clone());
     }
-    // What was shown whole may become anything.
+    // A value that was shown completely may be replaced by anything.
     if whole == shown {
         return Ok(answered.clone());
     }
@@ -150,7 +150,7 @@ fn compare(from: &Value, to: &Value, path: &mut String, operations: &mut Vec<Val
     }
 }
 
-/// One more step of a JSON pointer: RFC 6901, section 3.
+/// Appends a step to a JSON pointer: RFC 6901, section 3.
 fn step(path: &mut String, name: &str) {
     path.push('/');
     path.push_str(&name.replace('~', "~0").replace('/', "~1"));

@@ -1,5 +1,5 @@
-//! Owns what makes API servers ask about a plugin, as far as it is known without a cluster: for an installer, or for a
-//! repository from which a cluster is steered. The authorities are not known then, and left to the host.
+//! Renders the webhook configurations of a plugin without a cluster, for an installer or a GitOps repository. The CA
+//! bundles are not known then; the host fills them in.
 
 use serde_json::Value;
 
@@ -7,33 +7,33 @@ use super::configuration::{Hook, WebhookContext, conversion, mutating, validatin
 use crate::plugin::manifest::{CheckedManifest, Controller};
 use crate::rights::AdmissionExports;
 
-/// Which optional interfaces a plugin has.
+/// The optional interfaces that a plugin exports.
 #[derive(Clone, Copy, Debug)]
 pub struct WebhookInterfaces {
-    /// It fills in defaults.
+    /// Set if the plugin fills in defaults.
     pub defaulter: bool,
-    /// It judges.
+    /// Set if the plugin validates.
     pub validator: bool,
-    /// It converts between versions.
+    /// Set if the plugin converts between versions.
     pub converter: bool,
 }
 
-/// Why nothing can be rendered.
+/// The reason why nothing can be rendered.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// The resource's name is not in the plugin.
+    /// The plugin does not bring the CRD of the kind, so the name of its resource is unknown.
     #[error(
         "controller {controller} judges {kind}, which the plugin does not bring: only an API server knows the plural of that; let the host make the configurations"
     )]
     Foreign {
-        /// Who judges.
+        /// The controller that validates or defaults the kind.
         controller: String,
-        /// What.
+        /// The kind.
         kind: String,
     },
 }
 
-/// The configurations, and the CRDs whose objects the plugin converts, whole.
+/// The configurations, and the complete CRDs whose objects the plugin converts.
 pub fn rendered(
     common: &WebhookContext<'_>,
     exports: WebhookInterfaces,

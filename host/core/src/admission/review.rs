@@ -1,4 +1,4 @@
-//! Owns AdmissionReview: the API server's question, parsed once, and the forms of an answer.
+//! Parses the AdmissionReview requests of an API server and builds the responses.
 //!
 //! Source: <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>.
 
@@ -12,16 +12,16 @@ use super::field_errors::InvalidObject;
 use crate::kubernetes::key::Kind;
 use crate::plugin::contract::{Phase, UserInfo};
 
-/// The version that is asked and answered; the configurations ask for no other.
+/// The supported version of AdmissionReview; the configurations list no other.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// The most bytes of the groups of a user, as text: each becomes a piece of memory.
+/// The largest total size of a user's groups, in bytes. Each group becomes an allocation.
 const MAX_GROUPS_BYTES: usize = 256 * 1024;
 
-/// The kind of both question and answer.
+/// The kind of both request and response.
 const KIND: &str = "AdmissionReview";
 
-/// What a request does to an object.
+/// The operation that a request performs on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// CREATE.
@@ -42,57 +42,57 @@ impl From<Operation> for Phase {
     }
 }
 
-/// What an API server asks. The objects stay where they are in the question: they may be large.
+/// The request of an API server. The objects borrow from the body: they may be large.
 #[derive(Debug)]
 pub struct AdmissionRequest<'a> {
-    /// Goes into the answer.
+    /// Copied into the response.
     pub uid: String,
     /// The object's kind, in the version in which it is given.
     pub kind: Kind,
-    /// The object's name; empty when the server is still to make one.
+    /// The object's name; empty if the server is still to generate one.
     pub name: String,
     /// Its namespace, if it has one.
     pub namespace: Option<String>,
-    /// What is done to it.
+    /// The operation on the object.
     pub operation: Operation,
-    /// As it shall be; none when it is deleted.
+    /// The object after the operation; none for DELETE.
     pub object: Option<&'a RawValue>,
-    /// As it is; none when it is made.
+    /// The object before the operation; none for CREATE.
     pub old: Option<&'a RawValue>,
-    /// Who asks for it.
+    /// The user who makes the request.
     pub user_info: UserInfo,
-    /// Whether nothing will be stored.
+    /// Set if nothing will be stored.
     pub dry_run: bool,
 }
 
-/// Why a question is none.
+/// The reason why a request cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// Not JSON, or not of the shape of an AdmissionReview.
+    /// The body is not JSON, or does not have the shape of an AdmissionReview.
     #[error("the body is not an AdmissionReview: {0}")]
     Shape(#[from] serde_json::Error),
-    /// Another kind, or a version that is not spoken.
+    /// The kind is another one, or the version is not supported.
     #[error(
         "the body is {kind} of {api_version}, and only {KIND} of {API_VERSION} is understood; list v1 in admissionReviewVersions"
     )]
     Version {
-        /// What it says that it is.
+        /// The version in the body.
         api_version: String,
-        /// What it says that it is.
+        /// The kind in the body.
         kind: String,
     },
-    /// A question without a request, or an operation without an object.
+    /// The review has no request, or the operation has no object.
     #[error("the AdmissionReview has no {0}")]
     Missing(&'static str),
-    /// A user with too many groups.
+    /// The user has too many groups.
     #[error("the groups in request.userInfo have more than {MAX_GROUPS_BYTES} bytes")]
     Groups,
-    /// CONNECT, or a word that is none.
+    /// The operation is CONNECT or unknown.
     #[error("the operation {0:?} is not reviewed; only CREATE, UPDATE and DELETE are")]
     Operation(String),
 }
 
-/// Parses a question.
+/// Parses a request.
 pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
     let AdmissionReviewEnvelope {
         api_version,
@@ -150,12 +150,12 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
     })
 }
 
-/// An object that is there; `null` is none.
+/// The object, unless it is `null`.
 fn non_null(object: Option<&RawValue>) -> Option<&RawValue> {
     object.filter(|object| object.get() != "null")
 }
 
-/// The answer that lets a request pass, with warnings for whoever made it and a JSON patch of the object.
+/// The response that allows a request, with warnings for the user and a JSON patch of the object.
 pub fn allowed(uid: &str, warnings: &[String], patch: &[Value]) -> Value {
     let mut response = json!({"uid": uid, "allowed": true});
     if !patch.is_empty() {
@@ -165,7 +165,7 @@ pub fn allowed(uid: &str, warnings: &[String], patch: &[Value]) -> Value {
     answer(response, warnings)
 }
 
-/// The answer that refuses a request, in the form in which an API server refuses an invalid object itself.
+/// The response that refuses a request, in the form in which an API server itself refuses an invalid object.
 pub fn refused(uid: &str, refusal: &InvalidObject) -> Value {
     answer(json!({"uid": uid, "allowed": false, "status": refusal.status()}), &[])
 }
@@ -188,7 +188,7 @@ struct AdmissionReviewEnvelope<'a> {
     request: Option<&'a RawValue>,
 }
 
-/// What is looked at; the rest of a request (the resource, options, the kind that was asked for) is not needed.
+/// The members that are parsed. The rest of a request (the resource, options, the requested kind) is not needed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawRequest<'a> {

@@ -13,13 +13,13 @@ use crate::status::reason::Reason;
 /// An object that should exist, in canonical form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredObject {
-    /// How the cluster serves its kind, as it was when the answer was checked.
+    /// The cluster's description of the object's kind at the time of the check.
     pub served: ServedKind,
-    /// Its place.
+    /// The object's namespace and name.
     pub name: Name,
-    /// The object, with `apiVersion`, `kind` and its place filled in.
+    /// The object, with `apiVersion`, `kind`, namespace and name filled in.
     pub body: Map<String, Value>,
-    /// Exceptions to its life.
+    /// The lifecycle options of the object.
     pub lifecycle: Lifecycle,
 }
 
@@ -29,7 +29,7 @@ impl DesiredObject {
         &self.served.kind
     }
 
-    /// For messages: `Deployment a/web`.
+    /// The object's title in messages: `Deployment a/web`.
     pub fn title(&self) -> String {
         format!("{} {}", self.kind().kind, self.name)
     }
@@ -40,11 +40,11 @@ impl DesiredObject {
 pub struct PrimaryName<'a> {
     /// Its kind.
     pub kind: &'a Kind,
-    /// Its place.
+    /// The namespace and name of the object.
     pub name: &'a Name,
 }
 
-/// An answer that breaks the contract: nobody but the plugin's author can do anything about it.
+/// A failure for an answer that breaks the contract. Only the plugin's author can mend it.
 pub(crate) fn invalid(problem: impl std::fmt::Display) -> Failure {
     Failure::guest(Reason::InvalidAnswer, format!("{problem}; fix the plugin"))
 }

@@ -1,5 +1,5 @@
-//! Owns the check of a guest's answer: parsed once, held against the grants and limits, and made into objects that
-//! the later stages need not question again.
+//! Checks a guest's answer: parses it once, checks it against the grants and limits, and makes objects of it that the
+//! later stages need not check again.
 
 mod objects;
 mod report;
@@ -26,13 +26,13 @@ use crate::status::reason::Reason;
 pub use self::report::MAX_CONDITION_MESSAGE;
 pub use crate::kubernetes::served::KindFacts;
 
-/// The most conditions and the most events in one answer.
+/// The highest number of conditions, and of events, in one answer.
 const MAX_CONDITIONS: usize = 64;
 
-/// The longest time after which a plugin may ask to run again: a year.
+/// The longest requeue delay that a plugin may set: a year.
 const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
 
-/// The shortest time after which it runs again: a plugin that asks for less gets this.
+/// The shortest requeue delay; shorter ones are raised to it.
 const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
 
 /// An answer that has been checked.
@@ -40,20 +40,20 @@ const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
 pub struct CheckedAnswer {
     /// The owned objects, in the plugin's order.
     pub owned: Vec<DesiredObject>,
-    /// Fields of other people's objects.
+    /// Fields of objects that the plugin does not own.
     pub contributed: Vec<DesiredObject>,
-    /// The status without the host's part.
+    /// The status without the fields that the host writes.
     pub status: Option<Map<String, Value>>,
     /// The plugin's conditions.
     pub conditions: Vec<Condition>,
     /// Events about the primary.
     pub events: Vec<Event>,
-    /// Run again after so many milliseconds.
+    /// The requeue delay, in milliseconds.
     pub requeue_after: Option<u64>,
 }
 
 impl CheckedAnswer {
-    /// The types of all its conditions, also of those within the status.
+    /// The types of all conditions, including those within the status.
     pub fn condition_types(&self) -> impl Iterator<Item = &str> {
         let within = self.status.as_ref().and_then(|status| status.get("conditions"));
         let within = within.and_then(Value::as_array).into_iter().flatten();
@@ -144,10 +144,10 @@ pub fn check(
     })
 }
 
-/// The first few texts of several, and how many more there are.
+/// The first few texts of several, and the number of the rest.
 pub fn first_few<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>) -> String {
     pilothouse_description::first_of(texts, MAX_NAMED)
 }
 
-/// The most texts of several that a message names.
+/// The highest number of texts that a message lists.
 const MAX_NAMED: usize = 5;

@@ -1,4 +1,4 @@
-//! Owns the check of a desired object: that it has a place, that it is declared, and that the plugin would see it again.
+//! Checks a desired object: it has a namespace and a name, its kind is declared, and the plugin would see it again.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ use crate::status::failure::Failure;
 use crate::status::reason::Reason;
 use crate::text::printable::shorten;
 
-/// Makes an object of what is desired, in canonical form.
+/// Makes the object in canonical form.
 pub(super) fn check_object(
     position: usize,
     wanted: &Desired,
@@ -120,7 +120,8 @@ pub(super) fn check_object(
     })
 }
 
-/// How an object lies outside of what a plugin declares of its own objects: it would not see it again.
+/// Describes how an object lies outside of the plugin's declared objects of its kind, so that the plugin would not see
+/// it again. None if it lies within.
 fn outside(
     grant: &Grant,
     primary: &Name,
@@ -146,7 +147,7 @@ fn outside(
     if !names.is_empty() && !names.iter().any(|it| **it == *name.name) {
         return Some("its name is outside the names that the manifest declares; add it under touches".to_owned());
     }
-    // Somebody else's object has the labels that it has; they are looked at where it is found.
+    // The labels of another owner's object are checked when the live object is found.
     if ownership == Ownership::Contributed {
         return None;
     }
@@ -158,8 +159,8 @@ fn outside(
     ))
 }
 
-/// Holds the options of a desired object against those that this host knows and the manifest lists. Says whether the object is to
-/// be replaced.
+/// Checks the options of a desired object against those that this host supports and the manifest lists. Returns whether
+/// the object is to be replaced.
 fn check_options(
     position: usize,
     wanted: &Desired,
@@ -216,7 +217,7 @@ fn undeclared(kind: &Kind, name: &str, problem: &str) -> Failure {
     Failure::guest(Reason::Undeclared, format!("{kind} {name} is desired, but {problem}"))
 }
 
-/// As the manifest spells it.
+/// The access as the manifest spells it.
 fn word(access: Access) -> &'static str {
     match access {
         Access::Read => "read",
@@ -225,7 +226,7 @@ fn word(access: Access) -> &'static str {
     }
 }
 
-/// The namespace that a desired object gets: the primary's where it gives none.
+/// The namespace of a desired object: the primary's where it gives none.
 fn place(
     kind: &Kind,
     name: &str,
@@ -238,7 +239,7 @@ fn place(
     }
     let home = primary.name.namespace.as_deref().map(str::to_owned);
     match namespace.filter(|namespace| !namespace.is_empty()).or(home) {
-        // It goes into a path.
+        // The namespace becomes part of a path.
         Some(namespace) if !is_label(&namespace) => Err(invalid(format!(
             "{kind} {name} is desired in the unusable namespace {namespace:?}"
         ))),

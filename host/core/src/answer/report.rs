@@ -1,4 +1,4 @@
-//! Owns the check of what a plugin reports: its status, conditions and events.
+//! Checks what a plugin reports: its status, conditions and events.
 
 use serde_json::{Map, Value};
 
@@ -9,10 +9,10 @@ use crate::status::host_conditions::is_host_condition;
 use crate::status::reason::{MAX_REASON_BYTES, is_reason};
 use crate::text::printable::shorten;
 
-/// The longest message of a condition that is kept; the schema of metav1.Condition allows no more.
+/// The longest message of a condition; the schema of metav1.Condition allows no more.
 pub const MAX_CONDITION_MESSAGE: usize = 32_768;
 
-/// The longest note of an event that is kept; events.k8s.io/v1 allows no more.
+/// The longest note of an event; events.k8s.io/v1 allows no more.
 const MAX_EVENT_MESSAGE: usize = 1024;
 
 pub(super) fn check_status(text: &str) -> Result<Map<String, Value>, Failure> {

@@ -1,4 +1,4 @@
-//! What is taken of an answer, and what is refused with which words.
+//! Accepted and refused answers, and the messages of the refusals.
 
 use std::sync::Arc;
 
@@ -176,7 +176,7 @@ fn an_unknown_option_is_refused_by_its_name() {
 }
 
 #[test]
-fn the_option_replace_is_read_and_refused_where_it_means_nothing() {
+fn option_replace_is_read_and_refused_where_meaningless() {
     let with = |options: &str, change: &dyn Fn(&mut Desired)| {
         let mut outcome = desiring(&[CONFIG_MAP]);
         options.clone_into(&mut outcome.desired[0].options);
@@ -258,7 +258,7 @@ fn undeclared_fields_and_fields_with_a_lifecycle_are_refused() {
 }
 
 #[test]
-fn string_data_that_is_no_text_is_refused_by_its_name_in_owned_and_contributed_secrets() {
+fn non_text_string_data_is_refused_by_its_name() {
     let secret = r#"{"apiVersion":"v2","kind":"Secret","metadata":{"name":"a"},"stringData":{"user":"u","port":5432}}"#;
     for outcome in [desiring(&[secret]), contributing(secret)] {
         let failure = check_outcome(outcome).unwrap_err();

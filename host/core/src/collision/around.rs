@@ -1,13 +1,13 @@
-//! Bodies that leave alone what is around a field that stays in the way, so that the rest of an object converges.
+//! Builds bodies that do not touch the fields around a conflicting field, so that the rest of an object converges.
 
 use serde_json::{Map, Value};
 
 use crate::contribution::{assemble, held};
 use crate::kubernetes::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
 
-/// Bodies in which our fields around a location have their live values, and are left out where we do not hold them yet: an
-/// apply gives up none of our fields. The first body changes as little as can be; the last one still applies what is not below
-/// the same member of `spec`.
+/// Bodies in which our fields around a location have their live values, and are left out if we do not hold them yet: an
+/// apply gives up none of our fields. The first body changes as little as possible; the last one still applies
+/// everything that is not below the same member of `spec`.
 pub fn around(
     body: &Map<String, Value>,
     live: &Value,
@@ -29,7 +29,7 @@ pub fn around(
     bodies
 }
 
-/// A value in which another one's part stands at a location.
+/// A value in which another value's part replaces the one at a location.
 fn substituted(value: Option<&Value>, other: Option<&Value>, location: &[FieldSetElement]) -> Option<Value> {
     let Some((first, rest)) = location.split_first() else {
         return other.cloned();

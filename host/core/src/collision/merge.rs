@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use crate::kubernetes::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness, value_text};
 use crate::kubernetes::types::{Shape, Types};
 
-/// The live object after an apply of the body: what our entry holds beyond the body goes, unless another manager holds it.
+/// The live object after an apply of the body: fields that our entry holds beyond the body are removed, unless another
+/// manager holds them.
 pub fn merged(live: &Value, body: &Map<String, Value>, entries: &Entries, types: &Types) -> Value {
     let kept = match &entries.ours {
         Some(ours) => {
@@ -76,7 +77,7 @@ pub fn is_ours(entry: &Value, manager: &str) -> bool {
     entry["manager"] == manager && entry["operation"] == "Apply" && subresource.is_empty()
 }
 
-/// Removes what the leaves of a set name.
+/// Removes the leaves of a set from a value.
 pub fn remove(value: &mut Value, set: &FieldSet) {
     match value {
         Value::Object(members) => {

@@ -1,9 +1,10 @@
 //! Finds the fields beside ours that make an apply invalid: another member of a one-of, a second item with our name, a
-//! limit below our request. Their owner is another manager, or nobody where the server filled in a default.
+//! limit below our request. Their owner is another manager, or none where the server filled in a default.
 //!
-//! No two kinds state their rules in the same form, and messages are only words. So the search asks the server: it sends the
-//! object that the apply would leave without some of these fields as a dry run. The fields that each refusal names say where
-//! the search continues; it starts close to them and ends with the fewest fields whose absence the server accepts.
+//! No two kinds state their rules in the same form, and messages are free text. So the search asks the server: it sends
+//! the object that the apply would leave without some of these fields as a dry run. The fields that each refusal names
+//! say where the search continues. It starts close to them and ends with the fewest fields whose absence the server
+//! accepts.
 
 mod around;
 mod managers;
@@ -23,10 +24,10 @@ use serde_json::{Map, Value};
 use crate::kubernetes::fields::{FieldSet, FieldSetElement, value_text};
 use crate::kubernetes::types::{Shape, Types};
 
-/// The most fields of one object that may be in the way of an apply.
+/// The highest number of fields of one object that are searched.
 const MOST_FIELDS: usize = 4096;
 
-/// The longest location of such a field, in bytes: each field has its own copy.
+/// The longest location of such a field, in bytes. Each field has its own copy.
 const LONGEST_LOCATION: usize = 4096;
 
 /// A field of a live object, step by step.

@@ -9,18 +9,18 @@ use super::{FieldLocation, foreign_fields};
 use crate::kubernetes::fields::{FieldSet, FieldSetElement};
 use crate::kubernetes::types::{Shape, Types};
 
-/// The most dry runs of one search.
+/// The highest number of dry runs of one search.
 const MOST_TRIES: u32 = 48;
 
-/// The most fields of one refusal by which the search goes on.
+/// The highest number of fields of one refusal that the search follows.
 const MOST_CAUSES: usize = 64;
 
 /// The next step of a search.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Send this object as a dry run.
+    /// An object to send as a dry run.
     Try(Value),
-    /// These fields are in the way; none if the object would be accepted as it is.
+    /// Fields that make the apply invalid; none if the object would be accepted as it is.
     Found(Vec<FieldLocation>),
     /// The refusal has another cause.
     NotFound,
@@ -32,7 +32,7 @@ pub struct Search<'a> {
     merged: Value,
     types: &'a Types,
     candidates: Vec<FieldLocation>,
-    /// Left out of the object that is tried next, by position among the candidates.
+    /// Fields left out of the next object, by position among the candidates.
     left_out: BTreeSet<usize>,
     phase: Phase,
     tries: u32,
@@ -40,7 +40,7 @@ pub struct Search<'a> {
 
 #[derive(Debug)]
 enum Phase {
-    /// No accepted object is known yet.
+    /// Grows the set of left-out fields: no accepted object is known yet.
     Grow,
     /// Without `accepted` the object is valid. Whether it is without fewer fields is tried in chunks.
     Shrink {
@@ -89,7 +89,7 @@ impl<'a> Search<'a> {
         attempt
     }
 
-    /// The server accepted the last object.
+    /// Records that the server accepted the last object.
     pub fn accepted(&mut self) {
         self.tries += 1;
         let accepted: Vec<usize> = self.left_out.iter().copied().collect();
@@ -106,7 +106,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The server refused the last object because of these fields, as `details.causes[].field` names them.
+    /// Records that the server refused the last object because of these fields, as `details.causes[].field` names them.
     pub fn refused(&mut self, causes: &[String]) {
         self.tries += 1;
         match &self.phase {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_immutable_field_or_a_wrong_body_ends_the_search_without_fields() {
+    fn search_finds_no_fields_for_immutable_field_or_wrong_body() {
         let live = json!({"spec": {"strategy": {"type": "a", "rolling": {}}, "ports": [{"port": "1"}]}});
         let body = json!({"spec": {"strategy": {"type": "b"}}});
         let (fields, tries) = search(&live, &body, |_| vec!["spec.strategy.type"]);

@@ -1,15 +1,15 @@
-//! Owns how a refused union is narrowed to the claims that are to blame: by halves, so that one among a hundred costs
-//! about a dozen tries and the others are held meanwhile.
+//! Narrows a refused union to the claims to blame, by bisection: one claim among a hundred costs about a dozen tries,
+//! and the other claims are held meanwhile.
 
 use std::collections::BTreeSet;
 
-/// A search for the claims that are refused. What is tried is what has passed so far and some of the rest.
+/// A search for the refused claims. Each try consists of the claims that have passed so far and some of the rest.
 #[derive(Debug)]
 pub struct ClaimBisection<K> {
     passed: BTreeSet<K>,
-    /// The claims of the try that is under way.
+    /// The claims of the current try.
     trying: Option<Vec<K>>,
-    /// Not tried yet, or only together with others; the last is next.
+    /// Groups not tried yet, or tried only together with others; the last one is next.
     rest: Vec<Vec<K>>,
 }
 
@@ -19,12 +19,12 @@ impl<K: Clone + Ord> ClaimBisection<K> {
         Self {
             passed: held,
             trying: None,
-            // Also without suspects there is one try: that of what is held.
+            // Without suspects there is still one try: that of the held claims.
             rest: vec![suspects],
         }
     }
 
-    /// The claims to try next; none when nothing is left to find out.
+    /// The claims to try next; none when the search is complete.
     pub fn next_try(&mut self) -> Option<BTreeSet<K>> {
         if self.trying.is_none() {
             self.trying = Some(self.rest.pop()?);
@@ -33,12 +33,13 @@ impl<K: Clone + Ord> ClaimBisection<K> {
         Some(self.passed.iter().chain(trying).cloned().collect())
     }
 
-    /// The try was accepted.
+    /// Records that the try was accepted.
     pub fn accepted(&mut self) {
         self.passed.extend(self.trying.take().into_iter().flatten());
     }
 
-    /// The try was refused. The claim that is to blame, once that is known; nobody is when only what is held was tried.
+    /// Records that the try was refused. Returns the claim to blame, once it is known; [`RefusedClaim::Nobody`] if only
+    /// held claims were tried.
     pub fn refused(&mut self) -> RefusedClaim<K> {
         let mut trying = self.trying.take().unwrap_or_default();
         match trying.len() {
@@ -58,7 +59,7 @@ impl<K: Clone + Ord> ClaimBisection<K> {
         self.passed
     }
 
-    /// Leaves out a claim of which it is known without a search.
+    /// Leaves out a claim whose refusal is known without a search.
     pub fn leave_out(&mut self, claim: &K) {
         self.passed.remove(claim);
         for group in self.trying.iter_mut().chain(&mut self.rest) {
@@ -67,14 +68,14 @@ impl<K: Clone + Ord> ClaimBisection<K> {
     }
 }
 
-/// Whose fault a refusal is.
+/// The claim to blame for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedClaim<K> {
-    /// The search goes on.
+    /// The search continues.
     Unknown,
-    /// This claim's.
+    /// This claim is to blame.
     Claim(K),
-    /// No claim's: what is held is not accepted with something taken away.
+    /// No claim is to blame: the held claims are not accepted with something removed.
     Nobody,
 }
 

@@ -1,25 +1,25 @@
-//! Owns whose claims stand against fields that other managers hold.
+//! Finds the claims that conflict with fields of other managers.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::union::Claim;
 
-/// The most fields of a refusal around which claims are looked for.
+/// The highest number of fields of a refusal near which claims are searched.
 const MOST_NEAR: usize = 32;
 
-/// A field that another manager holds, in the server's words.
+/// A field that another manager holds, as the server names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldField {
-    /// Who holds it.
+    /// The field manager.
     pub manager: String,
     /// The path.
     pub path: String,
 }
 
-/// The claims that want fields which others hold, each with one of these fields.
+/// The claims to fields that other managers hold, each with one of these fields.
 ///
-/// A path is matched as it is written. Only if no claim has any of them are those taken that lie around or within: the
-/// server names what it holds as a whole, and a dot in a name looks like one between two.
+/// Paths are matched as they are written. Only if no claim has one of the fields are claims to fields around or within
+/// them returned: the server names what it holds as a whole, and a dot in a name looks like one between two names.
 pub fn conflicting<'a, 'h, K: Clone + Ord + 'a>(
     claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
     held: &'h [HeldField],

@@ -1,4 +1,4 @@
-//! Owns an object taken apart into the fields that can be held one by one, and put together again.
+//! Splits an object into the fields that can be held one by one, and assembles objects from such fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +9,20 @@ use crate::kubernetes::fields::{FieldSet, FieldSetElement, ItemIndex, Likeness};
 use crate::kubernetes::types::{Shape, Types};
 use crate::text::printable::shorten;
 
-/// The longest path of a field, in bytes. Each field keeps its own, so that a long name would be there as often as it has
-/// fields.
+/// The longest path of a field, in bytes. Each field has its own copy, so a long name is stored once per field.
 const LONGEST_PATH: usize = 8192;
 
-/// What stands at a path.
+/// The content at a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Leaf {
     /// A value that is held as a whole.
     Value(Value),
-    /// An item of a list is there; its key says which.
+    /// An item of a list exists; its key identifies it.
     Present,
 }
 
 impl Leaf {
-    /// Whether others may hold something below.
+    /// Reports whether other managers may hold fields below.
     pub fn is_container(&self) -> bool {
         match self {
             Self::Present => true,
@@ -35,16 +34,16 @@ impl Leaf {
 /// Fields of one object.
 pub type Leaves = BTreeMap<Path, Leaf>;
 
-/// Why fields cannot be contributed.
+/// The reason why fields cannot be contributed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeavesError {
-    /// An item of a list that only has one holder.
+    /// The item's list only has one holder (it is atomic).
     #[error("{path} is a list that is only held as a whole (atomic), so no part of it can be contributed")]
     Atomic {
         /// The list.
         path: Path,
     },
-    /// An item that cannot be told from others.
+    /// The item lacks a member of its key.
     #[error("an item of {path} lacks {key}, by which the items of this list are told apart")]
     Keyless {
         /// The list.
@@ -52,13 +51,13 @@ pub enum LeavesError {
         /// The missing member.
         key: String,
     },
-    /// A field whose path is too long.
+    /// The field's path is too long.
     #[error("the path {path} of a field has more than {LONGEST_PATH} bytes; shorten its names")]
     TooLong {
         /// The beginning of the path.
         path: String,
     },
-    /// Two items with the same key.
+    /// Two items have the same key.
     #[error("{path} is there twice")]
     Twice {
         /// The item.
@@ -66,7 +65,7 @@ pub enum LeavesError {
     },
 }
 
-/// Takes a contributed object apart. Its `apiVersion`, `kind` and place are no fields of it.
+/// Splits a contributed object into fields. Its `apiVersion`, `kind`, namespace and name are not among them.
 pub fn take_apart(object: &Map<String, Value>, types: &Types) -> Result<Leaves, LeavesError> {
     let mut leaves = Leaves::new();
     let root = Path::default();
@@ -125,7 +124,7 @@ fn walk(types: &Types, shape: &Shape, value: &Value, path: Path, leaves: &mut Le
                 }
             }
         }
-        // A value of the wrong type is the server's to refuse, in its own words.
+        // A value of the wrong type is left for the server to refuse, with its own message.
         _ => {
             leaves.insert(path, Leaf::Value(value.clone()));
         }
@@ -133,7 +132,7 @@ fn walk(types: &Types, shape: &Shape, value: &Value, path: Path, leaves: &mut Le
     Ok(())
 }
 
-/// Where an item of a keyed list stands, its key filled up as the server does.
+/// The path of an item in a keyed list. Missing key members get their defaults, as on the server.
 fn place(list: &Path, keys: &[(String, Option<Value>)], item: &Value) -> Result<Path, LeavesError> {
     let mut members = Vec::with_capacity(keys.len());
     for (key, default) in keys {
@@ -156,7 +155,7 @@ pub fn held(fields: &FieldSet, live: &Value) -> Leaves {
     leaves
 }
 
-/// Collects what is below a place. Within an item, the fields of its key are no fields of their own.
+/// Collects the fields below a path. The members of an item's key are not fields of their own.
 fn collect(set: &FieldSet, key: Option<&Map<String, Value>>, live: &Value, path: &Path, leaves: &mut Leaves) {
     let mut items = ItemIndex::new(Some(live));
     for (element, below) in set.children() {
@@ -190,7 +189,7 @@ fn collect(set: &FieldSet, key: Option<&Map<String, Value>>, live: &Value, path:
     }
 }
 
-/// Puts fields together into an object.
+/// Assembles an object from fields.
 pub fn assemble(leaves: &Leaves) -> Map<String, Value> {
     let mut object = Value::Object(Map::new());
     for (path, leaf) in leaves {
@@ -202,7 +201,7 @@ pub fn assemble(leaves: &Leaves) -> Map<String, Value> {
     }
 }
 
-/// The order of paths has all that is in one item of a list in a row, so an item that is there is the last.
+/// Inserts a field. In the order of paths all fields of one list item are adjacent, so an existing item is the last.
 fn put(place: &mut Value, steps: &[PathElement], leaf: &Leaf) {
     let Some((step, rest)) = steps.split_first() else {
         match leaf {

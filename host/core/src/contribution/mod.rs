@@ -1,11 +1,12 @@
-//! Owns the decisions about contributions: what many primaries want of one object beside what its owner says, made into
-//! the one configuration that their plugin applies.
+//! Decisions about contributions: merges the fields that many primaries contribute to one object into the one
+//! configuration that their plugin applies.
 //!
-//! What a plugin contributes has one field manager, and a manager has one configuration per object: what it does not send
-//! again is gone. So all claims are sent together, and what is held without a claim is sent again with its live value for
-//! as long as somebody may still claim it. Sending, and who is waited for, are host/runtime's matter.
+//! A plugin contributes with one field manager, and a manager has one configuration per object: a field that it does
+//! not send again is removed. So all claims are sent together. A held field without a claim is sent again with its live
+//! value as long as a primary may still claim it. Sending, and the wait for such primaries, is left to host/runtime.
 //!
-//! What a plugin owns has a manager of its own, also where its primaries contribute to it. There the owner's word counts.
+//! A plugin has another field manager for the objects that it owns, also if its primaries contribute to them. There the
+//! owner's values win.
 //!
 //! Fields that other managers hold are left to them, and the condition names these managers. If the server refuses the body, the claim at
 //! fault is found by the conflict's paths or by bisection (`bisect`). It keeps the fields that it holds, and waits until the target changes in

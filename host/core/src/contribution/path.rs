@@ -1,4 +1,4 @@
-//! Owns the address of one field of an object, in the words of server-side apply.
+//! Addresses one field of an object, in the terms of server-side apply.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -29,18 +29,18 @@ impl PathElement {
         Self::Item(value.to_string())
     }
 
-    /// The key members of an item, as they stand in the object.
+    /// The key members of an item, as in the object.
     pub(super) fn key_members(key: &BTreeMap<String, String>) -> Map<String, Value> {
         key.iter().map(|(name, text)| (name.clone(), parsed(text))).collect()
     }
 }
 
-/// The value that a step's text was made from.
+/// The value from which a step's text was made.
 pub(super) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).expect("the text of a step was made from a value")
 }
 
-/// The way from an object to one of its fields. Orders as the list of its steps.
+/// The path from an object to one of its fields. Ordered like the list of its steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path(Vec<PathElement>);
 
@@ -59,7 +59,7 @@ impl Path {
         self.to(PathElement::Field(name.to_owned()))
     }
 
-    /// The bytes of its names and keys.
+    /// The total size of its names and keys, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let of = |step: &PathElement| match step {
             PathElement::Field(text) | PathElement::Item(text) => text.len(),
@@ -73,7 +73,7 @@ impl Path {
         &self.0
     }
 
-    /// Whether the field is this one, or within it, or around it; `written` is a path as the server writes one.
+    /// Reports whether `written`, a path as the server writes it, is this field, within it or around it.
     pub fn touches(&self, written: &str) -> bool {
         let own = self.to_string();
         let (short, long) = if own.len() <= written.len() {
@@ -86,10 +86,10 @@ impl Path {
     }
 }
 
-/// An object in which many paths are looked up: the items of each list are found by their keys.
+/// An object for many look-ups by path: the items of each list are indexed by their keys.
 pub struct IndexedObject<'a> {
     object: &'a Value,
-    /// By the list, and the names of a key.
+    /// Items of keyed lists, by the list and the names of the key members.
     keyed: HashMap<(*const Value, Vec<&'a str>), KeyedItems<'a>>,
     sets: HashMap<*const Value, HashMap<String, &'a Value>>,
 }
@@ -98,7 +98,7 @@ pub struct IndexedObject<'a> {
 type KeyedItems<'a> = HashMap<Vec<String>, &'a Value>;
 
 impl<'a> IndexedObject<'a> {
-    /// Begins with no list indexed.
+    /// Starts with no list indexed.
     pub fn new(object: &'a Value) -> Self {
         Self {
             object,
@@ -143,7 +143,7 @@ impl Borrow<[PathElement]> for Path {
     }
 }
 
-/// As server-side apply writes paths: `.spec.ports[port=80,protocol="TCP"].name`.
+/// Formats the path like server-side apply: `.spec.ports[port=80,protocol="TCP"].name`.
 impl fmt::Display for Path {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for step in &self.0 {

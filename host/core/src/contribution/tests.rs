@@ -1,4 +1,4 @@
-//! Objects taken apart, united and put together again, on the schemas and field sets of a real server.
+//! Objects split into fields, united and assembled again, on the schemas and field sets of a real server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Merges the claims of many primaries on one object. Of two conflicting claims the one wins whose value stands in the
-//! object; where none does, the older.
+//! Merges the claims of many primaries on one object. Of two conflicting claims, the one whose value is in the object
+//! wins; where neither is, the older one.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::leaves::{Leaf, Leaves};
 use super::path::{Path, PathElement};
 
-/// Who came first: by creationTimestamp, then by uid.
+/// The age of a claim's primary: creationTimestamp, then uid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimAge {
     /// `metadata.creationTimestamp`, which orders as text.
@@ -17,34 +17,34 @@ pub struct ClaimAge {
     pub uid: Arc<str>,
 }
 
-/// What one primary wants of one object: all of it or nothing.
+/// The fields of one object that one primary contributes. A claim gets all of them or none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// The primary's.
+    /// The age of the primary.
     pub age: ClaimAge,
     /// The fields.
     pub leaves: Arc<Leaves>,
-    /// The fields with the values that it held when it was last looked at: a claim that is changed goes on to hold what it
-    /// still wants, with another value.
+    /// The fields with the values that the claim held at its last review. A changed claim keeps the fields that it
+    /// still contains, with their new values.
     pub held: Option<Arc<Leaves>>,
 }
 
-/// A claim that another one stands against.
+/// A claim that conflicts with another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostClaim<K> {
     /// The field that both want.
     pub path: Path,
-    /// Whose it is; none: the value stands there, and who claims it is not known yet.
+    /// The claim that holds the field. None: the value is in the object, and its claim is not known yet.
     pub holder: Option<K>,
 }
 
-/// The fields that stand in an object, each with the claim that holds it: the oldest that wants just this value. None: who
-/// claims the field is not known yet.
+/// The fields of an object, each with the claim that holds it: the oldest one with the same value. None: the field's
+/// claim is not known yet.
 pub type Standing<'a, K> = BTreeMap<&'a [PathElement], (&'a Leaf, Option<&'a K>)>;
 
-/// Finds the holders of the fields that stand in an object. Fields that nobody claims are left out, unless they may be
-/// somebody's who has not been asked yet. `may_have_held` says of a claim to a field with another value whether it may be
-/// the one whose former value stands there.
+/// Finds the holders of an object's fields. Unclaimed fields are left out, unless a primary without a claim yet may
+/// claim them. `may_have_held` returns whether a claim with another value for the field may have held it with the
+/// former value.
 pub fn holders<'a, K: Ord + 'a>(
     stands: &'a Leaves,
     claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
@@ -83,17 +83,17 @@ pub fn holders<'a, K: Ord + 'a>(
     standing
 }
 
-/// Claims made into one.
+/// The union of claims.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Union<K> {
-    /// All fields of those who have what they want.
+    /// All fields of the claims that won.
     pub leaves: Leaves,
-    /// Those who do not.
+    /// The claims that lost.
     pub lost: BTreeMap<K, LostClaim<K>>,
 }
 
-/// Makes claims into one. The same value may be claimed by many. A claim that wants another value of a field that somebody
-/// holds loses to the holder, however old it is; age decides among the others.
+/// Merges claims into one. Many claims may have the same value for a field. A claim with another value for a held field
+/// loses to the holder, regardless of age; among the others the older one wins.
 pub fn unite<'a, K: Clone + Ord + 'a>(
     claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
     standing: &Standing<'_, K>,
@@ -127,10 +127,10 @@ pub fn unite<'a, K: Clone + Ord + 'a>(
     Union { leaves, lost }
 }
 
-/// The claims that want another value of a field than the object's owner gives it, each with one such field. `owned` are
-/// the owner's fields as they are; the same value may be claimed beside it.
+/// The claims that have another value for a field than the object's owner, each with one such field. `owned` are the
+/// owner's fields; a claim may have the same value.
 ///
-/// An empty object asks for nothing within it, so what the owner has there is not otherwise.
+/// A claim to an empty object claims nothing within it, so the owner's fields there do not conflict.
 pub fn overruled<'a, K: Clone + Ord + 'a>(
     claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
     owned: &Leaves,
@@ -149,7 +149,7 @@ pub fn overruled<'a, K: Clone + Ord + 'a>(
         .collect()
 }
 
-/// Who has a field that cannot be had together with this one.
+/// The holder of a field that excludes this one.
 #[expect(clippy::option_option, reason = "no field, or one that nobody known holds")]
 fn rival<'a, K>(taken: &Standing<'a, K>, path: &Path, leaf: &Leaf) -> Option<Option<&'a K>> {
     let steps = path.steps();
@@ -168,7 +168,7 @@ fn rival<'a, K>(taken: &Standing<'a, K>, path: &Path, leaf: &Leaf) -> Option<Opt
     around.or_else(within)
 }
 
-/// An empty object that has something in it is not empty: nobody holds it.
+/// Drops empty objects that have fields within: such an object is not empty, and has no holder.
 fn drop_filled(leaves: &mut Leaves) {
     let filled: Vec<Path> = leaves
         .iter()
@@ -181,7 +181,7 @@ fn drop_filled(leaves: &mut Leaves) {
     }
 }
 
-/// Adds fields that are to stay as they are, but for those that stand in the way of what is wanted.
+/// Adds fields that are to stay as they are, except those that exclude a wanted field.
 pub fn keep<'a>(wanted: &mut Leaves, kept: impl IntoIterator<Item = (&'a Path, &'a Leaf)>) {
     for (path, leaf) in kept {
         let (around, within) = {

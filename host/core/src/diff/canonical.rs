@@ -1,5 +1,5 @@
-//! Canonical form of a desired object and its digest, by which the host knows what it applied last. Canonical form
-//! removes nothing but what the server or the host sets, and nulls; what it cannot translate is an error.
+//! Canonical form of a desired object, and its digest, by which the host recognises what it applied last. The form
+//! drops only nulls and members that the server or the host sets; a member that it cannot translate is an error.
 
 use std::fmt::Write as _;
 
@@ -28,22 +28,22 @@ const SERVER_SET_METADATA: [&str; 9] = [
     "uid",
 ];
 
-/// Bytes of SHA-256 that the annotation shows: a change that goes unseen by chance has odds of 2^-128.
+/// The length of the SHA-256 digest in the annotation, in bytes: the odds that a change goes unnoticed are 2^-128.
 const DIGEST_BYTES: usize = 16;
 
 /// A member of a desired object that has no canonical form.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CanonicalError {
-    /// A value of `stringData` that is no text.
+    /// A value of `stringData` is not a text.
     #[error("stringData[{0:?}] is {1}, and the values of stringData are texts")]
     NoText(String, &'static str),
-    /// A member of a Secret that is no object.
+    /// A member of a Secret is not an object.
     #[error("{0} of a Secret is {1}, and it has to be an object")]
     NoObject(&'static str, &'static str),
 }
 
-/// Brings a desired object into canonical form: nulls, metadata that the server or the host sets, and the status of kinds with that
-/// subresource dropped, and a Secret's `stringData` made `data`.
+/// Brings a desired object into canonical form. Drops nulls, metadata that the server or the host sets, and the status
+/// of kinds with that subresource; turns a Secret's `stringData` into `data`.
 pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool) -> Result<(), CanonicalError> {
     drop_nulls(object);
     if has_status {
@@ -71,8 +71,8 @@ pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool)
     Ok(())
 }
 
-/// Drops every member that is null, at any depth: null says that there is no opinion of the member. Items of lists that are
-/// null stay, because the others would move without them.
+/// Drops every member that is null, at any depth: null means no opinion about the member. Null items of lists stay,
+/// because the positions of the others would change.
 pub fn drop_nulls(object: &mut Map<String, Value>) {
     object.retain(|_, value| !value.is_null());
     for value in object.values_mut() {
@@ -88,7 +88,7 @@ fn drop_nulls_below(value: &mut Value) {
     }
 }
 
-/// Moves `stringData` into `data`; a text there wins over the same name in `data`, as on the server.
+/// Moves `stringData` into `data`. It wins over the same name in `data`, as on the server.
 fn string_data_to_data(secret: &mut Map<String, Value>) -> Result<(), CanonicalError> {
     let Some(strings) = secret.remove("stringData") else {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Finds out why a child is applied again and again: either another field manager reverts its fields, or the plugin
+//! Finds out why a child is applied repeatedly: either another field manager reverts its fields, or the plugin
 //! returns another object each time.
 //!
-//! Only fields and managers are named, never values: a Secret may be fought over too.
+//! Only fields and managers are named, never values, because the child may be a Secret.
 
 use std::collections::HashSet;
 
@@ -13,38 +13,38 @@ use crate::kubernetes::fields::{FieldSet, LeafSemantics, Trail};
 use crate::status::failure::Failure;
 use crate::status::reason::Reason;
 
-/// The most fields that were taken of which the holders are looked for.
+/// The highest number of taken fields whose holders are searched.
 const TRACED: usize = 100;
 
-/// What is known of a child that is about to be written once more.
+/// A child that is about to be applied again.
 #[derive(Debug)]
 pub struct Fight<'a> {
-    /// Its kind and place, for people.
+    /// Its kind, namespace and name, for messages.
     pub title: &'a str,
-    /// What is to be applied.
+    /// The body to apply.
     pub body: &'a Map<String, Value>,
-    /// Why.
+    /// The reason for the apply.
     pub difference: &'a Difference,
     /// The object as it is now, with its managedFields.
     pub live: &'a Value,
     /// Our field manager.
     pub manager: &'a str,
-    /// Whether the same has been applied before; if not, the plugin wants something else.
+    /// Set if the same body has been applied before. If not, the plugin wants something else each time.
     pub is_repeated: bool,
 }
 
-/// Somebody who holds fields that were taken from us.
+/// A field manager that took fields from us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldTaker {
     /// The field manager.
     pub manager: String,
-    /// When it wrote last, as the object says: RFC 3339 in UTC. Empty where the object does not say.
+    /// The time of its last write, as recorded in managedFields: RFC 3339 in UTC. Empty where none is recorded.
     pub time: String,
-    /// The fields of ours that it holds.
+    /// Our former fields that it holds.
     pub fields: Vec<String>,
 }
 
-/// Who holds which of the fields that were taken from us; who wrote last comes first. A field that was removed has nobody.
+/// The holders of the fields that were taken from us, the most recent writer first. A removed field has no holder.
 pub fn takers(taken: &[String], body: &Map<String, Value>, live: &Value, own: &str) -> Vec<FieldTaker> {
     let takers = others(live, own).into_iter().filter_map(|(time, manager, held)| {
         let fields = held_of(taken, &held.missing(body, LeafSemantics::AsApplied).paths);
@@ -53,11 +53,11 @@ pub fn takers(taken: &[String], body: &Map<String, Value>, live: &Value, own: &s
     takers.collect()
 }
 
-/// How many levels above a field that was removed another one is looked for that stands in its place.
+/// The number of levels above a removed field at which a field in its place is searched.
 const ABOVE: usize = 2;
 
-/// The manager of a field that stands in place of one that was removed, that field, and the removed one: `valueFrom` for
-/// `value`. The members of a whole object, such as those of `spec`, are no alternatives of each other.
+/// The manager of a field that replaces a removed one, that field, and the removed one: `valueFrom` for `value`. The
+/// members of a whole object, such as those of `spec`, are no alternatives of each other.
 fn replaced(taken: &[String], body: &Map<String, Value>, live: &Value, own: &str) -> Option<(String, String, String)> {
     let others: Vec<_> = others(live, own)
         .into_iter()
@@ -80,7 +80,7 @@ fn replaced(taken: &[String], body: &Map<String, Value>, live: &Value, own: &str
     })
 }
 
-/// Explains which managers overwrite which fields, and what to do about it.
+/// Explains which managers overwrite which fields, and how to resolve it.
 pub fn explain(fight: &Fight<'_>) -> Failure {
     let Fight {
         title,
@@ -132,7 +132,7 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
     )
 }
 
-/// The words for a status that is another in each run though nobody else changes anything.
+/// The failure for a status that differs in each reconcile although nobody else changes anything.
 pub fn status_never_rests(title: &str) -> Failure {
     Failure::guest(
         Reason::Contested,
@@ -144,7 +144,7 @@ pub fn status_never_rests(title: &str) -> Failure {
     )
 }
 
-/// The words for a child that the plugin wants and does not want by turns.
+/// The failure for a child that the plugin alternately wants and does not want.
 pub fn wanted_by_turns(title: &str) -> Failure {
     Failure::guest(
         Reason::Contested,
@@ -155,7 +155,7 @@ pub fn wanted_by_turns(title: &str) -> Failure {
     )
 }
 
-/// The words for a child that somebody deletes again and again.
+/// The failure for a child that another client deletes repeatedly.
 pub fn deleted(title: &str) -> Failure {
     Failure::cluster(
         Reason::Contested,
@@ -166,8 +166,8 @@ pub fn deleted(title: &str) -> Failure {
     )
 }
 
-/// The other managers with what they hold and when they wrote; those who wrote last come first. Entries of subresources
-/// count too.
+/// The other managers with their fields and the time of their last write, the most recent writer first. Entries of
+/// subresources count too.
 fn others(live: &Value, own: &str) -> Vec<(String, String, FieldSet)> {
     let entries = live["metadata"]["managedFields"].as_array();
     let mut others: Vec<_> = entries
@@ -188,7 +188,7 @@ fn others(live: &Value, own: &str) -> Vec<(String, String, FieldSet)> {
     others
 }
 
-/// Those of the paths that a set holds which lacks only these.
+/// The paths held by a set that lacks only `lacking`.
 fn held_of(paths: &[String], lacking: &[String]) -> Vec<String> {
     let lacking: HashSet<&str> = lacking.iter().map(String::as_str).collect();
     let lacks = |path: &String| {
@@ -198,7 +198,7 @@ fn held_of(paths: &[String], lacking: &[String]) -> Vec<String> {
     paths.iter().take(TRACED).filter(|path| !lacks(path)).cloned().collect()
 }
 
-/// The paths at which the live object has other values than the body; what the host itself adds apart.
+/// The paths at which the live object has other values than the body, except the host's own annotation.
 fn differing(body: &Map<String, Value>, live: &Value) -> Vec<String> {
     let mut paths = Vec::new();
     for (name, value) in body {
@@ -218,7 +218,7 @@ fn differing(body: &Map<String, Value>, live: &Value) -> Vec<String> {
     paths
 }
 
-/// The annotation with the digest, which differs whenever anything does.
+/// The annotation with the digest, which differs with every other difference.
 const OWN_ANNOTATION: &str = ".metadata.annotations.pilothouse.dev/desired";
 
 fn differing_at(trail: &Trail<'_>, value: &Value, live: &Value, paths: &mut Vec<String>) {
@@ -234,7 +234,7 @@ fn differing_at(trail: &Trail<'_>, value: &Value, live: &Value, paths: &mut Vec<
     }
 }
 
-/// The first fields, between two words; nothing when there are none.
+/// The first few fields between two texts; empty if there are no fields.
 fn list(before: &str, fields: &[String], after: &str) -> String {
     if fields.is_empty() {
         return String::new();

@@ -1,10 +1,10 @@
 //! Object members that an apply empties, so that the API server would leave null in place of `{}`.
 //!
-//! Server-side apply removes from the live object what a manager applied before and does not apply any more. Where that
-//! leaves nothing of an object, it leaves null, although the manager applies `{}` there
-//! (<https://github.com/kubernetes/kubernetes/issues/135841>): the schema of a custom resource then refuses the apply, and
-//! a nullable member becomes null. A patch that makes such a member `{}` has to go first; it takes nothing but fields that
-//! the apply would remove.
+//! Server-side apply removes from the live object what a manager applied before and no longer applies. If nothing of an
+//! object is left then, it leaves null, although the manager applies `{}` there
+//! (<https://github.com/kubernetes/kubernetes/issues/135841>): the schema of a custom resource then refuses the apply,
+//! and a nullable member becomes null. So a patch first makes such a member `{}`; it removes only fields that the apply
+//! would remove, too.
 
 use serde_json::{Map, Value, json};
 
@@ -31,13 +31,13 @@ pub struct ApplyManager<'a> {
 }
 
 impl Emptied {
-    /// Whether a body has an empty member where our entry has fields.
+    /// Reports whether a body has an empty member where our entry has fields.
     pub fn is_in(self, body: &Map<String, Value>, ours: &FieldSet) -> bool {
         !self.operations_of(body, None, ours, &[]).is_empty()
     }
 
-    /// The operations of a JSON patch that empties these members in a live object, where nothing stands in them that is not
-    /// ours alone; elsewhere the apply leaves what others have.
+    /// The operations of a JSON patch that empties these members in a live object. A member that also has fields of
+    /// others is left out: the apply leaves those fields in place.
     pub fn operations(
         self,
         body: &Map<String, Value>,
@@ -89,7 +89,7 @@ impl Emptied {
     }
 }
 
-/// A place in the live object, where one is given, and in the field sets.
+/// A position in the live object, if one is given, and in the field sets.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     live: Option<&'a Value>,
@@ -98,7 +98,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Whether there is anything of ours below that would go, and nothing else that would stay.
+    /// Reports whether the apply would remove fields of ours below, and nothing of others would stay.
     fn is_ours_alone(&self) -> bool {
         let Some(live) = self.live else {
             return !self.ours.children().is_empty();
@@ -112,7 +112,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether each member and item of a live value is in a field set.
+/// Reports whether each member and item of a live value is in a field set.
 fn is_covered(live: &Value, set: &FieldSet) -> bool {
     match live {
         Value::Object(members) => members.iter().all(|(name, value)| {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_list_items_are_found_where_they_stand_in_the_live_list() {
+    fn members_of_list_items_are_found_at_their_live_position() {
         let live = json!({"l/t~": [{"n": "theirs"}, {"n": "x", "cfg": {"v": 1}}]});
         let ours = json!({"f:l/t~": {"k:{\"n\":\"x\"}": {".": {}, "f:n": {}, "f:cfg": {"f:v": {}}}}});
         let spec = json!({"l/t~": [{"n": "x", "cfg": {}}]});

@@ -1,4 +1,4 @@
-//! Owns what has to be done for one owned object: create, apply, leave, wait, or say that it is somebody else's.
+//! Decides what to do about one owned object: create, apply, leave, wait, or report that it belongs to someone else.
 //!
 //! For each owned object, in this order:
 //!
@@ -30,12 +30,12 @@ use crate::kubernetes::types::Types;
 use crate::kubernetes::values;
 use crate::ownership::{self, CurrentOwner, Owner, OwnerLink};
 
-/// What the cache knows of a live object, as far as ownership goes.
+/// The cached state of a live object, as far as ownership is concerned.
 #[derive(Clone, Debug)]
 pub struct LiveOwnership<'a> {
-    /// Whose it is, as far as it says so.
+    /// The owner that the object records, if any.
     pub holder: Option<CurrentOwner<'a>>,
-    /// Whether the object is being deleted.
+    /// Set if the object is being deleted.
     pub deleting: bool,
     /// The value of [`DESIRED_ANNOTATION`].
     pub digest: Option<&'a str>,
@@ -50,66 +50,67 @@ pub struct LiveOwnership<'a> {
 pub struct CompetingPlugin<'a> {
     /// Its field manager.
     pub manager: &'a str,
-    /// Whether it may still apply the object: it selects the owner, or whether it does is not known.
+    /// Set if it may still apply the object: it selects the owner, or its selection is not known.
     pub claims: bool,
 }
 
 /// One entry of managedFields.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveEntry<'a> {
-    /// The apiVersion that it was written in.
+    /// The apiVersion of the entry.
     pub api_version: &'a str,
     /// Its fields.
     pub fields: &'a FieldSet,
-    /// How values of the kind are merged, if that was asked for.
+    /// The merge rules of the kind, if they were requested.
     pub types: Option<&'a Types>,
     /// The fingerprint of the live values at its fields ([`values::fingerprint`]).
     pub values: u64,
-    /// Whether the object is held as our last apply of the same digest left it: entry, values and annotation.
+    /// Set if the object is as our last apply of the same digest left it: entry, values and annotation.
     pub as_we_left_it: bool,
 }
 
-/// What has to be done for a desired object.
+/// The next action for a desired object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is as desired.
+    /// Nothing: the object is as desired.
     Nothing,
-    /// It does not exist.
+    /// Create: the object does not exist.
     Create,
-    /// It exists, is ours, and differs.
+    /// Apply: the object exists, is ours, and differs.
     Apply(Difference),
-    /// It exists and is somebody else's.
+    /// Report: the object exists and belongs to someone else.
     Foreign,
-    /// It exists, and another plugin with this field manager applies it.
+    /// Report: the object exists, and another plugin with this field manager applies it.
     CompetingPlugin(String),
-    /// It is the owner's, and a plugin with this field manager applied it that has nothing to do with the owner any more:
-    /// its fields become ours.
+    /// Apply, and take over the fields of this field manager: the object is the owner's, and the plugin that applied it
+    /// no longer has to do with the owner.
     Adopt(String),
-    /// It is ours and must not be changed, but it does not say as desired whose it is.
+    /// Write the owner only: the object is ours and must not be changed, but it does not record the desired owner.
     Rebind,
-    /// It is being deleted; its successor can be made once it is gone.
+    /// Wait: the object is being deleted. Its successor can be created once it is gone.
     Wait,
-    /// It belongs to a predecessor of the owner and will be collected; its successor can be made once it is gone.
+    /// Wait: the object belongs to a predecessor of the owner and will be garbage collected. Its successor can be
+    /// created once it is gone.
     Inherited,
 }
 
-/// Why an object of ours is applied.
+/// The reason for an apply of an object of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// Something else is desired than was applied last.
+    /// The desired object is not the last applied one.
     Desired,
-    /// Somebody took these fields, or changed the order of their items.
+    /// Another manager took these fields, or changed the order of their items.
     Drift(Vec<String>),
     /// Fields of ours may have other values than were applied, though they are still ours.
     Values,
     /// Our entry was written in another apiVersion of the kind.
     ApiVersion,
-    /// Something may have been taken: whether it was, our entry alone does not show, and the types of the kind are not
-    /// known. With them the answer is another one; where they cannot be had, applying is the safe thing to do.
+    /// The entry does not show whether fields were taken, because the types of the kind are not known. With the types
+    /// the decision is made again; if they are not available, applying is safe.
     Unclear,
 }
 
-/// The place of a kind in the order of applying: what others need to exist comes first. Deletes go the other way round.
+/// The rank of a kind in the order of applying: kinds that others need come first. Deletes use the reverse order.
 pub fn rank(kind: &Kind) -> u8 {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Namespace") => 0,
@@ -118,9 +119,9 @@ pub fn rank(kind: &Kind) -> u8 {
     }
 }
 
-/// The body to apply, taken out of the desired object: the object, whose it is, and the digest's annotation.
+/// The body to apply, taken out of the desired object: the object, its owner, and the digest's annotation.
 ///
-/// The digest covers whose it is too, so that an object made for a predecessor of the same name is not taken for ours.
+/// The digest covers the owner too, so that an object made for a predecessor of the same name is not taken for ours.
 pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, String) {
     let mut body = std::mem::take(&mut desired.body);
     ownership::bind(&mut body, owner, OwnerLink::of(desired, owner));
@@ -138,7 +139,7 @@ pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, 
     (body, digest)
 }
 
-/// Decides what has to be done for one owned object, given the body to apply.
+/// Decides what to do about one owned object, given the body to apply.
 pub fn decide(
     desired: &DesiredObject,
     body: &Map<String, Value>,
@@ -151,8 +152,8 @@ pub fn decide(
     };
     let holder = match live.holder {
         Some(holder) if holder.uid == owner.uid => holder,
-        // Kubernetes' garbage collector deletes what a predecessor referred to. What it does not collect is the
-        // successor's: one that was restored from a backup finds its objects again.
+        // Kubernetes' garbage collector deletes the dependents of a predecessor. Those that it does not collect belong
+        // to the successor: an owner that was restored from a backup finds its objects again.
         Some(holder) if holder.is_namesake && holder.bond == OwnerLink::Reference => return Action::Inherited,
         Some(holder) if holder.is_namesake => holder,
         _ => return Action::Foreign,

@@ -1,5 +1,5 @@
-//! Owns what a plugin in preview would do, as data: which objects it would create, change and delete, and which fields
-//! with which values. Everything is bounded, and values of Secrets are not shown.
+//! Describes what a plugin in preview would do: the objects that it would create, change and delete, and the changed
+//! fields with their values. Everything is bounded, and values of Secrets are not shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,46 +12,46 @@ use crate::kubernetes::fields::FieldSet;
 use crate::kubernetes::key::Kind;
 use crate::text::printable::shorten;
 
-/// The most changes of one primary that are kept.
+/// The highest number of stored changes of one primary.
 const MAX_CHANGES: usize = 20;
 
-/// The most fields of one change that are kept.
+/// The highest number of stored fields of one change.
 const MAX_FIELDS: usize = 20;
 
-/// The most that is shown of a path, in bytes.
+/// The longest shown part of a path, in bytes.
 const MAX_PATH: usize = 512;
 
-/// The longest value that is shown, in bytes.
+/// The longest shown value, in bytes.
 const MAX_VALUE: usize = 200;
 
-/// The most primaries whose changes are kept, over all plugins, unless the host is told otherwise.
+/// The highest number of primaries whose changes are stored, over all plugins, by default.
 pub const MAX_PRIMARIES: usize = 1000;
 
-/// What is shown of a value that nobody should see.
+/// The placeholder for a secret value.
 const MASKED: &str = "***";
 
-/// What would be done to an object.
+/// The change that would be made to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum PreviewAction {
-    /// It would be made.
+    /// The object would be created.
     Create,
     /// Its fields would be applied.
     Update,
-    /// Fields would be put into an object that is somebody else's.
+    /// Fields would be applied to an object with another owner.
     Contribute,
-    /// It would be deleted.
+    /// The object would be deleted.
     Delete,
 }
 
 /// One field that would change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FieldChange {
-    /// Where, such as `.spec.ports[0].port`.
+    /// The field's path, such as `.spec.ports[0].port`.
     pub path: String,
     /// The value now, as JSON; none where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The value then, as JSON; none where it would go.
+    /// The value after the change, as JSON; none if it would be removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
@@ -59,21 +59,21 @@ pub struct FieldChange {
 /// One object that would change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PreviewedChange {
-    /// What would be done.
+    /// The action.
     pub act: PreviewAction,
-    /// Which object: `Deployment default/web`.
+    /// The object: `Deployment default/web`.
     pub object: String,
     /// The fields of an update or a contribution, the first 20.
     pub fields: Vec<FieldChange>,
-    /// How many more fields there are.
+    /// The number of further fields.
     pub more_fields: usize,
-    /// A digest of all that is wanted of the object, masked and shortened values included: two versions of a plugin for which
-    /// it is the same want the same.
+    /// A digest of all desired fields, including masked and shortened values. Two versions of a plugin with the same
+    /// digest want the same.
     #[serde(skip)]
     pub digest: String,
 }
 
-/// For people, on one line.
+/// Formats the change for people, on one line.
 impl fmt::Display for PreviewedChange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -96,7 +96,7 @@ impl fmt::Display for PreviewedChange {
 }
 
 impl PreviewedChange {
-    /// An object that would be made or deleted.
+    /// An object that would be created or deleted.
     pub fn whole(act: PreviewAction, object: String) -> Self {
         Self {
             act,
@@ -107,13 +107,13 @@ impl PreviewedChange {
         }
     }
 
-    /// The same with the digest of what is wanted.
+    /// The same change with the digest of the desired fields.
     #[must_use]
     pub fn wanting(self, digest: String) -> Self {
         Self { digest, ..self }
     }
 
-    /// An object that would be applied over what is live; `applied` is what was applied before.
+    /// An object that would be applied over the live one; `applied` is the last applied one.
     pub fn update(
         object: String,
         kind: &Kind,
@@ -134,7 +134,7 @@ impl PreviewedChange {
         Self::of_fields(PreviewAction::Update, object, kind, fields)
     }
 
-    /// What would be contributed to what is live; none where all of it is there.
+    /// The contribution to a live object; none if all its fields are there.
     pub fn contribution(object: String, kind: &Kind, live: &Value, claim: &Leaves) -> Option<Self> {
         let mut live = IndexedObject::new(live);
         let mut fields = Vec::new();
@@ -142,7 +142,7 @@ impl PreviewedChange {
             let from = live.value(path);
             let to = match leaf {
                 Leaf::Value(wanted) if from != Some(wanted) => shown(wanted),
-                // An item of a list: its key stands in the path.
+                // An item of a list: its key is in the path.
                 Leaf::Present if from.is_none() => "an item".to_owned(),
                 Leaf::Value(_) | Leaf::Present => continue,
             };
@@ -179,7 +179,7 @@ fn mask(field: &mut FieldChange) {
     }
 }
 
-/// What is desired and is not so. What the live object has besides does not matter.
+/// Collects the desired fields that the live object lacks. Other live fields do not matter.
 fn differences(live: Option<&Value>, desired: &Value, path: &str, fields: &mut Vec<FieldChange>) {
     match (live, desired) {
         (Some(Value::Object(live)), Value::Object(desired)) => {
@@ -218,26 +218,26 @@ fn shown(value: &Value) -> String {
     shorten(value.to_string(), MAX_VALUE)
 }
 
-/// What the plugins that are in preview would do, by primary.
+/// Previews of the plugins in preview, by primary.
 #[derive(Debug)]
 pub struct Previews<R> {
     known: BTreeMap<R, Preview>,
     most: usize,
 }
 
-/// What one primary would have done.
+/// The preview of one primary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preview {
-    /// A digest of what the changes were made from: the same gives the same changes.
+    /// A digest of the inputs: equal inputs give equal changes.
     pub basis: String,
     /// The first 20 changes.
     pub changes: Vec<PreviewedChange>,
-    /// How many more there are.
+    /// The number of further changes.
     pub more: usize,
 }
 
 impl Preview {
-    /// A preview with as many changes as are kept.
+    /// A preview with at most 20 changes.
     pub fn new(basis: String, mut changes: Vec<PreviewedChange>) -> Self {
         let more = changes.len().saturating_sub(MAX_CHANGES);
         changes.truncate(MAX_CHANGES);
@@ -246,7 +246,7 @@ impl Preview {
 }
 
 impl<R: Ord + Clone> Previews<R> {
-    /// Keeps the changes of at most so many primaries.
+    /// Keeps the changes of at most this many primaries.
     pub fn of_at_most(most: usize) -> Self {
         Self {
             known: BTreeMap::new(),
@@ -254,12 +254,12 @@ impl<R: Ord + Clone> Previews<R> {
         }
     }
 
-    /// What a primary would have done, as far as it is known.
+    /// The preview of a primary, if one is stored.
     pub fn get(&self, primary: &R) -> Option<&Preview> {
         self.known.get(primary)
     }
 
-    /// A primary would have this done. Of more primaries than are kept, the first in order are.
+    /// Stores the preview of a primary. Beyond the limit, the first primaries in order are kept.
     pub fn put(&mut self, primary: R, preview: Preview) {
         self.known.insert(primary, preview);
         if self.known.len() > self.most {
@@ -267,12 +267,12 @@ impl<R: Ord + Clone> Previews<R> {
         }
     }
 
-    /// A primary is gone, or its plugin acts.
+    /// Removes the preview of a primary that is deleted, or whose plugin acts.
     pub fn forget(&mut self, primary: &R) {
         self.known.remove(primary);
     }
 
-    /// All of them in order.
+    /// All previews, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&R, &Preview)> {
         self.known.iter()
     }

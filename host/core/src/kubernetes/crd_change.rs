@@ -1,29 +1,29 @@
-//! Owns what a change of a CustomResourceDefinition is: which versions come and go, which schemas change, and between which
-//! schemas stored objects move. What a schema makes of an object is not decided here.
+//! Describes a change of a CustomResourceDefinition: added and dropped versions, changed schemas, and the schemas
+//! between which stored objects move. Validating objects against a schema is not done here.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// How a definition differs from the one in the cluster.
+/// The difference between a definition and the one in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrdChange {
-    /// Versions that it has in addition.
+    /// Versions that are new.
     pub added: Vec<String>,
-    /// Versions that it does not have any more.
+    /// Versions that no longer exist.
     pub dropped: Vec<String>,
-    /// Those of them in which objects are, or were, stored.
+    /// Dropped versions in which objects are, or were, stored.
     pub dropped_stored: Vec<String>,
     /// Versions with another schema.
     pub changed: Vec<String>,
-    /// Versions that were served and are not any more.
+    /// Versions that are no longer served.
     pub unserved: Vec<String>,
-    /// The version in which objects are stored, if it is another: before and after.
+    /// The storage version before and after, if it changes.
     pub storage: Option<(String, String)>,
 }
 
 impl CrdChange {
-    /// Compares a definition in the cluster with the one that is to take its place.
+    /// Compares a definition in the cluster with the one that is to replace it.
     pub fn between(live: &Value, wanted: &Value) -> Self {
         let (before, after) = (versions(live), versions(wanted));
         let added = after.iter().filter(|name| !before.contains(name));
@@ -55,14 +55,14 @@ impl CrdChange {
         }
     }
 
-    /// Whether the two say the same.
+    /// Reports whether nothing changes.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Between which versions objects that are stored move, when the wanted definition takes the place of the live one: from the
-/// version in which they can be read now, to the same and, where no webhook converts objects, to the one that is stored then.
+/// The versions between which stored objects move when the wanted definition replaces the live one: from the version in
+/// which they can be read now, to the same version and, where no webhook converts objects, to the new storage version.
 pub fn moves(live: &Value, wanted: &Value) -> Option<(String, Vec<String>)> {
     let from = common_version(live, wanted)?;
     let mut to = vec![from.clone()];
@@ -72,7 +72,7 @@ pub fn moves(live: &Value, wanted: &Value) -> Option<(String, Vec<String>)> {
     Some((from, to))
 }
 
-/// A version that both definitions serve, in which the objects can be compared: the one that is stored, if it is among them.
+/// A version that both definitions serve, in which objects can be compared; the storage version if it is among them.
 fn common_version(live: &Value, wanted: &Value) -> Option<String> {
     let candidates = storage(live).map(str::to_owned).into_iter().chain(versions(live));
     let mut candidates = candidates.filter(|name| is_served(live, name) && is_served(wanted, name));
@@ -102,7 +102,7 @@ fn schema<'a>(crd: &'a Value, version: &str) -> Option<&'a Value> {
     version["schema"].get("openAPIV3Schema")
 }
 
-/// Whether a value has all that another one has; what the API server adds by itself is no difference.
+/// Reports whether a value contains another one. Additions of the API server are no difference.
 fn has_all(value: &Value, other: &Value) -> bool {
     match (value, other) {
         (Value::Object(value), Value::Object(other)) => other
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_go_are_told_apart_by_whether_objects_are_stored_in_them() {
+    fn dropped_versions_are_split_by_stored_objects() {
         let plain = || spec(&json!({"size": {"type": "integer"}}));
         let live = crd(&[("v1alpha1", plain()), ("v1", plain())], "v1");
         let wanted = crd(
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_objects_move_to_the_new_storage_version_unless_a_webhook_converts_them() {
+    fn stored_objects_move_to_new_storage_version_without_a_webhook() {
         let plain = || spec(&json!({"size": {"type": "integer"}}));
         let live = crd(&[("v1", plain())], "v1");
         let same = crd(&[("v1", plain()), ("v2", plain())], "v1");

@@ -1,12 +1,13 @@
-//! Owns whether a CustomResourceDefinition in the cluster has all that another one says, so that to apply that one would change
-//! nothing. What the cluster's has besides, and what API servers add and leave out by themselves, is no difference.
+//! Compares a CustomResourceDefinition in the cluster with a wanted one, to decide whether applying it would change
+//! anything. Additional members in the cluster, and members that API servers add or leave out themselves, are no
+//! difference.
 
 use serde_json::Value;
 
-/// Members of a definition that are not compared: who converts objects is registered by whoever serves the converter.
+/// Members of a definition that are not compared. The host that serves the converter registers it.
 const NOT_COMPARED: &[&str] = &["conversion"];
 
-/// The first difference, as a path and what it is about; none if the definition in the cluster has all that the wanted one says.
+/// The first difference, as a path and a description; none if the definition in the cluster contains the wanted one.
 pub fn difference(live: &Value, wanted: &Value) -> Option<String> {
     let (live, wanted) = (&live["spec"], wanted["spec"].as_object()?);
     let mut members = wanted.iter().filter(|(name, _)| !NOT_COMPARED.contains(&name.as_str()));
@@ -38,7 +39,7 @@ fn value(live: &Value, wanted: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Compares lists: those of named objects by name, sets of words in any order, others item by item.
+/// Compares lists: those of named objects by name, sets of texts in any order, others item by item.
 fn items(live: &[Value], wanted: &[Value], path: &str) -> Option<String> {
     let name_of = |item: &Value| item["name"].as_str().map(str::to_owned);
     let names: Option<Vec<String>> = wanted.iter().map(name_of).collect();
@@ -64,7 +65,7 @@ fn items(live: &[Value], wanted: &[Value], path: &str) -> Option<String> {
     pairs.find_map(|(index, (live, wanted))| value(live, wanted, &format!("{path}[{index}]")))
 }
 
-/// Whether API servers leave a member with this value out of what they store. That is not so of `default`.
+/// Reports whether API servers omit a member with this value from the stored object. They do not omit `default`.
 fn is_left_out(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

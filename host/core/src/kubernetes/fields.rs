@@ -1,7 +1,8 @@
-//! Reads the field sets of managedFields (`FieldsV1`), puts their list items into the order of the live object, and finds the
-//! leaves of a desired object that are not in one.
+//! Reads the field sets of managedFields (`FieldsV1`), puts their list items into the order of the live object, and
+//! finds the leaves of a desired object that are missing in a set.
 //!
-//! Objects of anybody come here, on each watch event: no walk takes more than a look-up (`items.rs`) for each field.
+//! Objects of any client are walked on each watch event, so a walk takes at most one look-up (`items.rs`) for each
+//! field.
 //!
 //! Format: <https://github.com/kubernetes-sigs/structured-merge-diff>, `fieldpath/serialize.go`: an object whose
 //! members are `f:<name>`, `k:<key fields as JSON>`, `v:<value as JSON>`, `i:<index>`, and `.` for the node itself.
@@ -31,13 +32,13 @@ const MAX_DEPTH: usize = 128;
 /// A set of fields, as a tree in a fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
-    /// Whether the node itself is a member (`.`).
+    /// Set if the node itself is a member (`.`).
     itself: bool,
-    /// First the members of an object by their names, then the items of a list.
+    /// The members of an object by name, followed by the items of a list.
     children: Vec<(FieldSetElement, FieldSet)>,
 }
 
-/// One step of the tree.
+/// A step of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldSetElement {
     /// A member of an object.
@@ -46,7 +47,7 @@ pub enum FieldSetElement {
     Key(Value),
     /// An item of a set list, by its value.
     Item(Value),
-    /// An item by position, or something that a later server invented.
+    /// An item by position, or a form that a later server introduced.
     Other(String),
 }
 
@@ -71,8 +72,8 @@ impl FieldSetElement {
     }
 }
 
-/// Whether a field set, as text, names several items of one list: only then does their order in the live object say
-/// anything. Nothing is kept of the text, so that this costs little where it says no.
+/// Reports whether a field set, as text, names several items of one list. Only then does their order in the live object
+/// matter. Nothing of the text is stored, so the check is cheap.
 pub fn names_several_items(text: &str) -> Result<bool, serde_json::Error> {
     serde_json::from_str::<SeveralItems>(text).map(|SeveralItems(several)| several)
 }
@@ -103,7 +104,7 @@ impl<'de> Deserialize<'de> for SeveralItems {
     }
 }
 
-/// Whether a member of a field set is an item of a list that has an order.
+/// Set if a member of a field set is an item of a list that has an order.
 struct IsItem(bool);
 
 impl<'de> Deserialize<'de> for IsItem {
@@ -166,7 +167,7 @@ impl Serialize for FieldSet {
 }
 
 impl FieldSet {
-    /// What is below, step by step.
+    /// The children, by step.
     pub(crate) fn children(&self) -> &[(FieldSetElement, Self)] {
         &self.children
     }
@@ -199,7 +200,7 @@ impl FieldSet {
         found.ok().map(|index| &self.children[index].1)
     }
 
-    /// The set below one step. Whoever asks for many items takes [`FieldSet::by_item`].
+    /// The set below one step. For many items use [`FieldSet::by_item`].
     pub(crate) fn child(&self, element: &FieldSetElement) -> Option<&Self> {
         match element {
             FieldSetElement::Field(name) => self.field(name),
@@ -222,12 +223,12 @@ impl FieldSet {
             .collect()
     }
 
-    /// Reports a set without members.
+    /// Reports whether the set has no members.
     pub fn is_empty(&self) -> bool {
         !self.itself && self.children.is_empty()
     }
 
-    /// Adds fields as wholes.
+    /// Adds whole fields.
     pub(crate) fn add(&mut self, locations: &[impl AsRef<[FieldSetElement]>]) {
         self.add_below(locations.iter().map(AsRef::as_ref));
     }
@@ -249,7 +250,7 @@ impl FieldSet {
         self.sort();
     }
 
-    /// Removes fields with all that is below them, and parents that hold nothing else.
+    /// Removes fields with everything below them, and parents that become empty.
     pub(crate) fn cut(&mut self, locations: &[impl AsRef<[FieldSetElement]>]) {
         self.cut_below(locations.iter().map(AsRef::as_ref));
     }
@@ -273,7 +274,7 @@ impl FieldSet {
         self.field(name)
     }
 
-    /// The child of the set that names each item of a list, if one does.
+    /// The position of the child that names each item of a list, if there is one.
     pub fn names_of_items(&self, list: &Value) -> Vec<Option<usize>> {
         let mut index = ItemIndex::new(Some(list));
         let mut names = vec![None; list.as_array().map_or(0, Vec::len)];
@@ -285,8 +286,8 @@ impl FieldSet {
         names
     }
 
-    /// Puts the items of map and set lists into the order in which they stand in the live object, so that the order
-    /// can be compared later without keeping the lists.
+    /// Puts the items of map and set lists into the order of the live object, so that the order can be compared later
+    /// without keeping the lists.
     pub fn order_as(&mut self, live: &Value) {
         self.order_below(live, 0);
     }
@@ -325,13 +326,13 @@ impl FieldSet {
         }
     }
 
-    /// What of the desired object is not in this set or stands in another order.
+    /// The leaves of the desired object that are missing in this set, or have another order.
     ///
-    /// No value is compared: whoever changes a value of ours takes the field out of our set.
+    /// Values are not compared: a manager that changes a value of ours takes the field out of our set.
     ///
-    /// The set alone does not say everything. A map's key is a member of it beside what is below (`f:a: {".": {},
-    /// "f:weight": {}}`), so a key whose value somebody emptied is left as `f:a: {}`, which is also how a value is
-    /// written that is held as a whole. The reading says how to tell the two apart.
+    /// The set alone is ambiguous. A map's key is a member of it beside its children (`f:a: {".": {}, "f:weight":
+    /// {}}`). A key whose value was emptied is left as `f:a: {}`, which is also the form of a value that is held as a
+    /// whole. `reading` tells the two apart.
     pub fn missing(&self, desired: &Map<String, Value>, reading: LeafSemantics<'_>) -> Missing {
         let mut walk = Walk {
             reading,
@@ -348,8 +349,8 @@ impl FieldSet {
         walk.missing
     }
 
-    /// The server keeps names out of field sets. The types of metadata are the same for all kinds, and nothing in it is
-    /// a map of anything but texts, so that no leaf in it was emptied.
+    /// Adds the missing leaves of the metadata. The server keeps names out of field sets. The metadata's types are the
+    /// same for all kinds, and its maps contain nothing but texts, so none of its leaves was emptied.
     fn missing_metadata(&self, metadata: &Value, walk: &mut Walk<'_>) {
         let none = Self::default();
         let set = self.field("metadata").unwrap_or(&none);
@@ -366,8 +367,8 @@ impl FieldSet {
         walk.missing.paths.append(&mut within.missing.paths);
     }
 
-    /// Which child of the set each item is. The server fills in defaults for key fields that an item does not give,
-    /// so exact keys are found first, then items that give fewer key fields, and items that give none take what is left.
+    /// The child of the set for each item. The server defaults key fields that an item omits, so exact keys are matched
+    /// first, then items that omit some key fields, and last items that omit all.
     pub(crate) fn positions(&self, list: Option<&Value>) -> Vec<Option<usize>> {
         let mut index = ItemIndex::new(list);
         let mut positions = vec![None; list.and_then(Value::as_array).map_or(0, Vec::len)];
@@ -384,7 +385,7 @@ impl FieldSet {
         positions
     }
 
-    /// The paths of the set that the desired object has not: applying it would remove them.
+    /// The paths of the set that the desired object lacks: applying it would remove them.
     pub fn surplus(&self, desired: &Map<String, Value>) -> Vec<String> {
         let mut surplus = Vec::new();
         for (element, child) in &self.children {
@@ -395,7 +396,7 @@ impl FieldSet {
         surplus
     }
 
-    /// Adds what a value lacks. What the server filled in of a key is not ours to remove.
+    /// Adds the paths that a value lacks. Key fields that the server defaulted are not ours to remove.
     fn surplus_at(&self, value: Option<&Value>, trail: &Trail<'_>, key: Option<&Value>, surplus: &mut Vec<String>) {
         let Some(value) = value else {
             surplus.push(trail.path());
@@ -429,7 +430,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether every member of the set stands in the value, so that applying the value would not remove anything.
+    /// Reports whether every member of the set is in the value, so that applying the value would remove nothing.
     pub fn is_within(&self, value: &Value) -> bool {
         let mut index = ItemIndex::new(Some(value));
         self.children.iter().all(|(element, child)| {
@@ -444,12 +445,12 @@ impl FieldSet {
     }
 }
 
-/// What locations have in common: their first step.
+/// Locations with the same first step.
 struct Branch<'a> {
-    /// Where the step came first among the locations.
+    /// The position of the first such location.
     position: usize,
     element: &'a FieldSetElement,
-    /// The locations without it.
+    /// The locations without that step.
     below: Vec<&'a [FieldSetElement]>,
 }
 
@@ -470,17 +471,16 @@ fn branches<'a>(locations: impl Iterator<Item = &'a [FieldSetElement]>) -> HashM
     branches
 }
 
-/// How a field set that cannot say by itself whether a leaf stands for all that is below or for what is left of it is
-/// read.
+/// The interpretation of a leaf, which by itself may stand for everything below it or for the emptied rest.
 #[derive(Clone, Copy, Debug)]
 pub enum LeafSemantics<'a> {
-    /// As our own apply of the same object has just left it: a leaf stands for all that was applied there.
+    /// The leaf stands for everything that was applied there: our own apply of the same object has just written it.
     AsApplied,
-    /// By the types of the kind.
+    /// The types of the kind decide.
     By(&'a Types),
-    /// Without the types of the kind. What the set does not show is [unclear](Missing::unclear).
+    /// The types of the kind are not known. What the set does not show is [unclear](Missing::unclear).
     Alone {
-        /// Whether the kind is known to have no map whose values have parts, so that a leaf is always a value held as a
+        /// Set if the kind is known to have no map whose values have parts, so that a leaf is always a value held as a
         /// whole.
         flat_maps: bool,
     },
@@ -488,7 +488,7 @@ pub enum LeafSemantics<'a> {
 
 /// The groups with a dot in their name that kube-apiserver itself serves and whose kinds have no map whose values have
 /// parts (`api/openapi-spec` of Kubernetes 1.36: every `additionalProperties` is a scalar or an atomic list). The groups
-/// without a dot are all of that sort; a CustomResourceDefinition and the kinds of `resource.k8s.io` have such maps.
+/// without a dot are all flat; a CustomResourceDefinition and the kinds of `resource.k8s.io` have such maps.
 const FLAT_GROUPS: [&str; 14] = [
     "admissionregistration.k8s.io",
     "apiregistration.k8s.io",
@@ -507,7 +507,7 @@ const FLAT_GROUPS: [&str; 14] = [
 ];
 
 impl<'a> LeafSemantics<'a> {
-    /// By the types of the kind, if they are known.
+    /// Selects the types of the kind, if they are known.
     pub fn of(kind: &Kind, types: Option<&'a Types>) -> Self {
         // The group of a CRD has a dot.
         let flat_maps = !kind.group.contains('.') || FLAT_GROUPS.contains(&&*kind.group);
@@ -522,22 +522,22 @@ impl<'a> LeafSemantics<'a> {
     }
 }
 
-/// What a field set lacks of an object.
+/// The fields of an object that a field set lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// The paths that are lost for certain.
+    /// The paths that are certainly missing.
     pub paths: Vec<String>,
-    /// Whether more may be lost, which the types of the kind tell.
+    /// Set if more fields may be missing; only the types of the kind can tell.
     pub unclear: bool,
 }
 
-/// What a leaf of the set stands for.
+/// The meaning of a leaf of the set.
 enum LeafMeaning {
-    /// For all that is below.
+    /// Everything below is in the set.
     Whole,
-    /// For itself: what was below it is lost.
+    /// Only the leaf itself: everything below it is missing.
     Emptied,
-    /// For one or the other.
+    /// Either of them.
     Unclear,
 }
 
@@ -569,8 +569,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a value is in no field set: a declared list that is merged item by item is not as long as it has no
-    /// items, and neither is a declared object of nothing but such lists.
+    /// Reports whether a value is in no field set. That is so of a declared list that is merged item by item while it
+    /// has no items, and of a declared object with nothing but such lists.
     fn leaves_no_trace(&self, value: &Value, name: &str, shape: Option<&'a Shape>) -> bool {
         let below = self.below(shape, name);
         shape.is_some_and(|shape| shape.declares(name))
@@ -660,7 +660,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a value has empty lists and nothing else at its ends.
+/// Reports whether all leaves of a value are empty lists.
 fn is_nothing_but_empty_lists(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.is_empty(),
@@ -669,7 +669,7 @@ fn is_nothing_but_empty_lists(value: &Value) -> bool {
     }
 }
 
-/// Counts a step of a walk, for the tests.
+/// Counts a step of a walk, for tests.
 #[cfg(not(test))]
 pub(crate) const fn step() {}
 
@@ -683,7 +683,7 @@ thread_local! {
     static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The steps that a piece of work takes.
+/// The number of steps that a piece of work takes.
 #[cfg(test)]
 pub(crate) fn steps_of(work: impl FnOnce()) -> usize {
     STEPS.with(|steps| steps.set(0));
@@ -850,7 +850,7 @@ pub(crate) mod tests {
         serde_json::from_value(value.clone()).unwrap()
     }
 
-    /// What a real API server keeps for a Service applied with two ports named 53, one without a protocol.
+    /// The field set of a real API server for a Service applied with two ports named 53, one without a protocol.
     fn service_set() -> FieldSet {
         serde_json::from_str(
             r#"{"f:metadata":{"f:labels":{"f:app":{}}},

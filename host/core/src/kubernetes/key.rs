@@ -1,4 +1,4 @@
-//! Owns the names of things in a cluster: kinds and object keys.
+//! Names of Kubernetes: kinds and object keys.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ impl Kind {
         }
     }
 
-    /// From an object's `apiVersion` and `kind`.
+    /// Parses an object's `apiVersion` and `kind`.
     pub fn from_api_version(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self::new(group, version, kind)
     }
 
-    /// As an object spells it: `apps/v1`, or `v1` for the core group.
+    /// The `apiVersion` of the kind's objects: `apps/v1`, or `v1` for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.clone()
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// In one word, as kubectl takes it: `Deployment.v1.apps`, or `Secret.v1` for the core group.
+    /// The kind in one word, as kubectl accepts it: `Deployment.v1.apps`, or `Secret.v1` for the core group.
     pub fn title(&self) -> String {
         let Self { group, version, kind } = self;
         if group.is_empty() {
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// Whether the two are the same kind, in whatever version.
+    /// Reports whether group and kind are equal, whatever the version.
     pub fn same_kind(&self, other: &Self) -> bool {
         self.group == other.group && self.kind == other.kind
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Where an object of a known kind stands.
+/// The namespace and name of an object of a known kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     /// None for cluster-scoped objects.
@@ -97,8 +97,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// Whose an object is when work is shared out: its namespace, because that is how Kubernetes gives rights to people. An
-/// object outside of namespaces stands for itself.
+/// The tenant to which an object is counted when work is shared fairly: its namespace, because Kubernetes grants users
+/// rights by namespace. A cluster-scoped object is a tenant of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tenant {
     /// All objects of this namespace.
@@ -108,7 +108,7 @@ pub enum Tenant {
 }
 
 impl Tenant {
-    /// Whose an object is.
+    /// The tenant of an object.
     pub fn of(name: &Name) -> Self {
         match &name.namespace {
             Some(namespace) => Self::Namespace(namespace.clone()),
@@ -122,7 +122,7 @@ impl Tenant {
 pub struct Key {
     /// Its kind.
     pub kind: Arc<Kind>,
-    /// Its place.
+    /// Its namespace and name.
     pub name: Name,
 }
 

@@ -1,6 +1,6 @@
-//! Owns field paths (`.spec.ports[].port`) and the projection of an object to the fields that they name.
+//! Parses field paths (`.spec.ports[].port`), and projects an object to the fields that they name.
 //!
-//! A projection works on JSON text and copies what is kept byte for byte, so that a whole subtree costs one copy.
+//! A projection works on JSON text and copies the visible parts byte for byte, so a whole subtree costs one copy.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use serde_json::value::RawValue;
 
 use crate::kubernetes::key::Kind;
 
-/// The most steps in a path.
+/// The highest number of steps in a path.
 const MAX_STEPS: usize = 32;
 
-/// The metadata that no plugin sees: it changes with every write, or says who wrote what.
+/// Metadata that no plugin sees: it changes with every write, or records managers.
 const HIDDEN_METADATA: [&str; 2] = ["resourceVersion", "managedFields"];
 
 /// A path such as `.spec.ports[].port` or `.metadata.annotations["a.b/c"]`; `.` is everything.
@@ -27,7 +27,7 @@ pub struct FieldPath {
     steps: Vec<FieldStep>,
 }
 
-/// A text that is not a path.
+/// The text is not a path.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{path:?} is not a field path at byte {position}: {problem}; write it like .spec.ports[].port, .metadata.annotations[\"a.b/c\"], or . for everything"
@@ -98,7 +98,7 @@ impl FieldPath {
         &self.steps
     }
 
-    /// Whether this path is `other` or lies below it.
+    /// Reports whether this path is `other` or lies below it.
     pub fn is_within(&self, other: &Self) -> bool {
         self.steps.starts_with(&other.steps)
     }
@@ -160,7 +160,7 @@ impl JsonSchema for FieldPath {
     }
 }
 
-/// Which part of an object is visible: the union of field paths, and the metadata always.
+/// The visible part of an object: the union of field paths, and always the metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Projection {
     root: Node,
@@ -221,7 +221,7 @@ impl Node {
 }
 
 impl Projection {
-    /// The metadata and what the paths name.
+    /// Shows the metadata and the fields at the paths.
     pub fn new<'a>(paths: impl IntoIterator<Item = &'a FieldPath>) -> Self {
         let mut root = Node::default();
         for path in paths {
@@ -230,7 +230,7 @@ impl Projection {
         Self { root }
     }
 
-    /// Everything.
+    /// Shows everything.
     pub fn whole() -> Self {
         Self {
             root: Node {
@@ -240,31 +240,31 @@ impl Projection {
         }
     }
 
-    /// Whether nothing but the metadata is shown.
+    /// Reports whether nothing but the metadata is shown.
     pub fn is_metadata_only(&self) -> bool {
         !self.root.whole && self.root.each.is_none() && self.root.fields.keys().all(|name| name == "metadata")
     }
 
-    /// Whether what `other` shows is shown by this one too.
+    /// Reports whether this projection shows everything that `other` shows.
     pub fn covers(&self, other: &Self) -> bool {
         self.root.covers(&other.root)
     }
 
-    /// Shows what either shows.
+    /// Shows the fields of both.
     #[must_use]
     pub fn union(mut self, other: &Self) -> Self {
         self.root.merge(&other.root);
         self
     }
 
-    /// Whether a path's values are shown.
+    /// Reports whether the values at a path are shown.
     pub fn shows(&self, path: &FieldPath) -> bool {
         let asked = Self::new([path]);
         self.covers(&asked) || matches!(path.steps().first(), Some(FieldStep::Field(name)) if name == "metadata")
     }
 
     /// The visible part of an object's JSON text: the kind, the metadata without resourceVersion and managedFields, and
-    /// the projected fields, these in the order of the text.
+    /// the projected fields in the order of the text.
     ///
     /// The kind is written from what is known, because the items of a list do not carry it.
     pub fn project(&self, object: &RawValue, kind: &Kind) -> Result<String, serde_json::Error> {
@@ -275,7 +275,7 @@ impl Projection {
         self.project_parts(metadata.as_ref().map(|it| it.0.as_slice()), &members, kind)
     }
 
-    /// The same for an object that has been taken apart already: the members of its metadata, and all others.
+    /// The same for an object that has been split already: the members of its metadata, and all others.
     pub fn project_parts(
         &self,
         metadata: Option<&[Member<'_>]>,
@@ -441,7 +441,8 @@ fn project_node(node: &Node, value: &RawValue, text: &mut String) -> Result<(), 
             }
             text.push(']');
         }
-        // A scalar where a path goes on: the object is not as the path thinks, and nothing of it was declared.
+        // A scalar in the middle of a path: the object does not have the declared structure, and nothing of it was
+        // declared.
         _ => text.push_str("null"),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Owns label selectors: the grammar of Kubernetes (`app=web,tier in (a,b),!legacy`) and whether labels match.
+//! Parses label selectors (`app=web,tier in (a,b),!legacy`) and matches them against labels.
 //!
 //! Source: <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors>.
 
@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
-/// The longest selector that is read.
+/// The longest accepted selector, in bytes.
 const MAX_SELECTOR_BYTES: usize = 4096;
 
 /// A parsed label selector; an empty one matches everything.
@@ -33,14 +33,14 @@ enum Test {
     NotIn(Vec<String>),
 }
 
-/// A text that is not a label selector.
+/// The text is not a label selector.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{selector:?} is not a label selector: at character {position}, {problem}; write it like app=web,tier in (a,b),!legacy"
 )]
 pub struct SelectorError {
     selector: String,
-    /// Where the word stands that cannot be read; the first character is 1.
+    /// The position of the invalid token, in characters; the first one is 1.
     position: usize,
     problem: String,
 }
@@ -74,7 +74,7 @@ impl Selector {
         Ok(Self { requirements })
     }
 
-    /// A selector that asks for what another asks for too.
+    /// The conjunction of two selectors.
     #[must_use]
     pub fn and(mut self, other: Option<&Self>) -> Self {
         for requirement in other.map_or(&[][..], |other| &other.requirements) {
@@ -85,17 +85,17 @@ impl Selector {
         self
     }
 
-    /// Whether there is no requirement.
+    /// Reports whether there is no requirement.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// The labels that are looked at.
+    /// The keys of the labels in the requirements.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.requirements.iter().map(|requirement| requirement.key.as_str())
     }
 
-    /// The requirements that a label has one of some values: its key and the values.
+    /// The requirements that a label has one of some values, as key and values.
     pub fn equalities(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.requirements
             .iter()
@@ -105,7 +105,7 @@ impl Selector {
             })
     }
 
-    /// As the `matchExpressions` of a LabelSelector in the API.
+    /// The requirements as `matchExpressions` of a LabelSelector.
     pub fn expressions(&self) -> impl Iterator<Item = Value> {
         self.requirements.iter().map(|Requirement { key, test }| match test {
             Test::Exists => json!({"key": key, "operator": "Exists"}),
@@ -115,7 +115,7 @@ impl Selector {
         })
     }
 
-    /// Whether labels, looked up by key, satisfy every requirement.
+    /// Reports whether labels, looked up by key, satisfy every requirement.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = label(&requirement.key);
@@ -148,7 +148,7 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
     parts
 }
 
-/// A word of a selector that cannot be read.
+/// An invalid token of a selector.
 struct Problem<'a> {
     at: &'a str,
     text: String,

@@ -1,16 +1,16 @@
-//! Owns how a cluster serves a kind: what a request for its objects has to know.
+//! Describes a kind as the cluster serves it: what a request for its objects needs.
 
 use std::sync::Arc;
 
 use crate::kubernetes::key::{Kind, Name};
 use crate::plugin::manifest::BroughtCrd;
 
-/// What the host knows of a kind that the cluster serves.
+/// Scope and subresources of a served kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindFacts {
-    /// Whether its objects stand in namespaces.
+    /// Set if its objects are namespaced.
     pub namespaced: bool,
-    /// Whether it has the status subresource.
+    /// Set if it has the status subresource.
     pub has_status: bool,
 }
 
@@ -21,14 +21,14 @@ pub struct ServedKind {
     pub kind: Arc<Kind>,
     /// The resource's name, such as `deployments`.
     pub plural: String,
-    /// What people may write in its place, such as `deploy`.
+    /// Short names, such as `deploy`.
     pub short_names: Vec<String>,
     /// Scope and subresources.
     pub facts: KindFacts,
 }
 
 impl ServedKind {
-    /// How a kind will be served once this CRD is installed; none if it is not the kind's, or has not the kind's version.
+    /// The kind as this CRD will serve it once installed; none if the CRD has another kind, or lacks the version.
     pub fn of_crd(crd: &BroughtCrd, kind: &Kind) -> Option<Self> {
         let spec = &crd.definition["spec"];
         let mut versions = spec["versions"].as_array()?.iter();
@@ -45,7 +45,7 @@ impl ServedKind {
         })
     }
 
-    /// The path of one object, or of the collection that it stands in.
+    /// The path of one object, or of a collection.
     pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
         let root = if self.kind.group.is_empty() { "/api" } else { "/apis" };
         let mut path = format!("{root}/{}", self.kind.api_version());

@@ -1,16 +1,17 @@
-//! Reads what a token says of itself. Anybody can write that: it decides no more than when and how the API server is asked.
+//! Reads the claims of a bearer token without verifying them. Anybody can write such a token, so the claims decide only
+//! whether and when the API server is called.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What can be read of a token that is a JSON Web Token, which anybody can write.
+/// Unverified claims of a JSON Web Token.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TokenClaims {
-    /// Whether it is one, and has not expired.
+    /// Set if the token is a JSON Web Token that has not expired.
     pub is_current: bool,
-    /// Whether it is for an audience of its own.
+    /// Set if the token's audience is the given one.
     pub is_for_audience: bool,
 }
 

@@ -1,8 +1,7 @@
-//! Owns how a kind's values are merged by server-side apply, as its OpenAPI v3 schema says: which lists are keyed and by
-//! what, and what is held only as a whole. Fetching a schema is host/cluster's matter.
+//! Reads from a kind's OpenAPI v3 schema how server-side apply merges its values: the keyed lists with their keys, and
+//! the values that are held only as a whole. Fetching a schema is left to host/cluster.
 //!
-//! The members of the schema are those that the server makes its own types of:
-//! <https://github.com/kubernetes/kube-openapi>, `pkg/schemaconv`.
+//! The schema's members are those from which the server builds its own types:
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,21 +13,21 @@ use crate::kubernetes::key::Kind;
 
 const REFERENCE: &str = "#/components/schemas/";
 
-/// Any object of any kind within another one; it is held as a whole, though its schema says nothing.
+/// An arbitrary object within another one. It is held as a whole, though its schema does not say so.
 const RAW_EXTENSION: &str = ".runtime.RawExtension";
 
 /// The types of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Types {
     root: Shape,
-    /// What shapes refer to by name; types may contain themselves.
+    /// Shapes by the name of their definition; types may contain themselves.
     named: HashMap<String, Shape>,
 }
 
-/// How a value is merged.
+/// The merge rule of a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Shape {
-    /// A scalar, or what is held as a whole.
+    /// A scalar, or a value that is held as a whole.
     Leaf,
     /// An object whose members are held one by one.
     Object {
@@ -39,26 +38,26 @@ pub enum Shape {
     },
     /// A list that is held as a whole.
     AtomicList,
-    /// A list of scalars, each of which is in it or not.
+    /// A list of scalars, merged as a set.
     Set,
-    /// A list of objects that are told apart by some of their members.
+    /// A list of objects with keys.
     Map {
-        /// The members, with what the server fills in where one is not given.
+        /// The key members, with their defaults.
         keys: Vec<(String, Option<Value>)>,
         /// The items.
         item: Box<Shape>,
     },
     /// A definition by its name.
     Named(String),
-    /// Nothing is said of it: objects are merged, lists are held as a whole.
+    /// An undescribed value: objects are merged, lists are held as a whole.
     #[default]
     Free,
 }
 
-/// Why a schema cannot be used.
+/// The reason why a schema cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TypesError {
-    /// Not the document that it should be.
+    /// The document is not an OpenAPI v3 document.
     #[error("the OpenAPI document cannot be read: {0}")]
     Garbled(#[from] serde_json::Error),
     /// The kind is not in the document of its version.
@@ -132,7 +131,7 @@ impl Types {
 }
 
 impl Shape {
-    /// Whether a member is declared, and not a key of a map.
+    /// Reports whether a member is declared, and not a key of a map.
     pub fn declares(&self, name: &str) -> bool {
         matches!(self, Self::Object { members, .. } if members.contains_key(name))
     }
@@ -156,7 +155,7 @@ struct SchemaHead {
     kinds: Vec<Kind>,
 }
 
-/// The members of a schema that say how values are merged.
+/// The members of a schema that determine the merge rule.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Schema {
@@ -194,7 +193,7 @@ enum Additional {
 }
 
 impl Schema {
-    /// The definition that this schema is but a name for, perhaps with a default beside it.
+    /// The definition to which this schema only refers, perhaps with a default beside it.
     fn referred(&self) -> Option<&str> {
         let direct = self.reference.as_deref();
         let wrapped = || match self.all_of.as_slice() {
@@ -204,7 +203,7 @@ impl Schema {
         direct.or_else(wrapped)?.strip_prefix(REFERENCE)
     }
 
-    /// The shape. What it refers to is added to `wanted`.
+    /// The shape. Definitions that it refers to are added to `wanted`.
     fn shape(&self, schemas: &HashMap<String, &RawValue>, wanted: &mut Vec<String>) -> Shape {
         let atomic = self.map_type.as_deref() == Some("atomic");
         if atomic || self.int_or_string {
@@ -266,7 +265,7 @@ impl Schema {
         }
     }
 
-    /// What the server fills in for members of an object of this schema.
+    /// The defaults for members of an object of this schema.
     fn member_defaults(&self, schemas: &HashMap<String, &RawValue>) -> BTreeMap<String, Value> {
         let referred = self
             .referred()

@@ -1,9 +1,8 @@
-//! Compares the values that the server stores with those that were applied, as the server's types compare them: a quantity,
-//! a time or base64 may be written in another form, an empty value may be left out, and items of a list that is held as a
-//! whole may have got defaults.
+//! Compares stored values with applied ones in the way of the server's types: a quantity, a time or base64 may have
+//! another form, an empty value may be omitted, and items of a list that is held as a whole may have got defaults.
 //!
-//! managedFields say who owns a field, never that its value is the one that was applied: a mutating webhook of others may
-//! have changed it within our own request, and anybody may apply under our name.
+//! managedFields record the owner of a field, but not that its value is the applied one: another party's mutating
+//! webhook may have changed it within our own request, and any client may apply under our name.
 
 mod normal;
 
@@ -16,25 +15,24 @@ use crate::kubernetes::key::Kind;
 use crate::text::printable::shorten;
 use normal::{Context, normal};
 
-/// The most bytes of a value that a difference shows.
+/// The longest shown part of a value, in bytes.
 const SHOWN_BYTES: usize = 64;
 
-/// The most differences of one object that are found.
+/// The highest number of reported differences of one object.
 const MOST_DIFFERENCES: usize = 8;
 
-/// A value that the server stores in place of the one that was applied.
+/// A stored value that differs from the applied one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueDifference {
     /// The field.
     pub path: String,
-    /// The value that was applied, as people may see it.
+    /// The applied value, masked where secret.
     pub applied: String,
-    /// The value that is stored, as people may see it.
+    /// The stored value, masked where secret.
     pub stored: String,
 }
 
-/// A fingerprint of the values that an object has at the fields of a set. It does not depend on the order of fields, nor on
-/// the form of a value.
+/// A fingerprint of an object's values at the fields of a set, whatever the order of fields and the form of values.
 pub fn fingerprint(set: &FieldSet, object: &Map<String, Value>, kind: &Kind) -> u64 {
     let mut sum = 0_u64;
     let mut each = |place: &Place<'_>, value: Option<&Value>, _: Option<&Value>| {
@@ -50,7 +48,7 @@ pub fn fingerprint(set: &FieldSet, object: &Map<String, Value>, kind: &Kind) -> 
     sum
 }
 
-/// The first differences between an applied body and the object that is stored, at the fields of a set.
+/// The first differences between an applied body and the stored object, at the fields of a set.
 pub fn differences(set: &FieldSet, body: &Map<String, Value>, stored: &Value, kind: &Kind) -> Vec<ValueDifference> {
     let mut found = Vec::new();
     let mut each = |place: &Place<'_>, applied: Option<&Value>, stored: Option<&Value>| {
@@ -85,10 +83,10 @@ fn members(set: &FieldSet) -> impl Iterator<Item = (&str, &FieldSet)> {
     })
 }
 
-/// The place of a walk.
+/// The position of a walk.
 struct Place<'a> {
     trail: Trail<'a>,
-    /// Of the trail.
+    /// The hash of the trail.
     hash: u64,
     context: Context,
 }
@@ -109,10 +107,10 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Is shown a field and the values that two objects have there.
+/// Called with a field and the values of two objects there.
 type Visit<'a> = dyn FnMut(&Place<'_>, Option<&Value>, Option<&Value>) + 'a;
 
-/// Visits the leaves of a set with the values that one object, or two, have there.
+/// Visits the leaves of a set with the values of one object, or two, there.
 fn walk(set: &FieldSet, one: Option<&Value>, other: Option<&Value>, place: &Place<'_>, each: &mut Visit<'_>) {
     if set.children().is_empty() {
         each(place, one, other);
@@ -157,8 +155,8 @@ fn items<'a>(set: &FieldSet, value: Option<&'a Value>) -> Vec<Option<&'a Value>>
     found
 }
 
-/// Reports that a stored value says what was applied. An item of a list that is held as a whole may have more members: the
-/// server fills in defaults there.
+/// Reports whether a stored value equals the applied one. An item of a list that is held as a whole may have more
+/// members: the server sets defaults there.
 fn is_covered(applied: &Value, stored: &Value, in_list: bool) -> bool {
     match (applied, stored) {
         (Value::Object(applied), Value::Object(stored)) => {
@@ -180,7 +178,7 @@ fn is_covered(applied: &Value, stored: &Value, in_list: bool) -> bool {
     }
 }
 
-/// A value as a condition may show it: those of Secrets never.
+/// A value as a condition may show it; values of Secrets are masked.
 fn show(value: Option<&Value>, path: &str, kind: &Kind) -> String {
     let Some(value) = value else { return "absent".to_owned() };
     let is_secret = kind.group.is_empty() && kind.kind == "Secret";
@@ -331,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_was_added_to_a_map_held_as_a_whole_is_a_difference() {
+    fn member_added_to_an_atomic_map_is_a_difference() {
         let set = json!({"f:spec": {"f:selector": {}}});
         let selector = |value: Value| json!({"spec": {"selector": value}});
         let found = differ(

@@ -1,27 +1,27 @@
-//! Reads to what somebody has consented that the host refuses by itself. There is one notation: the annotation
-//! [`ACCEPT`] of a Plugin, which `--accept` of the commands writes, such as `deletes=300`. What is accepted beside it is
-//! separated by commas.
+//! Parses a user's consent to actions that the host refuses by default. There is one notation: the annotation
+//! [`ACCEPT`] of a Plugin, such as `deletes=300`, which `--accept` of the commands writes. Several parts are separated
+//! by commas.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The annotation of a Plugin with what is accepted.
+/// The annotation of a Plugin with the accepted actions.
 pub const ACCEPT: &str = "pilothouse.dev/accept";
 
-/// What is accepted.
+/// Accepted actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Consent {
-    /// The most objects that a version may delete because it is another plugin, or lacks a controller.
+    /// The highest number of objects that a version may delete because it is another plugin, or lacks a controller.
     pub deletes: Option<u64>,
 }
 
-/// A text that is no consent.
+/// The text is not a consent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} says nothing that can be accepted; give deletes=NUMBER")]
 pub struct ConsentError(String);
 
 impl Consent {
-    /// Whether so many objects may be deleted.
+    /// Reports whether so many objects may be deleted.
     pub fn allows_deletes(&self, count: u64) -> bool {
         self.deletes.is_some_and(|most| count <= most)
     }
@@ -45,7 +45,7 @@ impl FromStr for Consent {
     }
 }
 
-/// As it is written in the annotation.
+/// Formats the consent as in the annotation.
 impl fmt::Display for Consent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { deletes } = self;

@@ -1,4 +1,4 @@
-//! Owns how an object says whose it is: by a controller reference where Kubernetes allows one, else by a label with the
+//! Reads and writes the owner of an object: a controller reference where Kubernetes allows one, else a label with the
 //! owner's uid and an annotation that names the owner.
 //!
 //! `decide` in [`crate::diff`] looks at the owner that an object names, and at the plugins that apply it:
@@ -35,8 +35,8 @@ pub const OWNER_ANNOTATION: &str = "pilothouse.dev/owner-name";
 /// The annotation of an object that stays when it is no longer desired; its value is `true`.
 pub const KEEP_ANNOTATION: &str = "pilothouse.dev/keep";
 
-/// The finalizer of an object whose deletion leaves what it owns: Kubernetes' garbage collector takes the owner references
-/// off first, and then the finalizer.
+/// The finalizer of an object whose deletion orphans its dependents: Kubernetes' garbage collector removes the owner
+/// references first, and then the finalizer.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
 /// The owner of a plugin's objects, as an owner reference names it.
@@ -44,29 +44,29 @@ pub const ORPHAN_FINALIZER: &str = "orphan";
 pub struct Owner {
     /// Its kind.
     pub kind: Kind,
-    /// Its place.
+    /// Its namespace and name.
     pub name: Name,
     /// Its uid.
     pub uid: String,
 }
 
-/// What ties an object to its owner.
+/// The link between an object and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OwnerLink {
-    /// A controller reference: Kubernetes' garbage collector takes the object away with its owner.
+    /// A controller reference: Kubernetes' garbage collector deletes the object with its owner.
     Reference,
-    /// A controller reference that a webhook of others strips from what is written: our entry in managedFields still has
+    /// A controller reference that another party's webhook strips on each write. Our entry in managedFields still has
     /// it, with the owner's uid and nothing else. An edit that removes a reference removes it from the entry, too.
     Stripped,
-    /// The label: the host takes it away, once the server says that the owner is gone.
+    /// The label: the host deletes the object once the server reports that the owner is gone.
     Label,
-    /// The label, and nobody ever takes it away.
+    /// The label; the object is never deleted.
     Kept,
 }
 
 impl OwnerLink {
-    /// What ties a desired object to its owner. An owner reference does not reach into another namespace, nor from a
-    /// namespace out of it; the garbage collector would delete the object.
+    /// The link between a desired object and its owner. An owner reference cannot cross namespaces, nor go from a
+    /// cluster-scoped object to a namespaced owner: the garbage collector would delete the object.
     pub fn of(desired: &DesiredObject, owner: &Owner) -> Self {
         let reachable = owner.name.namespace.is_none() || owner.name.namespace == desired.name.namespace;
         match (desired.lifecycle.keep, reachable) {
@@ -77,14 +77,14 @@ impl OwnerLink {
     }
 }
 
-/// Who holds a live object.
+/// The owner of a live object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentOwner<'a> {
     /// The owner's uid.
     pub uid: &'a str,
-    /// Whether the owner has the kind and the name of the one that desires the object: it, or its predecessor.
+    /// Set if the owner has the kind and the name of the desiring object: it is that object or its predecessor.
     pub is_namesake: bool,
-    /// What ties the object to it.
+    /// The link from the object to the owner.
     pub bond: OwnerLink,
 }
 
@@ -94,7 +94,7 @@ pub fn owner_name(kind: &Kind, name: &Name) -> String {
     format!("{}/{}/{namespace}/{}", kind.group, kind.kind, name.name)
 }
 
-/// The group, the kind and the place that [`OWNER_ANNOTATION`] names; none if it was not written by a host.
+/// The group, kind, namespace and name in an [`OWNER_ANNOTATION`]; none if it was not written by a host.
 pub fn parse_owner_name(text: &str) -> Option<(&str, &str, Name)> {
     let mut parts = text.split('/');
     let (group, kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -102,7 +102,7 @@ pub fn parse_owner_name(text: &str) -> Option<(&str, &str, Name)> {
     (parts.next().is_none() && !name.is_empty()).then(|| (group, kind, Name::new(namespace, name)))
 }
 
-/// Writes into a desired object whose it is.
+/// Writes the owner into a desired object.
 pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: OwnerLink) {
     let metadata = body.entry("metadata").or_insert_with(|| json!({}));
     if bond == OwnerLink::Reference {
@@ -127,8 +127,8 @@ pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: OwnerLink) {
     }
 }
 
-/// The members of a live object's metadata that say whose it is, as they have to be for it to be the owner's by this bond.
-/// What else stands in them stays. A member that is to go is null.
+/// The metadata members of a live object that must change so that it belongs to the owner by this link. Other entries
+/// in them stay. A member to remove is null.
 pub fn rebind(metadata: &Value, owner: &Owner, bond: OwnerLink) -> Vec<(&'static str, Value)> {
     let mut body = Map::new();
     bind(&mut body, owner, bond);
@@ -154,8 +154,8 @@ pub fn rebind(metadata: &Value, owner: &Owner, bond: OwnerLink) -> Vec<(&'static
     changed(metadata, members)
 }
 
-/// The members of a live object's metadata without anything that says that it is of the owner with this uid, or what was
-/// applied for it. What else stands in them stays. A member that is to go is null.
+/// The metadata members of a live object that must change so that nothing in them refers to the owner with this uid, or
+/// was applied for it. Other entries in them stay. A member to remove is null.
 pub fn unbind(metadata: &Value, uid: &str) -> Vec<(&'static str, Value)> {
     let references = metadata["ownerReferences"].as_array().into_iter().flatten();
     let references = references.filter(|reference| reference["uid"] != uid);
@@ -180,7 +180,7 @@ pub fn unbind(metadata: &Value, uid: &str) -> Vec<(&'static str, Value)> {
     changed(metadata, members)
 }
 
-/// Those of the members of an object's metadata that are to be others than they are; null where one is to go.
+/// The given members that differ from the object's metadata; null where a member is to be removed.
 fn changed(metadata: &Value, members: [(&'static str, Value); 3]) -> Vec<(&'static str, Value)> {
     let is_empty =
         |value: &Value| value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
@@ -196,8 +196,8 @@ fn changed(metadata: &Value, members: [(&'static str, Value); 3]) -> Vec<(&'stat
     changed.collect()
 }
 
-/// Sets a label or an annotation. Where the plugin's answer has something else than an object there, it stays, and the
-/// server refuses it in its own words.
+/// Sets a label or an annotation. If the plugin's answer has no object at `map`, the value stays, and the server
+/// refuses it with its own message.
 pub(crate) fn set(metadata: &mut Value, map: &str, name: &str, value: String) {
     if let Value::Object(metadata) = metadata
         && let Value::Object(map) = metadata.entry(map).or_insert_with(|| json!({}))

@@ -1,4 +1,4 @@
-//! Decides how an object goes whose successor is about to be made, and what of the successor its predecessor alone forbids.
+//! Decides how to delete an object that is to be recreated, and which successor fields only its predecessor forbids.
 
 use serde_json::{Map, Value};
 
@@ -6,14 +6,14 @@ use crate::diff::canonical::DESIRED_ANNOTATION;
 use crate::kubernetes::key::Kind;
 use crate::ownership::{KEEP_ANNOTATION, OWNER_LABEL};
 
-/// The fate of the dependents of an object that is deleted to be made anew.
+/// The treatment of the dependents of an object that is deleted to be recreated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dependents {
-    /// The successor adopts them: they stay.
+    /// Orphaned: the successor adopts them.
     Stay,
-    /// They go before the object is gone, so that the successor does not meet them.
+    /// Deleted in the foreground, so that the successor does not meet them.
     GoFirst,
-    /// They go after the object.
+    /// Deleted in the background.
     GoAfter,
 }
 
@@ -26,8 +26,8 @@ const ADOPTING: [(&str, &str); 5] = [
     ("", "ReplicationController"),
 ];
 
-/// Decides about the dependents of a live object whose successor is `body`. Only a selector that stays as it is makes the
-/// successor adopt them; the pods of a Job have its uid among their labels.
+/// Decides about the dependents of a live object whose successor is `body`. The successor adopts them only if its
+/// selector is unchanged; the pods of a Job have its uid among their labels.
 pub fn dependents(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Dependents {
     let is = |(group, name): &(&str, &str)| *group == kind.group && *name == kind.kind;
     if ("batch", "Job") == (&*kind.group, &*kind.kind) {
@@ -45,10 +45,10 @@ pub fn dependents(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Depen
     }
 }
 
-/// Allocated members of a Service: while the predecessor exists, its successor cannot have the same.
+/// Allocated members of a Service: its successor cannot have the same values while the predecessor exists.
 const ALLOCATED: [&str; 4] = ["clusterIP", "clusterIPs", "healthCheckNodePort", "loadBalancerIP"];
 
-/// The successor without what its predecessor holds and frees when it goes, for a dry run of its creation.
+/// The successor without the values that its predecessor holds until it is gone, for a dry run of its creation.
 pub fn without_held(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Map<String, Value> {
     let mut body = body.clone();
     if ("", "Service") != (&*kind.group, &*kind.kind) {
@@ -77,7 +77,7 @@ pub fn without_held(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Map
     body
 }
 
-/// Members of the metadata that change with each write, or say whose an object is.
+/// Metadata members that change with each write, or record the owner.
 const NOT_CONTENT: [&str; 5] = [
     "generation",
     "managedFields",
@@ -86,8 +86,8 @@ const NOT_CONTENT: [&str; 5] = [
     "uid",
 ];
 
-/// Whether two states of an object have the same content: all but the status, and but what changes with each write or says whose it
-/// is.
+/// Reports whether two states of an object have the same content. The status is ignored, and so are members that change
+/// with each write or record the owner.
 pub fn has_same_content(one: &Value, other: &Value) -> bool {
     content(one) == content(other)
 }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_is_tried_without_the_addresses_of_its_predecessor() {
+    fn successor_is_tried_without_its_predecessors_addresses() {
         let live = json!({"spec": {"clusterIP": "10.0.0.7", "ports": [{"port": 80, "nodePort": 30001}]}});
         let desired = body(json!({"spec": {"clusterIP": "10.0.0.7", "type": "NodePort",
             "ports": [{"port": 80, "nodePort": 30001}, {"port": 81, "nodePort": 30002}]}}));

@@ -1,12 +1,12 @@
-//! Owns the rewriting of managedFields by which the fields of an earlier operator become ours.
+//! Rewrites managedFields so that the fields of an earlier operator become ours.
 //!
-//! An apply takes over only what it names, and whatever the earlier operator wrote besides would stay for ever. So its
-//! entries are made part of our Apply entry first; the apply after that removes what is not desired. client-go does the
-//! same for client-side apply (`util/csaupgrade`).
+//! An apply takes over only the fields that it names. All others that the earlier operator wrote would stay for ever.
+//! So its entries are first merged into our Apply entry; the next apply then removes the fields that are not desired.
+//! client-go does the same for client-side apply (`util/csaupgrade`).
 
 use serde_json::{Map, Value, json};
 
-/// Field managers as which people and their tools write, and Kubernetes itself.
+/// Field managers of people, their tools, and Kubernetes itself.
 const SHARED: [&str; 12] = [
     "Go-http-client",
     "Mozilla",
@@ -22,8 +22,8 @@ const SHARED: [&str; 12] = [
     "oc",
 ];
 
-/// A warning for former managers that are no operator's alone: what anybody writes under such a name by hand is taken over
-/// too, and removed if the plugin does not desire it.
+/// A warning about former managers that are not used by an operator alone: fields that people write under such a name
+/// are taken over too, and removed if the plugin does not desire them.
 pub fn shared_managers(former: &[&str]) -> Option<String> {
     let is_shared = |name: &&&str| SHARED.contains(*name) || name.starts_with("kubectl-") || name.starts_with("oc-");
     let shared: Vec<&str> = former.iter().filter(is_shared).copied().collect();
@@ -72,8 +72,8 @@ pub fn take_over(managed: &[Value], former: &[String], ours: &str, api_version: 
     Some(kept)
 }
 
-/// The managedFields of an object without our entries of the main resource; none if there are none. The fields stay as
-/// they are, and are whoever else's has them.
+/// The managedFields of an object without our entries of the main resource; none if there are none. The fields keep
+/// their values, and stay with their other managers, if any.
 pub fn give_up(managed: &[Value], ours: &str) -> Option<Vec<Value>> {
     let is_ours =
         |entry: &&Value| entry["manager"] == ours && entry["subresource"].as_str().unwrap_or_default().is_empty();

@@ -1,4 +1,4 @@
-//! Owns the words of the plugin contract (wit/plugin.wit) as plain types, so that no other crate needs the bindings.
+//! Models the plugin contract (wit/plugin.wit) as plain types, so that no other crate needs the bindings.
 
 use std::collections::BTreeMap;
 
@@ -6,45 +6,45 @@ use serde_json::value::RawValue;
 
 use crate::kubernetes::key::Kind;
 
-/// The WIT package that this host speaks.
+/// The WIT package of the contract.
 pub const PACKAGE: &str = "pilothouse:plugin";
 
-/// The versions of the contract that this host runs.
+/// The supported versions of the contract.
 pub const VERSIONS: &[&str] = &["0.1.0"];
 
-/// The first member of a JSON object, by name: of `extensions`, the one that makes this host refuse them, since version 0.1 has
+/// The name of the first member of a JSON object. The host refuses any member of `extensions`, because version 0.1 has
 /// none.
 pub fn first_member(object: &str) -> Result<Option<String>, serde_json::Error> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(object)?;
     Ok(members.into_keys().next())
 }
 
-/// Which objects of a kind to list; all conditions must hold.
+/// Conditions for the objects of a kind to list; all must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListOptions {
-    /// None: every namespace.
+    /// The namespace; none means every namespace.
     pub namespace: Option<String>,
     /// A Kubernetes label selector.
     pub label_selector: Option<String>,
     /// Declared field paths and the scalar's text.
     pub field_selector: Vec<(String, String)>,
-    /// At most so many, in the order namespace, name.
+    /// The highest number of objects, in the order namespace, name.
     pub limit: Option<u32>,
 }
 
 /// A condition's status as the guest gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not hold.
+    /// The condition does not hold.
     False,
-    /// It cannot be told.
+    /// The status is not known.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// As Kubernetes spells it.
+    /// The status as Kubernetes spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -57,13 +57,13 @@ impl ConditionStatus {
 /// A condition of the primary; the host keeps lastTransitionTime and observedGeneration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// For example `Available`.
+    /// The type, for example `Available`.
     pub type_: String,
-    /// Whether it holds.
+    /// The status.
     pub status: ConditionStatus,
     /// CamelCase.
     pub reason: String,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
@@ -76,106 +76,105 @@ pub enum EventType {
     Warning,
 }
 
-/// Something to tell about the reconciled object.
+/// An event about the reconciled object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Normal or Warning.
     pub type_: EventType,
     /// CamelCase.
     pub reason: String,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
-/// How the host treats an object that is desired.
+/// The treatment of a desired object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ownership {
     /// The object is the plugin's.
     Owned,
-    /// Only the given fields of somebody else's object are the plugin's.
+    /// Only the given fields of another owner's object are the plugin's.
     Contributed,
 }
 
-/// Exceptions to the life of an owned object.
+/// Lifecycle options of an owned object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each exception holds or not, whatever the others do"
 )]
 pub struct Lifecycle {
-    /// Made when absent, then never changed.
+    /// Created when absent, then never changed.
     pub create_only: bool,
-    /// Left in place when no longer desired, and when the primary goes.
+    /// Kept when no longer desired, and when the primary is deleted.
     pub keep: bool,
-    /// Deleted and made again where a changed field is immutable.
+    /// Recreated where a changed field is immutable.
     pub recreate: bool,
-    /// Deleted and made again where something else is desired than before. A member of `options`, which the check of the answer
-    /// reads: what a guest gives as flags does not have it.
+    /// Recreated where the desired object changes. Not a flag of the contract: read from `options` with the answer.
     pub replace: bool,
 }
 
-/// One object that should exist, as the guest gives it.
+/// One object that should exist, as the guest returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
-    /// One JSON document, not yet parsed.
+    /// One JSON document, not parsed yet.
     pub object: String,
     /// Owned or contributed.
     pub ownership: Ownership,
-    /// Exceptions.
+    /// Lifecycle options.
     pub lifecycle: Lifecycle,
-    /// One JSON document, not yet parsed; `{}` where there are none.
+    /// One JSON document, not parsed yet; `{}` where there are none.
     pub options: String,
 }
 
-/// What a reconcile call is given.
+/// The input of a reconcile call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The primary as JSON, trimmed to what the plugin declared.
     pub object: String,
     /// The plugin's configuration as JSON.
     pub configuration: String,
-    /// Failures in a row before this call.
+    /// The number of consecutive failures before this call.
     pub attempt: u32,
 }
 
-/// What a reconcile call answers when it succeeds.
+/// The result of a successful reconcile call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Complete: what was desired before and is not here any more goes.
+    /// The complete desired objects: an earlier one that is missing here is deleted.
     pub desired: Vec<Desired>,
-    /// None: the plugin's fields of the status go.
+    /// The status; none removes the plugin's fields of it.
     pub status: Option<String>,
     /// Conditions of the primary.
     pub conditions: Vec<Condition>,
     /// Events about the primary.
     pub events: Vec<Event>,
-    /// Run again after this many milliseconds even if nothing changes.
+    /// The delay in milliseconds after which the object is requeued even if nothing changes.
     pub requeue_after: Option<u64>,
 }
 
-/// What a finalize call answers when it succeeds.
+/// The result of a successful finalize call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finalization {
-    /// The object may be released once everything that it owned is gone.
+    /// The finalizer may be removed once all owned objects are gone.
     Done,
-    /// Not yet: this is what should still exist.
+    /// Pending: the outcome has the objects that should still exist.
     Pending(Outcome),
 }
 
-/// Why an object is reviewed.
+/// The occasion of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Somebody is about to create it.
+    /// The object is to be created.
     Create,
-    /// Somebody is about to update it.
+    /// The object is to be updated.
     Update,
-    /// Somebody is about to delete it.
+    /// The object is to be deleted.
     Delete,
-    /// It is about to be reconciled.
+    /// The object is to be reconciled.
     Reconcile,
 }
 
-/// Who makes a request, as authentication/v1 UserInfo.
+/// The user who makes a request, as authentication/v1 UserInfo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
     /// The user's name.
@@ -184,10 +183,10 @@ pub struct UserInfo {
     pub groups: Vec<String>,
 }
 
-/// What a defaulter or a validator is given.
+/// The input of a defaulter or validator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Review {
-    /// Why it is reviewed.
+    /// The occasion of the review.
     pub phase: Phase,
     /// The object's kind.
     pub kind: Kind,
@@ -197,79 +196,79 @@ pub struct Review {
     pub old_object: Option<String>,
     /// The plugin's configuration as JSON.
     pub configuration: String,
-    /// Who makes the request; none before a reconcile.
+    /// The user who makes the request; none before a reconcile.
     pub user_info: Option<UserInfo>,
-    /// Whether nothing will be stored.
+    /// Set if nothing will be stored.
     pub dry_run: bool,
 }
 
-/// How a field is wrong, as field.ErrorType of apimachinery.
+/// The kind of a field error, as field.ErrorType of apimachinery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldErrorKind {
-    /// It is absent or empty.
+    /// The field is absent or empty.
     Required,
-    /// Its value is there already.
+    /// The value exists already.
     Duplicate,
-    /// It must not be set or changed.
+    /// The field must not be set or changed.
     Forbidden,
-    /// Its value names something that does not exist.
+    /// The value names something that does not exist.
     NotFound,
-    /// Its value is wrong in another way.
+    /// The value is wrong in another way.
     Invalid,
 }
 
-/// Why a field of an object is refused.
+/// One reason why an object is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldError {
-    /// How the field is wrong.
+    /// The kind of the error.
     pub kind: FieldErrorKind,
-    /// Where, as in `spec.ports[0].name`; empty for the object as a whole.
+    /// The field's path, as in `spec.ports[0].name`; empty for the object as a whole.
     pub path: String,
-    /// Why.
+    /// The message.
     pub message: String,
 }
 
-/// What a defaulter answers: the object with defaults filled in, or why it is refused. No list of errors is empty.
+/// A defaulter's result: the object with defaults, or the errors. No list of errors is empty.
 pub type DefaulterResult = Result<String, Vec<FieldError>>;
 
-/// What a validator answers: warnings, or why the object is refused. No list of errors is empty.
+/// A validator's result: warnings, or the errors. No list of errors is empty.
 pub type ValidatorResult = Result<Vec<String>, Vec<FieldError>>;
 
-/// What a converter answers: the object in the other version, or why it cannot be converted.
+/// A converter's result: the object in the other version, or the reason why it cannot be converted.
 pub type ConverterResult = Result<String, String>;
 
-/// How loud a guest's log line is.
+/// The level of a guest's log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// The finest.
+    /// Finest.
     Trace,
-    /// For the author.
+    /// Details for the plugin's author.
     Debug,
-    /// For the operator of the cluster.
+    /// Information for the cluster's operator.
     Info,
-    /// Something is off.
+    /// Warning.
     Warn,
-    /// Something failed.
+    /// Failure.
     Error,
 }
 
-/// What a guest may ask of its host during a call. Everything is answered from memory, at once.
+/// Host functions that a guest may call. All are answered from memory, without blocking.
 ///
-/// An `Err` ends the call: the guest does not see it, and the call fails with it.
+/// An `Err` ends the call: it fails with this error, and the guest does not see it.
 pub trait Imports {
     /// The object of this name, or none; a dependency either way.
     fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, crate::Failure>;
 
-    /// The objects that match, ordered by namespace and name. Once they have more than `most_bytes` no more are looked for:
-    /// whoever asked ends the call then.
+    /// The matching objects, ordered by namespace and name. The search stops once they have more than `most_bytes`; the
+    /// caller then ends the call.
     fn list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, crate::Failure>;
 
     /// The time in milliseconds since the epoch, rounded down to a multiple of `granularity` milliseconds.
     fn now(&mut self, granularity: u64) -> u64;
 
-    /// Whether a moment (milliseconds since the epoch) has come.
+    /// Reports whether a moment (milliseconds since the epoch) has passed.
     fn reached(&mut self, moment: u64) -> bool;
 
-    /// One log line. The sandbox has already held it to the limit on log bytes.
+    /// Writes one log line. The sandbox has already enforced the limit on log bytes.
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]);
 }

@@ -1,10 +1,10 @@
-//! Decides when a plugin whose calls keep crashing is slowed, stopped and retried. Callers pass the census of its
-//! objects.
+//! Decides when a plugin whose calls keep crashing is slowed, stopped and retried. Callers pass the number of objects
+//! by tenant.
 //!
-//! An object whose calls crash is that object's trouble, and its tenant's; the queue slows it down. A plugin is slowed, or
-//! stopped, only when it looks as if it could not serve anybody: when calls fail for most of its tenants and for at least
-//! three of them, or, where there are fewer, for all of them and for every object. Even then only the tenants wait for whom
-//! calls fail. So whoever has one or two namespaces cannot slow others down, whatever their objects do to the plugin.
+//! A crash first affects only its object and tenant: the work queue backs off. The plugin is slowed or stopped only if
+//! it seems unable to serve anyone: if calls fail for most tenants and for at least three of them. Where there are
+//! fewer, they must fail for all tenants and every object. Even then only the tenants for whom calls fail have to wait.
+//! So the owner of one or two namespaces cannot slow others down, whatever their objects do to the plugin.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -13,67 +13,65 @@ use std::time::Duration;
 use crate::kubernetes::key::Tenant;
 use crate::status::backoff;
 
-/// Crashes in a row after which each costs a pause.
+/// Consecutive crashes without a pause; each further one causes a pause.
 const FREE_CRASHES: u32 = 5;
 
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Crashes in a row after which the plugin is stopped.
+/// Consecutive crashes after which the plugin is stopped.
 const LAST_CRASH: u32 = 15;
 
-/// For so many tenants calls must fail, or for all that there are.
+/// The number of tenants for whom calls must fail, or all if there are fewer.
 const TENANTS: usize = 3;
 
-/// The wait before the first new try of a plugin that was stopped, doubled with each further stop.
+/// The delay before the first retry of a stopped plugin, doubled with each further stop.
 const FIRST_STOP: Duration = Duration::from_secs(10);
 
-/// The longest wait before a new try.
+/// The longest delay before a retry.
 const LONGEST_STOP: Duration = Duration::from_mins(5);
 
-/// Calls that must succeed before a plugin that was stopped counts as sound.
+/// Calls that must succeed before a stopped plugin counts as healthy.
 const SOUND: u32 = 5;
 
-/// The most tenants of whom it is remembered that a call has succeeded for them. Beyond that all are forgotten: then of a
-/// tenant the calls count that come from there on.
+/// The highest number of tenants remembered as served. Beyond it all are forgotten, and counting starts again.
 const MOST_SERVED: usize = 10_000;
 
-/// How many objects a plugin has to serve, by whose they are.
+/// The number of objects that a plugin serves, by tenant.
 pub type Census = BTreeMap<Tenant, usize>;
 
-/// What to do with the plugin after a call.
+/// The reaction to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing.
+    /// Continue.
     Go,
-    /// No call for so long, for those for whom calls fail.
+    /// Pause calls for the failing tenants for this long.
     Pause(Duration),
-    /// No call for them until it is tried again after so long.
+    /// Stop calls for the failing tenants, and retry after this long.
     Stop(Duration),
 }
 
-/// How widely calls fail.
+/// The extent of failing calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spread {
-    /// For some tenants, or for some objects of few.
-    Some,
-    /// For all tenants, of which there are few, and for every object that was tried.
+    /// Some tenants, or some objects of few tenants.
+    Partial,
+    /// All tenants, of which there are few, and every object that was tried.
     WhereverTried,
-    /// For most tenants, or for all of few and for every object.
+    /// Most tenants; or all of few tenants, and every object.
     Everywhere,
 }
 
-/// What is remembered of a plugin's calls. It takes no more memory than the objects whose last call crashed, and the
-/// names of the tenants.
+/// The history of a plugin's calls. Its memory is bounded by the objects whose last call crashed, and the tenants.
 #[derive(Clone, Debug)]
 pub struct CrashHistory<O> {
     /// The objects whose last call crashed.
     crashed: HashMap<Tenant, HashSet<O>>,
-    /// The namespaces for which a call has succeeded since the history began.
+    /// The tenants with a successful call since the history began.
     served: BTreeSet<Tenant>,
-    /// Whether any call has.
+    /// Set if any call has succeeded.
     has_served: bool,
-    /// Crashes since a call succeeded for somebody for whom calls failed.
+    /// Crashes since a call succeeded for a failing tenant.
     crashes: u32,
     stops: u32,
     successes: u32,
@@ -95,7 +93,7 @@ impl<O> Default for CrashHistory<O> {
 }
 
 impl<O: Eq + Hash + Clone> CrashHistory<O> {
-    /// A call for an object came to its end, whatever it said.
+    /// Records that a call for an object returned, with any result.
     pub fn succeeded(&mut self, tenant: &Tenant, object: &O) {
         self.has_served = true;
         // An object that is its own tenant fails or does not: nothing else is known of it.
@@ -110,12 +108,12 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
             self.stops = 0;
         }
         if self.crashed.contains_key(tenant) {
-            self.is_well();
+            self.reset_crash_count();
             self.forget(tenant, object);
         }
     }
 
-    /// An object is gone.
+    /// Forgets an object that is gone.
     pub fn forget(&mut self, tenant: &Tenant, object: &O) {
         let Some(objects) = self.crashed.get_mut(tenant) else {
             return;
@@ -125,11 +123,11 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
             self.crashed.remove(tenant);
         }
         if self.crashed.is_empty() {
-            self.is_well();
+            self.reset_crash_count();
         }
     }
 
-    /// A call for an object crashed. Says whether that is worth a look at what there is; see [`Self::judge`].
+    /// Records that a call for an object crashed. Returns whether [`Self::judge`] should follow.
     pub fn crashed(&mut self, tenant: &Tenant, object: &O) -> bool {
         self.crashes = self.crashes.saturating_add(1);
         self.crashed.entry(tenant.clone()).or_default().insert(object.clone());
@@ -137,16 +135,16 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         self.crashes > if self.stops > 0 { 0 } else { FREE_CRASHES }
     }
 
-    /// Whether something might be to be done after a crash, given what there was a moment ago.
+    /// Reports whether [`Self::judge`] might act after a crash, given a recent census.
     pub fn is_suspect(&self, census: &Census) -> bool {
-        self.spread(census) != Spread::Some
+        self.spread(census) != Spread::Partial
     }
 
-    /// What is to be done after a crash, given what there is.
+    /// Decides what to do after a crash, given the census.
     pub fn judge(&mut self, census: &Census) -> Advice {
         self.served.retain(|tenant| census.contains_key(tenant));
         let spread = self.spread(census);
-        if spread == Spread::Some {
+        if spread == Spread::Partial {
             self.slowed = false;
             return Advice::Go;
         }
@@ -156,7 +154,7 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
             Spread::Everywhere if self.stops > 0 => 1,
             // Each new try gets further, so a few objects that come first do not keep the others from ever being tried.
             Spread::WhereverTried => LAST_CRASH.saturating_mul(1 << self.stops.min(16)),
-            Spread::Everywhere | Spread::Some => LAST_CRASH,
+            Spread::Everywhere | Spread::Partial => LAST_CRASH,
         };
         if self.crashes >= last {
             return self.stop();
@@ -166,23 +164,23 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         Advice::Pause(backoff::delay(over, 0).min(LONGEST_PAUSE))
     }
 
-    /// For whom calls fail: those who wait while a plugin is slowed or stopped.
+    /// The tenants for whom calls fail. They wait while a plugin is slowed or stopped.
     pub fn failing(&self, census: &Census) -> HashSet<Tenant> {
         let failing = census.keys().filter(|tenant| self.fails_for(tenant, census));
         failing.cloned().collect()
     }
 
-    /// Whether calls are slowed.
+    /// Reports whether calls are slowed.
     pub fn is_slowed(&self) -> bool {
         self.slowed
     }
 
-    /// Crashes in a row.
+    /// The number of consecutive crashes.
     pub fn crashes(&self) -> u32 {
         self.crashes
     }
 
-    /// How widely calls fail, given what there is.
+    /// The extent of failing calls, given the census.
     fn spread(&self, census: &Census) -> Spread {
         let failing = census.keys().filter(|tenant| self.fails_for(tenant, census)).count();
         if failing >= TENANTS && 2 * failing > census.len() {
@@ -193,15 +191,15 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         if is_for_all && census.iter().all(has_all_crashed) {
             return Spread::Everywhere;
         }
-        // As long as no call has succeeded, objects that have not been tried say nothing for the plugin.
+        // As long as no call has succeeded, untried objects are no evidence for the plugin.
         if is_for_all && !self.has_served {
             Spread::WhereverTried
         } else {
-            Spread::Some
+            Spread::Partial
         }
     }
 
-    /// Whether calls fail for a tenant: for most objects, or for all that were tried.
+    /// Reports whether calls fail for a tenant: for most objects, or for all that were tried.
     fn fails_for(&self, tenant: &Tenant, census: &Census) -> bool {
         let crashed = self.has_crashed(tenant);
         let objects = census.get(tenant).copied().unwrap_or_default();
@@ -212,16 +210,17 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         self.crashed.get(tenant).map_or(0, HashSet::len)
     }
 
-    fn is_well(&mut self) {
+    /// Resets the number of consecutive crashes, and no longer slows calls.
+    fn reset_crash_count(&mut self) {
         self.crashes = 0;
         self.slowed = false;
     }
 
-    /// Everybody is looked at anew when it is tried again.
+    /// Stops the plugin. The history is reset for the retry.
     fn stop(&mut self) -> Advice {
         let wait = FIRST_STOP.saturating_mul(1 << self.stops.min(10)).min(LONGEST_STOP);
         self.stops = self.stops.saturating_add(1);
-        self.is_well();
+        self.reset_crash_count();
         self.crashed.clear();
         self.served.clear();
         self.has_served = false;
@@ -239,7 +238,7 @@ mod tests {
         Tenant::Namespace(format!("n{index}").into())
     }
 
-    /// So many tenants with so many objects each.
+    /// A census with equally many objects for each tenant.
     fn census(tenants: usize, objects: usize) -> Census {
         (0..tenants).map(|index| (tenant(index), objects)).collect()
     }

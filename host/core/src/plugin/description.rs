@@ -1,4 +1,4 @@
-//! Owns passing a checked manifest to pilothouse-description, which says what in it does not agree.
+//! Passes a checked manifest to pilothouse-description, which finds contradictions in it.
 
 use pilothouse_description::{
     Controller as Described, Crd, Description, Field, Kind as DescribedKind, Touch as Touched,
@@ -15,7 +15,7 @@ pub fn check(checked: &CheckedManifest, exports: Exports) -> Vec<Finding> {
     pilothouse_description::check(&described(&manifest.controllers, crds, exports))
 }
 
-/// The same without what the CRDs do not take of the status, which the host finds out of any CRD.
+/// The same without the check that the CRDs have the status fields, which the host makes for any CRD.
 pub fn check_parts(controllers: &[Controller], crds: &[BroughtCrd], exports: Exports) -> Vec<Finding> {
     pilothouse_description::check_parts(&described(controllers, crds, exports))
 }
@@ -83,7 +83,7 @@ fn described_kind(kind: &Kind) -> DescribedKind<'_> {
 }
 
 impl BroughtCrd {
-    /// As pilothouse-description knows it.
+    /// The CRD in the form of pilothouse-description.
     pub fn described(&self) -> Crd<'_> {
         let Self {
             name,

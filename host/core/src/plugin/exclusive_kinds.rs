@@ -1,29 +1,29 @@
 //! Decides which plugin owns a kind exclusively: the plugin that brings its CRD, within its namespaces. If several
-//! plugins bring the same kind, the one that runs keeps it; where none does, the oldest gets it.
+//! plugins bring the same kind, the running one keeps it; if none runs, the oldest gets it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How old a plugin is: when it was made, and what tells those apart that were made at the same time. The less, the older.
+/// The age of a plugin: creationTimestamp, then a tie-breaker. The smaller, the older.
 pub type PluginAge = (Arc<str>, Arc<str>);
 
-/// What one plugin wants to itself.
+/// The kinds that one plugin requests exclusively.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExclusiveKindRequest {
-    /// How old the plugin is.
+    /// The age of the plugin.
     pub age: PluginAge,
-    /// The CRDs that it brings: their names, and the kinds for people.
+    /// The CRDs that it brings: their names, and the kinds for messages.
     pub crds: BTreeMap<Arc<str>, Arc<str>>,
-    /// Only in these namespaces; none means all.
+    /// The namespaces; none means all.
     pub namespaces: Vec<String>,
-    /// Whether the plugin has all rights that it needs. One that has not takes nothing from one that has.
+    /// Set if the plugin has all rights that it needs. A plugin without them takes no kind from one with them.
     pub is_granted: bool,
     /// The plugin for which this one waited before the host started.
     pub waited_for: Option<Arc<str>>,
 }
 
 impl ExclusiveKindRequest {
-    /// Whether this is a part of what another request asks for, by the same plugin.
+    /// Reports whether this is a part of another request by the same plugin.
     pub fn is_within(&self, other: &Self) -> bool {
         let has = |namespace: &String| other.namespaces.contains(namespace);
         let is_in_namespaces =
@@ -32,30 +32,29 @@ impl ExclusiveKindRequest {
     }
 }
 
-/// The annotation of a Plugin that waits for a kind because another one runs with it; its value is the name of that one. It
-/// keeps the order of the two when the host starts, or another replica leads.
+/// The annotation of a Plugin that waits for a kind of a running plugin; its value is that plugin's name. It preserves
+/// the order of the two when the host starts, or another replica becomes leader.
 pub const WAITS_ANNOTATION: &str = "pilothouse.dev/waits-for-plugin";
 
-/// Where a plugin stands among those that want the same.
+/// The standing of a plugin among those that request the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It has what it wants, or it has just been found at the start of the host: it may have run before.
+    /// The plugin has the kind, or was first seen at the start of the host, so it may have run before.
     Holds,
-    /// It was suspended or refused, or wants more than it has: it takes nothing from those that hold.
+    /// The plugin was suspended or refused, or requests more than it has: it takes nothing from those that hold.
     Waits,
 }
 
-/// A kind that somebody else has.
+/// A kind that another plugin has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindTaken {
     /// The kind.
     pub kind: Arc<str>,
-    /// Who has it.
+    /// The plugin that has it.
     pub holder: Arc<str>,
 }
 
-/// Decides for each plugin whether it may run, given what all of them want. A plugin that may not run keeps nobody else
-/// from it.
+/// Decides for each plugin whether it may run, given the requests of all. A plugin that may not run blocks no other.
 pub fn decide(
     claims: &BTreeMap<Arc<str>, (ExclusiveKindRequest, Standing)>,
 ) -> BTreeMap<Arc<str>, Result<(), KindTaken>> {
@@ -85,7 +84,7 @@ pub fn decide(
     decided
 }
 
-/// Whether two choices of namespaces have one in common; none means all.
+/// Reports whether two lists of namespaces overlap; an empty one means all.
 fn overlap(one: &[String], other: &[String]) -> bool {
     one.is_empty() || other.is_empty() || one.iter().any(|namespace| other.contains(namespace))
 }

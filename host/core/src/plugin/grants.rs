@@ -1,4 +1,4 @@
-//! Owns what one controller may read and write: its manifest's declarations, asked at every read and every answer.
+//! Decides, at every read and answer, what one controller may read and write by its manifest's declarations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,24 +14,25 @@ use crate::rights::Confinement;
 use crate::status::failure::Failure;
 use crate::status::reason::Reason;
 
-/// What a controller may do with one kind.
+/// The access of a controller to one kind.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// How the kind may be touched.
+    /// The declaration in the manifest.
     pub touch: Touch,
-    /// What of an object of this kind the controller sees.
+    /// The fields of such an object that the controller sees.
     pub projection: Projection,
-    /// Where the Plugin may touch anything at all.
+    /// The namespaces to which the Plugin is confined.
     confinement: Arc<Confinement>,
 }
 
 impl Grant {
-    /// Whether the kind may be touched in this way.
+    /// Reports whether this kind of access is declared.
     pub fn allows(&self, access: Access) -> bool {
         self.touch.access.contains(&access)
     }
 
-    /// How a namespace (none: of cluster-scoped objects, or every one) lies outside of what may be touched for a primary.
+    /// Describes how a namespace is outside of the declared ones for a primary; none if it is inside. The namespace is
+    /// none for cluster-scoped objects, or for all namespaces.
     pub fn outside(&self, primary: &Name, namespace: Option<&str>) -> Option<String> {
         let home = primary.namespace.as_deref();
         match (self.touch.scope, home) {
@@ -59,12 +60,12 @@ impl Grant {
         }
     }
 
-    /// Whether the Plugin is not kept from a namespace; none: of cluster-scoped objects.
+    /// Reports whether the Plugin's confinement includes a namespace. None stands for cluster-scoped objects.
     pub fn reaches(&self, namespace: Option<&str>) -> bool {
         namespace.is_none_or(|namespace| self.confinement.reaches(namespace))
     }
 
-    /// What of this the host sees.
+    /// The part of a reach that the host sees.
     pub fn seen(&self, reach: Reach) -> Reach {
         self.confinement.seen(reach)
     }
@@ -74,7 +75,7 @@ impl Grant {
     }
 }
 
-/// What one controller may touch.
+/// The declared accesses of one controller.
 #[derive(Clone, Debug)]
 pub struct Grants {
     controller: String,
@@ -91,8 +92,7 @@ impl Grants {
         Self::confined(controller, &Arc::default())
     }
 
-    /// The same, as far as they are in the namespaces that the Plugin is confined to. What is listed in every namespace is
-    /// listed in these.
+    /// The same, restricted to the Plugin's namespaces. A list over every namespace becomes a list over these.
     pub fn confined(controller: &Controller, confinement: &Arc<Confinement>) -> Self {
         let kinds = controller
             .touches
@@ -116,7 +116,7 @@ impl Grants {
         }
     }
 
-    /// Whether desired objects may have an option.
+    /// Reports whether desired objects may have an option.
     pub fn lists_option(&self, option: &str) -> bool {
         self.options.iter().any(|it| it == option)
     }
@@ -136,7 +136,7 @@ impl Grants {
         &self.primary
     }
 
-    /// What of the primary the controller sees.
+    /// The fields of the primary that the controller sees.
     pub fn primary_projection(&self) -> &Projection {
         &self.primary_projection
     }
@@ -146,7 +146,7 @@ impl Grants {
         self.kinds.get(kind)
     }
 
-    /// Every kind that is touched besides the primary.
+    /// Every declared kind except the primary.
     pub fn touched(&self) -> impl Iterator<Item = &Grant> {
         self.kinds.values()
     }
@@ -173,7 +173,7 @@ impl Grants {
         )
     }
 
-    /// Checks a `get` on behalf of a primary; the grant says what is visible of the object.
+    /// Checks a `get` on behalf of a primary. The returned grant says which fields are visible.
     pub fn check_get(
         &self,
         primary: &Name,
@@ -194,7 +194,7 @@ impl Grants {
         Ok(grant)
     }
 
-    /// Checks a `list` on behalf of a primary: parses its selector and paths, and holds them against the declared fields.
+    /// Checks a `list` on behalf of a primary: parses its selector and paths, and compares them with the declaration.
     pub fn check_list(
         &self,
         primary: &Name,
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_is_confined_reads_in_the_namespaces_that_its_plugin_names() {
+    fn confined_plugin_reads_only_its_plugins_namespaces() {
         let controller: Controller = serde_json::from_value(json!({
             "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
             "touches": [

@@ -1,4 +1,4 @@
-//! Owns the inventory of a plugin's versions: the kinds that they own, the kinds that they contribute to and the
+//! Keeps the inventory of a plugin's versions: the kinds that they own, the kinds that they contribute to, the
 //! finalizers that they set, and which of these the running version no longer declares. Storing the inventory and
 //! pruning are left to host/runtime.
 
@@ -43,18 +43,18 @@ pub struct SetFinalizer {
     pub finalizer: String,
 }
 
-/// What is remembered of a plugin's versions.
+/// The inventory of a plugin's versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// The kinds of which there may be objects of theirs.
+    /// Kinds of which they may have created objects.
     pub owned: Vec<OwnedKind>,
-    /// The kinds to whose objects they may have contributed.
+    /// Kinds to whose objects they may have contributed.
     pub contributed: Vec<OwnedKind>,
-    /// The finalizers that they may have set.
+    /// Finalizers that they may have set.
     pub finalizers: Vec<SetFinalizer>,
 }
 
-/// What a controller made that is to be remembered: how it touches a kind.
+/// The way in which a controller writes a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Made {
     /// Objects.
@@ -75,19 +75,19 @@ impl Made {
     }
 }
 
-/// A kind that a controller does not touch any more as it did, or not as far.
+/// A kind that a controller no longer writes as it did, or in fewer places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerKind {
     /// The kind.
     pub kind: Kind,
-    /// Where there may be objects that were made.
+    /// The reach of objects that may have been created.
     pub owned: Option<Reach>,
-    /// Where there may be objects that were contributed to.
+    /// The reach of objects that may have been contributed to.
     pub contributed: Option<Reach>,
 }
 
 impl FormerKind {
-    /// Where there may be anything.
+    /// The union of both reaches.
     pub fn reach(&self) -> Reach {
         match (&self.owned, &self.contributed) {
             (Some(owned), Some(contributed)) => owned.clone().union(contributed),
@@ -96,7 +96,7 @@ impl FormerKind {
         }
     }
 
-    /// Where there may be what was made in this way.
+    /// The reach of what was written in this way.
     pub fn reach_of(&self, made: Made) -> Option<&Reach> {
         match made {
             Made::Owned => self.owned.as_ref(),
@@ -105,7 +105,7 @@ impl FormerKind {
     }
 }
 
-/// A controller that a version had once, as far as what it left has to be known: it touches nothing.
+/// A controller of an earlier version, for finding what it left: it touches nothing.
 pub fn former_controller(primary: &Kind) -> Controller {
     Controller {
         name: format!("former-{}", primary.kind.to_lowercase()),
@@ -137,7 +137,7 @@ impl OwnedKind {
         Reach::within(&self.namespaces, &self.names, self.labels.as_ref())
     }
 
-    /// Whether it was remembered of a controller of the same primaries, and that controller sees such objects no more.
+    /// Reports whether the entry is of a controller of the same primaries, and `grants` no longer covers it.
     fn is_former_of(&self, grants: &Grants, made: Made) -> bool {
         let reach = self.reach();
         let sees = |touch: &Touch| touch.kind.same_kind(&self.kind) && Reach::of(touch).covers(&reach);
@@ -160,8 +160,8 @@ impl Inventory {
         }
     }
 
-    /// What is to be remembered before controllers make anything: what they make, with the finalizers that they set, and
-    /// what else is known.
+    /// The inventory to store before controllers write anything: it includes what they will write, and their
+    /// finalizers.
     #[must_use]
     pub fn and<'a>(&self, controllers: impl IntoIterator<Item = (&'a Grants, Option<&'a str>)>) -> Self {
         let mut memory = self.clone();
@@ -170,7 +170,8 @@ impl Inventory {
             for made in Made::ALL {
                 let kinds = memory.kinds_mut(made);
                 let mut remembered: BTreeSet<_> = std::mem::take(kinds).into_iter().collect();
-                // Of other primaries nothing is said, and what this controller makes is told by its own words.
+                // Entries of other primaries stay, and those of this controller are replaced by its present
+                // declarations.
                 remembered.retain(|kind| !kind.primary.same_kind(primary) || kind.is_former_of(grants, made));
                 remembered.extend(touched(grants, made).map(|touch| OwnedKind::of(primary, touch)));
                 kinds.extend(remembered);
@@ -187,9 +188,9 @@ impl Inventory {
         memory
     }
 
-    /// Whether nothing is missing of what these controllers make, in whatever words it is remembered: an object is found
-    /// by any API version of its kind. Two hosts that run two versions of a plugin would otherwise put each its own words
-    /// in the place of the other's without end.
+    /// Reports whether the inventory covers everything that these controllers write, in whatever API version: an object
+    /// is found by any version of its kind. Otherwise two hosts that run two versions of a plugin would overwrite each
+    /// other's entries without end.
     pub fn covers<'a>(&self, controllers: impl IntoIterator<Item = (&'a Grants, Option<&'a str>)>) -> bool {
         controllers.into_iter().all(|(grants, finalizer)| {
             let primary = grants.primary();
@@ -211,7 +212,7 @@ impl Inventory {
         })
     }
 
-    /// The kinds of which a controller may have something that it does not see any more, each once.
+    /// The kinds of which a controller may have left something that it no longer sees, each once.
     pub fn former(&self, grants: &Grants) -> Vec<FormerKind> {
         let mut formers: BTreeMap<&Kind, FormerKind> = BTreeMap::new();
         for made in Made::ALL {
@@ -234,8 +235,8 @@ impl Inventory {
         formers.into_values().collect()
     }
 
-    /// The kinds of primaries of which something is remembered and that none of these controllers has, each once, and a
-    /// finalizer that may have been set on them.
+    /// The kinds of primaries in the inventory that none of these controllers has, each once, with a finalizer that may
+    /// have been set on them.
     pub fn without_controller<'a>(
         &self,
         controllers: impl IntoIterator<Item = &'a Grants>,
@@ -256,8 +257,7 @@ impl Inventory {
         left
     }
 
-    /// What is still known when nothing is left of what a controller made in this way of a kind that it does not touch so
-    /// any more.
+    /// The inventory without a kind that a controller no longer touches in this way, once nothing of it is left.
     #[must_use]
     pub fn forget(&self, grants: &Grants, gone: &Kind, made: Made) -> Self {
         let mut memory = self.clone();
@@ -266,7 +266,7 @@ impl Inventory {
         memory
     }
 
-    /// What is still known when no primary has a finalizer any more.
+    /// The inventory without a finalizer, once no primary has it.
     #[must_use]
     pub fn forget_finalizer(&self, primary: &Kind, finalizer: &str) -> Self {
         let mut memory = self.clone();
@@ -276,7 +276,7 @@ impl Inventory {
         memory
     }
 
-    /// What is known when a kind that a controller does not touch any more is served in another version instead.
+    /// The inventory after a kind that a controller no longer touches is served only in another version.
     #[must_use]
     pub fn moved(&self, grants: &Grants, from: &Kind, to: &Kind) -> Self {
         let mut memory = self.clone();
@@ -294,7 +294,7 @@ impl Inventory {
         memory
     }
 
-    /// What is known when the primaries of a controller that is not there any more are served in another version instead.
+    /// The inventory after the primaries of a removed controller are served only in another version.
     #[must_use]
     pub fn primary_moved(&self, from: &Kind, to: &Kind) -> Self {
         let mut memory = self.clone();

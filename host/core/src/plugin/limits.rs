@@ -1,4 +1,4 @@
-//! Owns the limits on a guest and their defaults; enforcing them is left to host/sandbox and to [`crate::answer`].
+//! Defines the limits on a guest and their defaults. Enforcing them is left to host/sandbox and to [`crate::answer`].
 
 use std::time::Duration;
 
@@ -62,17 +62,17 @@ impl Default for Limits {
     }
 }
 
-/// A limit that cannot be used.
+/// A limit with an unusable value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("limit {limit} is {value}; it must be between {least} and {most}")]
 pub struct LimitError {
     /// The field as a limits file spells it.
     pub limit: &'static str,
-    /// What was asked for.
+    /// The given value.
     pub value: u64,
-    /// The smallest value that works.
+    /// The smallest valid value.
     pub least: u64,
-    /// The largest value that the host can hold to.
+    /// The largest value that the host can enforce.
     pub most: u64,
 }
 
@@ -82,7 +82,7 @@ impl Limits {
         Duration::from_millis(self.call_milliseconds)
     }
 
-    /// Refuses what the sandbox could not hold to.
+    /// Refuses values that the sandbox could not enforce.
     pub fn check(&self) -> Result<(), LimitError> {
         let Self {
             call_milliseconds,

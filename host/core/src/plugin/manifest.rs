@@ -1,7 +1,7 @@
-//! Owns the manifest: what a plugin says of itself, parsed once into a validated type.
+//! Parses a plugin's manifest once into a validated type.
 //!
-//! The schema in wit/manifest.schema.json is generated from the types here. What a controller may then do with
-//! what it declared is [`crate::plugin::grants`]' matter.
+//! The schema in wit/manifest.schema.json is generated from the types here. Checking a controller's accesses against
+//! its declarations is left to [`crate::plugin::grants`].
 
 use std::collections::BTreeSet;
 
@@ -15,25 +15,25 @@ use crate::kubernetes::selector::Selector;
 use crate::status::reason::{MAX_REASON_BYTES, REASON_PATTERN, is_reason};
 use crate::text::printable::shorten;
 
-/// The longest manifest that is read, CRDs included.
+/// The longest accepted manifest, CRDs included.
 pub const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 
 /// The longest version of a plugin, in characters.
 const MAX_VERSION: usize = 63;
 
-/// The most controllers in one plugin.
+/// The highest number of controllers in one plugin.
 pub const MAX_CONTROLLERS: usize = 64;
 
-/// The most kinds that one controller may touch.
+/// The highest number of kinds that one controller may touch.
 pub const MAX_TOUCHED_KINDS: usize = 256;
 
-/// What [`is_label`] holds for, as a regular expression; its length is given beside it.
+/// The regular expression for [`is_label`]; the length is checked separately.
 const LABEL_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
-/// The longest that an API server waits for a webhook, in seconds.
+/// The longest timeout of a webhook that an API server accepts, in seconds.
 pub const MAX_ADMISSION_SECONDS: u8 = 30;
 
-/// The most match conditions of one controller: the API server takes 64, and the host adds its own.
+/// The highest number of match conditions of one controller. The API server accepts 64, and the host adds its own.
 pub const MAX_MATCH_CONDITIONS: usize = 60;
 
 /// What `describe` answers.
@@ -106,10 +106,10 @@ pub struct Controller {
     pub options: Vec<String>,
 }
 
-/// The members of a desired object's `options` that this host knows.
+/// The supported members of a desired object's `options`.
 pub const OPTIONS: [&str; 1] = [REPLACE];
 
-/// The option of an owned object that is deleted and made anew where something else is desired than before.
+/// The option of an owned object that is recreated where the desired object changes.
 pub const REPLACE: &str = "replace";
 
 fn options_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -231,7 +231,7 @@ pub enum Access {
     Contributed,
 }
 
-/// A CustomResourceDefinition that came with a plugin, with what the host needs to know of it.
+/// A CustomResourceDefinition that a plugin brings, with the members that the host needs.
 #[derive(Clone, Debug)]
 pub struct BroughtCrd {
     /// `plural.group`.
@@ -245,7 +245,7 @@ pub struct BroughtCrd {
 }
 
 impl BroughtCrd {
-    /// Whether its objects come in more than one version.
+    /// Reports whether its objects have more than one version.
     pub fn has_several_versions(&self) -> bool {
         let versions = self.definition["spec"]["versions"].as_array();
         versions.is_some_and(|versions| versions.len() > 1)
@@ -253,7 +253,7 @@ impl BroughtCrd {
 }
 
 impl Filter {
-    /// Whether an object is one that the controller reconciles, given whether it has an annotation and the labels of a selector.
+    /// Reports whether the controller reconciles an object. The closures look up its annotations and match its labels.
     pub fn selects(
         &self,
         has_annotation: impl FnOnce(&str) -> bool,
@@ -266,7 +266,7 @@ impl Filter {
         annotation.as_deref().is_none_or(has_annotation) && label_selector.as_ref().is_none_or(has_labels)
     }
 
-    /// The same for an object that is at hand as JSON.
+    /// The same for an object as JSON.
     pub fn selects_value(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         self.selects(
@@ -276,7 +276,7 @@ impl Filter {
     }
 }
 
-/// In words, as in `the annotation a.b/c and labels that match app=web`.
+/// Formats the filter for messages, as in `the annotation a.b/c and labels that match app=web`.
 impl std::fmt::Display for Filter {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
@@ -293,7 +293,7 @@ impl std::fmt::Display for Filter {
 }
 
 impl Controller {
-    /// How its primaries are judged at admission. About other people's kinds nobody is asked unless the manifest says so.
+    /// The admission settings for its primaries. Kinds without a brought CRD are reviewed only if the manifest says so.
     pub fn effective_admission(&self, brings_crd: bool) -> Option<Admission> {
         self.admission.clone().or_else(|| brings_crd.then(Admission::default))
     }
@@ -302,14 +302,14 @@ impl Controller {
 /// A manifest that has been checked.
 #[derive(Clone, Debug)]
 pub struct CheckedManifest {
-    /// What the plugin said.
+    /// The manifest as parsed.
     pub manifest: Manifest,
     /// Its CRDs, parsed.
     pub crds: Vec<BroughtCrd>,
 }
 
 impl CheckedManifest {
-    /// Whether the CRD of this kind came with the plugin.
+    /// Reports whether the plugin brings the CRD of this kind.
     pub fn brings(&self, kind: &Kind) -> bool {
         self.crds
             .iter()
@@ -317,19 +317,19 @@ impl CheckedManifest {
     }
 }
 
-/// Why a manifest cannot be used.
+/// The reason why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// Over [`MAX_MANIFEST_BYTES`].
+    /// Longer than [`MAX_MANIFEST_BYTES`].
     #[error("manifest has {size} bytes, the limit is {MAX_MANIFEST_BYTES}")]
     TooLarge {
         /// Its length.
         size: usize,
     },
-    /// Not JSON, an unknown member, or a wrong type.
+    /// The text is not JSON, or has an unknown member or a wrong type.
     #[error("manifest does not fit wit/manifest.schema.json: {problem}")]
     Shape {
-        /// Where and why.
+        /// The path and the problem.
         problem: String,
     },
     /// A member has a value that cannot be used.
@@ -337,7 +337,7 @@ pub enum ManifestError {
     Member {
         /// The member's path.
         member: String,
-        /// What is wrong with it, and what would be right.
+        /// The problem, and what would be valid.
         problem: String,
     },
 }
@@ -398,7 +398,7 @@ pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {
     Ok(CheckedManifest { manifest, crds })
 }
 
-/// What does not fit, with its path: a plugin's code makes the text, so that its author has never seen a line or column of it.
+/// Describes a mismatch by its path: the plugin's code makes the text, so its author has seen no lines or columns.
 fn misfit(text: &str, error: &serde_json::Error) -> ManifestError {
     let found = serde_json::from_str::<Value>(text)
         .ok()
@@ -421,8 +421,8 @@ fn check_version(version: &str) -> Result<(), ManifestError> {
     Err(ManifestError::member("version", problem))
 }
 
-/// Refuses what could never be used: touches in the namespace of primaries that have none. Of a kind whose CRD the plugin
-/// does not bring this shows when a call touches something.
+/// Refuses namespaced touches of cluster-scoped primaries, which could never be used. For a kind without a brought CRD
+/// the error appears only when a call touches something.
 fn check_scopes(member: &str, controller: &Controller, crds: &[BroughtCrd]) -> Result<(), ManifestError> {
     let kind = &controller.kind;
     let is_cluster_scoped = crds
@@ -530,7 +530,7 @@ fn check_kind(member: &str, kind: &Kind) -> Result<(), ManifestError> {
     Ok(())
 }
 
-/// Whether a text is a DNS label (RFC 1123): 1 to 63 of a-z, 0-9 and -, not - at an end.
+/// Reports whether a text is a DNS label (RFC 1123): 1 to 63 of a-z, 0-9 and -, not - at an end.
 pub fn is_label(label: &str) -> bool {
     !label.is_empty()
         && label.len() <= 63
@@ -541,7 +541,7 @@ pub fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// Whether a text is a DNS subdomain (RFC 1123): labels with dots between them, 253 characters at most.
+/// Reports whether a text is a DNS subdomain (RFC 1123): labels with dots between them, 253 characters at most.
 pub fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
@@ -590,7 +590,7 @@ fn parse_crd(member: &str, text: &str) -> Result<BroughtCrd, ManifestError> {
     })
 }
 
-/// Bytes of an option's name in a message.
+/// The longest shown part of an option's name, in bytes.
 pub(crate) const MAX_OPTION: usize = 128;
 
 #[cfg(test)]
@@ -761,7 +761,7 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_is_limited_to_the_primarys_namespace_unless_it_says_otherwise() {
+    fn touch_is_limited_to_own_namespace_by_default() {
         let touches = |checked: CheckedManifest| checked.manifest.controllers[0].touches[0].scope;
         assert_eq!(touches(parse(&manifest().to_string()).unwrap()), TouchScope::Namespace);
         let mut anywhere = manifest();

@@ -1,7 +1,7 @@
-//! Owns wit/manifest.schema.json: generated from the types of [`crate::plugin::manifest`] by a test, and compared with them.
+//! Generates wit/manifest.schema.json from the types of [`crate::plugin::manifest`] in a test, and compares the two.
 //!
-//! `cargo xtask generate` runs the test with `UPDATE` set. What a schema cannot say (no two controllers of one name, say)
-//! is left to [`crate::plugin::manifest::parse`].
+//! `cargo xtask generate` runs the test with `UPDATE` set. Rules that a schema cannot express (such as unique names of
+//! controllers) are left to [`crate::plugin::manifest::parse`].
 
 use std::path::Path;
 use std::{env, fs};
@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 
 use crate::plugin::manifest::Manifest;
 
-/// The text of the schema, as it is kept.
+/// The text of the schema, as stored in the file.
 fn generated() -> String {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let schema = generator.into_root_schema_for::<Manifest>().to_value();
     format!("{:#}\n", sorted(schema))
 }
 
-/// With members in order of their names: whether serde_json keeps another order depends on what else is built.
+/// The value with its members sorted by name. Their order in serde_json depends on the features of the build.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),

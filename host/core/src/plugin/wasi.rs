@@ -1,4 +1,4 @@
-//! Owns what a plugin may be granted of WASI, and how its interfaces are named. What the inert set answers is left to
+//! Defines the WASI interfaces that a plugin may import, and their names. Implementing the inert set is left to
 //! host/sandbox.
 
 use schemars::JsonSchema;
@@ -27,18 +27,18 @@ impl std::str::FromStr for Wasi {
     }
 }
 
-/// Whether an import is one of WASI, of any version.
+/// Reports whether an import is one of WASI, of any version.
 pub fn is_wasi(import: &str) -> bool {
     import.starts_with("wasi:")
 }
 
-/// The package and the interface of one of WASI 0.2's names, such as `cli/exit` of `wasi:cli/exit@0.2.6`.
+/// The package and interface in a WASI 0.2 name, such as `cli/exit` of `wasi:cli/exit@0.2.6`.
 pub fn interface(import: &str) -> Option<&str> {
     let (interface, version) = import.strip_prefix("wasi:")?.split_once('@')?;
     version.starts_with("0.2.").then_some(interface)
 }
 
-/// What some of WASI's interfaces are for, in words.
+/// The purposes of some WASI interfaces, for messages.
 pub fn purposes<'a>(imports: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
     let mut found: Vec<_> = imports.into_iter().filter_map(purpose).collect();
     found.sort_unstable();

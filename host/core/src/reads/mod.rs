@@ -1,4 +1,4 @@
-//! Decides which reads of a plugin a change concerns, and what has to be watched for them.
+//! Decides which reads of a plugin a change concerns, and which watches they need.
 //!
 //! Each `get` and `list` of a call is recorded with a fingerprint of its answer; `clock.now` and `clock.reached` are recorded with the
 //! moment from which they would answer otherwise. After the call, also after one that failed, the records replace the object's

@@ -1,4 +1,4 @@
-//! Owns queries after their check: which objects one finds, and by which of its conditions an index can narrow them.
+//! Matches checked queries against objects, and selects the condition by which an index can narrow them.
 
 use std::borrow::Cow;
 
@@ -11,31 +11,31 @@ use crate::kubernetes::selector::Selector;
 /// A query whose parts have been parsed and found to be declared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CheckedQuery {
-    /// None: every namespace.
+    /// The namespace; none means every namespace.
     pub namespace: Option<String>,
-    /// Empty: all. What the declaration asks of labels is in it.
+    /// The label selector, including the declaration's; an empty one matches all.
     pub labels: Selector,
     /// Conditions on declared fields; all must hold.
     pub fields: Vec<(FieldPath, String)>,
-    /// Empty: whatever the name. These are the declaration's.
+    /// The names, from the declaration; empty means every name.
     pub names: Vec<String>,
-    /// At most so many, the first by namespace and name.
+    /// The highest number of results, the first by namespace and name.
     pub limit: Option<u32>,
-    /// The last object that was shown, where the limit left others out: what comes after it is nobody's matter.
+    /// The last returned object, where the limit left others out: later objects are not part of the result.
     pub until: Option<Name>,
 }
 
-/// A condition by which objects can be looked up: one of these values is at this path.
+/// A condition for an index look-up: one of these values is at this path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anchor {
-    /// Where.
+    /// The path.
     pub path: FieldPath,
-    /// Which.
+    /// The values.
     pub values: Vec<String>,
 }
 
 impl CheckedQuery {
-    /// The condition that narrows the query best, if there is one: a field's value, else a label's.
+    /// The most selective condition for an index, if there is one: a field's value, else a label's.
     pub fn anchor(&self) -> Option<Anchor> {
         if let Some((path, value)) = self.fields.first() {
             return Some(Anchor {
@@ -50,7 +50,7 @@ impl CheckedQuery {
         })
     }
 
-    /// The bytes of its texts.
+    /// The total size of its texts, in bytes.
     pub fn text_bytes(&self) -> usize {
         let Self {
             namespace,
@@ -69,7 +69,7 @@ impl CheckedQuery {
             + until
     }
 
-    /// Whether an object of this name may be found.
+    /// Reports whether an object of this name may match.
     pub fn is_within(&self, name: &Name) -> bool {
         self.namespace
             .as_deref()
@@ -78,12 +78,12 @@ impl CheckedQuery {
             && self.until.as_ref().is_none_or(|last| name <= last)
     }
 
-    /// Whether more than an object's name decides.
+    /// Reports whether the result depends on more than an object's name.
     pub fn looks_inside(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 
-    /// Whether an object of this name and content is found, the limit apart.
+    /// Reports whether an object of this name and content matches, the limit apart.
     pub fn matches(&self, name: &Name, object: &Value) -> bool {
         let Self {
             namespace: _,

@@ -1,4 +1,4 @@
-//! Leads from the words of the contract to those of a recording, and back where a replay needs them.
+//! Converts types of the contract into those of a recording, and back where a replay needs them.
 
 use super::{
     RecordedAnswer, RecordedCondition, RecordedDesired, RecordedEvent, RecordedFailure, RecordedFieldError,
@@ -75,7 +75,7 @@ impl From<&Review> for RecordedReview {
 }
 
 impl RecordedReview {
-    /// The review as it was made, of an object of this kind.
+    /// The original review, of an object of this kind.
     pub fn review(&self, kind: &Kind) -> Review {
         let Self {
             phase,
@@ -147,7 +147,7 @@ impl RecordedList {
         }
     }
 
-    /// What was asked.
+    /// The options of the list.
     pub fn options(&self) -> ListOptions {
         ListOptions {
             namespace: self.namespace.clone(),
@@ -159,7 +159,7 @@ impl RecordedList {
 }
 
 impl RecordedLog {
-    /// A line.
+    /// A log line.
     pub fn new(level: LogLevel, message: &str, fields: &[(String, String)]) -> Self {
         let level = match level {
             LogLevel::Trace => "trace",
@@ -177,7 +177,7 @@ impl RecordedLog {
 }
 
 impl RecordedAnswer {
-    /// Of a reconcile.
+    /// The result of a reconcile.
     pub fn reconciled(result: &Result<Outcome, Failure>) -> Self {
         match result {
             Ok(outcome) => Self::Outcome(outcome.into()),
@@ -185,7 +185,7 @@ impl RecordedAnswer {
         }
     }
 
-    /// Of a finalize.
+    /// The result of a finalize.
     pub fn finalized(result: &Result<Finalization, Failure>) -> Self {
         match result {
             Ok(Finalization::Done) => Self::Done,
@@ -194,7 +194,7 @@ impl RecordedAnswer {
         }
     }
 
-    /// Of a defaulter.
+    /// The result of a defaulter.
     pub fn defaulted(result: &Result<DefaulterResult, Failure>) -> Self {
         match result {
             Ok(Ok(object)) => Self::Defaulted(Tree::read(object)),
@@ -203,7 +203,7 @@ impl RecordedAnswer {
         }
     }
 
-    /// Of a validator.
+    /// The result of a validator.
     pub fn validated(result: &Result<ValidatorResult, Failure>) -> Self {
         match result {
             Ok(Ok(warnings)) => Self::Valid(warnings.clone()),
@@ -324,7 +324,7 @@ impl From<&Failure> for RecordedFailure {
 }
 
 impl RecordedFailure {
-    /// The failure again. Words of other versions of the host are its own fault.
+    /// The original failure. Unknown values of other host versions become a fault of the host.
     pub fn failure(&self) -> Failure {
         let Self {
             blame,

@@ -1,11 +1,11 @@
-//! Owns masking: the values of Secrets, and of members of the configuration that its schema calls secret, are replaced
-//! wherever they occur in a recording. What stands in their place follows from the value and a key that is made for the
-//! recording and forgotten with it: equal values stay equal, and nobody finds out what they were.
+//! Masks the values of Secrets, and of configuration members that the schema marks as secret, wherever they occur in a
+//! recording. The replacement is derived from the value and a key that exists only while the recording is made: equal
+//! values stay equal, and nobody can recover them.
 //!
-//! A value is looked for as it is, without the space around it, in base64, hexadecimal digits, percent-encoding and as it is
-//! escaped in JSON; of a value that is JSON also each text in it, and of one of several lines each line. Of values of less
-//! than [`LEAST_BYTES`] only whole texts are replaced, or half of all words would be; in names and keys only values of
-//! [`LEAST_NAME_BYTES`].
+//! A value is searched as it is, without surrounding space, in base64, hexadecimal digits, percent-encoding and JSON
+//! escapes. If the value is JSON, each text in it is searched too; if it has several lines, each line. Values shorter
+//! than [`LEAST_BYTES`] are replaced only as whole texts, or half of all words would be. In names and keys only values
+//! of at least [`LEAST_NAME_BYTES`] are replaced.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -20,43 +20,43 @@ use super::visit::Visitor;
 use super::{RecordedCall, Tree};
 use crate::kubernetes::key::Kind;
 
-/// What a masked value begins with. [`MASK_DIGITS`] hexadecimal digits follow. Its base64 needs no padding.
+/// The prefix of a masked value. [`MASK_DIGITS`] hexadecimal digits follow. Its base64 needs no padding.
 pub const MASK: &str = "masked:";
 
-/// The hexadecimal digits after it.
+/// The number of hexadecimal digits after the prefix.
 pub const MASK_DIGITS: usize = 8;
 
-/// The bytes of a key.
+/// The length of a key, in bytes.
 pub const KEY_BYTES: usize = 32;
 
-/// The least bytes of a value that is replaced within texts.
+/// The shortest value that is replaced within texts, in bytes.
 const LEAST_BYTES: usize = 4;
 
-/// The least bytes of a value that is replaced in the names of objects and members.
+/// The shortest value that is replaced in the names of objects and members, in bytes.
 const LEAST_NAME_BYTES: usize = 8;
 
-/// The least bytes of a line of a value that is looked for by itself.
+/// The shortest line of a value that is searched by itself, in bytes.
 const LEAST_LINE_BYTES: usize = 8;
 
-/// How deep schemas of configurations are followed.
+/// The depth to which schemas of configurations are followed.
 const SCHEMA_DEPTH: usize = 32;
 
-/// The most digits of a masked number.
+/// The highest number of digits of a masked number.
 const MOST_DIGITS: u32 = 15;
 
-/// The block of SHA-256, for HMAC.
+/// The block size of SHA-256 in bytes, for HMAC.
 const BLOCK: usize = 64;
 
-/// Learns what is to be masked.
+/// Collects the values to mask.
 pub struct Masker {
     key: [u8; KEY_BYTES],
-    /// What is looked for within texts, and what replaces it.
+    /// Values searched within texts, with their replacements.
     within: BTreeMap<String, String>,
-    /// What is looked for as a whole text.
+    /// Values searched as whole texts, with their replacements.
     whole: BTreeMap<String, String>,
 }
 
-/// Masks what was learned.
+/// Masks the collected values.
 pub struct Masks {
     key: [u8; KEY_BYTES],
     within: AhoCorasick,
@@ -65,7 +65,7 @@ pub struct Masks {
 }
 
 impl Masker {
-    /// One that knows nothing. The key has to be random, and of one recording.
+    /// A masker without values. The key has to be random, and used for one recording only.
     pub fn new(key: [u8; KEY_BYTES]) -> Self {
         Self {
             key,
@@ -74,12 +74,12 @@ impl Masker {
         }
     }
 
-    /// Learns the Secrets of a call: given, read, and desired.
+    /// Collects the Secrets of a call: passed in, read, and desired.
     pub fn learn(&mut self, call: &mut RecordedCall) {
         call.visit(self);
     }
 
-    /// Learns the members of a configuration that its schema calls secret: `writeOnly: true`, or `format: password`.
+    /// Collects the configuration members that the schema marks as secret: `writeOnly: true`, or `format: password`.
     pub fn learn_configuration(&mut self, schema: &Value, configuration: &Tree) {
         let mut secret = Vec::new();
         marked(schema, schema, configuration, SCHEMA_DEPTH, &mut secret);
@@ -88,12 +88,12 @@ impl Masker {
         }
     }
 
-    /// Whether there is anything to mask.
+    /// Reports whether there is nothing to mask.
     pub fn is_empty(&self) -> bool {
         self.within.is_empty() && self.whole.is_empty()
     }
 
-    /// Ends learning. It fails if there are too many values for one search.
+    /// Completes the collection. Fails if there are too many values for one search.
     pub fn finish(self) -> Result<Masks, String> {
         let Self { key, within, whole } = self;
         let built = AhoCorasick::builder()
@@ -107,7 +107,7 @@ impl Masker {
         })
     }
 
-    /// Learns each text of a value.
+    /// Collects each text of a value.
     fn learn_tree(&mut self, tree: &Tree) {
         match tree {
             Tree::Null | Tree::Bool(_) => {}
@@ -140,7 +140,7 @@ impl Masker {
         }
     }
 
-    /// Learns the texts of a document that is a value.
+    /// Collects the texts of a document that is a value.
     fn learn_texts(&mut self, tree: &Tree) {
         match tree {
             Tree::String(text) if text.len() >= LEAST_BYTES => {
@@ -158,7 +158,7 @@ impl Masker {
         }
     }
 
-    /// Learns the ways in which a value may be written. What was learned first stands.
+    /// Collects the encodings of a value. An earlier replacement of the same text stays.
     fn learn_forms(&mut self, value: &[u8], token: &str) {
         let is_short = value.len() < LEAST_BYTES;
         let mut learn = |form: String, replacement: String| {
@@ -259,7 +259,7 @@ impl Visitor for Masker {
     fn name(&mut self, _: &mut String) {}
 }
 
-/// Where the values of a Secret stand.
+/// The member of a Secret that has values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SecretMember {
     Data,
@@ -275,7 +275,7 @@ impl SecretMember {
         }
     }
 
-    /// The bytes that a value stands for.
+    /// The bytes that a value encodes.
     fn bytes(self, value: &Tree) -> Vec<u8> {
         match (self, value) {
             (Self::Data, Tree::String(text)) => STANDARD
@@ -307,13 +307,13 @@ fn secret_values(secret: &Tree) -> Vec<Vec<u8>> {
     values
 }
 
-/// The document that a text is, as an annotation with what was applied last.
+/// The document that a text encodes, such as the last-applied annotation.
 fn document_in(text: &str) -> Option<Tree> {
     let may_be = text.starts_with(['{', '[']);
     serde_json::from_str(text).ok().filter(|_| may_be)
 }
 
-/// Whether a document is a Secret or has one within it.
+/// Reports whether a document is a Secret or contains one.
 fn has_secret(tree: &Tree) -> bool {
     is_secret(tree, None)
         || match tree {
@@ -333,7 +333,7 @@ impl Masks {
         call.visit(&mut Masking(self));
     }
 
-    /// Masks what is no call.
+    /// Masks a document that is not a call.
     pub fn mask_document(&self, tree: &mut Tree) {
         Masking(self).document(tree, None);
     }
@@ -362,7 +362,7 @@ impl Masks {
         }
     }
 
-    /// A number that is a value keeps the count of its digits, so that it still is a number.
+    /// Masks a number that is a value. It keeps the number of its digits, so it remains a number.
     fn mask_number(&self, number: &mut Number) {
         let text = number.to_string();
         if text.len() < LEAST_BYTES || self.masked(&text, LEAST_BYTES).is_none() {
@@ -431,7 +431,7 @@ impl Masks {
         }
     }
 
-    /// What was applied may have had values that the Secret has no more.
+    /// Masks the last-applied annotation, which may have values that the Secret no longer has.
     fn mask_last_applied(&self, metadata: &mut Tree) {
         let Tree::Object(members) = metadata else { return };
         let annotations = members.iter_mut().filter(|(name, _)| name == "annotations");
@@ -446,7 +446,7 @@ impl Masks {
     }
 }
 
-/// Where a text stands in a document.
+/// The position of a text in a document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Root,
@@ -494,7 +494,7 @@ impl Visitor for Masking<'_> {
     }
 }
 
-/// What stands in the place of a value.
+/// The replacement of a value.
 fn token(key: &[u8; KEY_BYTES], value: &[u8]) -> String {
     let mut digits = hexadecimal(&hmac(key, value));
     digits.truncate(MASK_DIGITS);

@@ -1,6 +1,6 @@
-//! Owns the format of recordings: the calls of one plugin with everything that went into them and what came of them, one
-//! JSON document a line. docs/recordings.md describes it. `tree` is JSON in its order, `convert` leads from and to the words
-//! of the contract, and `mask` takes the values of Secrets out.
+//! Defines the format of recordings: the calls of one plugin with their inputs and results, as one JSON document per
+//! line. docs/recordings.md describes it. `tree` is JSON with ordered members, `convert` converts from and to the types
+//! of the contract, and `mask` masks the values of Secrets.
 
 mod convert;
 mod mask;
@@ -16,7 +16,7 @@ use crate::plugin::limits::Limits;
 pub use self::mask::{KEY_BYTES, MASK, MASK_DIGITS, Masker, Masks};
 pub use self::tree::Tree;
 
-/// The format that this version writes and reads.
+/// The format that this version reads and writes.
 pub const FORMAT: &str = "pilothouse.dev/recording/v1";
 
 /// One line of a file.
@@ -27,17 +27,17 @@ pub enum Line {
     Recording(Box<Header>),
     /// A call.
     Call(Box<RecordedCall>),
-    /// The last one, without which a file is not whole.
+    /// The last line; a file without it is incomplete.
     End(Trailer),
 }
 
-/// What the calls have in common.
+/// The data that all calls share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
     /// [`FORMAT`].
     pub format: String,
-    /// The version of the contract that the component speaks.
+    /// The contract version of the component.
     pub contract: String,
     /// The plugin's name in the host.
     pub plugin: String,
@@ -45,9 +45,9 @@ pub struct Header {
     pub version: String,
     /// The SHA-256 of its component, as `sha256:` and 64 hexadecimal digits.
     pub digest: String,
-    /// Where the host has loaded the component from.
+    /// The source from which the host loaded the component.
     pub component: String,
-    /// When the recording began, as RFC 3339.
+    /// The start of the recording, RFC 3339.
     pub begun: String,
     /// The limits of its calls.
     pub limits: Limits,
@@ -55,17 +55,17 @@ pub struct Header {
     pub manifest: Value,
 }
 
-/// What is said at the end.
+/// The last line's data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Trailer {
-    /// How many calls the file has.
+    /// The number of calls in the file.
     pub calls: u64,
-    /// How many were left out because there was no room for them.
+    /// The number of calls left out for lack of room.
     pub dropped: u64,
-    /// How many were left out because another version of the plugin made them.
+    /// The number of calls left out because another version of the plugin made them.
     pub of_other_versions: u64,
-    /// Whether values were masked.
+    /// Set if values were masked.
     pub masked: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct Trailer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedCall {
-    /// Its place in the recording, from 1.
+    /// Its position in the recording, from 1.
     pub number: u64,
     /// The controller in the manifest.
     pub controller: String,
@@ -84,23 +84,23 @@ pub struct RecordedCall {
     pub namespace: Option<String>,
     /// The object's name.
     pub name: String,
-    /// The time, in milliseconds since the epoch. It stands still during a call.
+    /// The time, in milliseconds since the epoch. It is constant during a call.
     pub time: u64,
-    /// Which function was called, and with what.
+    /// The called function and its input.
     pub input: RecordedInput,
-    /// What was read, in order, with the answers.
+    /// The reads in order, with their answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<RecordedRead>,
-    /// What was logged.
+    /// The log lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<RecordedLog>,
-    /// What came of it.
+    /// The result.
     pub answer: RecordedAnswer,
-    /// What it used.
+    /// The resources that the call used.
     pub usage: RecordedUsage,
 }
 
-/// Which function was called, and with what.
+/// The called function and its input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecordedInput {
@@ -118,11 +118,11 @@ pub enum RecordedInput {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedRequest {
-    /// The object as it was shown.
+    /// The object as the plugin saw it.
     pub object: Tree,
     /// The configuration.
     pub configuration: Tree,
-    /// Failures in a row before.
+    /// The number of consecutive failures before.
     pub attempt: u32,
 }
 
@@ -130,38 +130,38 @@ pub struct RecordedRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedReview {
-    /// Why the object is reviewed.
+    /// The occasion of the review.
     pub phase: RecordedPhase,
-    /// The object as it was shown.
+    /// The object as the plugin saw it.
     pub object: Option<Tree>,
     /// The object as it was before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_object: Option<Tree>,
     /// The configuration.
     pub configuration: Tree,
-    /// Who made the request.
+    /// The user who made the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<RecordedUser>,
-    /// Whether nothing would have been stored.
+    /// Set if nothing would have been stored.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// Why an object is reviewed.
+/// The occasion of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecordedPhase {
-    /// It is created.
+    /// The object is created.
     Create,
-    /// It is updated.
+    /// The object is updated.
     Update,
-    /// It is deleted.
+    /// The object is deleted.
     Delete,
-    /// It is reconciled.
+    /// The object is reconciled.
     Reconcile,
 }
 
-/// Who made a request.
+/// The user who made a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedUser {
@@ -181,16 +181,16 @@ pub enum RecordedRead {
     List(RecordedList),
     /// `clock.now`
     Now {
-        /// In milliseconds.
+        /// The granularity, in milliseconds.
         granularity: u64,
-        /// In milliseconds since the epoch.
+        /// The time, in milliseconds since the epoch.
         answer: u64,
     },
     /// `clock.reached`
     Reached {
-        /// In milliseconds since the epoch.
+        /// The moment, in milliseconds since the epoch.
         moment: u64,
-        /// Whether it has come.
+        /// Set if the moment has passed.
         answer: bool,
     },
 }
@@ -206,10 +206,10 @@ pub struct RecordedGet {
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
-    /// The object as it was shown; null if there was none.
+    /// The object as the plugin saw it; null if it did not exist.
     #[serde(default)]
     pub answer: Option<Tree>,
-    /// Why it could not be answered, which ended the call.
+    /// The failure that ended the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<RecordedFailure>,
 }
@@ -220,22 +220,22 @@ pub struct RecordedGet {
 pub struct RecordedList {
     /// The kind.
     pub kind: Kind,
-    /// The namespace; none: all.
+    /// The namespace; none means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The label selector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<String>,
-    /// Paths and the values that they are to have.
+    /// Paths with their required values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub field_selector: Vec<(String, String)>,
-    /// At most so many.
+    /// The highest number of results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// The objects as they were shown.
+    /// The objects as the plugin saw them.
     #[serde(default)]
     pub answer: Vec<Tree>,
-    /// Why it could not be answered, which ended the call.
+    /// The failure that ended the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<RecordedFailure>,
 }
@@ -253,13 +253,13 @@ pub struct RecordedLog {
     pub fields: Vec<(String, String)>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecordedAnswer {
-    /// What should exist; of a finalize: not yet.
+    /// The desired state; of a finalize: not done yet.
     Outcome(RecordedOutcome),
-    /// The finalizer lets the object go.
+    /// The finalizer may be removed.
     Done,
     /// The object with defaults.
     Defaulted(Tree),
@@ -267,11 +267,11 @@ pub enum RecordedAnswer {
     Valid(Vec<String>),
     /// The object is refused.
     Invalid(Vec<RecordedFieldError>),
-    /// There was no answer: a failure that the plugin returned, a trap or a broken limit.
+    /// The call failed: the plugin returned a failure, trapped or broke a limit.
     Failed(RecordedFailure),
 }
 
-/// What should exist.
+/// The desired state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedOutcome {
@@ -287,7 +287,7 @@ pub struct RecordedOutcome {
     /// The events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<RecordedEvent>,
-    /// After how many milliseconds the call is to be repeated.
+    /// The delay after which the object is requeued, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeue_after: Option<u64>,
 }
@@ -296,7 +296,7 @@ pub struct RecordedOutcome {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedDesired {
-    /// `owned`, `contributed`, and the exceptions `create-only`, `keep` and `recreate`.
+    /// `owned`, `contributed`, and the lifecycle options `create-only`, `keep` and `recreate`.
     pub how: Vec<String>,
     /// The object.
     pub object: Tree,
@@ -331,18 +331,18 @@ pub struct RecordedEvent {
     pub message: String,
 }
 
-/// Why a field is refused.
+/// One reason why an object is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedFieldError {
     /// `Required`, `Duplicate`, `Forbidden`, `NotFound` or `Invalid`.
     pub kind: String,
     /// The field.
     pub path: String,
-    /// Why.
+    /// The message.
     pub message: String,
 }
 
-/// Why there was no answer.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedFailure {
     /// `guest`, `user`, `cluster` or `host`.
@@ -351,23 +351,23 @@ pub struct RecordedFailure {
     pub reason: String,
     /// `backoff` or `change`.
     pub retry: String,
-    /// What happened.
+    /// The message.
     pub message: String,
 }
 
-/// What a call used.
+/// The resources that a call used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RecordedUsage {
-    /// In microseconds, imports included.
+    /// Its duration in microseconds, imports included.
     pub microseconds: u64,
-    /// The largest linear memory.
+    /// The largest linear memory, in bytes.
     pub memory_bytes: u64,
-    /// Reads of the cluster.
+    /// The number of reads of the cluster.
     pub reads: u64,
-    /// What they handed to the guest.
+    /// Bytes that the reads returned to the guest.
     pub read_bytes: u64,
-    /// What was logged.
+    /// Bytes of its log lines.
     pub log_bytes: u64,
 }
 

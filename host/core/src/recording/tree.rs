@@ -1,5 +1,4 @@
-//! Owns JSON values whose members keep their order: a plugin may hash the text that it is shown, so a replay has to show the
-//! members in the recorded order.
+//! JSON values with ordered members: a plugin may hash the text that it receives, so a replay must keep the order.
 
 use std::fmt;
 
@@ -27,17 +26,17 @@ pub enum Tree {
 }
 
 impl Tree {
-    /// Reads a document. What is not JSON becomes a string: a plugin may answer anything.
+    /// Parses a document. Invalid JSON becomes a string, because a plugin may answer anything.
     pub fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_else(|_| Self::String(text.to_owned()))
     }
 
-    /// The document as a plugin is shown it, the reverse of [`Tree::read`] for objects.
+    /// The document as text, the reverse of [`Tree::read`] for objects.
     pub fn text(&self) -> String {
         serde_json::to_string(self).expect("a tree has text for keys")
     }
 
-    /// The same without the order of members, to be compared.
+    /// The value without the order of members, for comparisons.
     pub fn value(&self) -> Value {
         match self {
             Self::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! Leads through all texts of a call, so that masking forgets none: each record is taken apart without `..`.
+//! Visits all texts of a call. Each record is destructured without `..`, so that masking misses none.
 
 use super::{
     RecordedAnswer, RecordedCall, RecordedCondition, RecordedDesired, RecordedEvent, RecordedFailure,
@@ -7,13 +7,13 @@ use super::{
 };
 use crate::kubernetes::key::Kind;
 
-/// Looks at texts, and may change them.
+/// A visitor that may change texts.
 pub(super) trait Visitor {
-    /// A document; an object of a kind, where that is known.
+    /// Visits a document; `kind` is that of the object, if known.
     fn document(&mut self, tree: &mut Tree, kind: Option<&Kind>);
-    /// Any text.
+    /// Visits any text.
     fn text(&mut self, text: &mut String);
-    /// The name of an object or of a namespace.
+    /// Visits the name of an object or of a namespace.
     fn name(&mut self, name: &mut String);
 }
 

@@ -1,34 +1,36 @@
-//! Owns what a candidate for leadership does about a Lease, given what it sees and a clock that nobody sets.
+//! Decides what a candidate for leadership does with a Lease, given its content and a monotonic clock.
 //!
 //! The algorithm is that of client-go
-//! (<https://github.com/kubernetes/client-go/blob/v0.36.0/tools/leaderelection/leaderelection.go>): a candidate measures
-//! how long it has seen the same record by its own clock, and never compares another machine's time with its own. It
-//! differs in three points. An identity belongs to one process, so a record with it was written by this process. A Lease
-//! that is deleted while somebody holds it counts as held for as long as it would have been, because its holder may write
-//! until it notices. For the same reason an edit by hand never shortens the wait: only a record that its holder gave back
-//! ends it, and `leaseDurationSeconds` can make it longer than this candidate's own duration, never shorter.
+//! (<https://github.com/kubernetes/client-go/blob/v0.36.0/tools/leaderelection/leaderelection.go>): a candidate
+//! measures with its own clock how long it has seen the same record, and never compares another machine's time with its
+//! own. It differs in three points. An identity belongs to one process, so a record with it was written by this
+//! process. A Lease that is deleted while it has a holder counts as held for as long as it would have been, because its
+//! holder may write until it notices. For the same reason an edit by hand never shortens the wait: only a record that
+//! its holder released ends it, and `leaseDurationSeconds` can make it longer than this candidate's own duration, never
+//! shorter.
 //!
-//! A candidate that finds no Lease, and has never seen one, takes it at once: it cannot know whether this is the first start.
-//! So it does with a Lease that nobody has held, as a chart makes it: one without a holder, times and transitions.
+//! A candidate that finds no Lease, and has never seen one, takes it at once: it cannot know whether this is the first
+//! start. It also takes at once a Lease that has never had a holder, as a chart creates it: one without a holder, times
+//! and transitions.
 
 use std::time::Duration;
 
-/// The longest that a Lease can last, whatever somebody has written into it.
+/// The longest duration of a Lease, whatever its record says.
 pub const LONGEST: Duration = Duration::from_mins(5);
 
-/// How long everything about a Lease takes.
+/// The timing of a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// How long others wait after they have seen the holder renew it.
+    /// The time that others wait after the last renewal that they saw.
     pub duration: Duration,
-    /// How long the holder goes on writing after it has renewed it.
+    /// The time that the holder keeps writing after its last renewal.
     pub renew_deadline: Duration,
-    /// How long everybody waits between two looks.
+    /// The interval between two attempts.
     pub retry_period: Duration,
 }
 
 impl Default for LeaseTimes {
-    /// As client-go and controller-runtime have them: 15 s, 10 s and 2 s.
+    /// The defaults of client-go and controller-runtime: 15 s, 10 s and 2 s.
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(15),
@@ -38,22 +40,22 @@ impl Default for LeaseTimes {
     }
 }
 
-/// Why times cannot be used.
+/// The reason why times cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseTimesError {
-    /// A holder would write while somebody else takes the Lease.
+    /// A holder would write while another candidate takes the Lease.
     #[error("--lease-duration must be longer than --lease-renew-deadline")]
     Duration,
-    /// A holder would have one attempt to renew it.
+    /// A holder would have only one attempt to renew it.
     #[error("--lease-renew-deadline must be at least twice --lease-retry-period")]
     RenewDeadline,
-    /// Nobody would take over for very long.
+    /// Nobody would take over for a very long time.
     #[error("--lease-duration must be at most {} s", LONGEST.as_secs())]
     Longest,
 }
 
 impl LeaseTimes {
-    /// Refuses times with which two replicas could write at once, or none.
+    /// Refuses times with which two replicas could write at once, or none could.
     pub fn check(self) -> Result<Self, LeaseTimesError> {
         if self.duration <= self.renew_deadline {
             return Err(LeaseTimesError::Duration);
@@ -68,10 +70,10 @@ impl LeaseTimes {
     }
 }
 
-/// What a Lease says, as `coordination.k8s.io/v1` has it.
+/// The spec of a Lease of `coordination.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// `holderIdentity`; empty if nobody holds it.
+    /// `holderIdentity`; empty if it has no holder.
     pub holder: String,
     /// `leaseDurationSeconds`.
     pub duration_seconds: i32,
@@ -79,12 +81,12 @@ pub struct LeaseRecord {
     pub acquired: Option<String>,
     /// `renewTime`, RFC 3339.
     pub renewed: Option<String>,
-    /// `leaseTransitions`: how often it has got another holder.
+    /// `leaseTransitions`: the number of changes of its holder.
     pub transitions: i32,
 }
 
 impl LeaseRecord {
-    /// What its holder writes when it stops: nobody has to wait for it.
+    /// The record that a holder writes to release the Lease: nobody has to wait for it.
     #[must_use]
     pub fn given_back(&self, time: &str) -> Self {
         Self {
@@ -96,34 +98,34 @@ impl LeaseRecord {
         }
     }
 
-    /// Whether its holder, and not somebody by hand, has written that nobody holds it: as [`Self::given_back`] does, and
+    /// Reports whether its holder, and not an edit by hand, has released it, in the form of [`Self::given_back`] and
     /// client-go.
     fn is_given_back(&self) -> bool {
         self.holder.is_empty() && self.duration_seconds == 1 && self.acquired == self.renewed
     }
 
-    /// Whether nobody has ever held it, as far as it says. Whoever removes a holder by hand leaves the times.
+    /// Reports whether it has never had a holder. An edit by hand that removes the holder leaves the times.
     pub fn is_unused(&self) -> bool {
         self.holder.is_empty() && self.acquired.is_none() && self.renewed.is_none() && self.transitions == 0
     }
 
-    /// How long it lasts after it was renewed.
+    /// The time for which it is valid after a renewal.
     fn duration(&self) -> Duration {
         let seconds = u64::try_from(self.duration_seconds).unwrap_or(0);
         Duration::from_secs(seconds).min(LONGEST)
     }
 }
 
-/// What a candidate does next.
+/// The next step of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStep {
-    /// Somebody else holds it, at least until then.
+    /// Another candidate holds the Lease, at least until then.
     Wait(Duration),
-    /// Write this, if the Lease still is as it was seen. The candidate leads if that succeeds.
+    /// Write this record, if the Lease is unchanged. The candidate leads if the write succeeds.
     Write(LeaseRecord),
 }
 
-/// A process that wants to lead.
+/// A candidate for leadership.
 #[derive(Clone, Debug)]
 pub struct LeaseCandidate {
     identity: String,
@@ -131,21 +133,21 @@ pub struct LeaseCandidate {
     seen: Option<SeenRecord>,
 }
 
-/// A record, and since when it has been seen unchanged.
+/// A record, and the time since which it has been seen unchanged.
 #[derive(Clone, Debug)]
 struct SeenRecord {
     record: LeaseRecord,
     since: Duration,
-    /// Until when somebody may write because of it, or because of the one before it.
+    /// The time until which a process may write because of this record, or of the one before it.
     until: Duration,
-    /// Who that is; empty if an edit by hand has removed a holder that this candidate has not seen.
+    /// That process; empty if an edit by hand has removed a holder that this candidate has not seen.
     writer: String,
-    /// Whether somebody else has named this candidate while another one may still write.
+    /// Set if someone else has named this candidate while another one may still write.
     is_named: bool,
 }
 
 impl LeaseCandidate {
-    /// A candidate under a name that no other process has, now or later.
+    /// A candidate with an identity that no other process has, now or later.
     pub fn new(identity: String, times: LeaseTimes) -> Self {
         Self {
             identity,
@@ -154,13 +156,12 @@ impl LeaseCandidate {
         }
     }
 
-    /// Its name.
+    /// Its identity.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// What to do about a Lease that is so, or is not there. `now` is the time on a clock that only moves on, and `time`
-    /// the time of day as it is written into the Lease.
+    /// The next step for the live Lease, if there is one. `now` is monotonic; `time` is the wall-clock time to write.
     pub fn next(&mut self, live: Option<&LeaseRecord>, now: Duration, time: &str) -> LeaseStep {
         self.observe(live, now);
         let of_another = |seen: &&SeenRecord| seen.writer != self.identity || seen.is_named;
@@ -172,7 +173,7 @@ impl LeaseCandidate {
         LeaseStep::Write(self.own_record(live, time))
     }
 
-    /// Takes note of a Lease that is so, or is not there.
+    /// Records the observed state of the Lease, if there is one.
     pub fn observe(&mut self, live: Option<&LeaseRecord>, now: Duration) {
         if let Some(live) = live
             && self.seen.as_ref().is_none_or(|seen| seen.record != *live)
@@ -181,7 +182,7 @@ impl LeaseCandidate {
         }
     }
 
-    /// What a record means that is new.
+    /// Interprets a new record.
     fn changed(&self, live: &LeaseRecord, now: Duration) -> SeenRecord {
         let before = self.seen.as_ref().filter(|before| now < before.until);
         let ended = now + self.times.duration.max(live.duration());
@@ -197,8 +198,8 @@ impl LeaseCandidate {
                 };
                 (until, before.writer.clone(), before.is_named)
             }
-            // Whoever wrote before may do so until then, whatever the record says now. A record that names this candidate is not
-            // its own before that time is over.
+            // The earlier writer may write until then, whatever the record says now. A record that names this candidate
+            // is not its own before that time is over.
             Some(before) if before.writer != self.identity || before.is_named => {
                 let is_named = live.holder == self.identity;
                 (before.until.max(ended), live.holder.clone(), is_named)
@@ -215,32 +216,32 @@ impl LeaseCandidate {
         }
     }
 
-    /// Whether a holder has written a record since the one that was seen last: an edit by hand leaves the times as they are.
+    /// Reports whether a holder has written the record since the last one seen: an edit by hand keeps the times.
     fn is_written_anew(&self, live: &LeaseRecord) -> bool {
         let before = self.seen.as_ref().map(|seen| &seen.record);
         let is_other = |before: &LeaseRecord| before.renewed != live.renewed || before.acquired != live.acquired;
         live.renewed.is_some() && before.is_none_or(is_other)
     }
 
-    /// Whether this candidate held the Lease before somebody cleared it, and nobody else did in between.
+    /// Reports whether this candidate held the Lease before someone cleared it, with no other holder in between.
     fn had_it_last(&self, live: &LeaseRecord) -> bool {
         let before = self.seen.as_ref().map(|seen| &seen.record);
         before.is_some_and(|before| before.holder == self.identity && before.transitions == live.transitions)
     }
 
-    /// Who holds the Lease as far as it has been observed, be it this candidate. A Lease that is deleted, or whose holder
-    /// was removed by hand, counts as held for as long as it would have been.
+    /// The observed holder of the Lease, which may be this candidate. A Lease that is deleted, or whose holder was
+    /// removed by hand, counts as held for as long as it would have been.
     pub fn holder(&self, now: Duration) -> Option<&str> {
         let SeenRecord { until, writer, .. } = self.seen.as_ref()?;
         (!writer.is_empty() && now < *until).then_some(&**writer)
     }
 
-    /// Whether somebody else has named this candidate in the Lease: it holds the Lease when it has written into it.
+    /// Reports whether someone else has named this candidate in the Lease. It holds the Lease once it writes to it.
     pub fn is_named(&self) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.is_named)
     }
 
-    /// For how long the Lease has been observed as it is; none if it has never been seen.
+    /// The time for which the Lease has been observed unchanged; none if it has never been seen.
     pub fn unchanged_for(&self, now: Duration) -> Option<Duration> {
         self.seen.as_ref().map(|seen| now.saturating_sub(seen.since))
     }
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_has_a_holder_until_it_has_not_changed_for_its_duration() {
+    fn lease_is_held_until_unchanged_for_its_duration() {
         let mut one = candidate("one");
         assert_eq!(one.holder(at(0)), None);
         one.observe(Some(&held_by("two", "then")), at(0));
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn others_wait_from_when_they_saw_it_change_whatever_its_times_say() {
+    fn wait_counts_from_observed_change_whatever_the_times_say() {
         let mut two = candidate("two");
         // The holder's clock is years behind.
         let mut live = held_by("one", "2001-01-01T00:00:00Z");
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_deleted_counts_as_held_until_it_would_have_ended() {
+    fn deleted_lease_counts_as_held_until_it_would_have_ended() {
         let mut two = candidate("two");
         assert_eq!(
             two.next(Some(&held_by("one", "a")), at(0), "now"),
@@ -522,7 +523,7 @@ mod tests {
 
     /// One part of a process holds the Lease, and another part looks at it later.
     #[test]
-    fn who_only_looks_at_a_lease_sees_at_once_that_its_own_process_holds_it() {
+    fn observer_sees_at_once_that_its_own_process_holds_the_lease() {
         let mut looks = candidate("two");
         looks.observe(Some(&held_by("one", "a")), at(0));
         for (now, renewed) in [(14, "b"), (16, "c"), (18, "d"), (40, "e")] {

@@ -1,4 +1,4 @@
-//! Owns how Kubernetes serves its own kinds, as the host asks for it. The table is pilothouse-description's.
+//! Describes how Kubernetes serves its built-in kinds. The table is pilothouse-description's.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ pub use pilothouse_description::built_in::BUILT_IN;
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::served::{KindFacts, ServedKind};
 
-/// How an API server serves one of Kubernetes' own kinds, in whatever version. That it has a status is not known.
+/// The resource of a built-in kind, in any version. The status subresource is not known.
 pub fn served(kind: &Kind) -> Option<ServedKind> {
     let found = BUILT_IN
         .iter()

@@ -1,4 +1,4 @@
-//! Owns in which namespaces a Plugin may touch anything, and which of them its host sees.
+//! Confines a Plugin to namespaces, and its host's watches to those that the host sees.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,17 +7,17 @@ use super::rules::Place;
 use super::{MAX_NAMESPACES, RightsError, listed};
 use crate::plugin::manifest::is_label;
 use crate::reads::reach::Reach;
-/// The namespaces that a Plugin is confined to.
+/// The namespaces to which a Plugin is confined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confinement {
     namespaces: BTreeSet<String>,
     access: BTreeSet<String>,
-    /// Whether the host, too, sees nothing outside of these, so that the shared watches reach no further.
+    /// Set if the host, too, sees nothing outside of these, so that the shared watches are restricted to them.
     narrows_watches: bool,
 }
 
 impl Confinement {
-    /// The namespaces of `spec.namespaces` and `spec.accessNamespaces`; without any of the first, nothing is confined.
+    /// Parses `spec.namespaces` and `spec.accessNamespaces`; without any of the first, nothing is confined.
     pub fn new(namespaces: &[String], access: &[String]) -> Result<Self, RightsError> {
         if let Some(name) = namespaces.iter().chain(access).find(|name| !is_label(name)) {
             return Err(RightsError::Namespace(name.clone()));
@@ -36,7 +36,7 @@ impl Confinement {
         })
     }
 
-    /// The same at a host that sees these namespaces only; none if that leaves nothing.
+    /// The same at a host that sees only these namespaces; none if nothing is left.
     pub fn within(&self, seen: &BTreeSet<String>) -> Option<Self> {
         let within = |own: &BTreeSet<String>| own.intersection(seen).cloned().collect::<BTreeSet<_>>();
         let namespaces = if self.is_confined() {
@@ -51,12 +51,12 @@ impl Confinement {
         })
     }
 
-    /// Whether the shared watches reach no further either.
+    /// Reports whether the shared watches are restricted, too.
     pub fn narrows_watches(&self) -> bool {
         self.narrows_watches
     }
 
-    /// What of this the host sees.
+    /// The part of a reach that the host sees.
     #[must_use]
     pub fn seen(&self, reach: Reach) -> Reach {
         if self.narrows_watches {
@@ -66,17 +66,17 @@ impl Confinement {
         }
     }
 
-    /// All namespaces in which something may be touched; none means all.
+    /// All namespaces that may be accessed; empty means all.
     pub fn reached(&self) -> BTreeSet<String> {
         self.namespaces.union(&self.access).cloned().collect()
     }
 
-    /// The namespaces whose primaries are reconciled; none means all.
+    /// The namespaces whose primaries are reconciled; empty means all.
     pub fn namespaces(&self) -> &BTreeSet<String> {
         &self.namespaces
     }
 
-    /// The namespaces that are reached besides.
+    /// The further namespaces that may be accessed.
     pub fn access(&self) -> &BTreeSet<String> {
         &self.access
     }
@@ -85,23 +85,23 @@ impl Confinement {
         !self.namespaces.is_empty()
     }
 
-    /// Whether something in a namespace may be touched.
+    /// Reports whether a namespace may be accessed.
     pub fn reaches(&self, namespace: &str) -> bool {
         !self.is_confined() || self.namespaces.contains(namespace) || self.access.contains(namespace)
     }
 
-    /// Where primaries are.
+    /// The namespaces of primaries.
     pub(super) fn own(&self) -> Vec<Place> {
         places(&self.namespaces)
     }
 
-    /// Where everything is that may be touched.
+    /// All namespaces that may be accessed.
     pub(super) fn whole(&self) -> Vec<Place> {
         places(self.namespaces.union(&self.access))
     }
 }
 
-/// For people: which namespaces these are.
+/// Lists the namespaces, for messages.
 impl fmt::Display for Confinement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", listed(&self.namespaces))?;
@@ -112,7 +112,7 @@ impl fmt::Display for Confinement {
     }
 }
 
-/// These namespaces; the whole cluster where there are none.
+/// These namespaces; the whole cluster if there are none.
 fn places<'a>(namespaces: impl IntoIterator<Item = &'a String>) -> Vec<Place> {
     let places: Vec<Place> = namespaces.into_iter().cloned().map(Place::Namespace).collect();
     if places.is_empty() {

@@ -1,18 +1,18 @@
-//! Owns what an API server says to who grants rights that they do not have: only those rights may be granted, so that nobody
-//! gives themselves more. The rules are in the form of `CompactString`:
+//! Reads the API server's refusal of a grant that exceeds the grantor's own rights (RBAC escalation check). The rules
+//! are in the form of `CompactString`:
 //! <https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/rbac/v1/evaluation_helpers.go>.
 
 use std::fmt::Write as _;
 
 use super::words::qualified;
 
-/// What stands before the rules.
+/// The text before the rules.
 const REFUSAL: &str = "attempting to grant RBAC permissions not currently held";
 
-/// The most rules that are named.
+/// The highest number of listed rules.
 const MOST_NAMED: usize = 20;
 
-/// The rights that are missing, for people; none if the message is about something else.
+/// The missing rights, for messages; none if the message is about something else.
 pub fn missing(message: &str) -> Option<String> {
     let (_, rules) = message.split_once(REFUSAL)?;
     let mut named: Vec<String> = rules.split('{').skip(1).filter_map(rule).collect();
@@ -22,7 +22,7 @@ pub fn missing(message: &str) -> Option<String> {
     if more > 0 {
         let _ = write!(text, "; and {more} more");
     }
-    // In another form, its own words are better than none.
+    // If the rules have another form, show the server's text.
     Some(if text.is_empty() {
         rules.trim_matches([':', ' ', '\n']).to_owned()
     } else {
@@ -30,7 +30,7 @@ pub fn missing(message: &str) -> Option<String> {
     })
 }
 
-/// `create, delete deployments.apps named x`.
+/// Formats a rule: `create, delete deployments.apps named x`.
 fn rule(text: &str) -> Option<String> {
     let text = text.split('}').next()?;
     let groups = values(text, "APIGroups");
@@ -60,7 +60,7 @@ fn values<'a>(rule: &'a str, list: &str) -> Vec<&'a str> {
 mod tests {
     use super::*;
 
-    /// As kube-apiserver 1.36 says it.
+    /// The message of kube-apiserver 1.36.
     const MESSAGE: &str = "clusterroles.rbac.authorization.k8s.io \"x\" is forbidden: user \"u\" (groups=[\"g\"]) is attempting \
         to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"configmaps\"], ResourceNames:[\"a\" \
         \"b\"], Verbs:[\"list\" \"watch\"]}\n{APIGroups:[\"apps\"], Resources:[\"deployments/status\"], Verbs:[\"create\"]}";

@@ -1,10 +1,11 @@
-//! Decides for which host a plugin is installed: the host's namespace and account, in whose name it acts, and whether it sees some
-//! namespaces only. The host's installation publishes this (`published`), and an annotation of the Plugin records it, so that a
-//! host keeps its rights when the plugin is installed again or upgraded and the command line does not repeat it.
+//! Decides for which host a plugin is installed: the host's namespace and account, the identity with which it acts, and
+//! whether it sees only some namespaces. The host's installation publishes this (`published`), and an annotation of the
+//! Plugin records it. So a host keeps its rights when the plugin is reinstalled or upgraded and the command line does
+//! not repeat the options.
 //!
-//! The Plugin is believed, because it is cluster-scoped and a policy protects it, and so is a host's own namespace about the
-//! accounts in it. Labelled accounts, roles and bindings are not: whoever may write in one namespace could label some of their
-//! own there, and would have an administrator grant rights to them.
+//! The Plugin is trusted, because it is cluster-scoped and protected by a policy. A host's own namespace is trusted
+//! about the accounts in it. Labelled accounts, roles and bindings are not trusted: a user who may write in one
+//! namespace could label their own there, and an administrator would grant rights to them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,55 +16,55 @@ use serde_json::Value;
 use super::objects::{Acting, account_name, act_name, watch_name};
 use super::published::PublishedHost;
 
-/// The annotation of a Plugin that says for which host it is installed, as JSON.
+/// The annotation of a Plugin that records the host for which it is installed, as JSON.
 pub const INSTALLED_FOR: &str = "pilothouse.dev/installed-for";
 
-/// What somebody says of the host. What is not said stays as it is recorded.
+/// The host's options on the command line. Missing ones keep their recorded values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostOptions {
     /// Its namespace.
     pub namespace: Option<String>,
     /// Its account.
     pub account: HostAccount,
-    /// In whose name it acts.
+    /// The identity with which it acts.
     pub acting: Option<Acting>,
-    /// Whether it sees the Plugin's namespaces only.
+    /// Set if it sees only the Plugin's namespaces.
     pub in_namespaces: Option<bool>,
 }
 
-/// What somebody says of the host's account.
+/// The host's account on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostAccount {
-    /// Nothing.
+    /// The account is not given.
     #[default]
     Unsaid,
-    /// That it is granted nothing.
+    /// The account is granted nothing.
     Ungranted,
-    /// Its name.
+    /// The account's name.
     Named(String),
 }
 
-/// The host that a plugin is installed for.
+/// The host for which a plugin is installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstalledHost {
-    /// Its namespace, in which the plugin's account is.
+    /// Its namespace, which has the plugin's account.
     pub namespace: String,
-    /// Its account, if it is granted something.
+    /// Its account, if rights are granted to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// In whose name it acts.
+    /// The identity with which it acts.
     #[serde(default, rename = "identity")]
     pub acting: Acting,
-    /// Whether it sees the Plugin's namespaces only.
+    /// Set if it sees only the Plugin's namespaces.
     #[serde(default)]
     pub in_namespaces: bool,
 }
 
-/// Why it is not known for which host a plugin is installed.
+/// The reason why the host of a plugin is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// Nobody recorded it, and something is installed already.
+    /// No annotation records it, and objects are installed already.
     #[error(
         "Plugin {plugin} has no annotation {INSTALLED_FOR}, and {objects} may be installed for it; see whether they are meant, and \
          say for which host the plugin is installed, with --host-namespace, and with --host-account and --identity or with \
@@ -72,10 +73,10 @@ pub enum HostError {
     Unrecorded {
         /// The plugin.
         plugin: String,
-        /// What is installed, for people.
+        /// The installed objects, for messages.
         objects: String,
     },
-    /// Somebody has written something else.
+    /// The annotation cannot be parsed.
     #[error(
         "the annotation {INSTALLED_FOR} of Plugin {plugin} cannot be read: {message}; if a newer pilothouse has written it, use that; \
          otherwise remove it, and say for which host the plugin is installed, with --host-namespace, --host-account and --identity"
@@ -83,10 +84,10 @@ pub enum HostError {
     Record {
         /// The plugin.
         plugin: String,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
-    /// There is nobody to grant it to.
+    /// No account is named to which to grant the rights.
     #[error("{0} is about the rights of the host's ServiceAccount; name it with --host-account")]
     NoAccount(&'static str),
     /// Several hosts publish their accounts.
@@ -97,8 +98,8 @@ pub enum HostError {
 }
 
 impl HostOptions {
-    /// The host, given the live Plugin (none if there is none), the accounts, roles and bindings with the plugin's label, and
-    /// the hosts that publish their accounts. What nobody says, records or publishes is as `default` has it.
+    /// The host, given the live Plugin (if any), the accounts, roles and bindings with the plugin's label, and the
+    /// hosts that publish their accounts. Values that are neither given, recorded nor published come from `default`.
     pub fn over(
         self,
         plugin: &str,
@@ -171,7 +172,7 @@ impl HostOptions {
 }
 
 impl InstalledHost {
-    /// The host that a Plugin records.
+    /// The host recorded in a Plugin.
     pub fn recorded(plugin: &str, live: &Value) -> Result<Option<Self>, HostError> {
         let Some(text) = live["metadata"]["annotations"][INSTALLED_FOR].as_str() else {
             return Ok(None);
@@ -182,14 +183,14 @@ impl InstalledHost {
         })
     }
 
-    /// What the annotation [`INSTALLED_FOR`] says of it.
+    /// The value of the annotation [`INSTALLED_FOR`].
     pub fn record(&self) -> String {
         serde_json::to_string(self).expect("names and flags are JSON")
     }
 }
 
-/// The objects that this host does not explain: accounts elsewhere, and grants to somebody else than the plugin's account and the
-/// host's. For people, a few of them.
+/// The objects that do not belong to this host: accounts elsewhere, and grants to accounts other than the plugin's and
+/// the host's. A few of them, for messages.
 fn unexplained(plugin: &str, installed: &[Value], namespace: Option<&str>, host: &InstalledHost) -> BTreeSet<String> {
     const MOST: usize = 5;
     let namespace = namespace.unwrap_or(&host.namespace);
@@ -224,7 +225,7 @@ fn unexplained(plugin: &str, installed: &[Value], namespace: Option<&str>, host:
     others.map(title).take(MOST).collect()
 }
 
-/// The host of this account. Where nobody has said an account, the only host.
+/// The host with this account. If no account is given, the only host.
 fn choose<'a>(
     published: &'a [PublishedHost],
     said: &HostAccount,
@@ -246,7 +247,7 @@ fn choose<'a>(
     }
 }
 
-/// For people: what the host is granted.
+/// Describes the grants to the host, for messages.
 impl fmt::Display for InstalledHost {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -393,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Whoever may write in a namespace can label objects of their own there.
+    /// A user who may write in a namespace can label objects of their own there.
     #[test]
     fn labelled_objects_decide_nothing() {
         let own = "pilothouse-plugin-web";

@@ -1,13 +1,13 @@
-//! Owns which rights a plugin needs, as RBAC names them: derived from its manifest, and confined to the namespaces that its
-//! Plugin names.
+//! Derives the RBAC rights that a plugin needs from its manifest, confined to the namespaces of its Plugin.
 //!
-//! `confinement` says in which namespaces. [`rules`] is what RBAC's rules are, [`built_in`] and [`resources`] say how kinds
-//! are called in them, [`objects`] makes the objects that grant them, [`installed`] reads from these for which host they were
-//! made, [`words`] says them to people, and [`escalation`] reads what an API server answers to who grants more than they have.
+//! [`confinement`] restricts the namespaces. [`rules`] models RBAC's rules. [`built_in`] and [`resources`] find the
+//! resources of kinds. [`objects`] builds the objects that grant the rights, and [`installed`] reads from these for
+//! which host they were made. [`words`] explains the rights to users, and [`escalation`] reads the API server's refusal
+//! of a grant.
 //!
-//! The rights are those of the requests that a host makes for the plugin, and no more. Owner references are written without
-//! `blockOwnerDeletion`, so no right to the subresource `finalizers` is needed. Events, CRDs and webhook configurations are
-//! the host's own requests.
+//! The rights are those of the requests that a host makes for the plugin, and no more. Owner references are written
+//! without `blockOwnerDeletion`, so no right to the subresource `finalizers` is needed. Events, CRDs and webhook
+//! configurations are the host's own requests.
 
 pub mod built_in;
 mod confinement;
@@ -32,25 +32,25 @@ pub use confinement::Confinement;
 use resources::Resources;
 use rules::{Place, Resource, Rules, Verb};
 
-/// The most namespaces that one Plugin may name.
+/// The highest number of namespaces in one Plugin.
 pub const MAX_NAMESPACES: usize = 1000;
 
-/// How a controller uses a kind, as far as it takes other rights than to list and watch.
+/// Uses of a kind by a controller that need further rights than list and watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct KindUse {
-    /// Its objects are reconciled.
+    /// Set if its objects are reconciled.
     pub is_primary: bool,
-    /// They get a finalizer.
+    /// Set if its objects get a finalizer.
     pub has_finalizer: bool,
-    /// The plugin owns objects of the kind.
+    /// Set if the plugin owns objects of the kind.
     pub is_owned: bool,
-    /// The plugin contributes to objects of the kind.
+    /// Set if the plugin contributes to objects of the kind.
     pub is_contributed: bool,
 }
 
 impl KindUse {
-    /// The verbs of the requests for single objects. What is only read comes from the cache, so it takes none. Server-side
+    /// The verbs of the requests for single objects. Reads are served from the cache, so they need none. Server-side
     /// apply is a patch, and needs `create` where the object is absent.
     pub fn verbs(self) -> &'static [Verb] {
         let patches = self.is_contributed || (self.is_primary && self.has_finalizer);
@@ -63,34 +63,34 @@ impl KindUse {
     }
 }
 
-/// What of a controller decides which rights it needs.
+/// The properties of a controller that decide which rights it needs.
 #[derive(Clone, Debug)]
 pub struct ControllerNeeds<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its primary kind.
     pub kind: &'a Kind,
-    /// Whether its primaries get a finalizer.
+    /// Set if its primaries get a finalizer.
     pub has_finalizer: bool,
-    /// Whether the plugin brings the CRD of its primaries, so that their status is written.
+    /// Set if the plugin brings the CRD of its primaries, so that their status is written.
     pub brings_crd: bool,
-    /// Whether API servers ask about its primaries, and for what.
+    /// The webhooks that review its primaries.
     pub asked: AdmissionExports,
-    /// What it touches besides.
+    /// The other kinds that it touches.
     pub touches: Vec<&'a Touch>,
 }
 
-/// What a component may be asked before an object is stored and reconciled.
+/// The admission functions that a component exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionExports {
-    /// For defaults.
+    /// Set if it defaults objects.
     pub defaulter: bool,
-    /// For a judgement.
+    /// Set if it validates objects.
     pub validator: bool,
 }
 
 impl AdmissionExports {
-    /// What of it may be asked about the primaries of a controller: what the manifest does not deny.
+    /// The functions that the manifest does not disable for a controller.
     #[must_use]
     pub fn about(self, controller: &Controller) -> Self {
         let Self { defaulter, validator } = self;
@@ -100,12 +100,12 @@ impl AdmissionExports {
         }
     }
 
-    /// Whether nothing may be asked.
+    /// Reports whether there are no functions.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// The verbs that allow it.
+    /// The verbs that allow the functions.
     fn verbs(self) -> Vec<Verb> {
         let verbs = [(self.defaulter, Verb::Default), (self.validator, Verb::Validate)];
         let asked = verbs.into_iter().filter(|(is_asked, _)| *is_asked);
@@ -113,32 +113,32 @@ impl AdmissionExports {
     }
 }
 
-/// Everything that has to be granted for a plugin.
+/// All rights that must be granted for a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// What the plugin's account needs.
+    /// Rules for the plugin's account.
     pub account: Rules,
-    /// What the host's account needs for the watches that plugins share: they reach further where a Plugin is confined.
+    /// Rules for the host's account, for the watches that plugins share: they are wider where a Plugin is confined.
     pub watches: Rules,
-    /// What the plugin cannot do because of its confinement or of the cluster.
+    /// Declared accesses that are not granted, because of the confinement or of the cluster.
     pub remarks: Vec<Remark>,
 }
 
-/// Something that the manifest declares and that is not granted.
+/// A declared access that is not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remark {
     /// The manifest names namespaces that the Plugin is not confined to.
     Outside {
-        /// Which controller.
+        /// The controller.
         controller: String,
-        /// Which kind.
+        /// The kind.
         kind: Kind,
-        /// Which namespaces.
+        /// The namespaces.
         namespaces: Vec<String>,
     },
     /// Cluster-scoped primaries are in none of the namespaces that the Plugin names.
     SelectsNothing {
-        /// Which controller.
+        /// The controller.
         controller: String,
         /// Its primary kind.
         kind: Kind,
@@ -147,29 +147,29 @@ pub enum Remark {
     NotServed(Kind),
 }
 
-/// Why the rights cannot be said.
+/// The reason why the rights cannot be derived.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RightsError {
-    /// No namespace is called so.
+    /// The text is not the name of a namespace.
     #[error("namespace {0:?} is not a DNS label: 1 to 63 of a-z, 0-9 and -, not - at an end; correct it")]
     Namespace(String),
-    /// They could not all be in one Plugin.
+    /// There are too many namespaces for one Plugin.
     #[error("{0} namespaces are named; a Plugin names {MAX_NAMESPACES} at most")]
     TooMany(usize),
-    /// They confine nothing.
+    /// The access namespaces have no effect without namespaces.
     #[error(
         "access namespaces have no use without namespaces: a Plugin without namespaces reaches all of them; leave them out, or name namespaces too"
     )]
     NothingConfined,
-    /// In a rule it would mean something else: `*` means everything.
+    /// The resource's name would have another meaning in a rule: `*` means everything.
     #[error(
         "the resource of {0} is {1:?} in the API group {2:?}, and no rule can name it; correct the plugin's manifest"
     )]
     Unnameable(Kind, String, String),
-    /// A rule for the empty name holds for requests without a name: those for all objects.
+    /// A rule for an empty name would hold for requests without a name: those for all objects.
     #[error("the manifest touches {0} named {1:?}, which is no name of an object; correct the plugin's manifest")]
     Name(Kind, String),
-    /// Nobody said how the cluster calls them.
+    /// The cluster's resources for these kinds are not known.
     #[error("only a cluster knows the resources of {}", listed(.0))]
     Unknown(Vec<Kind>),
 }
@@ -202,7 +202,7 @@ impl fmt::Display for Remark {
 }
 
 impl<'a> ControllerNeeds<'a> {
-    /// Of each controller of a plugin whose component has these exports.
+    /// The needs of each controller of a plugin whose component has these exports.
     pub fn of(checked: &'a CheckedManifest, exports: AdmissionExports) -> Vec<Self> {
         let needs = |controller: &'a Controller| {
             let brings_crd = checked.brings(&controller.kind);
@@ -221,7 +221,7 @@ impl<'a> ControllerNeeds<'a> {
         checked.manifest.controllers.iter().map(needs).collect()
     }
 
-    /// Every kind that it names, and whether it can do without.
+    /// Every kind that it names, and whether it is optional.
     fn kinds(&self) -> impl Iterator<Item = (&'a Kind, bool)> {
         let touched = self.touches.iter().map(|touch| (&touch.kind, touch.optional));
         std::iter::once((self.kind, false)).chain(touched)
@@ -229,7 +229,7 @@ impl<'a> ControllerNeeds<'a> {
 }
 
 impl Rights {
-    /// The rights that controllers need, given how their kinds are served.
+    /// The rights that controllers need, given the resources of their kinds.
     pub fn of(
         controllers: &[ControllerNeeds<'_>],
         confinement: &Confinement,
@@ -261,7 +261,7 @@ struct Derivation<'a> {
     confinement: &'a Confinement,
     resources: &'a Resources,
     rules: Rules,
-    /// What is watched of each kind.
+    /// The watched objects of each kind.
     reaches: BTreeMap<Kind, Reach>,
     remarks: Vec<Remark>,
 }
@@ -408,7 +408,7 @@ impl Derivation<'_> {
     }
 }
 
-/// Refuses names that come from the plugin and would mean something else in a rule, or in the path of a role.
+/// Refuses names from the plugin that would have another meaning in a rule, or in the path of a role.
 fn check_names(controller: &ControllerNeeds<'_>, resources: &Resources) -> Result<(), RightsError> {
     for (kind, _) in controller.kinds() {
         let Some(served) = resources.get(kind) else { continue };
@@ -430,8 +430,9 @@ fn check_names(controller: &ControllerNeeds<'_>, resources: &Resources) -> Resul
     }
 }
 
-/// Whether an object may have this name: it stands in a path. Which names a kind allows is the API server's to say; see
-/// `IsValidPathSegmentName` in <https://github.com/kubernetes/apimachinery/blob/v0.36.0/pkg/api/validation/path/name.go>.
+/// Reports whether an object may have this name, which becomes part of a path. The rules of a kind are left to the API
+/// server; see `IsValidPathSegmentName` in
+/// <https://github.com/kubernetes/apimachinery/blob/v0.36.0/pkg/api/validation/path/name.go>.
 fn is_object_name(name: &str) -> bool {
     let is_odd =
         |character: char| matches!(character, '/' | '%') || character.is_control() || character.is_whitespace();

@@ -1,5 +1,5 @@
-//! Owns the objects that grant a plugin's rights: its ServiceAccount, the roles and their bindings. Roles are named after
-//! the plugin, and labelled with it, so that whoever takes them away finds them.
+//! Builds the objects that grant a plugin's rights: its ServiceAccount, the roles and their bindings. Roles are named
+//! after the plugin and have its label, so that an uninstall finds them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,39 +11,39 @@ use crate::admission::configuration::PLUGIN_LABEL;
 /// The API group of roles and bindings.
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Kubernetes' label for the program that made an object.
+/// Kubernetes' label for the program that created an object.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// The value of [`MANAGED_BY_LABEL`].
 pub const MANAGED_BY: &str = "pilothouse";
 
-/// To whom rights are granted.
+/// The accounts to which rights are granted.
 #[derive(Clone, Copy, Debug)]
 pub struct Grantee<'a> {
     /// The Plugin's name.
     pub plugin: &'a str,
     /// The host's namespace, in which the plugin's ServiceAccount is.
     pub namespace: &'a str,
-    /// The ServiceAccount that it has, which somebody else makes; none: one of its own.
+    /// The existing ServiceAccount of the plugin; none: one is created.
     pub account: Option<&'a str>,
-    /// The host's own ServiceAccount in this namespace, if it is granted something, too.
+    /// The host's own ServiceAccount in this namespace, if rights are granted to it, too.
     pub host_account: Option<&'a str>,
-    /// In whose name the host makes the plugin's requests.
+    /// The identity with which the host makes the plugin's requests.
     pub acting: Acting,
 }
 
-/// In whose name a host makes the requests of a plugin.
+/// The identity with which a host makes a plugin's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Acting {
-    /// In its own: it needs all rights of the plugin itself.
+    /// The host's own: it needs all rights of the plugin itself.
     #[default]
     #[serde(rename = "none")]
     Host,
-    /// In that of the plugin's ServiceAccount, which it impersonates.
+    /// The plugin's ServiceAccount, which the host impersonates.
     #[serde(rename = "impersonate")]
     Impersonation,
-    /// The same, with tokens that it requests for the ServiceAccount.
+    /// The plugin's ServiceAccount, with tokens that the host requests for it.
     Token,
 }
 
@@ -67,7 +67,7 @@ pub fn labels(plugin: &str) -> Value {
     json!({MANAGED_BY_LABEL: MANAGED_BY, PLUGIN_LABEL: plugin})
 }
 
-/// What a list asks for to find these objects.
+/// The label selector for these objects.
 pub fn label_selector(plugin: &str) -> String {
     format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PLUGIN_LABEL}={plugin}")
 }
@@ -92,7 +92,7 @@ pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
     if account.is_none() {
         objects.push(json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata,
-            // No pod runs as it: who acts as it impersonates it, or asks for a token.
+            // No pod runs as this account: the host impersonates it, or requests a token for it.
             "automountServiceAccountToken": false,
         }));
     }
@@ -115,7 +115,7 @@ pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
     objects
 }
 
-/// A role for each place, with its binding.
+/// A role with its binding, for each place.
 fn roles(plugin: &str, name: &str, rules: &Rules, subjects: &[Value]) -> Vec<(Value, Value)> {
     let of_place = |(place, rules): (&Place, _)| {
         let (kind, namespace) = match place {
@@ -137,7 +137,7 @@ fn roles(plugin: &str, name: &str, rules: &Rules, subjects: &[Value]) -> Vec<(Va
     rules.places().map(of_place).collect()
 }
 
-/// The role by which the host acts as this ServiceAccount and as no other, with its binding.
+/// The role by which the host can act as this ServiceAccount and no other, with its binding.
 fn act_role(
     plugin: &str,
     namespace: &str,

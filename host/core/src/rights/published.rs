@@ -1,5 +1,5 @@
-//! Reads what the installation of a host publishes in a ConfigMap of its namespace: the host's account, in whose name it acts,
-//! and which namespaces and Plugins are its. It can name accounts of its own namespace only.
+//! Reads the ConfigMap that a host's installation publishes in its namespace: the host's account, the identity with
+//! which it acts, and its namespaces and Plugins. It can name only accounts of its own namespace.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::installed::InstalledHost;
 use super::objects::Acting;
 use crate::plugin::manifest::{is_label, is_subdomain};
 
-/// What a list asks for to find these ConfigMaps.
+/// The label selector for these ConfigMaps.
 pub const SELECTOR: &str = "app.kubernetes.io/name=pilothouse,app.kubernetes.io/component=published-host";
 
 /// A host as its ConfigMap describes it.
@@ -17,13 +17,13 @@ pub const SELECTOR: &str = "app.kubernetes.io/name=pilothouse,app.kubernetes.io/
 pub struct PublishedHost {
     /// Its namespace and account, and how it acts.
     pub host: InstalledHost,
-    /// The only namespaces that it watches; empty: all.
+    /// The only namespaces that it watches; empty means all.
     pub namespaces: Vec<String>,
-    /// The labels of the Plugins that it runs; empty: all Plugins.
+    /// The label selector for its Plugins; an empty one matches all.
     pub selector: String,
 }
 
-/// A ConfigMap that describes no host.
+/// The ConfigMap does not describe a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "ConfigMap {name}, in which a host publishes its account, cannot be used: {problem}; correct it, or say for which host the plugin \
@@ -78,7 +78,7 @@ impl PublishedHost {
     }
 }
 
-/// `NAMESPACE/ACCOUNT`.
+/// Formats the host as `NAMESPACE/ACCOUNT`.
 impl fmt::Display for PublishedHost {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let account = self.host.account.as_deref().unwrap_or_default();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_that_describes_no_host_is_named_with_the_next_step() {
+    fn config_map_that_is_no_host_is_named_with_the_next_step() {
         for (data, problem) in [
             (json!(null), "its account \"\" is not the name"),
             (json!({"account": "A B", "identity": "none"}), "its account \"A B\""),

@@ -1,5 +1,5 @@
-//! Owns how the kinds of one plugin are called in rules: by the CRDs that it brings, by the table of Kubernetes' own kinds,
-//! and by what a cluster says of the rest.
+//! Finds the resources of a plugin's kinds: from the CRDs that it brings, the table of built-in kinds, and for the rest
+//! the cluster's discovery.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use crate::kubernetes::key::Kind;
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::manifest::CheckedManifest;
 
-/// How the kinds of a plugin are served, as far as that is known.
+/// The resources of a plugin's kinds, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub struct Resources {
-    /// None: the cluster does not serve the kind.
+    /// The resource; none if the cluster does not serve the kind.
     known: BTreeMap<Kind, Option<ServedKind>>,
 }
 
 impl Resources {
-    /// What is known without a cluster.
+    /// The resources that are known without a cluster.
     pub fn of(checked: &CheckedManifest) -> Self {
         let mut known = BTreeMap::new();
         for (kind, _) in kinds(checked) {
             let mut crds = checked.crds.iter();
-            // No plugin says how Kubernetes' own kinds are called.
+            // No plugin defines the resources of built-in kinds.
             let brought = || crds.find_map(|crd| ServedKind::of_crd(crd, kind));
             if let Some(served) = built_in::served(kind).or_else(brought) {
                 known.insert(kind.clone(), Some(served));
@@ -30,7 +30,7 @@ impl Resources {
         Self { known }
     }
 
-    /// Which of these kinds only a cluster knows, given whether each can be done without.
+    /// The kinds among these that only a cluster knows, given whether each is optional.
     pub fn unknown<'a>(&self, kinds: impl IntoIterator<Item = (&'a Kind, bool)>) -> Vec<Kind> {
         let mut unknown: Vec<Kind> = Vec::new();
         for (kind, is_optional) in kinds {
@@ -45,18 +45,18 @@ impl Resources {
         unknown
     }
 
-    /// Takes in what a cluster says of a kind: none if it does not serve it.
+    /// Adds a cluster's resource for a kind: none if it does not serve it.
     pub fn learn(&mut self, kind: Kind, served: Option<ServedKind>) {
         self.known.insert(kind, served);
     }
 
-    /// How a kind is served; none if it is not.
+    /// The resource of a kind; none if it is not served.
     pub fn get(&self, kind: &Kind) -> Option<&ServedKind> {
         self.known.get(kind)?.as_ref()
     }
 }
 
-/// Every kind that a plugin names, and whether it can do without.
+/// Every kind that a plugin names, and whether it is optional.
 pub fn kinds(checked: &CheckedManifest) -> impl Iterator<Item = (&Kind, bool)> {
     checked.manifest.controllers.iter().flat_map(|controller| {
         let touched = controller.touches.iter().map(|touch| (&touch.kind, touch.optional));

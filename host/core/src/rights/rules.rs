@@ -1,47 +1,47 @@
-//! Owns RBAC's rules as values: verbs on a resource, in a place. A rule that another one covers is left out.
+//! Models RBAC's rules as values: verbs on a resource, in a place. Rules covered by another one are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// What a rule allows.
+/// A verb of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
-    /// To read one object.
+    /// Read one object.
     Get,
-    /// To read all objects.
+    /// List objects.
     List,
-    /// To follow all objects.
+    /// Watch objects.
     Watch,
-    /// To make an object.
+    /// Create an object.
     Create,
-    /// To change an object.
+    /// Change an object.
     Patch,
-    /// To delete an object.
+    /// Delete an object.
     Delete,
-    /// To be asked for the defaults of objects at admission. A verb of Pilothouse: only the host asks whether it is granted.
+    /// Default objects at admission. A verb of Pilothouse: only the host checks it.
     Default,
-    /// To be asked at admission whether objects are valid. A verb of Pilothouse, as the one above.
+    /// Validate objects at admission. A verb of Pilothouse, like the one above.
     Validate,
 }
 
-/// Where rules hold.
+/// The place where rules hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In every namespace, and for cluster-scoped objects.
+    /// Every namespace, and cluster-scoped objects.
     Cluster,
-    /// In one namespace.
+    /// One namespace.
     Namespace(String),
 }
 
-/// What a rule is about.
+/// The objects of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Resource {
     /// The API group.
     pub group: String,
     /// The resource, such as `deployments`, with its subresource, such as `deployments/status`.
     pub resource: String,
-    /// Only objects of these names; none means all.
+    /// The names of the objects; empty means all.
     pub names: BTreeSet<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct Resource {
 pub struct Rules(BTreeMap<Place, BTreeMap<Resource, BTreeSet<Verb>>>);
 
 impl Verb {
-    /// As RBAC spells it.
+    /// The verb as RBAC spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -66,7 +66,7 @@ impl Verb {
 }
 
 impl Verb {
-    /// Reads what RBAC says; none for a verb that no plugin needs.
+    /// Parses a verb of RBAC; none for a verb that no plugin needs.
     pub fn parse(text: &str) -> Option<Self> {
         let all = [
             Self::Get,
@@ -83,7 +83,7 @@ impl Verb {
 }
 
 impl Resource {
-    /// A resource, limited to objects of these names where there are any.
+    /// A resource, restricted to objects of these names if there are any.
     pub fn new(group: &str, resource: String, names: &[String]) -> Self {
         Self {
             group: group.to_owned(),
@@ -92,7 +92,7 @@ impl Resource {
         }
     }
 
-    /// Whether every object of another resource is one of this.
+    /// Reports whether every object of another resource is one of this.
     fn covers(&self, other: &Self) -> bool {
         self.group == other.group
             && self.resource == other.resource
@@ -110,7 +110,7 @@ impl Rules {
         rules.entry(resource).or_default().extend(verbs);
     }
 
-    /// Adds the rules of a role in a place. Of what no plugin needs nothing is taken.
+    /// Adds the rules of a role in a place. Rules that no plugin needs are ignored.
     pub fn add_role(&mut self, place: &Place, role: &Value) {
         let texts = |value: &Value| -> Vec<String> {
             let values = value.as_array().into_iter().flatten();
@@ -130,7 +130,7 @@ impl Rules {
         }
     }
 
-    /// Each place, with what may be done there.
+    /// Each place with its rules.
     pub fn places(&self) -> impl Iterator<Item = (&Place, &BTreeMap<Resource, BTreeSet<Verb>>)> {
         self.0.iter()
     }
@@ -145,7 +145,7 @@ impl Rules {
         })
     }
 
-    /// Whether nothing is allowed.
+    /// Reports whether nothing is allowed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -156,7 +156,7 @@ impl Rules {
         self.beyond(&Self::default())
     }
 
-    /// What is allowed here and not by these rules.
+    /// The rules that these others do not allow.
     #[must_use]
     pub fn beyond(&self, others: &Self) -> Self {
         let mut left = Self::default();
@@ -173,7 +173,7 @@ impl Rules {
         left
     }
 
-    /// Whether a verb is allowed by some rule other than that of `except`.
+    /// Reports whether a verb is allowed by some rule other than that of `except`.
     fn allows(&self, place: &Place, resource: &Resource, verb: Verb, except: Option<(&Place, &Resource)>) -> bool {
         let places = [&Place::Cluster, place];
         // The cluster is one place.
@@ -190,7 +190,7 @@ impl Rules {
     }
 }
 
-/// The rules of one place, as a Role has them.
+/// The rules of one place, in the form of a Role.
 pub fn as_json(rules: &BTreeMap<Resource, BTreeSet<Verb>>) -> Vec<Value> {
     let rule = |(resource, verbs): (&Resource, &BTreeSet<Verb>)| {
         let Resource { group, resource, names } = resource;

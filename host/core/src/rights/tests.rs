@@ -110,7 +110,7 @@ fn a_finalizer_is_a_patch_of_the_primary() {
 }
 
 #[test]
-fn the_status_is_written_only_of_kinds_whose_crd_the_plugin_brings() {
+fn status_is_written_only_where_the_plugin_brings_the_crd() {
     let checked = checked("Namespaced", None, &json!([]));
     let mut needs = ControllerNeeds::of(&checked, AdmissionExports::default());
     for controller in &mut needs {
@@ -177,7 +177,7 @@ fn a_cluster_scoped_primary_is_outside_of_every_namespace() {
 }
 
 #[test]
-fn a_cluster_scoped_kind_in_the_primarys_namespace_is_never_written() {
+fn cluster_scoped_kind_with_namespace_scope_is_never_written() {
     let checked = checked(
         "Namespaced",
         None,
@@ -188,7 +188,7 @@ fn a_cluster_scoped_kind_in_the_primarys_namespace_is_never_written() {
 }
 
 #[test]
-fn a_kind_that_nobody_knows_is_asked_for_and_an_optional_one_may_be_missing() {
+fn unknown_kind_is_reported_and_optional_kind_may_be_missing() {
     let touch =
         |is_optional: bool| json!([{"kind": kind("other.dev", "Thing"), "access": ["owned"], "optional": is_optional}]);
     for is_optional in [true, false] {
@@ -241,7 +241,7 @@ fn namespaces_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_host_that_sees_some_namespaces_only_watches_nothing_elsewhere() {
+fn host_confined_to_namespaces_watches_nothing_elsewhere() {
     let touches = json!([
         {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"], "scope": "Any", "namespaces": ["edge"]},
         {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"], "scope": "Any"},
@@ -274,7 +274,7 @@ fn a_host_that_sees_some_namespaces_only_watches_nothing_elsewhere() {
 }
 
 #[test]
-fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named() {
+fn roles_are_bound_to_plugin_account_and_named_host_account() {
     let checked = checked("Namespaced", None, &json!([]));
     let rights = rights(&checked, &confined(&["a"], &[]));
     let grantee = |host_account| Grantee {
@@ -335,7 +335,7 @@ fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named(
 }
 
 #[test]
-fn people_are_told_what_may_be_done_and_what_gives_more_than_it_seems() {
+fn explanation_lists_rights_and_cautions() {
     let checked = checked(
         "Namespaced",
         None,
@@ -432,7 +432,7 @@ fn no_plugin_says_how_kubernetes_calls_its_own_kinds() {
 }
 
 #[test]
-fn a_component_that_answers_at_admission_has_the_verbs_for_that_on_its_primaries_only() {
+fn admission_exports_get_their_verbs_on_primaries_only() {
     let checked = checked(
         "Namespaced",
         None,
@@ -460,7 +460,7 @@ fn a_component_that_answers_at_admission_has_the_verbs_for_that_on_its_primaries
 }
 
 #[test]
-fn a_host_that_acts_as_the_plugins_account_watches_itself_and_has_none_of_the_plugins_rights() {
+fn host_acting_as_plugin_account_has_only_watch_rights() {
     let checked = checked(
         "Namespaced",
         None,

@@ -1,4 +1,4 @@
-//! Owns what people are told of rights: what a plugin will be able to do, and which of it gives more power than it seems.
+//! Explains rights to users: the actions that a plugin will be able to take, and rights stronger than they seem.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ const RUNS_PODS: [(&str, &str); 8] = [
     ("batch", "jobs"),
 ];
 
-/// What may be done, a line for each resource below a line for each place.
+/// The allowed actions: a line for each place, and below it a line for each resource.
 pub fn explained(rules: &Rules) -> String {
     let mut text = String::new();
     for (place, rules) in rules.places() {
@@ -38,7 +38,7 @@ pub fn explained(rules: &Rules) -> String {
     text
 }
 
-/// What gives more power than it seems, a sentence each.
+/// The rights that give more power than they seem to, a sentence each.
 pub fn cautions(rules: &Rules) -> Vec<String> {
     let mut cautions = Vec::new();
     for (place, rules) in rules.places() {
@@ -106,7 +106,7 @@ fn actions(verbs: &BTreeSet<Verb>) -> String {
     actions.join(", ")
 }
 
-/// For people: `deployments.apps` or `appservices.kosmos.io/status`.
+/// The resource for messages: `deployments.apps` or `appservices.kosmos.io/status`.
 pub(super) fn qualified(group: &str, resource: &str) -> String {
     let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let mut text = plural.to_owned();

@@ -1,16 +1,16 @@
-//! Owns how long a failed object waits: exponential per object, with jitter, from nothing but the count of failures.
+//! Computes the back-off of a failed object: exponential per object, with jitter, from the number of failures alone.
 
 use std::time::Duration;
 
-/// The wait after the first failure.
+/// The delay after the first failure.
 pub const FIRST: Duration = Duration::from_millis(500);
 
-/// The longest wait.
+/// The longest delay.
 pub const LONGEST: Duration = Duration::from_mins(5);
 
-/// The wait after `failures` failures in a row (1 for the first): `FIRST * 2^(failures - 1)`, at most [`LONGEST`], less
-/// up to a quarter. The jitter comes from `seed`, so that objects that failed together come back apart, and a run can
-/// be repeated.
+/// The delay after `failures` consecutive failures (1 for the first): `FIRST * 2^(failures - 1)`, at most [`LONGEST`],
+/// less up to a quarter. The jitter comes from `seed`: objects that failed together are retried at different times, and
+/// a run can be repeated.
 pub fn delay(failures: u32, seed: u64) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     let wait = FIRST.saturating_mul(1 << doublings).min(LONGEST);
@@ -18,7 +18,8 @@ pub fn delay(failures: u32, seed: u64) -> Duration {
     wait.mul_f64(1.0 - f64::from(u32::try_from(jitter).unwrap_or(0)) / 1024.0)
 }
 
-/// A period made up to a fifth longer, so that those who began together ask apart: the jitter of client-go's leader election.
+/// The period extended by up to a fifth, so that processes that started together do not send requests together: the
+/// jitter of client-go's leader election.
 pub fn jittered(period: Duration, seed: u64) -> Duration {
     let jitter = mix(seed) % 256;
     period.mul_f64(1.0 + f64::from(u32::try_from(jitter).unwrap_or(0)) / 1280.0)

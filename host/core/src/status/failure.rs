@@ -1,25 +1,25 @@
-//! Owns the failure of a reconcile: its blame, when to retry, its reason and its message.
+//! The failure of a reconcile: its blame, retry policy, reason and message.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::status::reason::Reason;
 
-/// The longest that the host waits because a server or a webhook asks it to: anybody may have written the answer, and an
-/// object that is left for longer looks as if it had been forgotten.
+/// The longest delay that a server or a webhook can request (Retry-After). The response may come from anyone, and an
+/// object without a retry for longer looks forgotten.
 pub const LONGEST_REQUESTED_WAIT: Duration = Duration::from_mins(5);
 
-/// The longest that an edited object waits for a server that is busy. API servers ask for a few seconds.
+/// The longest delay for an edited object while a server is busy. API servers request a few seconds.
 pub const LONGEST_EDIT_WAIT: Duration = Duration::from_secs(10);
 
-/// Who can fix a failure.
+/// The party that can fix a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blame {
     /// The plugin: it trapped, broke a limit or its contract, or wants what the server's types refuse.
     Guest,
-    /// Whoever wrote the object or the configuration.
+    /// The author of the object or the configuration.
     User,
-    /// The API server, or what it holds: a conflict, a foreign object, trouble on the way to it.
+    /// The API server or its content: a conflict, a foreign object, a failed connection.
     Cluster,
     /// Pilothouse itself.
     Host,
@@ -36,33 +36,33 @@ impl fmt::Display for Blame {
     }
 }
 
-/// What makes it worth trying again.
+/// The event that makes a retry worthwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Time: with back-off per object.
+    /// Time passes: retried with back-off per object.
     Backoff,
-    /// A change of the object, of the configuration or of something that was read.
+    /// The object, the configuration or a recorded read changes.
     Change,
 }
 
-/// A reconcile that did not succeed. It never prunes; it becomes a condition and an event on the object.
+/// A failed reconcile. It never prunes; it becomes a condition and an event on the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// Whose matter it is.
+    /// The party to blame.
     pub blame: Blame,
-    /// When to try again.
+    /// The retry policy.
     pub retry: Retry,
-    /// The least wait before another try, where the cluster asked for one.
+    /// The shortest delay before a retry, if the cluster requested one.
     pub at_least: Duration,
     /// The condition's reason.
     pub reason: Reason,
-    /// What failed, on which object, why, and what to do next. Lower case, without a full stop.
+    /// The message: what failed on which object, why, and what to do next. Lower case, without a full stop.
     pub message: String,
 }
 
 impl Failure {
-    /// A fault of the plugin; a retry would fail in the same way.
+    /// A fault of the plugin. A retry would fail in the same way.
     pub fn guest(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::Guest,
@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// The user's matter: it waits for a change of the object or the configuration.
+    /// A fault of the user: retried after a change of the object or the configuration.
     pub fn user(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::User,
@@ -84,7 +84,7 @@ impl Failure {
         }
     }
 
-    /// The cluster's matter, and it may pass.
+    /// A fault of the cluster, which may pass: retried with back-off.
     pub fn cluster(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::Cluster,
@@ -95,7 +95,7 @@ impl Failure {
         }
     }
 
-    /// A fault in the host; tried again with back-off.
+    /// A fault in the host: retried with back-off.
     pub fn host(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::Host,
@@ -106,16 +106,16 @@ impl Failure {
         }
     }
 
-    /// Whether the call crashed (a trap or a broken limit) instead of returning a failure.
+    /// Reports whether the call crashed (a trap or a broken limit) instead of returning a failure.
     pub fn is_crash(&self) -> bool {
         self.blame == Blame::Guest && matches!(self.reason, Reason::GuestTrap | Reason::GuestLimit)
     }
 
-    /// Whether the object makes no progress until somebody changes something.
+    /// Reports whether the object makes no progress until someone changes something.
     ///
-    /// That another reconcile waits for a change does not prove it: the host repeats a contribution that failed without
-    /// reconciling the object again, and an object that is being deleted will be gone without anybody's help. So the
-    /// reasons that time can remove never stall an object.
+    /// A retry on change alone does not prove that: the host repeats a failed contribution without another reconcile,
+    /// and an object that is being deleted will be gone without any change. So reasons that time can remove never stall
+    /// an object.
     pub fn is_stalled(&self) -> bool {
         let passes = matches!(
             self.reason,
@@ -124,10 +124,10 @@ impl Failure {
         self.retry == Retry::Change && !passes
     }
 
-    /// How long an object waits that somebody has edited since it failed.
+    /// The delay before the retry of an object that was edited since it failed.
     ///
-    /// A server that is busy gets the time that it asks for, up to [`LONGEST_EDIT_WAIT`]. Who denies a request asks for
-    /// time too, but an edit may be just what lets the next request pass, so it is tried at once.
+    /// A busy server gets the delay that it requests, up to [`LONGEST_EDIT_WAIT`]. A denying webhook requests a delay
+    /// too, but the edit may be just what makes the next request pass, so it is retried at once.
     pub fn wait_after_edit(&self) -> Duration {
         if self.reason == Reason::ClusterUnavailable {
             self.at_least.min(LONGEST_EDIT_WAIT)
@@ -136,14 +136,14 @@ impl Failure {
         }
     }
 
-    /// The same failure with another answer to when it is tried again.
+    /// The same failure with another retry policy.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// The same failure, not to be tried again before this much time has passed, or [`LONGEST_REQUESTED_WAIT`].
+    /// The same failure with a shortest delay before the retry, at most [`LONGEST_REQUESTED_WAIT`].
     #[must_use]
     pub fn at_least(mut self, wait: Duration) -> Self {
         self.at_least = wait.min(LONGEST_REQUESTED_WAIT);

@@ -1,7 +1,7 @@
-//! Owns the conditions that the host itself writes: `Reconciled`, and the conditions of kstatus beside it.
+//! Builds the conditions that the host itself writes: `Reconciled`, and the conditions of kstatus beside it.
 //!
-//! `Reconciling` and `Stalled` are true while something is wrong and absent otherwise, as kstatus reads them
-//! (<https://github.com/kubernetes-sigs/cli-utils/blob/v0.37.2/pkg/kstatus/README.md>). What they say follows from the
+//! `Reconciling` and `Stalled` are true while a failure persists and absent otherwise, as kstatus reads them
+//! (<https://github.com/kubernetes-sigs/cli-utils/blob/v0.37.2/pkg/kstatus/README.md>). Their content depends on the
 //! failure alone, so that every process of the host writes the same.
 
 pub use pilothouse_description::status::{RECONCILED, RECONCILING, STALLED, SUCCESS};
@@ -12,20 +12,20 @@ use crate::status::failure::Failure;
 use crate::status::reason::Reason;
 use crate::text::printable::shorten;
 
-/// The reason of `Reconciled` where something rewrites what the host applies.
+/// The reason of `Reconciled` where another party rewrites what the host applies.
 pub const REWRITTEN: &str = "Rewritten";
 
-/// Whether a condition of this type is written by the host and by nobody else.
+/// Reports whether only the host writes conditions of this type.
 pub fn is_host_condition(condition_type: &str) -> bool {
     [RECONCILED, RECONCILING, STALLED].contains(&condition_type)
 }
 
-/// The host's conditions of one object; whatever is not in it is removed from the status.
+/// The host's conditions of one object. Its other host conditions are removed from the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConditions(Vec<Condition>);
 
 impl HostConditions {
-    /// After a reconcile that succeeded.
+    /// The conditions after a successful reconcile.
     pub fn succeeded(message: impl Into<String>) -> Self {
         Self(vec![Condition {
             type_: RECONCILED.to_owned(),
@@ -35,15 +35,15 @@ impl HostConditions {
         }])
     }
 
-    /// After a reconcile that succeeded, where the server stores other values than were applied.
+    /// The conditions after a successful reconcile, where the server stores other values than were applied.
     pub fn rewritten(message: impl Into<String>) -> Self {
         let Self(mut conditions) = Self::succeeded(shorten(message.into(), MAX_CONDITION_MESSAGE));
         REWRITTEN.clone_into(&mut conditions[0].reason);
         Self(conditions)
     }
 
-    /// After a reconcile that failed. With a `fixed_reason`, from the member `failureReason` of the manifest, the
-    /// conditions always have that reason, and the message begins with the failure's own.
+    /// The conditions after a failed reconcile. With a `fixed_reason`, from the member `failureReason` of the manifest,
+    /// the conditions always have that reason, and the message begins with the failure's own.
     pub fn failed(failure: &Failure, fixed_reason: Option<&str>) -> Self {
         let kind = failure.reason;
         let (reason, message) = match fixed_reason {
@@ -65,7 +65,7 @@ impl HostConditions {
         ])
     }
 
-    /// One after another, `Reconciled` first.
+    /// Each condition, `Reconciled` first.
     pub fn iter(&self) -> impl Iterator<Item = &Condition> {
         self.0.iter()
     }

@@ -1,5 +1,5 @@
-//! The status that a primary should have: the plugin's part, its conditions and the host's, merged by type with the times
-//! that Kubernetes asks for; and whether a live status shows it.
+//! The status that a primary should have: the plugin's part, its conditions and the host's, merged by type with the
+//! times that Kubernetes requires. Also decides whether a live status already shows it.
 //!
 //! `Reconciled` is True/Success, or False with a reason from a closed set (`reason`) or the controller's `failureReason`. `Reconciling` and
 //! `Stalled` are those of kstatus. The failure alone decides which of the two is set, or two hosts would rewrite each other's status.
@@ -42,21 +42,20 @@ use crate::status::host_conditions::{HostConditions, is_host_condition};
 /// The plugin's part of a status.
 #[derive(Clone, Copy, Debug)]
 pub enum PluginPart<'a> {
-    /// What the plugin answers about the object as it is now.
+    /// The plugin's answer for the object as it is now.
     Answered {
         /// Its status; none where it gives none.
         status: Option<&'a Map<String, Value>>,
         /// Its conditions.
         conditions: &'a [Condition],
     },
-    /// What it answered earlier and the object still has, because no answer has come since. Conditions keep the
-    /// generation that they are about.
+    /// An earlier answer that the object still has, for lack of a new one. Conditions keep their observed generation.
     Kept(&'a Map<String, Value>),
-    /// Nothing.
+    /// No answer.
     Omitted,
 }
 
-/// What the status is made from.
+/// The inputs of the status.
 #[derive(Debug)]
 pub struct StatusInput<'a> {
     /// The plugin's part.
@@ -69,13 +68,13 @@ pub struct StatusInput<'a> {
     pub generation: Option<i64>,
     /// Now, as RFC 3339 with seconds.
     pub now: &'a str,
-    /// The types of conditions that this plugin has given, where a write replaces the list of conditions as a whole: the
-    /// other conditions of the live status are somebody else's, and stay in it. None where conditions are merged by type.
+    /// The condition types that this plugin has set, where a write replaces the list of conditions as a whole. The
+    /// other conditions of the live status belong to others, and stay in it. None where conditions are merged by type.
     pub given: Option<&'a BTreeSet<String>>,
 }
 
-/// Makes the whole status that is to be applied. Its `observedGeneration` is the primary's own, whatever the plugin
-/// gives there, and also when the reconcile failed: the generation was examined.
+/// Builds the complete status to apply. Its `observedGeneration` is the primary's own, whatever the plugin sets, also
+/// if the reconcile failed: the generation was examined.
 pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
     let StatusInput {
         plugin,
@@ -133,7 +132,7 @@ pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
     status
 }
 
-/// Sets the generation that a status or a condition is about.
+/// Sets the observed generation of a status or a condition.
 fn observe(value: &mut Map<String, Value>, generation: Option<i64>) {
     match generation {
         Some(generation) => value.insert(OBSERVED_GENERATION.to_owned(), json!(generation)),
@@ -160,13 +159,13 @@ fn condition_value(condition: &Condition, before: Option<&Value>, generation: Op
     value
 }
 
-/// What the definition of a kind does not take of the status that the host writes, for people; none if it takes all.
+/// The members of the host's status that a kind's definition does not accept, for messages; none if it accepts all.
 pub fn gaps(crd: &BroughtCrd, version: &str) -> Option<String> {
     pilothouse_description::status::gaps(&crd.described(), version).map(|(_, message)| message)
 }
 
-/// Whether a write of our status replaces the list of conditions as a whole: what its schema says, where that is known, else
-/// what our entry shows. None if neither tells.
+/// Reports whether a write of our status replaces the list of conditions as a whole: by the schema, if it is known,
+/// else by our entry. None if neither tells.
 pub fn is_plain_list(schema: Option<&Value>, entry: Option<&FieldSet>) -> Option<bool> {
     schema.map(replaces_conditions).or_else(|| {
         let list = entry?.below("status")?.below("conditions")?;
@@ -174,19 +173,19 @@ pub fn is_plain_list(schema: Option<&Value>, entry: Option<&FieldSet>) -> Option
     })
 }
 
-/// Whether a live status has conditions that are not the host's.
+/// Reports whether a live status has conditions that are not the host's.
 pub fn has_other_conditions(live: Option<&Value>) -> bool {
     let conditions = live.and_then(|live| live["conditions"].as_array());
     let is_others = |item: &Value| !item["type"].as_str().is_some_and(is_host_condition);
     conditions.into_iter().flatten().any(is_others)
 }
 
-/// Whether the live status shows all that is desired, and our entry holds nothing else. `is_plain` says that the list of
-/// conditions is replaced as a whole.
+/// Reports whether the live status has all desired members, and our entry has no others. `is_plain` is set if the list
+/// of conditions is replaced as a whole.
 ///
-/// Values are compared here, because a status has no annotation to carry a digest; what the server made of our own
-/// last apply is remembered by the caller. A value that the server stores in another form is no difference: numbers are
-/// compared as numbers, and the defaults of the schema, where it is known, are filled in first.
+/// Values are compared here, because a status has no annotation with a digest; the caller remembers the server's form
+/// of our own last apply. A value in another form is no difference: numbers are compared as numbers, and the defaults
+/// of the schema, if it is known, are filled in first.
 pub fn status_is_as_desired(
     desired: &Map<String, Value>,
     live: Option<&Value>,
@@ -221,10 +220,10 @@ pub fn status_is_as_desired(
         )
 }
 
-/// The member of an object that its status is.
+/// The name of an object's status member.
 const STATUS_MEMBER: &str = "status";
 
-/// A value with the defaults of its structural schema, as the server fills them in: members of objects that are there.
+/// A value with the defaults of its structural schema. Like on the server, members of existing objects are defaulted.
 fn with_defaults(schema: &Value, mut value: Value) -> Value {
     match &mut value {
         Value::Object(members) => {
@@ -250,7 +249,7 @@ fn with_defaults(schema: &Value, mut value: Value) -> Value {
     value
 }
 
-/// Whether a status says anything new beside the host's own conditions and the generations.
+/// Reports whether a status has anything new beside the host's own conditions and the generations.
 pub fn says_more_than_the_host(desired: &Map<String, Value>, live: Option<&Value>) -> bool {
     let mut desired = desired.clone();
     desired.remove(OBSERVED_GENERATION);
@@ -266,8 +265,8 @@ pub fn says_more_than_the_host(desired: &Map<String, Value>, live: Option<&Value
     !desired.is_empty() && live.is_none_or(|live| !shows(live, &Value::Object(desired), Place::default()))
 }
 
-/// Whether `live` has everything that `desired` has. Lists of conditions are matched by type. What our set holds as a whole has
-/// to be equal; of a list that is merged item by item, others may have items too.
+/// Reports whether `live` has everything that `desired` has. Lists of conditions are matched by type. A value that our
+/// set holds as a whole has to be equal; a list that is merged item by item may also have items of others.
 fn shows(live: &Value, desired: &Value, place: Place<'_>) -> bool {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
@@ -304,7 +303,7 @@ fn shows(live: &Value, desired: &Value, place: Place<'_>) -> bool {
     }
 }
 
-/// A place in a status: our field set and the schema there, as far as they are known.
+/// A position in a status: our field set and the schema there, as far as they are known.
 #[derive(Clone, Copy, Default)]
 struct Place<'a> {
     set: Option<&'a FieldSet>,
@@ -324,7 +323,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The place of an item, by the child of the set that names it.
+    /// The position of an item, by the child of the set that names it.
     fn item(self, name: Option<usize>) -> Self {
         let found = self.set.zip(name).map(|(set, name)| &set.children()[name]);
         Self {
@@ -333,7 +332,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether an object is held as a whole. An empty one that is merged member by member looks the same in a set.
+    /// Reports whether an object is held as a whole. An empty one that is merged by member looks the same in a set.
     fn is_whole(self, is_empty: bool) -> bool {
         let is_merged = self
             .schema
@@ -599,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_the_server_stores_in_another_form_is_no_difference() {
+    fn value_stored_in_another_form_is_no_difference() {
         for (desired, stored, same) in [
             ("1.0", "1", true),
             ("1e3", "1000", true),
@@ -639,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_others_in_a_merged_list_are_no_difference_and_a_member_of_a_whole_object_is() {
+    fn merged_list_ignores_foreign_items_atomic_object_does_not() {
         let fields = json!({"f:list": {"k:{\"n\":\"a\"}": {"f:n": {}, "f:v": {}}}, "f:set": {"v:1": {}},
                             "f:whole": {}});
         let desired = json!({"list": [{"n": "a", "v": 1}], "set": [1.0], "whole": {"x": 1}});
@@ -681,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_others_stay_in_a_list_that_is_replaced_as_a_whole() {
+    fn others_conditions_stay_in_a_list_replaced_as_a_whole() {
         let live = json!({"conditions": [
             {"type": "Theirs", "status": "True"}, {"type": "Former", "status": "True"}, {"type": "Ready", "status": "False"},
             {"type": STALLED, "status": "True"}]});

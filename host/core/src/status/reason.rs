@@ -1,8 +1,8 @@
-//! Owns the reasons of failures: a closed set, so that users can alert on them. docs/conditions.md explains each one.
+//! Defines the reasons of failures: a closed set, so that users can alert on them. docs/conditions.md explains each.
 
 use std::fmt;
 
-/// Why a reconcile failed, in one word: the reason of the conditions `Reconciled`, `Reconciling` and `Stalled`.
+/// The reason why a reconcile failed, in one word. Used in the conditions `Reconciled`, `Reconciling` and `Stalled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The plugin answered `transient` or `permanent`.
@@ -21,25 +21,25 @@ pub enum Reason {
     TooDeep,
     /// A kind that is read or written is not served, or its cache has not synced yet.
     NotSynced,
-    /// An object of a desired name exists and belongs to somebody else.
+    /// An object of a desired name exists and belongs to someone else.
     ForeignObject,
     /// An object to contribute to does not exist.
     TargetNotFound,
-    /// A field to contribute is held by somebody else.
+    /// Another manager holds a field to contribute.
     FieldConflict,
-    /// The API server refused an object; the message has its words.
+    /// The API server refused an object; the message quotes it.
     Refused,
     /// The host lacks a right that the plugin needs.
     Forbidden,
     /// The API server did not answer, or could not.
     ClusterUnavailable,
-    /// An object is being deleted and stands in the way of its successor.
+    /// An object is being deleted and obstructs its successor.
     Waiting,
     /// The namespace in which something is to be created does not exist.
     NamespaceNotFound,
     /// The namespace in which something is to be created is being deleted.
     NamespaceTerminating,
-    /// A child is written again and again: another manager reverts it, or the plugin's answer never settles.
+    /// A child is written repeatedly: another manager reverts it, or the plugin's answer never settles.
     Contested,
     /// The host itself failed; the message says how.
     HostFault,
@@ -69,7 +69,7 @@ impl Reason {
         Self::HostFault,
     ];
 
-    /// As conditions and events have it.
+    /// The reason as conditions and events spell it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Failure => "Failure",
@@ -104,10 +104,10 @@ impl fmt::Display for Reason {
 /// The longest reason of a metav1.Condition that plugins may use, in bytes.
 pub const MAX_REASON_BYTES: usize = 128;
 
-/// What [`is_reason`] holds for, as a regular expression; its length is given beside it.
+/// The regular expression for [`is_reason`]; the length is checked separately.
 pub const REASON_PATTERN: &str = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
 
-/// Whether a text can be the `reason` of a metav1.Condition.
+/// Reports whether a text can be the `reason` of a metav1.Condition.
 pub fn is_reason(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_REASON_BYTES

@@ -1,5 +1,5 @@
-//! Owns parsing JSON of any depth. An API server stores objects of 10,000 levels, while recursive parsers fail or
-//! exhaust the stack long before that.
+//! Parses JSON of any depth. An API server stores objects of 10,000 levels, while recursive parsers fail or exhaust the
+//! stack long before that.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The most levels of lists and objects of an object that a plugin is shown, and that the host reads itself. Below the 127
-/// at which `serde_json` gives up, in the host as in plugins, so that an object still has room within another document.
+/// The highest number of levels of lists and objects that a plugin sees, and that the host itself parses. Less than the
+/// 127 at which `serde_json` fails, in the host as in plugins, so that an object still fits into another document.
 pub const MAX_DEPTH: usize = 120;
 
-/// Reads a text through, as every later reader of it will: syntax, escapes and numbers. Says whether it nests deeper than
-/// [`MAX_DEPTH`]; what lies deeper is not read.
+/// Parses a text as every later reader will: syntax, escapes and numbers. Returns whether it nests deeper than
+/// [`MAX_DEPTH`]; deeper levels are not parsed.
 pub fn is_too_deep(json: &str) -> Result<bool, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let mut is_too_deep = false;
@@ -25,12 +25,12 @@ pub fn is_too_deep(json: &str) -> Result<bool, serde_json::Error> {
     Ok(is_too_deep)
 }
 
-/// The longest number that every reader takes as it is.
+/// The longest number that every reader accepts unchecked, in digits.
 const PLAIN_NUMBER: usize = 18;
 
-/// Whether a text that is known to be JSON has nothing in it that [`is_too_deep`] could complain of: it does not nest too
-/// deep, and has neither escaped code points nor numbers that may be out of range. Nearly every object is so, and this
-/// costs less than half of reading it through.
+/// Reports whether a text that is known to be JSON certainly passes [`is_too_deep`]: it does not nest too deep, and has
+/// neither escaped code points nor numbers that may be out of range. Nearly every object passes, and this check costs
+/// less than half of a full parse.
 pub fn is_plain(json: &str) -> bool {
     let mut bytes = json.bytes();
     let (mut levels, mut digits) = (0, 0);
@@ -60,7 +60,7 @@ pub fn is_plain(json: &str) -> bool {
     true
 }
 
-/// A value of any depth: what lies deeper than [`MAX_DEPTH`] is null.
+/// A value of any depth: levels deeper than [`MAX_DEPTH`] are null.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bounded(pub Value);
 
@@ -70,15 +70,15 @@ impl<'de> Deserialize<'de> for Bounded {
     }
 }
 
-/// Reads without keeping anything.
+/// Parses without storing anything.
 struct DepthCheck<'a> {
-    /// How many more levels may come.
+    /// The number of levels that are still allowed.
     levels: usize,
     is_too_deep: &'a mut bool,
 }
 
 impl DepthCheck<'_> {
-    /// For what lies one level deeper; none where that is too deep.
+    /// The check one level deeper; none if that is too deep.
     fn below(&mut self) -> Option<DepthCheck<'_>> {
         let levels = self.levels.checked_sub(1)?;
         Some(DepthCheck {
@@ -155,7 +155,7 @@ impl<'de> Visitor<'de> for DepthCheck<'_> {
     }
 }
 
-/// A text that is read and not kept.
+/// A text that is parsed and dropped.
 struct SkippedText;
 
 impl<'de> Deserialize<'de> for SkippedText {
@@ -176,10 +176,10 @@ impl<'de> Deserialize<'de> for SkippedText {
     }
 }
 
-/// Reads into a value.
+/// Parses into a value.
 #[derive(Clone, Copy)]
 struct BoundedReader {
-    /// How many more levels may come.
+    /// The number of levels that are still allowed.
     levels: usize,
 }
 
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// So many levels, an even number.
+    /// A document with an even number of levels.
     fn nested(levels: usize) -> String {
         let (open, close) = (r#"{"a":["#.repeat(levels / 2), "]}".repeat(levels / 2));
         format!("{open}{close}")

@@ -1,4 +1,4 @@
-//! Handles texts of any size, depth and content: depth of JSON, memory once parsed, and what may be printed.
+//! Handles texts of any size, depth and content: depth of JSON, memory once parsed, and safe printing.
 
 pub mod depth;
 pub mod parsed_size;

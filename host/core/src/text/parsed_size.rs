@@ -1,29 +1,29 @@
-//! Estimates, by one look at a JSON text, the memory that it takes once it is parsed: text of a few bytes, such as `{"":1},`,
-//! becomes a hundred times as large. Whoever parses what others have written reserves that much first.
+//! Estimates, in one pass over a JSON text, its memory once it is parsed. A text of a few bytes, such as `{"":1},`,
+//! becomes a hundred times as large. Parsers of untrusted texts reserve that much first.
 //!
 //! The figures are those of [`serde_json::Value`] on 64 bits with glibc's allocator, rounded up.
 
-/// A value in its place.
+/// The size of a value in a list or map, in bytes.
 const VALUE: usize = 32;
 
-/// A piece of memory, at least.
+/// The smallest allocation, in bytes.
 const PIECE: usize = 32;
 
-/// The first node of a map that is not empty, and what each member takes beyond those that one node is certain to hold.
+/// The first node of a non-empty map, and the members that every node certainly holds.
 const FIRST_NODE: usize = 672;
 const MEMBERS_OF_A_NODE: usize = 5;
 const FURTHER_MEMBER: usize = 128;
 
-/// A list with room for its first items, and what each further one takes, because lists double.
+/// A list with room for its first items, and their number. A full list doubles.
 const FIRST_ITEMS: usize = 4 * VALUE + 16;
 const ITEMS: usize = 4;
 const FURTHER_ITEM: usize = 3 * VALUE;
 
-/// The nesting that is followed. No parser of the host reads deeper values.
+/// The nesting that is followed. No parser of the host accepts deeper values.
 const MAX_DEPTH: usize = 128;
 
-/// The bytes that a JSON text takes when it is parsed whole, at most. Of a text that is not JSON, what a parser may have made of
-/// it before it finds that out.
+/// The highest possible memory of a JSON text that is parsed as a whole, in bytes. For invalid JSON, the memory that a
+/// parser may have used before it finds the error.
 pub fn parsed_size(text: &[u8]) -> usize {
     let mut size = VALUE;
     // How many parts each value around has, and whether it is a list.
@@ -54,7 +54,7 @@ pub fn parsed_size(text: &[u8]) -> usize {
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
             b',' | b':' | b' ' | b'\n' | b'\r' | b'\t' => {}
-            // The first letter of a number or a word stands for the whole.
+            // Counted at the first character of a number or a literal.
             _ => {
                 size += part(&mut around[depth.min(MAX_DEPTH - 1)]);
                 while text.get(place).is_some_and(|byte| !b",:]}{[\" \n\r\t".contains(byte)) {
@@ -66,7 +66,7 @@ pub fn parsed_size(text: &[u8]) -> usize {
     size
 }
 
-/// What one more part of a value takes beside its own bytes. A member of an object has two: its name and its value.
+/// The memory of one more part of a value beside its own bytes. A member of an object has two parts: name and value.
 fn part((parts, is_list): &mut (usize, bool)) -> usize {
     *parts += 1;
     if *is_list {

@@ -1,5 +1,5 @@
-//! Makes texts of others fit for a log and for a terminal: nothing in them begins a line, steers the terminal, or shows
-//! characters in another order than they have.
+//! Makes untrusted texts safe for a log and a terminal: they cannot begin a line, control the terminal, or show
+//! characters in another order.
 
 /// A text on one line. Control characters, line separators, and characters that reorder or hide text are escaped as in Rust.
 pub fn printable(text: &str) -> String {
@@ -14,13 +14,13 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The same for a text of several lines. All but the first are indented, so that none passes for a line of somebody else.
+/// The same for a text of several lines. All but the first are indented, so that none looks like another entry's line.
 pub fn printable_lines(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(printable).collect();
     lines.join("\n  ")
 }
 
-/// Tells characters that show themselves, and nothing but themselves.
+/// Reports whether a character is visible and does not affect others.
 fn is_plain(character: char) -> bool {
     // Bidirectional marks, embeddings and isolates (Unicode Standard Annex 9), invisible operators, annotations and tags. The
     // joiners U+200C and U+200D stay, because scripts and emoji need them.
@@ -39,7 +39,7 @@ fn is_plain(character: char) -> bool {
     !character.is_control() && !steers
 }
 
-/// Cuts a text to so many bytes at the border of a character.
+/// Truncates a text to at most so many bytes, at a character boundary.
 pub fn shorten(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
         let mut end = bytes.saturating_sub('…'.len_utf8());

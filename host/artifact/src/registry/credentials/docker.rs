@@ -1,5 +1,4 @@
-//! Owns the user's Docker configuration: what `login` writes and `logout` removes, in the file or in the credential helper
-//! that the file names.
+//! Reads and writes the user's Docker configuration for `login` and `logout`: the file, or the helper that it names.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ impl Keychain for DockerConfig {
 }
 
 impl DockerConfig {
-    /// Where the file is: `$DOCKER_CONFIG/config.json` or `~/.docker/config.json`.
+    /// The path of the file: `$DOCKER_CONFIG/config.json` or `~/.docker/config.json`.
     pub fn path() -> Option<PathBuf> {
         let directory = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
         let directory = directory.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".docker")));
@@ -34,16 +33,16 @@ impl DockerConfig {
     }
 }
 
-/// Where credentials were written to or removed from.
+/// The place to which credentials were written, or from which they were removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// The Docker configuration, where whoever reads the file reads them.
+    /// The Docker configuration, from which every reader of the file can read them.
     File(PathBuf),
     /// A credential helper.
     Helper(String),
 }
 
-/// Keeps credentials for a registry where Docker's tools find them.
+/// Stores credentials for a registry where Docker's tools find them.
 pub fn login(host: &str, username: &str, password: &str) -> Result<Kept, ArtifactError> {
     login_in(&file()?, host, username, password)
 }
@@ -115,7 +114,7 @@ fn read(path: &Path) -> Result<Map<String, Value>, ArtifactError> {
     }
 }
 
-/// Writes beside the file and renames, so that a reader sees the old or the new one. The file behind a symbolic link is
+/// Writes beside the file and renames, so that a reader sees the old or the new file. The target of a symbolic link is
 /// replaced, not the link.
 fn write(path: &Path, config: &Map<String, Value>) -> Result<(), ArtifactError> {
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -149,7 +148,7 @@ fn run(helper: &str, action: &str, input: &[u8]) -> Result<(), ArtifactError> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| failed(format!("it cannot be run ({error}); install it in the PATH")))?;
-    // A helper that reads nothing closes the pipe; its exit status says what it thinks.
+    // A helper that does not read its input closes the pipe; its exit status decides.
     let _ = process.stdin.take().map(|mut stdin| stdin.write_all(input));
     let output = process.wait_with_output().map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_gets_the_credentials_on_its_standard_input_and_the_file_does_not() {
+    fn helper_gets_credentials_on_standard_input_not_in_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let helper = directory.path().join("docker-credential-test");
         let log = directory.path().join("log");

@@ -45,7 +45,7 @@ pub struct Instance {
     log: KeyPair,
 }
 
-/// Who signs, and what the log entry names as verifier, PEM.
+/// A signer, and the verifier in its log entries, PEM.
 pub struct Signer {
     pub key: KeyPair,
     /// `None`: by key.
@@ -152,7 +152,7 @@ impl Instance {
         })
     }
 
-    /// What `cosign sign` makes, with an entry of the log.
+    /// The bundle of `cosign sign`, with an entry of the log.
     pub fn bundle(&self, signer: &Signer, statement: &str, at: &str) -> Value {
         let mut bundle = unlogged_bundle(signer, statement);
         let body = json!({
@@ -171,7 +171,7 @@ impl Instance {
         bundle
     }
 
-    /// What `cosign sign --new-bundle-format=false` makes, with the log's promise.
+    /// The signature of `cosign sign --new-bundle-format=false`, with the log's promise.
     pub fn simple_signing(&self, signer: &Signer, payload: &str, at: &str) -> SignatureMaterial {
         let signature = signer.key.sign(payload.as_bytes());
         let body = json!({
@@ -204,7 +204,7 @@ impl Instance {
         Digest::of(self.log.public_der().as_bytes())
     }
 
-    /// What the log promises to include, and its signature. The members are sorted, which is their canonical form.
+    /// The log's promise of inclusion, and its signature. The members are sorted, which is their canonical form.
     fn promise(&self, body: &Value, at: &str) -> (Value, SignatureBytes) {
         let time = at.parse::<Timestamp>().unwrap().as_second();
         let body = STANDARD.encode(body.to_string());
@@ -239,7 +239,7 @@ impl Instance {
     }
 }
 
-/// What `cosign sign` makes without a log.
+/// The bundle of `cosign sign` without a log.
 pub fn unlogged_bundle(signer: &Signer, statement: &str) -> Value {
     const TYPE: &str = "application/vnd.in-toto+json";
     let signature = signer.key.sign(&pae(TYPE, statement.as_bytes()));

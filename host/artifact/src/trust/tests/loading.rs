@@ -1,4 +1,4 @@
-//! Tests of loading a trust file, and of which of its rules decides.
+//! Tests of loading a trust file, and of selecting its rules.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of the decision: against what cosign has written (`tests/data/cosign`), and against signatures that are made here.
+//! Tests of the decision, with artifacts signed by cosign (`tests/data/cosign`) and with signatures made here.
 
 mod instance;
 
@@ -21,7 +21,7 @@ use crate::content::digest::Digest;
 const REPOSITORY: &str = "registry.example.com/plugins/a";
 const SIGN: &str = "https://sigstore.dev/cosign/sign/v1";
 
-/// What is signed.
+/// The signed manifest.
 const MANIFEST: &[u8] = data!("manifest.json").as_bytes();
 
 fn manifest() -> Digest {
@@ -316,7 +316,7 @@ fn statements_and_payloads_of_other_types_are_refused() {
 }
 
 #[test]
-fn what_nobody_has_signed_is_refused_where_a_signature_is_needed() {
+fn unsigned_artifact_is_refused_where_a_signature_is_needed() {
     let (kind, text) = refused(&first(), &[]);
     assert_eq!(kind, TrustErrorKind::Unsigned);
     assert!(

@@ -1,5 +1,5 @@
-//! Finds cached objects: by name, by namespace, by controller and by query. Nothing of an object is read here; what a
-//! query asks of the content is read by [`QueryCandidates::found`], without the store.
+//! Finds cached objects: by name, by namespace, by controller and by query. No object is read here;
+//! [`QueryCandidates::found`] matches a query's conditions on the content, without the store.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::cache::index::{Index, IndexDraft};
 use crate::object::CachedObject;
 
 impl Store {
-    /// Whether something of a kind has been listed once, and is followed since.
+    /// Reports whether any part of a kind has been listed, and is watched since.
     pub fn is_synced(&self, kind: &Kind) -> bool {
         self.kind_caches
             .get(kind)
             .is_some_and(|kind_cache| kind_cache.synced.is_some())
     }
 
-    /// Whether all that is needed of a kind has been listed once, and is followed since.
+    /// Reports whether these fields and this reach of a kind have been listed, and are watched since.
     pub fn has(&self, kind: &Kind, projection: &Projection, reach: &Reach) -> bool {
         let synced = self
             .kind_caches
@@ -29,7 +29,7 @@ impl Store {
         synced.is_some_and(|synced| synced.projection.covers(projection) && synced.reach.covers(reach))
     }
 
-    /// Whether an object that exists would be known. Where it would not, its absence says nothing.
+    /// Reports whether an existing object would be in the cache. If not, its absence there means nothing.
     pub fn would_know(&self, kind: &Kind, name: &Name) -> bool {
         let synced = self
             .kind_caches
@@ -38,24 +38,23 @@ impl Store {
         synced.is_some_and(|synced| synced.reach.holds(name))
     }
 
-    /// Whether an object of this name will be seen when it changes: its kind is watched, and the watches are about it as
-    /// far as its name says.
+    /// Reports whether changes of this object will be seen: its kind is watched, and a watch covers its name.
     pub fn is_followed(&self, kind: &Kind, name: &Name) -> bool {
         let kind_cache = self.kind_caches.get(kind);
         kind_cache.is_some_and(|kind_cache| kind_cache.sources.iter().any(|listing| listing.scope.has(name)))
     }
 
-    /// Moves with each change of a kind.
+    /// The change count of a kind.
     pub fn changes(&self, kind: &Kind) -> u64 {
         self.kind_caches.get(kind).map_or(0, |kind_cache| kind_cache.changes)
     }
 
-    /// One object.
+    /// The object of this name.
     pub fn get(&self, kind: &Kind, name: &Name) -> Option<&Arc<CachedObject>> {
         self.kind_caches.get(kind)?.get(name)
     }
 
-    /// The objects of a kind by namespace and name, of one namespace or of all.
+    /// The objects of a kind by namespace and name, in one namespace or in all.
     pub fn iter<'a>(
         &'a self,
         kind: &Kind,
@@ -74,14 +73,14 @@ impl Store {
             .take_while(move |object| from.as_ref().is_none_or(|from| object.name.namespace == from.namespace))
     }
 
-    /// The objects among which a query finds its own, as they are at this moment. Nothing is read of them here, so that
-    /// whoever holds the store for others does not keep them waiting.
+    /// The objects among which a query finds its results, now. None is read here, so the store's lock is held briefly.
     pub fn candidates(&self, kind: &Kind, query: &CheckedQuery) -> QueryCandidates {
         let Some(kind_cache) = self.kind_caches.get(kind) else {
             return QueryCandidates::default();
         };
         let within = |object: &&Arc<CachedObject>| query.is_within(&object.name);
-        // Where nothing is asked of what is inside, all of these are found; what is too deep may still not be shown.
+        // Without conditions on the content, all of these match; those that are too deep are not shown, and do not
+        // count.
         let most = query.limit.filter(|_| !query.looks_inside());
         let most = most.map_or(usize::MAX, |limit| limit as usize);
         let mut taken = 0;
@@ -103,33 +102,33 @@ impl Store {
         }
     }
 
-    /// Whether a query is answered without going through all objects, or cannot be.
+    /// Reports whether a query needs no new index: it is indexed, or cannot be.
     pub fn is_indexed(&self, kind: &Kind, query: &CheckedQuery) -> bool {
         self.kind_caches
             .get(kind)
             .is_none_or(|kind_cache| kind_cache.indexes.serve(query))
     }
 
-    /// What the index that a query needs is made of; none where there is one, or cannot be.
+    /// The draft of the index that a query needs; none if there is one, or cannot be one.
     pub fn draft_index(&self, kind: &Kind, query: &CheckedQuery) -> Option<IndexDraft> {
         self.kind_caches.get(kind)?.draft_index(query)
     }
 
-    /// Takes an index in, with what has changed since its draft.
+    /// Adds an index, after updating it with the changes since its draft.
     pub fn add_index(&mut self, kind: &Kind, index: Index) {
         if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
             kind_cache.add_index(index);
         }
     }
 
-    /// The paths of which the kind's indexes ask for an object's values when it comes in: they are read before the store is
+    /// The index paths at which an object's values are needed before it is inserted: they are read before the store is
     /// locked. None if the store has the object in the same state.
     pub fn paths_to_index(&self, kind: &Kind, object: &CachedObject) -> Vec<FieldPath> {
         let kind_cache = self.kind_caches.get(kind);
         kind_cache.map_or_else(Vec::new, |kind_cache| kind_cache.paths_to_index(object))
     }
 
-    /// Drops an index that nobody uses any more.
+    /// Drops an index that is no longer used.
     pub fn drop_index(&mut self, kind: &Kind, path: &FieldPath) {
         if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
             kind_cache.indexes.drop_index(path);
@@ -152,7 +151,7 @@ impl Store {
             .filter_map(move |(_, name)| kind_cache?.get(name))
     }
 
-    /// How many objects of a kind there are.
+    /// The number of cached objects of a kind.
     pub fn len(&self, kind: &Kind) -> usize {
         self.kind_caches
             .get(kind)
@@ -160,26 +159,26 @@ impl Store {
     }
 }
 
-/// Objects as they were at one moment, by namespace and name, some of which a query finds.
+/// Objects at one moment, by namespace and name, among which a query finds its results.
 #[derive(Debug, Default)]
 pub struct QueryCandidates {
     objects: Vec<Arc<CachedObject>>,
-    /// The count of the kind's changes at that moment.
+    /// The kind's change count at that moment.
     pub changes: u64,
 }
 
 impl QueryCandidates {
-    /// How many there are.
+    /// The number of candidates.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether there are no candidates.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Those that the query finds.
+    /// The candidates that match the query.
     pub fn found<'a>(&'a self, query: &'a CheckedQuery) -> impl Iterator<Item = &'a Arc<CachedObject>> {
         let found = |object: &&Arc<CachedObject>| !query.looks_inside() || query.matches(&object.name, &object.value());
         self.objects.iter().filter(found)

@@ -1,8 +1,8 @@
-//! Owns the cache's contents: what lists and watches make of the objects of each kind. How objects are found is in
-//! `lookup.rs`; what is kept of one kind is [`crate::cache::kind_cache`]'s matter.
+//! Stores the cached objects of each kind from lists and watches. Finding objects is in `lookup.rs`;
+//! [`crate::cache::kind_cache`] holds the objects of one kind.
 //!
-//! A relist updates in place: what is unchanged stays as it is, and what is gone is reported when the list is complete. A
-//! kind may come in by several lists and watches that have no object in common.
+//! A relist updates in place: unchanged objects stay, and deleted ones are reported when the list is complete. A kind
+//! may come from several lists and watches that have no object in common.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,37 +22,37 @@ mod test_support;
 
 pub use lookup::QueryCandidates;
 
-/// What happened to one object. An object that was deleted and made anew counts as two changes.
+/// The change of one object. An object that was deleted and recreated counts as two changes.
 #[derive(Clone, Debug)]
 pub struct ObjectChange {
     /// The object's kind.
     pub kind: Arc<Kind>,
-    /// As it was.
+    /// The object before the change, if it existed.
     pub old: Option<Arc<CachedObject>>,
-    /// As it is.
+    /// The object after the change, if it exists.
     pub new: Option<Arc<CachedObject>>,
 }
 
 impl ObjectChange {
-    /// The object's place.
+    /// The object's namespace and name.
     pub fn name(&self) -> &Name {
         let object = self.new.as_ref().or(self.old.as_ref());
         &object.expect("a change has an object before or after it").name
     }
 }
 
-/// Where a list or an event comes from: one list and watch of a kind, in one run of the kind's watches.
+/// The source of a list or an event: one list and watch of a kind, in one run of the kind's watches.
 #[derive(Clone, Debug)]
 pub struct WatchSource {
     /// The kind.
     pub kind: Arc<Kind>,
-    /// What the list and watch is about.
+    /// The objects of the list and watch.
     pub scope: Scope,
     run: u64,
 }
 
 impl WatchSource {
-    /// Every object of a kind that no [`Store`] keeps.
+    /// The source of every object of a kind that no [`Store`] holds.
     pub(crate) fn all(kind: Arc<Kind>) -> Self {
         Self {
             kind,
@@ -70,8 +70,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// The watches of a kind begin, for the first time or in another form. What is known stays, and counts as synced for
-    /// those whom it was enough for; the rest waits for the lists.
+    /// Starts the watches of a kind, for the first time or in another form. Known objects stay, and the kind stays
+    /// synced as far as it was. The rest waits for the lists.
     pub fn open(&mut self, codec: Arc<ObjectCodec>, reach: Reach, namespaced: bool) -> Vec<WatchSource> {
         let kind = codec.kind().clone();
         let run = self.next_change();
@@ -93,8 +93,8 @@ impl Store {
         scopes.into_iter().map(source).collect()
     }
 
-    /// Watches of a kind are to begin that are about this only: from now on nothing else counts as known, and nothing is
-    /// taken from the watches that were there.
+    /// Restricts a kind before its watches restart with a narrower reach. Other objects are no longer known, and events
+    /// of the earlier watches are ignored.
     pub fn narrow(&mut self, kind: &Kind, reach: &Reach) {
         let run = self.next_change();
         if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
@@ -102,12 +102,12 @@ impl Store {
         }
     }
 
-    /// Nobody needs a kind any more: its memory is given back.
+    /// Drops a kind that is no longer needed, and frees its memory.
     pub fn close(&mut self, kind: &Kind) {
         self.kind_caches.remove(kind);
     }
 
-    /// The kind is not served any more: nothing of it is there, and nothing is known until it is listed again.
+    /// Empties a kind that is no longer served. Nothing is known until it is listed again.
     pub fn empty(&mut self, kind: &Arc<Kind>) -> Vec<ObjectChange> {
         let Some(kind_cache) = self.kind_caches.get_mut(kind) else {
             return Vec::new();
@@ -115,11 +115,11 @@ impl Store {
         kind_cache.synced = None;
         kind_cache.sources.clear();
         let names: Vec<Name> = kind_cache.objects.keys().map(|object| object.0.name.clone()).collect();
-        names.iter().filter_map(|name| self.take(kind, name)).collect()
+        names.iter().filter_map(|name| self.remove_object(kind, name)).collect()
     }
 
-    /// The objects of a kind that were read before its codec was told to show less. They are to be [`Store::replace`]d, read
-    /// [again](ObjectCodec::again); from now on nothing relies on what they show beyond that.
+    /// The objects of a kind that were read before its codec was narrowed. The caller reads them
+    /// [again](ObjectCodec::again) and [`Store::replace`]s them; from now on nothing relies on their further fields.
     pub fn untrimmed(&mut self, kind: &Kind) -> Vec<Arc<CachedObject>> {
         let Some(kind_cache) = self.kind_caches.get_mut(kind) else {
             return Vec::new();
@@ -133,7 +133,7 @@ impl Store {
         untrimmed.cloned().collect()
     }
 
-    /// How many objects of each kind there are, and the memory that they take. Looks at no object.
+    /// The number of objects of each kind, and their memory in bytes. Reads no object.
     pub fn sizes(&self) -> impl Iterator<Item = (&Arc<Kind>, usize, usize)> {
         let kinds = self.kind_caches.iter();
         kinds.map(|(kind, kind_cache)| (kind, kind_cache.objects.len(), kind_cache.bytes))
@@ -144,7 +144,7 @@ impl Store {
         Some(self.kind_caches.get(kind)?.codec.clone())
     }
 
-    /// The objects of a kind that were read before its codec was asked for more facts.
+    /// The objects of a kind that were read before its codec extracted more facts.
     pub fn without_facts(&self, kind: &Kind) -> Vec<Arc<CachedObject>> {
         let kind_cache = self.kind_caches.get(kind).into_iter();
         let objects = kind_cache.flat_map(|kind_cache| {
@@ -154,7 +154,7 @@ impl Store {
         objects.cloned().collect()
     }
 
-    /// Puts objects in the place of the same ones, read again, unless they have changed meanwhile. That is no change of them.
+    /// Replaces objects by re-read ones, unless they have changed meanwhile. This is no change of the objects.
     pub fn replace(&mut self, kind: &Kind, objects: Vec<(Arc<CachedObject>, CachedObject)>) {
         let Some(kind_cache) = self.kind_caches.get_mut(kind) else {
             return;
@@ -168,7 +168,7 @@ impl Store {
         }
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub fn begin_list(&mut self, source: &WatchSource) {
         if let Some((kind_cache, listing)) = self.listing(source) {
             kind_cache.lists += 1;
@@ -177,8 +177,8 @@ impl Store {
         }
     }
 
-    /// An object was listed, added or modified. `values` are what it has at the [`Store::paths_to_index`]. Nothing is
-    /// returned for an object that is known in this version.
+    /// Inserts an object that was listed, added or modified. `values` are its values at the [`Store::paths_to_index`].
+    /// Returns nothing for an object that is known in this version.
     pub fn upsert(
         &mut self,
         source: &WatchSource,
@@ -194,11 +194,11 @@ impl Store {
         let object = if kind_cache.codec.has_facts_of(&object) {
             object
         } else {
-            // More was asked for while the object was on its way here.
+            // More facts were requested while the object was being read.
             Arc::new(decoding::allowed(|| kind_cache.codec.with_facts(&object)))
         };
         if let Some(old) = old.as_ref().filter(|old| old.is_version_of(&object)) {
-            // The same object. What was trimmed in another way is replaced, and that is no change of it.
+            // The same object. If it was trimmed differently it is replaced, which is no change of it.
             let is_kept = old.is_kept_like(&object);
             if !is_kept {
                 kind_cache.reindex(Some(old), &object, values);
@@ -222,9 +222,9 @@ impl Store {
         changes
     }
 
-    /// What a look past the watches has shown of an object, where the watches have not said so by themselves; none: it is
-    /// gone. `before` is the object as it was known when that look began: what has come since then is newer. `live` is read
-    /// by the kind's codec, and has `values` at the [`Store::paths_to_index`].
+    /// Corrects an object by a live read, where the watches have not shown that state themselves; `live` is none if the
+    /// object does not exist. `before` is the cached object when the read began: a later state in the cache is newer.
+    /// `live` is read by the kind's codec, and has `values` at the [`Store::paths_to_index`].
     pub fn correct(
         &mut self,
         key: &Key,
@@ -243,10 +243,10 @@ impl Store {
             return Vec::new();
         }
         let Some(live) = live else {
-            return self.take(&key.kind, &key.name).into_iter().collect();
+            return self.remove_object(&key.kind, &key.name).into_iter().collect();
         };
         let listing = kind_cache.sources.iter().find(|listing| listing.scope.has(&key.name));
-        // Whether its labels are right, the server alone says.
+        // Only the server knows whether the object matches the label selector.
         let Some(listing) = listing.filter(|listing| listing.scope.labels.is_empty()) else {
             return Vec::new();
         };
@@ -258,7 +258,7 @@ impl Store {
         self.upsert(&source, live, values)
     }
 
-    /// An object is there and cannot be read: what is known of it stays.
+    /// Keeps the known state of an object that exists but cannot be read.
     pub fn keep(&mut self, source: &WatchSource, name: &Name) {
         let Some((kind_cache, listing)) = self.listing(source) else {
             return;
@@ -269,13 +269,13 @@ impl Store {
         }
     }
 
-    /// An object is gone, or has left what the source is about.
+    /// Removes an object that was deleted, or left the source.
     pub fn remove(&mut self, source: &WatchSource, name: &Name) -> Option<ObjectChange> {
         self.listing(source)?;
-        self.take(&source.kind, name)
+        self.remove_object(&source.kind, name)
     }
 
-    /// A list is complete: what it did not confirm is gone. With the last list of a run, the kind is synced.
+    /// Ends a list: objects that it did not confirm are removed. The last list of a run makes the kind synced.
     pub fn end_list(&mut self, source: &WatchSource) -> Vec<ObjectChange> {
         let Some((kind_cache, listing)) = self.listing(source) else {
             return Vec::new();
@@ -302,7 +302,9 @@ impl Store {
                 reach: kind_cache.reach.clone(),
             });
         }
-        gone.iter().filter_map(|name| self.take(&source.kind, name)).collect()
+        gone.iter()
+            .filter_map(|name| self.remove_object(&source.kind, name))
+            .collect()
     }
 
     /// The kind cache and the listing of a source, unless its run is over.
@@ -318,7 +320,7 @@ impl Store {
         Some((kind_cache, listing))
     }
 
-    fn take(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<ObjectChange> {
+    fn remove_object(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<ObjectChange> {
         let kind_cache = self.kind_caches.get_mut(kind)?;
         let old = kind_cache.unplace(name)?;
         kind_cache.unindex(&old);
@@ -354,7 +356,7 @@ mod tests {
     use crate::object::facts::FactKeys;
 
     #[test]
-    fn facts_of_cached_objects_are_learned_later_and_then_decode_nothing() {
+    fn facts_extracted_later_decode_nothing_afterwards() {
         let mut store = Store::default();
         let source = opened(&mut store);
         let labelled = |name: &str, version: &str, label: &str| {
@@ -445,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_kind_is_that_of_its_objects_whatever_happens_to_them() {
+    fn memory_of_a_kind_is_the_sum_of_its_objects() {
         let mut store = Store::default();
         let source = opened(&mut store);
         let sizes = |store: &Store| {
@@ -560,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_watches_are_about_other_objects_only_what_both_were_about_is_known() {
+    fn after_reach_changes_only_the_common_objects_are_known() {
         let mut store = Store::default();
         let namespaces =
             |names: &[&str]| Reach::namespaces(&names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());

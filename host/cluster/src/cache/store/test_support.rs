@@ -1,4 +1,4 @@
-//! Objects for the store's tests, and what is found of them.
+//! Objects for the store's tests, and look-ups of them.
 
 use pilothouse_core::kubernetes::path::{FieldPath, Projection};
 use pilothouse_core::kubernetes::selector::Selector;

@@ -59,7 +59,7 @@ fn cluster_problem(cluster: Value) -> String {
 }
 
 #[test]
-fn a_context_that_is_missing_or_incomplete_is_refused_with_what_there_is() {
+fn missing_or_incomplete_context_is_refused_with_known_ones() {
     let kubeconfig = json!({
         "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1"}}],
         "users": [{"name": "me", "user": {"token": "t"}}],

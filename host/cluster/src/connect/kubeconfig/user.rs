@@ -1,4 +1,4 @@
-//! The user of a kubeconfig: which of its credentials count, as client-go decides, and how its credential helper is run.
+//! The user of a kubeconfig: selects its credentials as client-go does, and configures its credential helper.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal as _;
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Cluster;
 use crate::connect::credentials::{Credential, Helper, Source, Tokens};
 
-/// The versions in which credential helpers are asked.
+/// The supported versions of the protocol of credential helpers.
 const HELPER_VERSIONS: [&str; 2] = [
     "client.authentication.k8s.io/v1",
     "client.authentication.k8s.io/v1beta1",
@@ -80,8 +80,8 @@ impl User {
         })
     }
 
-    /// Gives the user the credentials that client-go would use. A certificate goes beside the rest; a token and a password exclude each other, and
-    /// both exclude a helper.
+    /// Sets the credentials that client-go would use. A certificate is used beside the others; a token and a password
+    /// exclude each other, and both exclude a helper.
     pub(super) fn authenticate(
         self,
         name: &str,
@@ -176,7 +176,7 @@ impl Exec {
             api_version: self.api_version,
             install_hint: self.install_hint,
             is_interactive,
-            cluster: self.provide_cluster_info.then(|| cluster.told()).transpose()?,
+            cluster: self.provide_cluster_info.then(|| cluster.helper_info()).transpose()?,
         };
         let unusable = |problem| format!("cannot be used: {problem}");
         let first: Credential = helper.run().map_err(unusable)?;

@@ -1,5 +1,5 @@
-//! Finds items of a list by the elements of field sets, each with a few look-ups however long the list is: objects of others
-//! may have tens of thousands of items.
+//! Finds items of a list by the elements of field sets. Each search takes a few look-ups, however long the list is:
+//! other clients' objects may have tens of thousands of items.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,16 +8,15 @@ use serde_json::{Map, Value};
 
 use super::{FieldSetElement, step};
 
-/// The most combinations of key fields by which the items of one list are looked for. The keys of a list have the same fields,
-/// those of the kind's schema; keys of further combinations, which only somebody who forges managedFields can write, name
-/// nothing.
+/// The highest number of combinations of key fields that are indexed for one list. The keys of a list all have the
+/// fields of the kind's schema. Only forged managedFields have further combinations; their keys match no item.
 const MOST_KEYS: usize = 4;
 
-/// The most combinations of key fields that items of one list leave out, because the server fills them in. Items with further
-/// ones are not found.
+/// The highest number of combinations of omitted key fields (which the server defaults) in one list. Items with further
+/// combinations are not found.
 const MOST_OMISSIONS: usize = 16;
 
-/// The likeness of an item to a key.
+/// The degree to which an item matches a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Likeness {
     /// The item has all of the key's fields with the key's values.
@@ -28,7 +27,7 @@ pub(crate) enum Likeness {
     Default,
 }
 
-/// The items of a list by their keys and values. The index is built for the keys that are asked for.
+/// The items of a list by their keys and values. The index is built lazily, for the keys that are looked up.
 pub(crate) struct ItemIndex<'a> {
     items: &'a [Value],
     taken: Vec<bool>,

@@ -1,14 +1,14 @@
-//! The place of a walk through an object, told only where somebody wants to know: a path that is made at every step would
-//! cost the square of a long name.
+//! The position of a walk through an object. Its path is built only on request: built at every step, a long name would
+//! cost quadratic time.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::text::printable::shorten;
 
-/// The most bytes of a path that people are shown.
+/// The longest shown path, in bytes.
 const SHOWN_BYTES: usize = 512;
 
-/// A place within an object, linked to the places around it.
+/// A position within an object, linked to the positions around it.
 #[derive(Clone, Copy)]
 pub(crate) struct Trail<'a> {
     around: Option<&'a Trail<'a>>,
@@ -30,7 +30,7 @@ impl<'a> Trail<'a> {
         }
     }
 
-    /// A member of what is here.
+    /// A member of this position.
     pub(crate) fn member(&'a self, name: &'a str) -> Self {
         Self {
             around: Some(self),
@@ -38,7 +38,7 @@ impl<'a> Trail<'a> {
         }
     }
 
-    /// An item of the list that is here.
+    /// An item of the list at this position.
     pub(crate) fn item(&'a self, text: &'a str) -> Self {
         Self {
             around: Some(self),
@@ -54,7 +54,7 @@ impl<'a> Trail<'a> {
         hasher.finish()
     }
 
-    /// The path for people, such as `.spec.ports[{"port":80}]`. A long one is cut short.
+    /// The path for messages, such as `.spec.ports[{"port":80}]`. A long one is truncated.
     pub(crate) fn path(&self) -> String {
         let mut path = String::new();
         self.write(&mut path);

@@ -1,4 +1,4 @@
-//! The form in which values are compared: one for all ways of writing the same.
+//! Normalises values for comparison: equal values written in different ways get one form.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,24 +6,24 @@ use serde_json::{Map, Number, Value};
 
 use crate::kubernetes::key::Kind;
 
-/// The place of a value, as far as its form depends on it.
+/// The parts of a value's path on which its form depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     kind: KindForm,
-    /// The value, or what is below it, is a quantity.
+    /// Set if the value, or one below it, is a quantity.
     quantity: bool,
-    /// The value is below `data` of a Secret.
+    /// Set if the value is below `data` of a Secret.
     base64: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KindForm {
-    /// Served by kube-apiserver from types of its own.
+    /// A built-in kind: kube-apiserver serves it from its own Go types.
     BuiltIn,
     Secret,
-    /// Has quantities in `value`.
+    /// A kind with quantities in `value`.
     Autoscaler,
-    /// Stored as it was sent, but for defaults.
+    /// A custom kind: stored as it was sent, except defaults.
     Custom,
 }
 
@@ -46,7 +46,7 @@ const QUANTITIES: [&str; 14] = [
     "sizeLimit",
 ];
 
-/// Defaults that the server fills in within lists that are held as a whole, so that they are among our values.
+/// Defaults that the server sets within lists that are held as a whole, so that they are among our values.
 const DEFAULTS: [(&str, &str); 6] = [
     ("apiGroup", "rbac.authorization.k8s.io"),
     ("apiVersion", "v1"),
@@ -57,7 +57,7 @@ const DEFAULTS: [(&str, &str); 6] = [
 ];
 
 impl Context {
-    /// The place of an object.
+    /// The context of an object.
     pub fn of(kind: &Kind) -> Self {
         let Kind { group, kind, .. } = kind;
         let form = match (group.as_str(), kind.as_str()) {
@@ -73,7 +73,7 @@ impl Context {
         }
     }
 
-    /// The place of a member.
+    /// The context of a member.
     pub fn below(self, name: &str) -> Self {
         let is_quantity = match self.kind {
             KindForm::Custom => false,
@@ -88,7 +88,7 @@ impl Context {
     }
 }
 
-/// Brings a value into the form in which it is compared. What the server leaves out where it is empty is null.
+/// Normalises a value. Empty values that the server omits become null.
 pub fn normal(value: &Value, context: Context) -> Value {
     normal_in(value, context, false)
 }
@@ -155,7 +155,7 @@ fn normal_text(text: &str, context: Context) -> String {
     form.unwrap_or_else(|| text.to_owned())
 }
 
-/// The value of a quantity as `DIGITSeEXPONENT` without trailing zeros; none if it is no quantity, or too long.
+/// The value of a quantity as `DIGITSeEXPONENT` without trailing zeros; none if the text is no quantity, or too long.
 /// Grammar: <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>.
 fn quantity(text: &str) -> Option<String> {
     let end = text
@@ -195,7 +195,7 @@ fn quantity(text: &str) -> Option<String> {
     Some(format!("{value}e{exponent}"))
 }
 
-/// A time of RFC 3339 in seconds since the epoch; none if it is none. The server writes times of its types in UTC.
+/// A time of RFC 3339 in seconds since the epoch; none if invalid. The server writes times of its types in UTC.
 fn time(text: &str) -> Option<String> {
     let number = |from: usize, to: usize| -> Option<i64> {
         let digits = text.get(from..to)?;

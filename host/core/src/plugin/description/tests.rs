@@ -1,4 +1,4 @@
-//! What is found in descriptions, one mistake each.
+//! Findings in descriptions, one mistake each.
 
 use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ fn a_description_that_agrees_with_itself_has_no_findings() {
 }
 
 #[test]
-fn a_field_that_the_schema_does_not_have_is_named_with_the_likely_one() {
+fn unknown_field_is_named_with_the_most_similar_one() {
     let said = with(|it| it["fields"] = json!([".spec.replica"]));
     assert!(
         said.starts_with("warning: controller web looks at .spec.replica of Web, which its CRD does not declare")
@@ -210,7 +210,7 @@ fn interfaces_and_manifest_have_to_agree() {
 }
 
 #[test]
-fn a_defaulter_or_validator_that_the_manifest_names_has_to_be_exported_and_the_other_way_round() {
+fn declared_defaulter_or_validator_must_match_the_exports() {
     for interface in ["defaulter", "validator"] {
         let said = with(|it| it[interface] = json!(true));
         assert!(
@@ -264,7 +264,7 @@ fn what_is_cluster_scoped_is_not_touched_in_a_namespace() {
 }
 
 #[test]
-fn a_crd_that_nobody_uses_and_one_without_room_for_the_status_are_told() {
+fn unused_crd_and_crd_without_status_fields_are_reported() {
     let said = with(|it| it["kind"] = json!({"group": "", "version": "v1", "kind": "ConfigMap"}));
     assert!(
         said.contains("brings the CRD webs.x.dev, but no controller reconciles or touches Web"),

@@ -1,30 +1,31 @@
-//! Owns how much memory the recorded reads of one group may take, and what is left out of them beyond that.
+//! Bounds the memory of the recorded reads of one group, and makes reads coarser beyond it.
 
 use std::collections::BTreeSet;
 
 use crate::reads::dependencies::read::Read;
 
-/// What the reads of one group take at most, unless it was said otherwise: some 100,000 readers with a read each. A guest
-/// chooses how often its reconciles read, and users how many objects there are.
+/// The default memory limit for the reads of one group, in bytes: some 100,000 readers with a read each. A guest
+/// chooses how often its reconciles read, and users choose the number of objects.
 pub const GROUP_BYTES: usize = 128 * 1024 * 1024;
 
-/// Of this many parts of its group's bytes one reader may have one, so that a single object that reads very much does not
-/// make the others' reads coarse.
+/// One reader may use this fraction of its group's bytes, so that a single object with very many reads does not make
+/// the others' reads coarse.
 const PARTS: usize = 16;
 
-/// What a reader takes beside its reads: its place in a map, and the first node of a B-tree, which has room for eleven.
+/// The memory of a reader beside its reads, in bytes: its entry in a map, and the first node of a B-tree, which has
+/// room for eleven entries.
 const READER_BYTES: usize = 600;
 
-/// What a read takes beside its texts: its place in the reader's tree and in the map of what is read, and there a node for
-/// those who read the same, which for most reads is one.
+/// The memory of a read beside its texts, in bytes: its entries in the reader's tree and in the map of reads, and there
+/// a node for the readers, which for most reads is one.
 const READ_BYTES: usize = 800;
 
-/// The bytes of one group.
+/// The budget of one group, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadBudget {
     pub(super) most: usize,
     pub(super) used: usize,
-    /// How many reads that is.
+    /// The number of recorded reads.
     pub(super) reads: usize,
 }
 
@@ -39,8 +40,8 @@ impl Default for ReadBudget {
 }
 
 impl ReadBudget {
-    /// Remembers one more read of a reader, if there is room for it.
-    pub(super) fn take_one(&mut self, read: &Read, is_first: bool) -> bool {
+    /// Adds one more read of a reader, if there is room for it.
+    pub(super) fn reserve_one(&mut self, read: &Read, is_first: bool) -> bool {
         let bytes = read_bytes(read) + if is_first { READER_BYTES } else { 0 };
         let has_room = self.used + bytes <= self.most;
         if has_room {
@@ -50,15 +51,15 @@ impl ReadBudget {
         has_room
     }
 
-    /// A reader does not depend on these any more.
-    pub(super) fn give_back(&mut self, reads: &BTreeSet<Read>) {
+    /// Releases the memory of a reader's reads.
+    pub(super) fn release(&mut self, reads: &BTreeSet<Read>) {
         self.used = self.used.saturating_sub(bytes(reads));
         self.reads = self.reads.saturating_sub(reads.len());
     }
 
-    /// The reads of a reader as they are to be remembered; if there is no room for them in any form, the coarse reads that
-    /// its whole group has to depend on.
-    pub(super) fn take(&mut self, reads: BTreeSet<Read>) -> Result<BTreeSet<Read>, BTreeSet<Read>> {
+    /// The reads of a reader in the form to record. If there is no room for them in any form, the error has the coarse
+    /// reads on which the whole group must depend.
+    pub(super) fn reserve(&mut self, reads: BTreeSet<Read>) -> Result<BTreeSet<Read>, BTreeSet<Read>> {
         let exact = bytes(&reads);
         if exact <= self.most / PARTS && self.used + exact <= self.most {
             self.used += exact;
@@ -76,7 +77,7 @@ impl ReadBudget {
     }
 }
 
-/// What the reads of one reader take, roughly.
+/// The approximate memory of one reader's reads.
 fn bytes(reads: &BTreeSet<Read>) -> usize {
     if reads.is_empty() {
         return 0;
@@ -89,7 +90,7 @@ fn read_bytes(read: &Read) -> usize {
         Read::Get(_, name) | Read::Obstacle(_, name) => {
             name.name.len() + name.namespace.as_ref().map_or(0, |namespace| namespace.len())
         }
-        // It stands under each value of its anchor.
+        // The query is indexed under each value of its anchor.
         Read::List(_, query) => {
             let values = query.anchor().map_or(0, |anchor| anchor.values.len());
             2 * query.text_bytes() + values * READ_BYTES

@@ -1,11 +1,11 @@
-//! Owns who has read what: the reads of each reconcile, and whom a change of an object wakes.
+//! Records the reads of each reconcile, and finds the readers to requeue when an object changes.
 //!
-//! A reader is a primary of one lane. After a reconcile its dependencies are replaced, not added to. Whether what a
-//! reader may see of the object has changed is asked from the caller, because lanes see different fields.
+//! A reader is a primary of one lane. After a reconcile its dependencies are replaced, not added to. The caller decides
+//! whether a change is visible to a reader, because lanes see different fields.
 //!
-//! What is remembered of one group of readers is bounded ([`budget`]). What would be over becomes coarser: the reader
-//! depends on the whole kind, or, where even that is too much, everybody in its group does. They may be woken too often
-//! then, and never too seldom.
+//! The memory of each group of readers is bounded ([`budget`]). Beyond it reads become coarser: the reader depends on
+//! the whole kind, or, where even that is too much, all readers of its group do. Readers may then be requeued too
+//! often, but never too seldom.
 
 pub mod budget;
 mod query_readers;
@@ -28,25 +28,25 @@ use crate::kubernetes::path::FieldPath;
 /// A path by which objects of a kind are looked up.
 pub type IndexKey = (Arc<Kind>, FieldPath);
 
-/// Whom a change wakes.
+/// The readers to requeue after a change.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Woken<R: Grouped> {
-    /// These, each once.
+    /// Readers, each once.
     pub readers: Vec<R>,
-    /// Everybody in these groups.
+    /// Groups whose readers are all to be requeued.
     pub groups: BTreeSet<R::Group>,
 }
 
-/// What a change of an object may be asked about.
+/// The parts of a change that matter to any reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
-    /// Whether it is visible to groups.
+    /// Set if its visibility to groups matters.
     pub is_read: bool,
-    /// Whether the object matches queries.
+    /// Set if it matters whether the object matches queries.
     pub is_queried: bool,
 }
 
-/// The reads of all readers, by what was read.
+/// The reads of all readers, by read object or query.
 #[derive(Debug)]
 pub struct Dependencies<R: Grouped> {
     reads: HashMap<R, BTreeSet<Read>>,
@@ -55,7 +55,7 @@ pub struct Dependencies<R: Grouped> {
     lists: HashMap<Arc<Kind>, QueryReaders<R>>,
     some: HashMap<Arc<Kind>, BTreeSet<R>>,
     some_obstacles: HashMap<Arc<Kind>, BTreeSet<R>>,
-    /// Groups in which somebody depends on a kind, and it is not known who.
+    /// Groups that depend on a kind as a whole, because the individual readers are not recorded.
     everybody: HashMap<Arc<Kind>, BTreeSet<R::Group>>,
     everybodys_obstacles: HashMap<Arc<Kind>, BTreeSet<R::Group>>,
     budgets: HashMap<R::Group, ReadBudget>,
@@ -78,12 +78,12 @@ impl<R: Grouped> Default for Dependencies<R> {
 }
 
 impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
-    /// Bounds what is remembered of a group from now on, in bytes; without this it is [`GROUP_BYTES`].
+    /// Sets the memory limit of a group, in bytes; the default is [`GROUP_BYTES`].
     pub fn allow(&mut self, group: &R::Group, bytes: usize) {
         self.budgets.entry(group.clone()).or_default().most = bytes;
     }
 
-    /// Every reader of a group is about to be asked again: what is not known of them will be known then.
+    /// Forgets the coarse dependencies of a group whose readers are all about to be reconciled and recorded again.
     pub fn begin_anew(&mut self, group: &R::Group) {
         for everybody in [&mut self.everybody, &mut self.everybodys_obstacles] {
             everybody.retain(|_, groups| {
@@ -93,12 +93,12 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         }
     }
 
-    /// Replaces what a reader depends on. Says by which paths nobody looks for objects any more.
+    /// Replaces the dependencies of a reader. Returns the indexes that no reader needs any more.
     pub fn replace(&mut self, reader: &R, reads: BTreeSet<Read>) -> Vec<IndexKey> {
         let before = self.reads.remove(reader).unwrap_or_default();
         let budget = self.budgets.entry(reader.group()).or_default();
-        budget.give_back(&before);
-        let reads = match budget.take(reads) {
+        budget.release(&before);
+        let reads = match budget.reserve(reads) {
             Ok(reads) => reads,
             Err(coarse) => {
                 self.depend_together(&reader.group(), coarse);
@@ -118,7 +118,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         unused
     }
 
-    /// Adds one read to what a reader depends on.
+    /// Adds one read to the dependencies of a reader.
     pub fn add(&mut self, reader: &R, read: Read) {
         let known = self.reads.get(reader);
         if known.is_some_and(|reads| reads.contains(&read) || reads.contains(&read.coarse())) {
@@ -126,23 +126,23 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         }
         let is_first = known.is_none();
         let budget = self.budgets.entry(reader.group()).or_default();
-        if budget.take_one(&read, is_first) {
+        if budget.reserve_one(&read, is_first) {
             self.link(reader, &read);
             self.reads.entry(reader.clone()).or_default().insert(read);
             return;
         }
         let mut reads = known.cloned().unwrap_or_default();
         reads.insert(read);
-        // Where queries become coarser their index stays: whoever asks by it next has use for it.
+        // The indexes of queries that become coarser are kept: the next reader of them needs them again.
         self.replace(reader, reads);
     }
 
-    /// Forgets a reader. Says by which paths nobody looks for objects any more.
+    /// Forgets a reader. Returns the indexes that no reader needs any more.
     pub fn remove(&mut self, reader: &R) -> Vec<IndexKey> {
         self.replace(reader, BTreeSet::new())
     }
 
-    /// Forgets a group with all of its readers; says which indexes nobody needs any more.
+    /// Forgets a group with all of its readers. Returns the indexes that no reader needs any more.
     pub fn remove_group(&mut self, group: &R::Group) -> Vec<IndexKey> {
         let gone: Vec<R> = self
             .reads
@@ -156,30 +156,30 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         unused
     }
 
-    /// How many reads are recorded of a group, and the bytes that they take, roughly.
+    /// The number of recorded reads of a group, and their approximate memory in bytes.
     pub fn recorded(&self, group: &R::Group) -> (usize, usize) {
         let budget = self.budgets.get(group);
         budget.map_or((0, 0), |budget| (budget.reads, budget.used))
     }
 
-    /// What a reader depends on, as far as it is known of this reader alone.
+    /// The dependencies of a reader, as far as they are recorded for this reader alone.
     pub fn of(&self, reader: &R) -> impl Iterator<Item = &Read> {
         self.reads.get(reader).into_iter().flatten()
     }
 
-    /// The kinds on which everybody in a group depends, because there was no room to remember who.
+    /// The kinds on which a whole group depends, because there was no room to record its readers.
     pub fn of_everybody(&self, group: &R::Group) -> BTreeSet<&Arc<Kind>> {
         let coarse = self.everybody.iter().chain(&self.everybodys_obstacles);
         let of_group = coarse.filter(|(_, groups)| groups.contains(group));
         of_group.map(|(kind, _)| kind).collect()
     }
 
-    /// How many readers depend on something.
+    /// The number of readers with dependencies.
     pub fn readers(&self) -> usize {
         self.reads.len()
     }
 
-    /// What [`Dependencies::woken`] may ask about a change of an object, as far as anybody depends on it now.
+    /// The parts of an object's change that [`Dependencies::woken`] may look up, given the present dependencies.
     pub fn interest(&self, kind: &Arc<Kind>, name: &Name) -> Interest {
         let is_queried = self.lists.contains_key(kind);
         let is_read = is_queried
@@ -189,7 +189,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         Interest { is_read, is_queried }
     }
 
-    /// Whom a change of an object wakes.
+    /// The readers to requeue after a change of an object.
     pub fn woken(&self, kind: &Arc<Kind>, name: &Name, change: &impl ChangedObject<R>) -> Woken<R> {
         let key = (kind.clone(), name.clone());
         let mut woken: Vec<&R> = Vec::new();
@@ -227,7 +227,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         }
     }
 
-    /// Nothing is kept of a reader but that somebody in its group depends on these.
+    /// Records the coarse reads for the group as a whole; the reader itself is not recorded.
     fn depend_together(&mut self, group: &R::Group, coarse: BTreeSet<Read>) {
         for read in coarse {
             let everybody = match read {
@@ -252,7 +252,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         readers.insert(reader.clone());
     }
 
-    /// Says by which path nobody looks for objects any more.
+    /// Removes a reader from a read. Returns the index that no reader needs any more, if any.
     fn unlink(&mut self, reader: &R, read: &Read) -> Option<IndexKey> {
         match read {
             Read::Get(kind, name) => unlink_from(&mut self.gets, (kind.clone(), name.clone()), reader),

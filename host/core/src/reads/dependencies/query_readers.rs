@@ -1,4 +1,4 @@
-//! Owns who has asked which query for objects of one kind, and which queries a change may have to do with.
+//! Indexes the queries for objects of one kind with their readers, and finds the queries that a change may concern.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -9,11 +9,11 @@ use crate::kubernetes::path::FieldPath;
 use crate::reads::dependencies::read::{ChangedObject, Grouped};
 use crate::reads::query::{Anchor, CheckedQuery};
 
-/// Who asked which query.
+/// Queries with their readers.
 type Queries<R> = BTreeMap<Arc<CheckedQuery>, BTreeSet<R>>;
 
-/// The queries for one kind, so that a change need not be held against all of them: by the value of their anchor, the
-/// rest by namespace.
+/// The queries for one kind, indexed so that a change need not be matched against all of them: by the value of their
+/// anchor, the rest by namespace.
 #[derive(Debug)]
 pub(super) struct QueryReaders<R> {
     anchored: BTreeMap<FieldPath, HashMap<String, Queries<R>>>,
@@ -30,12 +30,12 @@ impl<R> Default for QueryReaders<R> {
 }
 
 impl<R: Grouped + Clone + Eq + Hash + Ord> QueryReaders<R> {
-    /// Whether nobody asks anything.
+    /// Reports whether there are no queries.
     pub(super) fn is_empty(&self) -> bool {
         self.anchored.is_empty() && self.placed.is_empty()
     }
 
-    /// The queries that an object may have to do with.
+    /// The queries that a change of an object may concern.
     pub(super) fn about(&self, name: &Name, change: &impl ChangedObject<R>) -> Vec<(&CheckedQuery, &BTreeSet<R>)> {
         let mut found = BTreeMap::new();
         for (path, by_value) in &self.anchored {
@@ -66,7 +66,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> QueryReaders<R> {
         }
     }
 
-    /// Says which path is not an anchor any more.
+    /// Removes a reader of a query. Returns the path that is no longer an anchor, if any.
     pub(super) fn unlink(&mut self, reader: &R, query: &Arc<CheckedQuery>) -> Option<FieldPath> {
         let remove = |queries: &mut Queries<R>| {
             if let Some(readers) = queries.get_mut(query) {

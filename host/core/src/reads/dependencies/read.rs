@@ -8,18 +8,18 @@ use crate::kubernetes::key::{Kind, Name};
 use crate::kubernetes::path::FieldPath;
 use crate::reads::query::CheckedQuery;
 
-/// One thing that a reconcile has read.
+/// One read of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Read {
-    /// An object by its name, there or not.
+    /// An object by its name, existing or not.
     Get(Arc<Kind>, Name),
     /// The objects that match a query.
     List(Arc<Kind>, Arc<CheckedQuery>),
-    /// An object that stands in the way of a desired one: any change of it counts, seen or not.
+    /// An object that obstructs a desired one: any change of it counts, visible or not.
     Obstacle(Arc<Kind>, Name),
-    /// Some objects of a kind, in place of what would take too much memory.
+    /// Some objects of a kind, in place of reads that would take too much memory.
     Some(Arc<Kind>),
-    /// Some objects of a kind that stand in the way, likewise.
+    /// Some obstructing objects of a kind, likewise.
     SomeObstacles(Arc<Kind>),
 }
 
@@ -35,23 +35,23 @@ impl Read {
         }
     }
 
-    /// A read that every change concerns which concerns this one.
+    /// The coarse read that covers this one: every change that concerns this read concerns it too.
     pub(super) fn coarse(&self) -> Self {
         match self {
-            // Queries ask by what is shown: what enters or leaves one has changed visibly.
+            // Queries match visible fields only: an object that enters or leaves a result has changed visibly.
             Self::Get(kind, _) | Self::List(kind, _) | Self::Some(kind) => Self::Some(kind.clone()),
             Self::Obstacle(kind, _) | Self::SomeObstacles(kind) => Self::SomeObstacles(kind.clone()),
         }
     }
 }
 
-/// What a change of one object looks like to those who may have read it.
+/// A change of one object, as seen by its possible readers.
 pub trait ChangedObject<R: Grouped> {
-    /// Whether a group sees other bytes than before; also when the object came or went.
+    /// Reports whether a group sees other bytes than before, also if the object was created or deleted.
     fn is_visible_to(&self, group: &R::Group) -> bool;
-    /// Whether the object matched a query before the change.
+    /// Reports whether the object matched a query before the change.
     fn matched(&self, query: &CheckedQuery) -> bool;
-    /// Whether the object matches a query after the change.
+    /// Reports whether the object matches a query after the change.
     fn matches(&self, query: &CheckedQuery) -> bool;
     /// The scalars at a path, before and after the change.
     fn values(&self, path: &FieldPath) -> BTreeSet<String>;
@@ -59,7 +59,7 @@ pub trait ChangedObject<R: Grouped> {
 
 /// A reader, and the group that it belongs to: its lane.
 pub trait Grouped {
-    /// Whose readers see the same of each object, and have one budget.
+    /// Groups have one budget, and their readers see the same fields of each object.
     type Group: Clone + Eq + Hash + Ord;
     /// The reader's group.
     fn group(&self) -> Self::Group;

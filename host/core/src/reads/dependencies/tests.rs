@@ -1,4 +1,4 @@
-//! Owns the tests of who is woken: exactly those who read what changed, and with a bound on memory never fewer.
+//! Tests of the readers that a change requeues: exactly those that read it, and with a memory limit never fewer.
 
 use std::cell::Cell;
 
@@ -85,7 +85,7 @@ fn a_change_wakes_exactly_the_readers_that_see_it() {
 }
 
 #[test]
-fn what_is_recorded_of_a_group_is_counted_without_looking_at_its_reads() {
+fn recorded_reads_of_a_group_are_counted_incrementally() {
     let mut dependencies = Dependencies::default();
     let counted = |dependencies: &Dependencies<u32>| {
         let (reads, bytes) = dependencies.recorded(&1);
@@ -212,14 +212,14 @@ impl Grouped for Primary {
     }
 }
 
-/// What each lane sees, metadata apart.
+/// The fields that each lane sees, metadata apart.
 const SEES: [&str; 2] = [".data.a", ".data"];
 
 /// A change of an object as it is compared in earnest: by the bytes that a lane sees.
 struct Changed {
     name: Name,
     objects: [Option<Value>; 2],
-    /// What was asked about it.
+    /// The parts of the change that were requested.
     asked: Cell<Interest>,
 }
 

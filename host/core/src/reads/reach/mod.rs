@@ -1,5 +1,4 @@
-//! Owns which objects of a kind have to be watched: the union of what controllers declare to look at, and the lists and
-//! watches that this takes.
+//! Decides which objects of a kind to watch: the union of the controllers' declarations, as a set of lists and watches.
 
 mod places;
 
@@ -11,20 +10,20 @@ use crate::kubernetes::selector::Selector;
 use crate::plugin::manifest::Touch;
 use crate::replicas::shards::HashRanges;
 
-/// The most lists and watches of one kind; each holds a connection to an HTTP/1.1 server. Where more would be needed,
-/// names are not told apart any more, then namespaces.
+/// The highest number of lists and watches of one kind; each holds a connection to an HTTP/1.1 server. Where more would
+/// be needed, they are merged over names, then over namespaces.
 pub const MAX_SCOPES: usize = 32;
 
-/// Which objects of a kind are looked at. What is given must all hold; the default is every object.
+/// A set of objects of a kind. All conditions must hold; the default is every object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Of a kind with namespaces.
+    /// The namespaces and names, for a namespaced kind.
     places: Places,
-    /// Of a kind without namespaces: whatever namespaces are given.
+    /// The names, for a cluster-scoped kind: namespaces do not matter.
     names: Names,
-    /// None: whatever the namespace's hash. Of a kind without namespaces it narrows nothing.
+    /// The hashes of namespaces; none means all. Ignored for a cluster-scoped kind.
     hashes: Option<HashRanges>,
-    /// Empty: whatever the labels.
+    /// The label selector; an empty one matches all.
     labels: Selector,
 }
 
@@ -39,16 +38,16 @@ impl Default for Reach {
     }
 }
 
-/// What one list and watch is about. The scopes of a reach have no object in common.
+/// The objects of one list and watch. The scopes of a reach have no object in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope {
-    /// None: every namespace, or a kind without namespaces.
+    /// The namespace; none for every namespace, or a cluster-scoped kind.
     pub namespace: Option<String>,
-    /// None: every name.
+    /// The name; none means every name.
     pub name: Option<String>,
-    /// None: whatever the namespace's hash.
+    /// The hashes of namespaces; none means all.
     pub hashes: Option<HashRanges>,
-    /// Empty: whatever the labels.
+    /// The label selector; an empty one matches all.
     pub labels: Selector,
 }
 
@@ -58,7 +57,7 @@ impl Reach {
         Self::default()
     }
 
-    /// Every object of these namespaces; of all, if none is given.
+    /// Every object in these namespaces; in all, if none is given.
     pub fn namespaces<'a>(namespaces: impl IntoIterator<Item = &'a String>) -> Self {
         Self {
             places: Places::new(set(namespaces).as_ref(), &Names::All),
@@ -66,12 +65,12 @@ impl Reach {
         }
     }
 
-    /// What a controller declares of a kind that it touches.
+    /// The reach that a controller declares for a kind.
     pub fn of(touch: &Touch) -> Self {
         Self::within(&touch.namespaces, &touch.names, touch.label_selector.as_ref())
     }
 
-    /// Objects in these namespaces, of these names, with these labels; what is not given narrows nothing.
+    /// Objects in these namespaces, with these names and labels. An empty condition restricts nothing.
     pub fn within(namespaces: &[String], names: &[String], labels: Option<&Selector>) -> Self {
         let names = Names::new(set(names));
         Self {
@@ -82,7 +81,7 @@ impl Reach {
         }
     }
 
-    /// What of it is in namespaces with these hashes.
+    /// Restricts the reach to namespaces with these hashes.
     #[must_use]
     pub fn within_hashes(self, hashes: HashRanges) -> Self {
         let hashes = match &self.hashes {
@@ -95,7 +94,7 @@ impl Reach {
         }
     }
 
-    /// What of it is in these namespaces. Of a kind without namespaces it narrows nothing.
+    /// Restricts the reach to these namespaces. A cluster-scoped kind is not restricted.
     #[must_use]
     pub fn within_namespaces(self, namespaces: &BTreeSet<String>) -> Self {
         Self {
@@ -104,8 +103,8 @@ impl Reach {
         }
     }
 
-    /// A reach with all that is in either. Labels stay a condition only where both have the same: an object may leave
-    /// one selection and stay in another, and a watch tells the two apart only where it has one selector.
+    /// The union of two reaches. Labels stay a condition only where both have the same: an object may leave one
+    /// selection and stay in another, and a watch distinguishes the two only if it has one selector.
     #[must_use]
     pub fn union(self, other: &Self) -> Self {
         Self {
@@ -123,7 +122,7 @@ impl Reach {
         }
     }
 
-    /// What is in both; none where that would take two conditions about labels.
+    /// The intersection; none if it would take two label selectors.
     pub fn common(&self, other: &Self) -> Option<Self> {
         let labels = match (self.labels.is_empty(), other.labels.is_empty()) {
             (_, true) => &self.labels,
@@ -142,7 +141,7 @@ impl Reach {
         })
     }
 
-    /// Whether all that is in `other` is in this one.
+    /// Reports whether every object of `other` is in this reach.
     pub fn covers(&self, other: &Self) -> bool {
         let covers_hashes = match (&self.hashes, &other.hashes) {
             (None, _) => true,
@@ -155,7 +154,8 @@ impl Reach {
             && (self.labels.is_empty() || self.labels == other.labels)
     }
 
-    /// Whether an object of this name is within the reach whatever it looks like, so that what is not seen is not there.
+    /// Reports whether an object of this name is in the reach whatever its content, so that its absence from the cache
+    /// means that it does not exist.
     pub fn holds(&self, name: &Name) -> bool {
         let is_there = match &name.namespace {
             Some(namespace) => self.places.contains(namespace, &name.name),
@@ -164,7 +164,7 @@ impl Reach {
         is_there && has_hash(self.hashes.as_ref(), name) && self.labels.is_empty()
     }
 
-    /// The lists and watches that it takes.
+    /// The lists and watches that the reach needs.
     pub fn scopes(&self, namespaced: bool) -> Vec<Scope> {
         let places = if namespaced {
             self.places.each(MAX_SCOPES)
@@ -190,7 +190,7 @@ impl Reach {
 }
 
 impl Scope {
-    /// Whether a list of this scope shows the object, if its labels are right.
+    /// Reports whether a list of this scope contains the object, if its labels match.
     pub fn has(&self, name: &Name) -> bool {
         self.namespace
             .as_deref()
@@ -199,7 +199,7 @@ impl Scope {
             && has_hash(self.hashes.as_ref(), name)
     }
 
-    /// Whether no object can be in it.
+    /// Reports whether no object can be in the scope.
     pub fn is_empty(&self) -> bool {
         let namespace = self.namespace.as_deref();
         let has_some = |hashes: &HashRanges| !hashes.is_empty() && hashes.has_object_in(namespace);

@@ -1,32 +1,32 @@
-//! Owns at which places objects are looked at: by namespace and name, in pairs, so that who may see one name in one namespace and
-//! another name in another namespace is not shown the first name in the second.
+//! Sets of namespaces and names, in pairs: a reader of one name in one namespace and another name in another namespace
+//! does not get the first name in the second namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Names {
-    /// Whatever the name.
+    /// Every name.
     All,
-    /// These.
-    Some(BTreeSet<String>),
+    /// These names.
+    Only(BTreeSet<String>),
 }
 
-/// Namespaces and names. Nothing is in both of its parts.
+/// Namespaces and names. The two parts do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
-    /// The names that are looked at in every namespace.
+    /// The names in every namespace.
     everywhere: Names,
-    /// Those besides, by namespace; none of them is empty.
+    /// Further names by namespace; none of the values is empty.
     within: BTreeMap<String, Names>,
 }
 
 impl Names {
-    pub(super) const NONE: Self = Self::Some(BTreeSet::new());
+    pub(super) const NONE: Self = Self::Only(BTreeSet::new());
 
-    /// None: all.
+    /// Makes a set of names; none means every name.
     pub(super) fn new(names: Option<BTreeSet<String>>) -> Self {
-        names.map_or(Self::All, Self::Some)
+        names.map_or(Self::All, Self::Only)
     }
 
     fn is_empty(&self) -> bool {
@@ -36,13 +36,13 @@ impl Names {
     pub(super) fn contains(&self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Some(names) => names.contains(name),
+            Self::Only(names) => names.contains(name),
         }
     }
 
     pub(super) fn union(&self, other: &Self) -> Self {
         match (self, other) {
-            (Self::Some(one), Self::Some(other)) => Self::Some(one.union(other).cloned().collect()),
+            (Self::Only(one), Self::Only(other)) => Self::Only(one.union(other).cloned().collect()),
             _ => Self::All,
         }
     }
@@ -50,29 +50,29 @@ impl Names {
     pub(super) fn intersection(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::All, names) | (names, Self::All) => names.clone(),
-            (Self::Some(one), Self::Some(other)) => Self::Some(one.intersection(other).cloned().collect()),
+            (Self::Only(one), Self::Only(other)) => Self::Only(one.intersection(other).cloned().collect()),
         }
     }
 
     pub(super) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) => true,
-            (Self::Some(own), Self::Some(other)) => own.is_superset(other),
-            (Self::Some(_), Self::All) => false,
+            (Self::Only(own), Self::Only(other)) => own.is_superset(other),
+            (Self::Only(_), Self::All) => false,
         }
     }
 
-    /// One by one; none stands for all.
+    /// Each name by itself; none stands for every name.
     fn each(&self) -> Vec<Option<String>> {
         match self {
             Self::All => vec![None],
-            Self::Some(names) => names.iter().cloned().map(Some).collect(),
+            Self::Only(names) => names.iter().cloned().map(Some).collect(),
         }
     }
 }
 
 impl Places {
-    /// These names in these namespaces; none: in every namespace.
+    /// These names in these namespaces; none means every namespace.
     pub(super) fn new(namespaces: Option<&BTreeSet<String>>, names: &Names) -> Self {
         match namespaces {
             None => Self::normal(names.clone(), BTreeMap::new()),
@@ -83,8 +83,9 @@ impl Places {
         }
     }
 
-    /// Where all names of a namespace are looked at, and some names everywhere, all is looked at: a watch of the namespace and one of
-    /// the name would both show what has that name there.
+    /// Normalises the set. If every name of one namespace and some names everywhere are in it, it becomes the set of
+    /// everything: otherwise a watch of the namespace and one of the name would both show the object of that name
+    /// there.
     fn normal(everywhere: Names, mut within: BTreeMap<String, Names>) -> Self {
         let overlaps = !everywhere.is_empty() && within.values().any(|names| *names == Names::All);
         if overlaps || everywhere == Names::All {
@@ -93,9 +94,9 @@ impl Places {
                 within: BTreeMap::new(),
             };
         }
-        if let Names::Some(everywhere) = &everywhere {
+        if let Names::Only(everywhere) = &everywhere {
             for names in within.values_mut() {
-                if let Names::Some(names) = names {
+                if let Names::Only(names) = names {
                     names.retain(|name| !everywhere.contains(name));
                 }
             }
@@ -104,7 +105,7 @@ impl Places {
         Self { everywhere, within }
     }
 
-    /// The names that are looked at in a namespace.
+    /// The names in a namespace.
     fn names_in(&self, namespace: &str) -> Names {
         match self.within.get(namespace) {
             None => self.everywhere.clone(),
@@ -112,7 +113,7 @@ impl Places {
         }
     }
 
-    /// What comes of the names of both, everywhere and in each namespace that one of them names.
+    /// Combines the names of both sets, everywhere and in each namespace that one of them lists.
     fn combined(&self, other: &Self, combine: fn(&Names, &Names) -> Names) -> Self {
         let namespaces = self.within.keys().chain(other.within.keys());
         let within = namespaces.map(|namespace| {
@@ -140,8 +141,8 @@ impl Places {
         self.everywhere.contains(name) || within.is_some_and(|names| names.contains(name))
     }
 
-    /// Each place by itself, as a namespace and a name, of which one that is missing stands for all of them. Where these would be
-    /// more than so many, names are not told apart any more, then namespaces.
+    /// Each namespace and name by itself; none stands for all. If there would be more than `most`, they are merged over
+    /// names, then over namespaces.
     pub(super) fn each(&self, most: usize) -> Vec<(Option<String>, Option<String>)> {
         let Self { everywhere, within } = self;
         let everywhere = everywhere.each().into_iter().map(|name| (None, name));
@@ -168,13 +169,13 @@ mod tests {
         values.iter().map(|it| (*it).to_owned()).collect()
     }
 
-    /// As a manifest has it: an empty list narrows nothing.
+    /// The places of a manifest: an empty list restricts nothing.
     fn places(namespaces: &[&str], names: &[&str]) -> Places {
         let given = |values: &[&str]| (!values.is_empty()).then(|| set(values));
         Places::new(given(namespaces).as_ref(), &Names::new(given(names)))
     }
 
-    /// As `namespace/name`, with * for all.
+    /// Each place as `namespace/name`, with * for all.
     fn each(places: &Places) -> Vec<String> {
         let part = |part: Option<String>| part.unwrap_or_else(|| "*".to_owned());
         let each = places.each(32).into_iter();

@@ -1,4 +1,4 @@
-//! Where the values of Secrets may stand, and that none of them is left.
+//! Tests of the places where values of Secrets may occur, and that none of them is left.
 
 use serde_json::json;
 
@@ -91,7 +91,7 @@ fn what_was_applied_last_is_masked_though_it_is_no_json() {
 }
 
 #[test]
-fn what_is_part_of_a_value_is_masked_if_it_is_a_line_or_a_text_in_json() {
+fn part_of_a_value_is_masked_if_it_is_a_line_or_text_in_json() {
     let text = answered(b"hunter22\n", &json!("hunter22"));
     assert!(!text.contains("hunter22"), "{text}");
     let pem = "-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n";
@@ -304,7 +304,7 @@ fn a_value_of_seven_bytes_is_masked_in_texts_and_left_in_names() {
 }
 
 #[test]
-fn a_secret_is_known_by_the_kind_that_was_read_though_it_does_not_say_it() {
+fn secret_is_recognised_by_the_kind_that_was_read() {
     let bare = json!({"data": {"password": STANDARD.encode("q#!")}});
     let text = masked(call(&json!({}), &thing(), &get(&bare), &json!("done")));
     assert!(!text.contains(&STANDARD.encode("q#!")), "{text}");

@@ -1,33 +1,34 @@
-//! Decides which replica holds which shard. Each replica comes to the same result from the same Leases, so nobody has to
-//! tell it; where they have seen different ones for a moment, the Leases keep two of them from holding one shard.
+//! Decides which replica holds which shard. Each replica computes the same result from the same Leases, so no
+//! coordinator is needed. Where replicas have seen different Leases for a moment, the Leases keep two of them from
+//! holding one shard.
 
 use std::collections::BTreeMap;
 
 use super::plan::{PlannedShard, ShardPlan};
 
-/// What each shard costs beside its objects, so that shards without objects are divided, too.
+/// The load of each shard beside its objects, so that shards without objects are divided, too.
 const BASE_LOAD: u128 = 1;
 
 /// A shard as its Lease shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveShard<'a> {
-    /// How many objects it has.
+    /// The number of its objects.
     pub load: u64,
-    /// The replica that holds it, if one does.
+    /// The replica that holds it, if any.
     pub holder: Option<&'a str>,
 }
 
-/// For each shard the replica that is to hold it; none where there is no replica.
+/// The replica that is to hold each shard; none if there is no replica.
 pub type Assignment<'a> = Vec<Option<&'a str>>;
 
-/// Divides shards among replicas by load. Who holds a shard keeps it, unless another replica has less to do by more than
-/// the shard: so shards move only when replicas come and go, and as few as possible.
+/// Divides shards among replicas by load. The holder keeps its shard, unless another replica has less load by more than
+/// the shard's. So shards move only when replicas join and leave, and as few as possible.
 pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<'a> {
     let mut used: BTreeMap<&'a str, u128> = replicas.iter().map(|replica| (*replica, 0)).collect();
     if used.is_empty() {
         return vec![None; shards.len()];
     }
-    // Loads are read from the plan, into which somebody may write any number; their sum fits all the same.
+    // Loads come from the plan, which may have any numbers; the type holds their sum.
     let cost = |index: usize| u128::from(shards[index].load) + BASE_LOAD;
     let mut assignment: Assignment<'a> = shards
         .iter()
@@ -38,7 +39,7 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
             Some(*holder)
         })
         .collect();
-    // The largest first: what comes last fills the gaps.
+    // The largest shards first: the smaller ones fill the gaps.
     let mut free: Vec<usize> = (0..shards.len()).filter(|index| assignment[*index].is_none()).collect();
     free.sort_by_key(|index| (std::cmp::Reverse(cost(*index)), *index));
     for index in free {
@@ -46,7 +47,7 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
         *used += cost(index);
         assignment[index] = Some(replica);
     }
-    // Each move makes the busiest replica's work less without making another the busiest, so this comes to an end.
+    // Each move reduces the load of the busiest replica without making another the busiest, so the loop ends.
     while let Some((index, to)) = best_move(&assignment, &used, cost) {
         if let Some(from) = assignment[index].replace(to) {
             *used.entry(from).or_default() -= cost(index);
@@ -56,8 +57,8 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
     assignment
 }
 
-/// A plan with the same shards and the loads that they have by now, if the replica that would have most to do by the loads of
-/// the plan would then have at most three quarters of it. Smaller differences are not worth another version.
+/// The plan with the present loads, if that helps: the replica with the highest load, by the loads of the plan, would
+/// then have at most three quarters of it. Smaller differences are not worth another version.
 pub fn with_loads(plan: &ShardPlan, replicas: &[&str], live: &[LiveShard<'_>]) -> Option<ShardPlan> {
     let planned: Vec<LiveShard<'_>> = plan
         .shards
@@ -90,7 +91,7 @@ pub fn with_loads(plan: &ShardPlan, replicas: &[&str], live: &[LiveShard<'_>]) -
     })
 }
 
-/// The replica with the least to do; of several the first by name.
+/// The replica with the least load; of several the first by name.
 fn least<'a, 'b>(used: &'b mut BTreeMap<&'a str, u128>) -> (&'a str, &'b mut u128) {
     let (replica, used) = used
         .iter_mut()
@@ -99,7 +100,7 @@ fn least<'a, 'b>(used: &'b mut BTreeMap<&'a str, u128>) -> (&'a str, &'b mut u12
     (*replica, used)
 }
 
-/// The shard that the busiest replica hands to the least busy one, if both are closer to each other then.
+/// The shard to move from the busiest replica to the least busy one, if that brings their loads closer.
 fn best_move<'a>(
     assignment: &Assignment<'a>,
     used: &BTreeMap<&'a str, u128>,
@@ -110,7 +111,7 @@ fn best_move<'a>(
     let gap = most - least;
     let of_busiest = (0..assignment.len()).filter(|index| assignment[*index] == Some(*from));
     let helps = of_busiest.filter(|index| cost(*index) < gap);
-    // The one that comes closest to half of the gap.
+    // The shard with a load closest to half of the gap.
     let best = helps.min_by_key(|index| ((2 * cost(*index)).abs_diff(gap), *index))?;
     Some((best, *to))
 }

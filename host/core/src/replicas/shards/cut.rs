@@ -1,7 +1,7 @@
-//! Decides where shards begin and end: at namespaces that exist, so that each shard has about the same number of objects.
+//! Decides where shards begin and end: at existing namespaces, so that each shard has about the same number of objects.
 //!
-//! Plain equal ranges of hashes do not do: short names that differ in their last letters have hashes that differ little, so
-//! `tenant-00` to `tenant-99` are all in one range of 64.
+//! Equal ranges of hashes do not suffice: short names that differ in their last letters have hashes that differ little,
+//! so `tenant-00` to `tenant-99` are all in one range of 64.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::hash::{HashRange, HashRanges, hash_of};
 use super::partition::Divisions;
 use super::plan::{PlannedShard, ShardPlan};
 
-/// A plan is replaced if a shard has more than so many times the mean,
+/// A plan is replaced if a shard has more than this many times the mean load,
 const TOO_MUCH: u128 = 2;
 
-/// and if the largest shard of the new one has at most three quarters of that.
+/// and if the largest shard of the new plan has at most three quarters of that.
 const WORTH_IT: (u64, u64) = (3, 4);
 
-/// How many objects each namespace has, by the hash of its name.
+/// The number of objects of each namespace, by the hash of its name.
 #[derive(Clone, Debug, Default)]
 pub struct NamespaceLoads(BTreeMap<u64, u64>);
 
@@ -36,7 +36,7 @@ impl NamespaceLoads {
     }
 }
 
-/// A plan of so many shards where there is none, or none of so many.
+/// The first plan, or the first with this number of shards.
 pub fn first_plan(version: u64, shards: usize, loads: &NamespaceLoads) -> ShardPlan {
     let starts = starts(shards, loads);
     let ends = starts[1..].iter().map(|next| next - 1).chain([u64::MAX]);
@@ -54,14 +54,14 @@ pub fn first_plan(version: u64, shards: usize, loads: &NamespaceLoads) -> ShardP
     }
 }
 
-/// Whether one of these shards has so much more than the mean that the work may be worth dividing anew.
+/// Reports whether one of these shards has so much more than the mean that a new division may be worthwhile.
 pub fn is_uneven(loads: &[u64]) -> bool {
-    // Replicas say their loads in Leases, into which somebody else may write any number.
+    // Replicas publish their loads in Leases, which may have any numbers.
     let loads = || loads.iter().map(|load| u128::from(*load));
     loads().max().unwrap_or_default() * loads().count() as u128 > loads().sum::<u128>() * TOO_MUCH
 }
 
-/// A plan that is to replace another, if the work is divided badly by now and can be divided better.
+/// A better plan, if the load is divided unevenly and can be divided better.
 pub fn better_plan(plan: &ShardPlan, loads: &NamespaceLoads) -> Option<ShardPlan> {
     let now: Vec<u64> = plan.shards.iter().map(|shard| loads.of(&shard.ranges)).collect();
     let most = now.iter().max()?;
@@ -75,12 +75,13 @@ pub fn better_plan(plan: &ShardPlan, loads: &NamespaceLoads) -> Option<ShardPlan
     (least * of <= most * part).then_some(better)
 }
 
-/// Where each of so many shards begins; the first at zero.
+/// The first hash of each shard; that of the first shard is zero.
 fn starts(shards: usize, loads: &NamespaceLoads) -> Vec<u64> {
     let loads: Vec<(u64, u64)> = loads.0.iter().map(|(hash, load)| (*hash, (*load).max(1))).collect();
     let mut starts = cut_within(&loads, shards, least_capacity(&loads, shards));
     while starts.len() < shards {
-        // What has several namespaces is divided further, else what is widest: new namespaces will be somewhere.
+        // Shards with several namespaces are divided first, and then the widest ones, because new namespaces may have
+        // any hash.
         let next = heaviest_cut(&loads, &starts).unwrap_or_else(|| widest_cut(&starts));
         starts.push(next);
         starts.sort_unstable();
@@ -88,7 +89,7 @@ fn starts(shards: usize, loads: &NamespaceLoads) -> Vec<u64> {
     starts
 }
 
-/// The least that the largest of so many shards can have.
+/// The smallest possible load of the largest shard.
 fn least_capacity(loads: &[(u64, u64)], shards: usize) -> u64 {
     let (mut low, mut high) = (
         loads.iter().map(|(_, load)| *load).max().unwrap_or(1),
@@ -105,7 +106,7 @@ fn least_capacity(loads: &[(u64, u64)], shards: usize) -> u64 {
     low
 }
 
-/// Where shards begin that each have at most so much.
+/// The first hash of each shard, if none may have more than `capacity`.
 fn cut_within(loads: &[(u64, u64)], shards: usize, capacity: u64) -> Vec<u64> {
     let (mut starts, mut filled) = (vec![0], 0);
     for (hash, load) in loads {
@@ -118,7 +119,7 @@ fn cut_within(loads: &[(u64, u64)], shards: usize, capacity: u64) -> Vec<u64> {
     starts
 }
 
-/// The best cut through the shard that has most, of those with several namespaces.
+/// The best cut through the shard with the highest load, among those with several namespaces.
 fn heaviest_cut(loads: &[(u64, u64)], starts: &[u64]) -> Option<u64> {
     let ends = starts[1..].iter().map(|next| next - 1).chain([u64::MAX]);
     let within = starts.iter().zip(ends).map(|(first, last)| {

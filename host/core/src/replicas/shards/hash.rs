@@ -1,4 +1,4 @@
-//! Owns hashes of namespaces and ranges of them, as API servers divide lists and watches
+//! Hashes of namespaces and ranges of them, by which API servers divide lists and watches
 //! (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5866-server-side-sharded-list-and-watch>).
 
 use std::fmt::{self, Write as _};
@@ -25,7 +25,7 @@ pub struct HashRange {
     last: u64,
 }
 
-/// A range as people read it: hexadecimal, and without its end.
+/// A range in readable form: hexadecimal, with an exclusive end.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct RangeText {
@@ -40,7 +40,7 @@ impl HashRange {
         last: u64::MAX,
     };
 
-    /// A range; none if it ends before it begins.
+    /// A range; none if it would end before it begins.
     pub fn new(first: u64, last: u64) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
@@ -55,7 +55,7 @@ impl HashRange {
         self.last
     }
 
-    /// Where it ends as a number, that being no part of it.
+    /// The exclusive end, as a number.
     fn end(self) -> u128 {
         u128::from(self.last) + 1
     }
@@ -90,7 +90,7 @@ impl TryFrom<RangeText> for HashRange {
     }
 }
 
-/// A set of hashes: ranges in their order that neither overlap nor adjoin.
+/// A set of hashes: sorted ranges that neither overlap nor adjoin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(from = "Vec<HashRange>", into = "Vec<HashRange>")]
 pub struct HashRanges(Vec<HashRange>);
@@ -121,7 +121,7 @@ impl FromIterator<HashRange> for HashRanges {
     }
 }
 
-/// As people read them: `0x00..0x10, 0x20..0x30`, each with its first hash and that after its last.
+/// Formats the ranges for people: `0x00..0x10, 0x20..0x30`, each with an exclusive end.
 impl fmt::Display for HashRanges {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, range) in self.iter().enumerate() {
@@ -144,18 +144,18 @@ impl HashRanges {
         self.0.iter().copied()
     }
 
-    /// Whether it has no hash.
+    /// Reports whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a hash is in it.
+    /// Reports whether a hash is in the set.
     pub fn contains(&self, hash: u64) -> bool {
         let after = self.0.partition_point(|range| range.first <= hash);
         after.checked_sub(1).is_some_and(|index| hash <= self.0[index].last)
     }
 
-    /// One namespace's.
+    /// The hash of one namespace.
     pub fn of_namespace(namespace: &str) -> Self {
         let hash = hash_of(namespace);
         Self(vec![HashRange {
@@ -164,17 +164,17 @@ impl HashRanges {
         }])
     }
 
-    /// Whether a namespace's hash is in it.
+    /// Reports whether a namespace's hash is in the set.
     pub fn has(&self, namespace: &str) -> bool {
         self.contains(hash_of(namespace))
     }
 
-    /// Whether it has an object in a namespace. It always has a cluster-scoped one, which is in none.
+    /// Reports whether objects of a namespace are in the set. Cluster-scoped objects always are.
     pub fn has_object_in(&self, namespace: Option<&str>) -> bool {
         namespace.is_none_or(|namespace| self.has(namespace))
     }
 
-    /// Whether all that is in another is in this one.
+    /// Reports whether every hash of another set is in this one.
     pub fn covers(&self, other: &Self) -> bool {
         // Each range of the other has to be within one of these, because these do not adjoin.
         other.iter().all(|asked| {
@@ -185,7 +185,7 @@ impl HashRanges {
         })
     }
 
-    /// What is in both.
+    /// The intersection of two sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let both = self.iter().flat_map(|one| {
@@ -196,13 +196,13 @@ impl HashRanges {
         both.collect()
     }
 
-    /// What is in either.
+    /// The union of two sets.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.iter().chain(other.iter()).collect()
     }
 
-    /// What is in this one and not in the other.
+    /// The difference: hashes of this set that are not in the other.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let ends = other.iter().map(|range| range.last.checked_add(1));
@@ -217,7 +217,7 @@ impl HashRanges {
         self.intersection(&gaps.collect())
     }
 
-    /// The value of the parameter `shardSelector` for objects in namespaces with these hashes; none if it is all of them.
+    /// The value of the parameter `shardSelector` for objects in namespaces with these hashes; none if all are in.
     pub fn selector(&self) -> Option<String> {
         if self.0 == [HashRange::ALL] {
             return None;

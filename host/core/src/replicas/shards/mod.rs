@@ -1,7 +1,8 @@
-//! Owns how active replicas divide the work: namespaces into shards by the hash of their names, and shards among replicas.
+//! Divides the work of active replicas: namespaces into shards by the hash of their names, and shards among replicas.
 //!
-//! `hash` has ranges of hashes, `plan` says which ranges make up which shard, `cut` divides them by load, `assignment` says
-//! which replica holds which shard, `partition` whose work an object is, and `review` who answers an admission review.
+//! `hash` has ranges of hashes, `plan` assigns ranges to shards, `cut` divides them by load, `assignment` decides which
+//! replica holds which shard, `partition` which objects a replica reconciles, and `review` which replica answers an
+//! admission review.
 
 mod assignment;
 mod cut;

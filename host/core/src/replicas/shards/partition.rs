@@ -1,4 +1,4 @@
-//! Owns whose work an object is: that of the replica that holds its namespace's shard, or that of the leader.
+//! Decides which replica reconciles an object: the one that holds its namespace's shard, or the leader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,18 +8,19 @@ use serde::{Deserialize, Serialize};
 use super::hash::{HashRanges, hash_of};
 use crate::plugin::manifest::{Access, Touch, TouchScope};
 
-/// How the work of a controller is divided.
+/// The division of a controller's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Division {
-    /// By the namespace of the primary.
+    /// Divided by the namespace of the primary.
     Namespaces,
-    /// Not at all: the leader does all of it.
+    /// No division: the leader does all of it.
     Leader,
 }
 
 impl Division {
-    /// Of a controller by what its manifest says that it touches. What it writes has to be in the primary's own namespace, and nothing
-    /// that several primaries contribute to can be divided, because all claims of a plugin on an object are one request.
+    /// The division that a controller's declarations allow. Its writes have to be in the primary's own namespace.
+    /// Contributions of several primaries cannot be divided, because all claims of a plugin on an object are one
+    /// request.
     pub fn of<'a>(touches: impl IntoIterator<Item = &'a Touch>) -> Self {
         let stays = touches.into_iter().all(|touch| {
             let is_written = touch.access.iter().any(|access| *access != Access::Read);
@@ -35,33 +36,33 @@ pub type Divisions = BTreeMap<String, Division>;
 /// The work of one replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OwnedWork {
-    /// All of it: the only replica, or the only one that writes.
+    /// All of it: this is the only replica, or the only one that writes.
     #[default]
     All,
-    /// What is in these shards, and the leader's part if it leads.
+    /// The objects in these shards, and the leader's part if it leads.
     Part {
         /// The namespaces.
         ranges: HashRanges,
-        /// Whether it leads.
+        /// Set if the replica leads.
         leads: bool,
-        /// How the work of each controller is divided. That of a controller that is not in here is nobody's yet.
+        /// The division of each controller. A controller that is missing here is not reconciled by any replica yet.
         divisions: Arc<Divisions>,
     },
 }
 
-/// What a replica owns of the objects of one controller.
+/// The objects of one controller that a replica owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedOf<'a> {
     /// Every object.
     All,
     /// None.
     Nothing,
-    /// Those in these namespaces, and cluster-scoped ones if it leads.
+    /// Those in these namespaces, and cluster-scoped ones if the flag is set (it leads).
     Namespaces(&'a HashRanges, bool),
 }
 
 impl OwnedWork {
-    /// Nothing yet.
+    /// No work yet.
     pub fn none() -> Self {
         Self::Part {
             ranges: HashRanges::default(),
@@ -70,7 +71,7 @@ impl OwnedWork {
         }
     }
 
-    /// What is owned of a controller's objects.
+    /// The owned objects of a controller.
     pub fn of(&self, controller: &str) -> OwnedOf<'_> {
         let Self::Part {
             ranges,
@@ -89,7 +90,7 @@ impl OwnedWork {
 }
 
 impl OwnedOf<'_> {
-    /// Whether an object in a namespace, or a cluster-scoped one, is owned.
+    /// Reports whether an object in a namespace, or a cluster-scoped one, is owned.
     pub fn has(&self, namespace: Option<&str>) -> bool {
         match (self, namespace) {
             (Self::All, _) => true,

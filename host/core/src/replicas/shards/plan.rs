@@ -1,25 +1,25 @@
-//! Owns the plan that all replicas share: which ranges of hashes make up which shard, and what is divided at all.
+//! The plan that all replicas share: which ranges of hashes make up which shard, and which controllers are divided.
 
 use serde::{Deserialize, Serialize};
 
 use super::hash::{HashRange, HashRanges};
 use super::partition::Divisions;
 
-/// The most shards. Each is a Lease that is renewed every few seconds.
+/// The highest number of shards. Each is a Lease that is renewed every few seconds.
 pub const MOST_SHARDS: usize = 128;
 
-/// The highest version: there is always a higher one to replace it with, whatever somebody writes into a plan or a Lease.
+/// The highest version. A higher number is always left to replace it with, whatever is written into a plan or a Lease.
 pub const HIGHEST_VERSION: u64 = u64::MAX / 2;
 
 /// The division of all namespaces into shards. A plan with a higher version replaces it as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardPlan {
-    /// Its number, one more for each change.
+    /// The version, one higher for each change.
     pub version: u64,
     /// The shards; their index is their name.
     pub shards: Vec<PlannedShard>,
-    /// How the work of each controller is divided: part of the plan, because all replicas have to agree on it, too.
+    /// The division of each controller's work. Part of the plan, because all replicas must agree on it, too.
     #[serde(default)]
     pub controllers: Divisions,
 }
@@ -30,20 +30,20 @@ pub struct ShardPlan {
 pub struct PlannedShard {
     /// The hashes of its namespaces.
     pub ranges: HashRanges,
-    /// How many objects it had when the plan was made.
+    /// The number of its objects when the plan was made.
     pub load: u64,
 }
 
-/// Why a plan cannot be used.
+/// The reason why a plan cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// It is no plan.
+    /// The text is not a plan.
     #[error("it is no plan of shards: {0}")]
     Unreadable(#[from] serde_json::Error),
-    /// Nothing could replace it, or it stands for no plan.
+    /// No version could replace it, or it stands for no plan.
     #[error("its version is {0}; versions are 1 to {HIGHEST_VERSION}")]
     Version(u64),
-    /// It has none, or too many.
+    /// The plan has no shards, or too many.
     #[error("it has {0} shards; a plan has 1 to {MOST_SHARDS}")]
     Count(usize),
     /// A namespace would be in no shard, or in two.
@@ -52,7 +52,7 @@ pub enum PlanError {
 }
 
 impl ShardPlan {
-    /// Reads a plan, and checks that each namespace is in exactly one shard.
+    /// Parses a plan, and checks that each namespace is in exactly one shard.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let plan: Self = serde_json::from_str(text)?;
         plan.check()?;

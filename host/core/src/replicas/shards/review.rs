@@ -1,21 +1,21 @@
-//! Owns who answers a review that depends on what a replica has cached: the replica that was asked, the one that holds the
-//! shard of the namespace, or the API server by live reads.
+//! Decides who answers a review that depends on cached objects: the replica that received it, the replica that holds
+//! the namespace's shard, or the API server through live reads.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use super::hash::HashRanges;
 
-/// Who holds each shard, by the shard's number.
+/// The holder of each shard, by the shard's number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardHolders(pub Vec<ShardHolder>);
 
-/// Who holds one shard.
+/// The holder of one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardHolder {
     /// The hashes of its namespaces.
     pub ranges: HashRanges,
-    /// None: nobody holds it.
+    /// The replica; none if the shard has no holder.
     pub replica: Option<HoldingReplica>,
 }
 
@@ -24,30 +24,30 @@ pub struct ShardHolder {
 pub struct HoldingReplica {
     /// Its identity in Leases.
     pub identity: String,
-    /// Whether it is the one that asks.
+    /// Set if it is this replica.
     pub is_own: bool,
-    /// Where its webhook server listens for other replicas, if it says so.
+    /// The address on which its webhook server listens for other replicas, if published.
     pub address: Option<SocketAddr>,
 }
 
-/// Who answers a review for which this replica lacks something.
+/// The answerer of a review for which this replica lacks cached objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answerer<'a> {
     /// The replica that holds the shard, at this address.
     Holder(&'a str, SocketAddr),
-    /// This replica, by live reads.
+    /// This replica, through live reads.
     Live(NoHolder<'a>),
 }
 
-/// Why the holder of a shard is not asked.
+/// The reason why the shard's holder does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoHolder<'a> {
-    /// A replica forwarded the review, so this one holds the shard, or takes or gives it at this moment. It is not
-    /// forwarded again.
+    /// Another replica forwarded the review, so this one holds the shard, or is just taking or releasing it. The review
+    /// is not forwarded again.
     Forwarded,
-    /// Nobody holds the shard, or the plan is not known yet.
+    /// The shard has no holder, or the plan is not known yet.
     Nobody,
-    /// This replica holds the shard, and has not listed what it lacks.
+    /// This replica holds the shard, but has not completed the missing list.
     Own,
     /// The holder publishes no address.
     WithoutAddress(&'a str),
@@ -68,15 +68,15 @@ impl fmt::Display for NoHolder<'_> {
 }
 
 impl ShardHolders {
-    /// The shard of a namespace: its number, and who holds it. None if the plan is not known yet.
+    /// The shard of a namespace: its number and its holder. None if the plan is not known yet.
     pub fn of(&self, namespace: &str) -> Option<(usize, Option<&HoldingReplica>)> {
         let shard = self.0.iter().position(|shard| shard.ranges.has(namespace))?;
         Some((shard, self.0[shard].replica.as_ref()))
     }
 
-    /// Who answers a review about an object in a namespace, if the replica that was asked lacks something for it. A review
-    /// that was forwarded is not forwarded again, so two replicas that each believe that the other holds the shard do not
-    /// pass it to and fro.
+    /// The answerer of a review about an object in a namespace, if the receiving replica lacks cached objects for it. A
+    /// forwarded review is not forwarded again, so two replicas that each believe the other to hold the shard do not
+    /// pass it back and forth.
     pub fn answerer(&self, namespace: &str, is_forwarded: bool) -> Answerer<'_> {
         let replica = self.of(namespace).and_then(|(_, replica)| replica);
         match replica {
@@ -91,7 +91,7 @@ impl ShardHolders {
     }
 }
 
-/// Reads the address that a replica publishes. What cannot be an address of one counts as none.
+/// Parses the address that a replica publishes. None if it cannot be the address of a replica.
 pub fn peer_address(text: &str) -> Option<SocketAddr> {
     let address: SocketAddr = text.parse().ok()?;
     let ip = address.ip();

@@ -21,7 +21,7 @@ fn most_and_total(plan: &ShardPlan) -> (u64, u64) {
     (loads.clone().max().unwrap(), loads.sum())
 }
 
-/// How much each replica has.
+/// The load of each replica.
 fn used<'a>(assignment: &Assignment<'a>, shards: &[LiveShard<'_>]) -> BTreeMap<&'a str, u64> {
     let mut used = BTreeMap::new();
     for (replica, shard) in assignment.iter().zip(shards) {
@@ -236,7 +236,7 @@ fn moved<'a>(shards: &[LiveShard<'_>], assignment: &Assignment<'a>) -> Vec<LiveS
 }
 
 #[test]
-fn shards_are_divided_by_load_and_each_replica_comes_to_the_same_result() {
+fn shards_are_divided_by_load_with_the_same_result_everywhere() {
     let shards = live(&[100, 900, 0, 400, 500, 100]);
     let assignment = assign(&["a", "b"], &shards);
     assert_eq!(assignment, assign(&["b", "a"], &shards));
@@ -340,7 +340,7 @@ fn work_belongs_to_its_namespace_or_to_the_leader() {
 }
 
 #[test]
-fn only_what_a_controller_writes_in_the_namespace_of_its_primary_is_divided() {
+fn only_controllers_that_write_in_own_namespace_are_divided() {
     let kind = |kind: &str| json!({"group": "", "version": "v1", "kind": kind});
     let controller = |touches: serde_json::Value| -> Controller {
         let controller = json!({"name": "c", "kind": kind("ConfigMap"), "fields": [], "touches": touches});
@@ -358,7 +358,7 @@ fn only_what_a_controller_writes_in_the_namespace_of_its_primary_is_divided() {
 }
 
 #[test]
-fn a_plan_gets_the_loads_of_now_where_shares_become_more_even_by_them() {
+fn plan_gets_current_loads_where_they_even_out_the_shares() {
     let plan = first_plan(7, 4, &tenants(20));
     let holders = [Some("a"), Some("a"), Some("b"), Some("b")];
     let live = |loads: [u64; 4]| {
