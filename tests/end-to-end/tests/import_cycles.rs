@@ -269,13 +269,9 @@ fn the_runtimes_rooms_import_only_rows_above() {
     );
     let mut arrows = BTreeSet::new();
     for (from, imported) in imports(&modules) {
-        let to = imported.into_iter().filter_map(|import| import.into_iter().next());
-        arrows.extend(
-            from.into_iter()
-                .next()
-                .into_iter()
-                .flat_map(|from| to.map(move |to| (from.clone(), to))),
-        );
+        let Some(from) = from.first() else { continue };
+        let rooms = imported.iter().filter_map(|import| import.first());
+        arrows.extend(rooms.map(|to| (from.clone(), to.clone())));
     }
     arrows.retain(|(from, to)| from != to);
     let wrong: Vec<_> = arrows.iter().filter(|(from, to)| rows[from] < rows[to]).collect();

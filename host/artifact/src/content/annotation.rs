@@ -4,11 +4,11 @@
 pub const TITLE: &str = "org.opencontainers.image.title";
 /// Its version.
 pub const VERSION: &str = "org.opencontainers.image.version";
-/// Where its source code is.
+/// The location of its source code.
 pub const SOURCE: &str = "org.opencontainers.image.source";
 /// Its licence, an SPDX expression.
 pub const LICENSES: &str = "org.opencontainers.image.licenses";
-/// What it does.
+/// Its description.
 pub const DESCRIPTION: &str = "org.opencontainers.image.description";
-/// When it was made.
+/// Its creation time.
 pub const CREATED: &str = "org.opencontainers.image.created";

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use crate::kubernetes::key::Name;
 use crate::plugin::contract::{ConditionStatus, Desired, EventType};
 use crate::plugin::manifest::REPLACE;
 use crate::text::printable::shorten;
