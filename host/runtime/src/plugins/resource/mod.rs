@@ -1,4 +1,4 @@
-//! Follows the Plugin resource: what is wanted, and what its status says.
+//! Follows the Plugin resource: its spec, and its status.
 
 pub mod desired;
 pub mod inventory;

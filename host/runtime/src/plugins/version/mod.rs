@@ -1,4 +1,4 @@
-//! Brings one version of a plugin to run: describes and checks it, waits for what it needs, and lets it take over.
+//! Prepares one version of a plugin to run: describes and checks it, waits for what it needs, and lets it take over.
 
 pub mod consent;
 pub mod crd_wait;
