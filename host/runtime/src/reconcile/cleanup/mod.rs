@@ -1,4 +1,5 @@
-//! Lets go of children outside the stages: those that no garbage collector deletes, and those that an orphaning deletion leaves.
+//! Releases children outside of the stages: those that the garbage collector does not delete, and those of orphaning
+//! deletions.
 
 pub mod collect;
 pub mod orphan;

@@ -1,4 +1,4 @@
-//! Owns when targets are looked at: the task that does it, the wait for more claims, and what is told afterwards.
+//! Runs the settlements of targets, and delays them while more claims are expected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::context::HostContext;
 use crate::process::clock::sleep_until;
 use crate::state::tables::claims::{EndedLook, TargetId, TargetSnapshot};
 
-/// How long a look waits at most for claims of primaries that are queued already, and for more of them after a write.
+/// Upper bound of the wait for claims of primaries that are already queued, and for more of them after a write.
 const LONGEST_LINGER: Duration = Duration::from_millis(250);
 
-/// How often that is looked at.
+/// Interval at which a delayed target is considered.
 const LINGER_STEP: Duration = Duration::from_millis(5);
 
-/// Targets that are looked at at once.
+/// Concurrent settlements.
 const LOOKS_AT_ONCE: usize = 16;
 
-/// Looks at targets whenever there is something to look at; runs until it is dropped.
+/// Settles targets whenever one is due; runs until it is dropped.
 pub async fn run(host: Arc<HostContext>) {
     let mut looks = JoinSet::new();
     loop {
@@ -39,7 +39,7 @@ pub async fn run(host: Arc<HostContext>) {
     }
 }
 
-/// Marks a target as looked at, also when the look does not come to its end.
+/// Ends the settlement of a target on drop, also if it is cancelled.
 struct TargetInProgress<'a> {
     host: &'a HostContext,
     id: &'a TargetId,
