@@ -1,4 +1,4 @@
-//! Chooses the leader among replicas by a Lease.
+//! Elects the leader among replicas by a Lease.
 
 pub mod leadership;
 pub mod lease_task;

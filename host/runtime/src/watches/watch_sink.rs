@@ -1,5 +1,5 @@
-//! Takes in what each watch sees: the shared state first, which queues whoever is concerned, then lanes that open by
-//! it, and what is told.
+//! Applies the events of each watch: first to the shared state, which queues the affected primaries, then to lanes that
+//! open by them, and to reports.
 
 use std::sync::Arc;
 
