@@ -150,7 +150,7 @@ impl Handle {
 
     /// Summaries of all plugins.
     pub fn plugins(&self) -> Vec<PluginSummary> {
-        self.registry.look()
+        self.registry.summaries()
     }
 
     /// Depth of each lane's queue, by `plugin/controller`.
@@ -166,7 +166,7 @@ impl Handle {
         let dropped: HashMap<Arc<str>, u64> = dropped
             .map(|lane| (lane.plugin.clone(), lane.recorder.dropped()))
             .collect();
-        let plugins = self.registry.look().into_iter();
+        let plugins = self.registry.summaries().into_iter();
         StateFigures {
             version: "",
             main_loop_age: None,
@@ -455,7 +455,7 @@ impl Host {
             let due = due.filter(|_| is_working);
             tokio::select! {
                 () = &mut stop => break,
-                () = context.state.work_comes() => quiet.restart(),
+                () = context.state.wait_for_work() => quiet.restart(),
                 Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => {
                     quiet.restart();
                     jobs.end(&context, ended);

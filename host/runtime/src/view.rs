@@ -87,7 +87,7 @@ impl View {
     }
 
     /// Records a read. The first answer counts: if a later one differs, the object runs again.
-    fn note(&mut self, read: Read, changes: u64, most_bytes: u64, hash: impl FnOnce(&mut DefaultHasher)) {
+    fn record_read(&mut self, read: Read, changes: u64, most_bytes: u64, hash: impl FnOnce(&mut DefaultHasher)) {
         let answered = ReadFingerprint::new(changes, most_bytes, hash);
         self.reads.entry(read).or_insert(answered);
     }
@@ -157,7 +157,7 @@ impl View {
             self.host.state.get_with_changes(&kind, &name)
         };
         let text = object.and_then(|object| self.lane.show_read(&kind, &object));
-        self.note(Read::Get(kind, name), changes, u64::MAX, |hasher| text.hash(hasher));
+        self.record_read(Read::Get(kind, name), changes, u64::MAX, |hasher| text.hash(hasher));
         Ok(text)
     }
 
@@ -186,7 +186,7 @@ impl View {
             ..query
         };
         let read = Read::List(kind, Arc::new(query));
-        self.note(read, candidates.changes, most_bytes, |hasher| {
+        self.record_read(read, candidates.changes, most_bytes, |hasher| {
             for text in &texts {
                 text.hash(hasher);
             }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_that_the_plugin_does_not_see_leaves_its_reads_as_they_were() {
+    async fn an_invisible_change_does_not_outdate_a_read() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);
         view.get(&child_kind(), Some("a"), "c").unwrap();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_its_limit_cuts_depends_on_nothing_after_its_last_object() {
+    async fn a_limited_list_depends_on_nothing_after_its_last_object() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);
         let mut listed = |limit| {
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_is_rounded_down_and_the_earliest_moment_that_changes_an_answer_wakes() {
+    async fn time_is_rounded_down_and_the_earliest_change_requeues() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);
         let start = scene.host.context.clock.now();
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_guest_that_always_asks_for_the_next_moment_sleeps_for_a_second() {
+    async fn a_guest_that_polls_the_clock_is_requeued_after_a_second() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);
         let now = scene.host.context.clock.now();

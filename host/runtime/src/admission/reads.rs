@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_review_lacks_what_the_plugin_may_read_and_the_cache_does_not_have_of_its_namespace() {
+    async fn a_review_lacks_readable_kinds_that_are_not_cached() {
         let host = TestHost::new().await;
         let (reader, maker) = (put(&host, &["read"]), put(&host, &["owned"]));
         host.serve(&child_kind());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_replica_that_was_silent_is_left_alone_however_long_it_was_waited_for() {
+    async fn a_silent_replica_is_skipped_after_the_end_of_the_wait() {
         let host = TestHost::new().await;
         let lane = put(&host, &["read"]);
         // Connections are taken, and nothing is ever said on them.

@@ -49,9 +49,9 @@ pub async fn look_for_strays(client: Client, host: Arc<HostContext>, registry: A
         let found = if wanted.expected.is_empty() {
             BTreeMap::new()
         } else {
-            look(&client, &wanted, &mut refused).await
+            search(&client, &wanted, &mut refused).await
         };
-        tell(&registry, &wanted, &found, &said);
+        report(&registry, &wanted, &found, &said);
         said = found;
         let looked = Instant::now();
         while looked.elapsed() < LOOK && stray_inputs(&host, &registry).as_ref() == Some(&wanted) {
@@ -74,7 +74,7 @@ fn stray_inputs(host: &HostContext, registry: &PluginRegistry) -> Option<StrayIn
 
 /// Searches once. Objects that the host may not read are logged once and skipped. Other failures are retried in the
 /// next round.
-async fn look(client: &Client, wanted: &StrayInputs, refused: &mut BTreeSet<String>) -> BTreeMap<Arc<str>, Strays> {
+async fn search(client: &Client, wanted: &StrayInputs, refused: &mut BTreeSet<String>) -> BTreeMap<Arc<str>, Strays> {
     let mut found: BTreeMap<Arc<str>, Strays> = BTreeMap::new();
     let mut unseen = |what: &str, error: &RequestError| {
         if error.code() != Some(403) {
@@ -123,7 +123,7 @@ async fn look(client: &Client, wanted: &StrayInputs, refused: &mut BTreeSet<Stri
 }
 
 /// Reports changes, in the log and in the status of each Plugin.
-fn tell(
+fn report(
     registry: &PluginRegistry,
     wanted: &StrayInputs,
     found: &BTreeMap<Arc<str>, Strays>,

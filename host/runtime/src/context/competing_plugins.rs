@@ -38,19 +38,19 @@ impl KnownPlugins {
     }
 
     /// Adds plugins that other hosts run.
-    pub fn are_also_elsewhere(&self, names: &BTreeSet<Arc<str>>) {
+    pub fn add_elsewhere(&self, names: &BTreeSet<Arc<str>>) {
         self.0.lock().elsewhere.extend(names.iter().cloned());
     }
 
     /// Replaces the plugins that other hosts run. Returns those that they no longer run.
-    pub fn are_elsewhere(&self, names: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+    pub fn set_elsewhere(&self, names: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         let mut plugins = self.0.lock();
         let before = std::mem::replace(&mut plugins.elsewhere, names);
         before.difference(&plugins.elsewhere).cloned().collect()
     }
 
     /// Records that the known plugins are all plugins of the cluster.
-    pub fn are_complete(&self) {
+    pub fn set_complete(&self) {
         self.0.lock().is_complete = true;
     }
 
@@ -143,15 +143,15 @@ mod tests {
             BTreeSet::from(["elsewhere".into()]),
         );
         known.enter(&here);
-        known.are_complete();
+        known.set_complete();
         assert!(known.may_have("here") && !known.may_have("elsewhere"));
-        known.are_also_elsewhere(&elsewhere);
+        known.add_elsewhere(&elsewhere);
         assert!(known.may_have("elsewhere"));
         // It moves here, and back.
-        known.are_also_elsewhere(&BTreeSet::from(["here".into()]));
+        known.add_elsewhere(&BTreeSet::from(["here".into()]));
         known.leave("here");
         assert!(known.may_have("here"));
-        assert_eq!(known.are_elsewhere(BTreeSet::from(["here".into()])), elsewhere);
+        assert_eq!(known.set_elsewhere(BTreeSet::from(["here".into()])), elsewhere);
         assert!(known.may_have("here") && !known.may_have("elsewhere"));
     }
 }

@@ -17,7 +17,7 @@ pub struct ChangesReceiver(watch::Receiver<Counts>);
 
 impl DefinitionChanges {
     /// Counts a change of a group's definition.
-    pub fn note(&self, group: &str) {
+    pub fn record(&self, group: &str) {
         self.0.send_modify(|changes| {
             *Arc::make_mut(changes).entry(group.to_owned()).or_default() += 1;
         });

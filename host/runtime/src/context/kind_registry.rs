@@ -70,13 +70,13 @@ impl KindRegistry {
     }
 
     /// Records that a missing kind is reported to a plugin. Returns `true` if it was not before.
-    pub fn is_new_to(&self, kind: &Arc<Kind>, plugin: &Arc<str>) -> bool {
+    pub fn mark_reported_missing(&self, kind: &Arc<Kind>, plugin: &Arc<str>) -> bool {
         let mut waiting = self.waiting.lock();
         waiting.entry(kind.clone()).or_default().insert(plugin.clone())
     }
 
     /// Records a failure of a kind's watch, and logs it once. Returns `true` if it is new.
-    pub fn has_new_trouble(&self, kind: &Arc<Kind>, trouble: &WatchError) -> bool {
+    pub fn record_watch_failure(&self, kind: &Arc<Kind>, trouble: &WatchError) -> bool {
         let before = self.trouble.lock().insert(kind.clone(), trouble.clone());
         let is_news = before.as_ref() != Some(trouble);
         if is_news && trouble.is_about_connection() {
@@ -89,7 +89,7 @@ impl KindRegistry {
     }
 
     /// Records that the watch of a kind is open again.
-    pub fn trouble_ends(&self, kind: &Arc<Kind>) {
+    pub fn record_watch_recovery(&self, kind: &Arc<Kind>) {
         if let Some(trouble) = self.trouble.lock().remove(kind) {
             if trouble.is_about_connection() {
                 tracing::debug!(%kind, "the watch has recovered");
@@ -137,7 +137,7 @@ impl KindRegistry {
     }
 
     /// Notifies the tasks that wait for a change of any kind.
-    pub fn tell_settled(&self) {
+    pub fn notify_settled(&self) {
         self.settled.notify_waiters();
     }
 

@@ -20,7 +20,7 @@ impl HostContext {
         self.metrics.plugins().enter_controller(&lane.plugin, &lane.controller);
         let (replaced, opened) = self.state.put_lane(lane);
         if let Some(opened) = &opened {
-            self.too_deep.lane_opens(&opened.lane, &opened.too_deep);
+            self.too_deep.open_lane(&opened.lane, &opened.too_deep);
         }
         self.open_if_synced(lane);
         if let Some(replaced) = replaced.filter(|replaced| replaced.namespaces != lane.namespaces) {
@@ -44,7 +44,7 @@ impl HostContext {
     /// after the state of a kind has changed.
     pub fn settle_lanes_of(&self, kind: &Kind) {
         self.settle(|lanes| lanes.of_kind(kind).cloned().collect());
-        self.kinds.tell_settled();
+        self.kinds.notify_settled();
     }
 
     fn settle(&self, select: impl Fn(&Lanes) -> Vec<Arc<Lane>>) {
@@ -56,7 +56,7 @@ impl HostContext {
                         objects = opened.objects,
                         "plugin ready: all kinds of the controller are served and listed"
                     );
-                    self.too_deep.lane_opens(&opened.lane, &opened.too_deep);
+                    self.too_deep.open_lane(&opened.lane, &opened.too_deep);
                 }
                 LaneChange::Closed(lane, LaneObstacle::NotServed(kind)) => tracing::warn!(
                     lane = lane.title(), %kind, "the controller stops: the cluster does not serve the kind any more"
@@ -132,7 +132,7 @@ impl HostContext {
     fn report_waiting_lanes(&self, kind: &Arc<Kind>) {
         for lane in self.state.lanes().of_kind(kind) {
             let needs = lane.kinds().any(|(needed, optional)| needed == **kind && !optional);
-            if needs && self.kinds.is_new_to(kind, &lane.plugin) {
+            if needs && self.kinds.mark_reported_missing(kind, &lane.plugin) {
                 tracing::warn!(
                     plugin = &*lane.plugin,
                     "waiting: the cluster does not serve {kind}; install what brings it (--install-crds does so for the CRDs of the plugins)"

@@ -155,7 +155,7 @@ impl HostContext {
     }
 
     /// Counts an internal error that the host has recovered from; the log names it.
-    pub fn count_mistake(&self) {
+    pub fn count_internal_error(&self) {
         self.mistakes.fetch_add(1, Ordering::Relaxed);
     }
 

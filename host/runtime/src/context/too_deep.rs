@@ -50,18 +50,18 @@ impl TooDeepReporter {
     /// Records an object that nests too deep, for these open lanes.
     pub fn seen(&self, kind: &Arc<Kind>, object: &Arc<CachedObject>, lanes: &[Arc<Lane>]) {
         for lane in lanes {
-            self.note(lane, kind, object);
+            self.add(lane, kind, object);
         }
     }
 
     /// Records the objects that are hidden from a lane that opens.
-    pub fn lane_opens(&self, lane: &Arc<Lane>, objects: &[(Arc<Kind>, Arc<CachedObject>)]) {
+    pub fn open_lane(&self, lane: &Arc<Lane>, objects: &[(Arc<Kind>, Arc<CachedObject>)]) {
         for (kind, object) in objects {
-            self.note(lane, kind, object);
+            self.add(lane, kind, object);
         }
     }
 
-    fn note(&self, lane: &Arc<Lane>, kind: &Arc<Kind>, object: &Arc<CachedObject>) {
+    fn add(&self, lane: &Arc<Lane>, kind: &Arc<Kind>, object: &Arc<CachedObject>) {
         if !lane.hides(kind, object) {
             return;
         }
@@ -86,7 +86,7 @@ pub async fn run(reporter: &TooDeepReporter, clock: &WallClock) {
         let TooDeepObjects { hidden, more } = std::mem::take(&mut *reporter.found.lock());
         let unnamed = more + hidden.len().saturating_sub(MOST_NAMED);
         for (index, hidden) in hidden.iter().enumerate() {
-            tell(clock, hidden, index < MOST_NAMED).await;
+            report(clock, hidden, index < MOST_NAMED).await;
         }
         if unnamed > 0 {
             tracing::warn!(
@@ -98,7 +98,7 @@ pub async fn run(reporter: &TooDeepReporter, clock: &WallClock) {
     }
 }
 
-async fn tell(clock: &WallClock, hidden: &Hidden, is_named: bool) {
+async fn report(clock: &WallClock, hidden: &Hidden, is_named: bool) {
     let Hidden { lane, kind, object } = hidden;
     let problem = format!(
         "it nests deeper than {MAX_DEPTH} levels in a field that the plugin {} reads, and is not shown to it: make it shallower",

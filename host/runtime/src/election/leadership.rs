@@ -173,7 +173,7 @@ struct OtherMode {
 
 impl OtherMode {
     /// Fails if there is one: it would consider a part of the work its own.
-    async fn look(&mut self, now: Duration) -> Result<(), ElectionError> {
+    async fn check(&mut self, now: Duration) -> Result<(), ElectionError> {
         self.peers.observe(self.leases.list().await?, now);
         match self.peers.any_replica(now) {
             Some(replica) => Err(ElectionError::Divided(replica.to_owned())),
@@ -257,14 +257,14 @@ impl Participant {
                     if self.leads_until.is_some() {
                         self.step_down("another replica has it");
                     }
-                    self.say_holder();
+                    self.log_holder();
                     // Others have observed the last renewal at other times, so they do not all try when it ends.
                     self.pause().min(until.saturating_duration_since(Instant::now()))
                 }
                 Ok(Attempt::Changed) => self.pause() / 8,
                 Err(error) => {
                     self.live = None;
-                    self.say_problem(&error);
+                    self.log_problem(&error);
                     self.pause()
                 }
             };
@@ -310,7 +310,7 @@ impl Participant {
         };
         let is_new = self.leads_until.is_none();
         if let Some(others) = self.others.as_mut().filter(|_| is_new) {
-            others.look(self.begun.elapsed()).await?;
+            others.check(self.begun.elapsed()).await?;
         }
         // Taken before the request is sent: others observe it later, and wait from then on.
         let sent = Instant::now();
@@ -320,7 +320,7 @@ impl Participant {
         self.live = written;
         // A replica that started in between sees in turn that this one leads.
         if let Some(others) = self.others.as_mut().filter(|_| won && is_new)
-            && let Err(error) = others.look(self.begun.elapsed()).await
+            && let Err(error) = others.check(self.begun.elapsed()).await
         {
             self.give_back().await;
             return Err(error);
@@ -392,7 +392,7 @@ impl Participant {
         }
     }
 
-    fn say_holder(&mut self) {
+    fn log_holder(&mut self) {
         let holder = self.live.as_ref().map(|live| live.record.holder.clone());
         if self.logged.holder != holder {
             let leader = holder.as_deref().unwrap_or_default();
@@ -405,7 +405,7 @@ impl Participant {
         }
     }
 
-    fn say_problem(&mut self, error: &ElectionError) {
+    fn log_problem(&mut self, error: &ElectionError) {
         let problem = match error {
             ElectionError::Request(error) if error.code() == Some(403) => format!(
                 "{error}; grant the host get, list, create and update on leases.coordination.k8s.io in the namespace of the Lease"

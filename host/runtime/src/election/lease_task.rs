@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_problem_is_logged_once_a_minute_and_at_once_if_it_comes_back() {
+    async fn a_problem_is_logged_once_a_minute_until_it_recovers() {
         let mut logged = LoggedProblems::default();
         assert!(logged.is_due("a"));
         assert!(!logged.is_due("a"));

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_has_no_rights_before_its_review_and_only_those_of_the_last_one() {
+    fn an_account_has_the_rights_of_its_last_review_only() {
         let secret = Kind::new("", "v1", "Secret");
         let access = LaneAccess::unreviewed();
         let until = Instant::now() + Duration::from_mins(5);

@@ -48,7 +48,7 @@ impl CachedNamespaces {
     }
 
     /// Announces a change to the follower.
-    pub fn tell(&self) {
+    pub fn announce(&self) {
         self.changes.send_modify(|told| *told += 1);
     }
 
@@ -60,7 +60,7 @@ impl CachedNamespaces {
     }
 
     /// Waits until the last announced change has been taken in.
-    pub async fn is_taken_in(&self) {
+    pub async fn wait_until_taken_in(&self) {
         let told = *self.changes.borrow();
         let mut taken_in = self.taken_in.subscribe();
         // The sender is owned by `self`, so this cannot fail.

@@ -136,7 +136,7 @@ impl PluginHealth {
                 None
             }
             Some(failure) if failure.is_crash() => {
-                if books.has_to_count(&tenant, &who) {
+                if books.record_crash(&tenant, &who) {
                     drop(books);
                     let census = census();
                     books = self.books.lock();
@@ -198,7 +198,7 @@ impl PluginHealth {
     }
 
     /// Sets a warning: the plugin's status shows it until it is cleared.
-    pub fn note(&self, about: &str, warning: &str) {
+    pub fn set_warning(&self, about: &str, warning: &str) {
         let before = self.books.lock().warnings.insert(about.to_owned(), warning.to_owned());
         if before.as_deref() != Some(warning) {
             self.changed.notify_one();
@@ -207,7 +207,7 @@ impl PluginHealth {
 
     /// Sets a warning that is also reported outside the status. Returns `true` if that report is still due.
     pub fn warn(&self, about: &str, warning: &str) -> bool {
-        self.note(about, warning);
+        self.set_warning(about, warning);
         let before = self.books.lock().told.insert(about.to_owned(), warning.to_owned());
         before.as_deref() != Some(warning)
     }
@@ -281,7 +281,7 @@ impl PluginHealth {
 
 impl HealthState {
     /// Records a crash. Returns `true` if the objects have to be counted to decide on a pause.
-    fn has_to_count(&mut self, tenant: &Tenant, who: &(LaneId, Name)) -> bool {
+    fn record_crash(&mut self, tenant: &Tenant, who: &(LaneId, Name)) -> bool {
         let is_worth_a_look = self.history.crashed(tenant, who);
         let counted = self.census.as_ref();
         let counted = counted.filter(|(when, _)| when.elapsed() < CENSUS_HOLDS);

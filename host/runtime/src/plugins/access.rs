@@ -445,7 +445,7 @@ impl PluginTask {
         if is_granted {
             self.context.claims.confirm(&self.identity.name);
         }
-        self.tell_access(condition);
+        self.report_granted(condition);
         self.settle_access(&running.lanes, outcomes, until);
         self.report_ready(Some(running));
         if is_granted || errors.iter().all(is_wait) && missing.is_empty() {
@@ -469,7 +469,7 @@ impl PluginTask {
             return;
         }
         let right = listed(&[Permission::to_review()]);
-        self.tell_access(ConditionState {
+        self.report_granted(ConditionState {
             holds: None,
             reason: REVIEW_FAILED,
             message: format!(
@@ -482,7 +482,7 @@ impl PluginTask {
     }
 
     /// Reports the rights of the account in the log and in the status of the Plugin.
-    fn tell_access(&self, condition: ConditionState) {
+    fn report_granted(&self, condition: ConditionState) {
         let before = self.plugin_state.known().granted;
         if before.as_ref() == Some(&condition) {
             return;

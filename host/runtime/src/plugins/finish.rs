@@ -98,7 +98,7 @@ impl PluginTask {
         // Replicas that divide the work must agree on who finishes.
         let divisions = lanes.iter().map(|lane| (lane.title(), Division::Leader));
         self.context.host.finishing.lock().extend(divisions);
-        self.is_ours_to_finish(lanes).await;
+        self.wait_until_ours_to_finish(lanes).await;
         if wanted.mode != RunMode::Preview {
             self.finish_primaries(lanes).await;
         }
@@ -115,7 +115,7 @@ impl PluginTask {
 
     /// If replicas divide the work, waits until all of them know that the leader finishes, this one leads, and its
     /// cache holds all that the plugin made. Replicas that do not lead wait until the Plugin is deleted.
-    async fn is_ours_to_finish(&self, lanes: &[Arc<Lane>]) {
+    async fn wait_until_ours_to_finish(&self, lanes: &[Arc<Lane>]) {
         let host = &self.context.host;
         let is_ours = || {
             let is_whole = |lane: &Arc<Lane>| lane.cached_namespaces().is_none() && host.state.leads(lane);

@@ -188,7 +188,7 @@ impl PluginRegistry {
     }
 
     /// Records that the plugins of the start are registered, from Plugin resources or from the command line.
-    pub fn are_entered(&self, by_resources: bool) {
+    pub fn set_entered(&self, by_resources: bool) {
         let _ = self.are_entered.set(by_resources);
     }
 
@@ -235,7 +235,7 @@ impl PluginRegistry {
     }
 
     /// Summaries of all plugins.
-    pub fn look(&self) -> Vec<PluginSummary> {
+    pub fn summaries(&self) -> Vec<PluginSummary> {
         let registry = self.plugin_states.lock();
         let look = |(name, plugin_state): (&Arc<str>, &Arc<PluginState>)| {
             let known = plugin_state.known();

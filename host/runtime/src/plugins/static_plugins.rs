@@ -53,7 +53,7 @@ pub fn start(context: &Arc<PluginContext>, specs: Vec<StaticPlugin>) -> JoinSet<
             }
         }
     }
-    context.registry.are_entered(false);
+    context.registry.set_entered(false);
     // The name of a plugin that cannot be described is unknown, so none can be declared removed.
     if are_all_known {
         context

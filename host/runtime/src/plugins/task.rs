@@ -292,7 +292,7 @@ impl PluginTask {
             LifeAction::ResetCrashes => self.identity.health.reset_crashes(),
             LifeAction::Resume => {
                 *crash = None;
-                self.go_on();
+                self.resume_calls();
             }
             LifeAction::Requeue => {
                 for lane in running.iter().flat_map(|running| &running.lanes) {

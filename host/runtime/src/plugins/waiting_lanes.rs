@@ -56,13 +56,13 @@ pub async fn run(host: Arc<HostContext>) {
                 wait.told.clear();
             }
             if now >= wait.since + GRACE && host.writes() {
-                tell(&host, &lane, wait).await;
+                report_on_objects(&host, &lane, wait).await;
             }
         }
     }
 }
 
-async fn tell(host: &HostContext, lane: &Arc<Lane>, wait: &mut WaitingLane) {
+async fn report_on_objects(host: &HostContext, lane: &Arc<Lane>, wait: &mut WaitingLane) {
     for object in host.state.primaries_of(lane) {
         let version = (object.uid.clone(), object.generation);
         if !is_told_of(host, lane, &object) || wait.told.contains(&version) {

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_that_does_not_turn_any_more_is_stuck_unless_the_host_stops() {
+    fn a_loop_without_turns_is_stuck_unless_the_host_stops() {
         let heartbeat = Heartbeat::with_longest_turn(Duration::ZERO);
         assert_eq!(heartbeat.check(), Ok(()), "it has not begun");
         assert_eq!(heartbeat.age(), None);

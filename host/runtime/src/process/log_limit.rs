@@ -123,7 +123,7 @@ impl GuestLogLimiter {
             .sum::<usize>()
             + message.len();
         let may_log = self.may_log(bytes);
-        self.tell(plugin);
+        self.log_dropped(plugin);
         if !may_log {
             return;
         }
@@ -168,7 +168,7 @@ impl GuestLogLimiter {
     }
 
     /// Takes the number of dropped lines to report, if a report is due.
-    fn to_tell(&self) -> Option<u64> {
+    fn take_dropped(&self) -> Option<u64> {
         let mut bucket = self.bucket.lock();
         let is_due = bucket.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY);
         if bucket.dropped == 0 || !is_due {
@@ -179,8 +179,8 @@ impl GuestLogLimiter {
     }
 
     /// Logs the number of dropped lines, if a report is due.
-    pub fn tell(&self, plugin: &str) {
-        if let Some(dropped) = self.to_tell() {
+    pub fn log_dropped(&self, plugin: &str) {
+        if let Some(dropped) = self.take_dropped() {
             tracing::warn!(
                 target: "pilothouse::plugin",
                 plugin,
@@ -204,9 +204,9 @@ mod tests {
     async fn a_flood_of_log_lines_is_limited_and_counted() {
         let log_limiter = GuestLogLimiter::default();
         assert_eq!(logged(&log_limiter, 3000), BURST / 1024);
-        assert_eq!(log_limiter.to_tell(), Some(3000 - BURST / 1024));
+        assert_eq!(log_limiter.take_dropped(), Some(3000 - BURST / 1024));
         assert_eq!(logged(&log_limiter, 10), 0);
-        assert_eq!(log_limiter.to_tell(), None, "it was told just now");
+        assert_eq!(log_limiter.take_dropped(), None, "it was told just now");
         let mut trickle = 0;
         for _ in 0..10_000 {
             tokio::time::advance(Duration::from_millis(1)).await;
@@ -215,8 +215,8 @@ mod tests {
         let expected = 10 * PER_SECOND / 1024;
         assert!(trickle.abs_diff(expected) <= 2, "{trickle}, not {expected}");
         tokio::time::advance(TOLD_EVERY).await;
-        assert_eq!(log_limiter.to_tell(), Some(10 + 10_000 - trickle));
-        assert_eq!(log_limiter.to_tell(), None);
+        assert_eq!(log_limiter.take_dropped(), Some(10 + 10_000 - trickle));
+        assert_eq!(log_limiter.take_dropped(), None);
     }
 
     #[test]

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_answers_wait_for_no_large_ones_and_waiting_takes_no_calls() {
+    async fn small_answers_do_not_wait_for_large_ones() {
         let room = Arc::new(Room::default());
         let plugin: Arc<str> = "p".into();
         let call = async || room.for_call(&Limits::default()).await.ended();

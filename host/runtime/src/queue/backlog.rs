@@ -285,7 +285,7 @@ impl Backlog {
     }
 
     /// State of an object.
-    pub fn look(&self, name: &Name) -> QueuedObject {
+    pub fn state_of(&self, name: &Name) -> QueuedObject {
         let Some(item) = self.items.get(name) else {
             return QueuedObject::default();
         };

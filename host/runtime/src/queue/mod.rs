@@ -367,9 +367,9 @@ impl WorkQueue {
     }
 
     /// State of an object in the queue.
-    pub fn look(&self, lane: LaneId, name: &Name) -> QueuedObject {
+    pub fn state_of(&self, lane: LaneId, name: &Name) -> QueuedObject {
         let lane = self.lanes.get(&lane);
-        lane.map(|lane| lane.backlog.look(name)).unwrap_or_default()
+        lane.map(|lane| lane.backlog.state_of(name)).unwrap_or_default()
     }
 
     /// Returns `true` if there is nothing to do before a time is due or a change arrives.

@@ -189,7 +189,7 @@ pub async fn apply(
     }
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);
     host.state
-        .note_desired(primary_ref, desired.iter().filter(|key| !holds(key)));
+        .record_desired(primary_ref, desired.iter().filter(|key| !holds(key)));
     work.applied
 }
 
@@ -374,7 +374,7 @@ impl PlanExecution<'_> {
         let live = step.live.as_deref();
         self.host
             .state
-            .note_refusal(refused, &step.digest, live, failure.clone());
+            .record_refusal(refused, &step.digest, live, failure.clone());
     }
 
     async fn update(&mut self, step: &PlannedObject, difference: &Difference) -> Result<StepResult, Failure> {
@@ -417,7 +417,7 @@ impl PlanExecution<'_> {
                     lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(),
                     fields = ?&fields[..fields.len() - more], more, ?managers, "reverted drift"
                 );
-                self.note_revert(step, fields, takers);
+                self.record_revert(step, fields, takers);
             }
             Difference::Desired | Difference::Values | Difference::ApiVersion | Difference::Unclear => {
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "updated");
@@ -439,7 +439,7 @@ impl PlanExecution<'_> {
         contest::takers(fields, &step.body, &live, writer.manager())
     }
 
-    pub(super) fn note_revert(&self, step: &PlannedObject, fields: &[String], mut takers: Vec<FieldTaker>) {
+    pub(super) fn record_revert(&self, step: &PlannedObject, fields: &[String], mut takers: Vec<FieldTaker>) {
         let named = |fields: &[String]| {
             let named = fields.iter().take(NAMED_FIELDS);
             named.map(|field| shorten(field.clone(), LONGEST_FIELD)).collect()
@@ -455,7 +455,7 @@ impl PlanExecution<'_> {
             fields: named(fields),
             more_fields: fields.len().saturating_sub(NAMED_FIELDS),
         };
-        self.host.state.note_revert(self.primary_ref, revert);
+        self.host.state.record_revert(self.primary_ref, revert);
     }
 
     /// Takes over fields of former managers. Returns `true` if the object is ours now.

@@ -16,7 +16,7 @@ use crate::queue::{HotLoop, Job, WrittenBody};
 
 /// Returns why the object of a job does not come to rest; `None` if it does, or if the cause cannot be found at
 /// present.
-pub async fn look(lane: &Lane, job: &Job, object: &CachedObject, planned: &Planned) -> Option<Arc<Failure>> {
+pub async fn find_contention(lane: &Lane, job: &Job, object: &CachedObject, planned: &Planned) -> Option<Arc<Failure>> {
     let hot_loop = job.hot_loop.as_ref()?;
     // Time does not help; the queue runs the object again when the hot loop may be over.
     let found = |failure: Failure| Some(Arc::new(failure.retry(Retry::Change)));

@@ -57,20 +57,20 @@ pub async fn release(
         return Ok(());
     }
     wait_for_children(host, lane, primary_ref, object)?;
-    if take_off(host, lane, primary_ref, object).await? {
+    if remove_finalizer(host, lane, primary_ref, object).await? {
         tracing::info!(lane = lane.title(), object = %object.name, finalizer = lane.finalizer, "released");
     }
     Ok(())
 }
 
 /// Removes the finalizer from an object, whatever it owns.
-pub async fn let_go(
+pub async fn release_unconditionally(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<(), Failure> {
-    take_off(host, lane, primary_ref, object).await.map(drop)
+    remove_finalizer(host, lane, primary_ref, object).await.map(drop)
 }
 
 /// Removes the finalizer. Returns `true` if it was removed.
@@ -78,7 +78,7 @@ pub async fn let_go(
 /// The finalizer that the plugin declares is removed whoever has written it: a backup, a GitOps tool, an earlier
 /// operator. One that only the Plugin's status lists may belong to another controller, because anybody may have written
 /// the status: it is removed only if the host has set it itself; otherwise it stays, and the Plugin's warnings name it.
-async fn take_off(
+async fn remove_finalizer(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
@@ -154,7 +154,7 @@ pub async fn release_all(host: &HostContext, lane: &Lane) -> Vec<(String, Failur
                 lane: lane.id,
                 name: object.name.clone(),
             };
-            take_off(host, lane, &primary_ref, object).await
+            remove_finalizer(host, lane, &primary_ref, object).await
         } else {
             let problem = "another replica has yet to take the finalizer off".to_owned();
             Err(Failure::cluster(Reason::ClusterUnavailable, problem))
@@ -205,7 +205,7 @@ async fn rewrite(
                     format!("cannot write the finalizers of {title}: it changes all the time; retrying"),
                 ));
             }
-            Err(error) if requests.may_go_on(&mut tries, &error).await => {}
+            Err(error) if requests.pause_if_transient(&mut tries, &error).await => {}
             Err(error) => {
                 let failure = error.into_failure("write the finalizers of", &title);
                 return Err(failure.retry(Retry::Backoff));

@@ -192,7 +192,7 @@ async fn reconcile_selected(
         };
     }
     let contention = match &planned {
-        Ok(planned) => contest::look(lane, job, object, planned).await,
+        Ok(planned) => contest::find_contention(lane, job, object, planned).await,
         Err(_) => None,
     };
     let applied = match planned {
@@ -357,7 +357,7 @@ async fn orphaned(
     if lane.mode == RunMode::Preview {
         return without_writes(None);
     }
-    let let_go = cleanup::orphan::let_go(host, lane, primary_ref, &object, &owner).await;
+    let let_go = cleanup::orphan::release_orphaned(host, lane, primary_ref, &object, &owner).await;
     if let Err(failure) = &let_go {
         tracing::warn!(
             lane = lane.title(), object = %primary_ref.name, %failure,

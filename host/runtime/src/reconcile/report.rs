@@ -109,7 +109,7 @@ pub async fn report(
         turn: _turn,
     } = applied;
     let whole = StatusExtent::Whole(answer.as_ref());
-    let mut stated = state(
+    let mut stated = write_status(
         host,
         lane,
         primary_ref,
@@ -128,7 +128,7 @@ pub async fn report(
     for less in [StatusExtent::WithoutAnswer, StatusExtent::Bare] {
         match stated {
             Err(refused) if refused.retry == Retry::Change => {
-                stated = state(
+                stated = write_status(
                     host,
                     lane,
                     primary_ref,
@@ -146,7 +146,7 @@ pub async fn report(
     if let Err(refused) = &stated
         && refused.retry == Retry::Change
     {
-        schema::say(host, lane, gathered, &refused.message).await;
+        schema::report_omission(host, lane, gathered, &refused.message).await;
     }
     let mut events = answer.as_ref().map(|answer| answer.events.clone()).unwrap_or_default();
     if failure.is_none() && !rewritten_values.is_empty() {
@@ -157,7 +157,7 @@ pub async fn report(
         });
     }
     let since = stated.as_ref().ok().and_then(|stated| stated.failing_since.as_deref());
-    let told = tell(
+    let told = emit_events(
         host,
         lane,
         gathered,
@@ -199,7 +199,7 @@ pub fn has_news(object: &CachedObject, answer: &CheckedAnswer) -> bool {
     status::says_more_than_the_host(&desired, live.as_ref())
 }
 
-async fn tell(
+async fn emit_events(
     host: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
@@ -255,7 +255,7 @@ impl StatusExtent<'_> {
 }
 
 /// Writes the status if it differs.
-async fn state(
+async fn write_status(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
@@ -272,7 +272,7 @@ async fn state(
     }
     if !served.facts.has_status {
         let problem = status::without_subresource(&lane.grants.primary().kind);
-        schema::say(host, lane, gathered, &problem).await;
+        schema::report_omission(host, lane, gathered, &problem).await;
         return Ok(Stated::new(StatusWrite::Nothing, None));
     }
     let key = Key::new(served.kind.clone(), gathered.object.name.clone());
@@ -351,7 +351,8 @@ async fn state(
             return Err(failure);
         }
         let refused = (key.clone(), extent.part());
-        host.state.note_refusal(refused, &asked, Some(&object), failure.clone());
+        host.state
+            .record_refusal(refused, &asked, Some(&object), failure.clone());
         if is_asked || live.schema.is_some() {
             return Err(failure);
         }

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_starts_is_live_and_not_ready_and_its_counters_can_be_read() {
+    async fn a_starting_host_is_live_not_ready_and_has_metrics() {
         let endpoints = endpoints(&Heartbeat::default());
         assert_eq!(said(endpoints.get("/livez").await), (200, "ok\n".to_owned()));
         let (code, problem) = said(endpoints.get("/readyz").await);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_whose_loop_is_stuck_is_neither_live_nor_ready_and_one_that_stops_is_live() {
+    async fn a_stuck_host_is_not_live_and_a_stopping_one_is() {
         let heartbeat = Heartbeat::with_longest_turn(Duration::ZERO);
         let endpoints = endpoints(&heartbeat);
         heartbeat.turn();

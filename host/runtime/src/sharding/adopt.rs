@@ -53,7 +53,7 @@ impl Replica {
         divisions.retain(|controller, division| plan.controllers.get(controller) == Some(division));
         self.divisions = Arc::new(divisions);
         self.own();
-        let drained = self.host.state.nothing_runs_that_is_not_owned();
+        let drained = self.host.state.drain_unowned();
         let adopting = self.adopting.get_or_insert_with(|| Adopting {
             version: 0,
             since: Instant::now(),

@@ -16,7 +16,7 @@ use super::{HURRY, HeldShard, Replica, ShardingError};
 
 impl Replica {
     /// State that this replica publishes.
-    pub(super) fn state(&self) -> ReplicaState {
+    pub(super) fn published_state(&self) -> ReplicaState {
         ReplicaState {
             plan: self.version().unwrap_or_default(),
             digest: self.plan.as_ref().map(|plan| hash_of(&plan.print())),
@@ -152,7 +152,7 @@ impl Replica {
             self.cached = self.cached.without(&ranges);
             self.hold_in_cache();
         }
-        let forgotten = self.host.cached.is_taken_in();
+        let forgotten = self.host.cached.wait_until_taken_in();
         tokio::time::timeout(self.times.retry_period / HURRY, forgotten)
             .await
             .is_ok()
@@ -210,7 +210,7 @@ impl Replica {
         }
         self.own();
         // Jobs that do not end soon are checked again in the next round: until then the shard is renewed.
-        let drained = self.host.state.nothing_runs_that_is_not_owned();
+        let drained = self.host.state.drain_unowned();
         if tokio::time::timeout(self.times.retry_period / HURRY, drained)
             .await
             .is_err()

@@ -245,7 +245,7 @@ impl Replica {
                     pause / HURRY
                 }
                 Err(error) => {
-                    self.say_problem(&error);
+                    self.log_problem(&error);
                     pause
                 }
             };
@@ -338,7 +338,7 @@ impl Replica {
         let part = CachedPart::Namespaces(self.cached.clone(), Arc::new(divisions));
         if self.host.cached.set(part) {
             self.host.state.cached_namespaces_change();
-            self.host.cached.tell();
+            self.host.cached.announce();
         }
     }
 
@@ -363,7 +363,7 @@ impl Replica {
     }
 
     /// Reads all Leases.
-    async fn look(&mut self) -> Result<(), ShardingError> {
+    async fn read_leases(&mut self) -> Result<(), ShardingError> {
         let listed = self.leases.list().await?;
         self.host.contact.heard();
         self.peers.observe(listed, self.now());
@@ -374,7 +374,7 @@ impl Replica {
     async fn round(&mut self) -> Result<Progress, ShardingError> {
         // A leader that does not know the others would overwrite their plan.
         if !self.has_looked {
-            self.look().await?;
+            self.read_leases().await?;
         }
         // Written in an earlier round, so before the plan is read now.
         let announced = self.announced;
@@ -418,14 +418,14 @@ impl Replica {
             self.adopt(read.clone()).await;
         }
         self.count();
-        let own = self.state();
+        let own = self.published_state();
         let said = self.announce(&own).await;
         // If another holder has its Lease, it cannot do a leader's work either.
         let is_kept_out = |error: &ShardingError| !matches!(error, ShardingError::Request(_));
         let is_kept_out = said.as_ref().is_err_and(is_kept_out) && !self.is_announced_for_now();
         self.host.leadership.set_eligible(!is_other && !is_kept_out);
         said?;
-        self.look().await?;
+        self.read_leases().await?;
         let now = self.now();
         let agrees = {
             // A replica without a plan has no work, and takes none before it has announced a plan.
@@ -439,7 +439,7 @@ impl Replica {
         if !has_leader {
             let problem = "a replica that was started without --shards leads; start all replicas with the same options. Until \
                            then this one takes up nothing";
-            self.say_problem(&ShardingError::Plan(problem.to_owned()));
+            self.log_problem(&ShardingError::Plan(problem.to_owned()));
         }
         let is_settled = is_current && agrees && has_leader && announced.is_some() && announced == self.announced;
         if is_settled && let Some(plan) = self.plan.clone() {
@@ -464,7 +464,7 @@ impl Replica {
         }
     }
 
-    fn say_problem(&mut self, error: &ShardingError) {
+    fn log_problem(&mut self, error: &ShardingError) {
         let problem = match error {
             ShardingError::Request(error) if error.code() == Some(403) => format!(
                 "{error}; grant the host get, list, create, update and delete on leases.coordination.k8s.io and get, create and \
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_of_other_software_are_named_in_order_and_not_without_end() {
+    fn foreign_leases_are_named_in_order_up_to_a_limit() {
         let leases = |numbers: std::ops::Range<usize>| {
             let holder = |number: usize| if number == 1 { "theirs" } else { "" };
             let lease = |number: usize| (format!("a/it-shard-{number}"), holder(number).to_owned());

@@ -72,7 +72,7 @@ impl SharedState {
     }
 
     /// Captures the state of a target and takes its waiters; `None` if the target has been forgotten.
-    pub fn begin_look(&self, id: &TargetId) -> Option<(WaitingClaims, CapturedTarget)> {
+    pub fn begin_settlement(&self, id: &TargetId) -> Option<(WaitingClaims, CapturedTarget)> {
         let mut tables = self.tables.write();
         let Tables {
             store,
@@ -80,11 +80,11 @@ impl SharedState {
             contributions,
             ..
         } = &mut *tables;
-        contributions.begin_look(store, lanes, id)
+        contributions.begin_settlement(store, lanes, id)
     }
 
     /// Records the outcome of a target's settlement.
-    pub fn end_look(&self, id: &TargetId, look: EndedLook) {
+    pub fn end_settlement(&self, id: &TargetId, look: EndedLook) {
         let mut tables = self.tables.write();
         let Tables {
             store,
@@ -93,7 +93,7 @@ impl SharedState {
             contributions,
             ..
         } = &mut *tables;
-        contributions.look_ended(store, lanes, queue, id, look);
+        contributions.apply_settlement(store, lanes, queue, id, look);
     }
 
     /// Marks a target as no longer busy, also if its settlement was cancelled.

@@ -37,7 +37,7 @@ impl SharedState {
             tables.own_writes.abandon(&primary_ref);
             let is_there = tables.store.get(lane.grants.primary(), &job.name).is_some();
             if let Some(run) = run.filter(|_| is_there) {
-                tables.history.note(primary_ref, run, ended, time);
+                tables.history.record(primary_ref, run, ended, time);
             }
             is_there
         };

@@ -132,7 +132,7 @@ impl SharedState {
     }
 
     /// Waits until no job of a lane is running.
-    pub async fn nothing_runs_in(&self, id: LaneId) {
+    pub async fn drain_lane(&self, id: LaneId) {
         loop {
             let ended = self.ended.notified();
             if self.tables.read().queue.depth(id, Instant::now()).running == 0 {
@@ -149,7 +149,7 @@ impl SharedState {
         tables.queue.remove(id);
         let removed = tables.lanes.remove(id);
         if let Some(lane) = &removed {
-            tables.contributions.lane_goes(&tables.lanes, &mut tables.queue, lane);
+            tables.contributions.remove_lane(&tables.lanes, &mut tables.queue, lane);
         }
         tables.leaving.remove(&id);
         tables.selected.remove(&id);
@@ -244,7 +244,7 @@ impl Tables {
         } = self;
         queue.open(lane.id, &lane.plugin, lane.title(), lane.concurrency);
         queue.cover(lane.id, lane.cached_namespaces());
-        contributions.lane_opens(store, lanes, queue, lane);
+        contributions.open_lane(store, lanes, queue, lane);
         let read = lane.grants.touched().filter(|grant| grant.allows(Access::Read));
         let read = read.filter_map(|grant| lane.served(&grant.touch.kind));
         let too_deep = read.flat_map(|served| {

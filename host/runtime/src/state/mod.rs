@@ -137,17 +137,17 @@ impl SharedState {
     }
 
     /// Waits until a job may be ready.
-    pub async fn work_comes(&self) {
+    pub async fn wait_for_work(&self) {
         self.work.notified().await;
     }
 
     /// Waits until a target of contributions may be due.
-    pub async fn claims_come(&self) {
+    pub async fn wait_for_claims(&self) {
         self.claims.notified().await;
     }
 
     /// Wakes all waiting tasks, after a change outside of these operations.
-    pub fn tell_all(&self) {
+    pub fn notify_all(&self) {
         self.work.notify_one();
         self.claims.notify_one();
     }

@@ -45,7 +45,7 @@ impl SharedState {
             tables.enqueue(&lane, TriggerReason::Started, is_gained);
         }
         drop(tables);
-        self.tell_all();
+        self.notify_all();
     }
 
     /// Adapts the lanes to other cached namespaces. Those that the cache already holds stay covered; the rest follows
@@ -89,7 +89,7 @@ impl SharedState {
     }
 
     /// Waits until no job runs that is no longer this replica's work.
-    pub async fn nothing_runs_that_is_not_owned(&self) {
+    pub async fn drain_unowned(&self) {
         loop {
             let ended = self.ended.notified();
             if !self.tables.read().queue.runs_what_is_not_owned() {
@@ -182,7 +182,7 @@ impl super::Tables {
             contributions,
             ..
         } = self;
-        contributions.lane_goes(lanes, queue, lane);
-        contributions.lane_opens(store, lanes, queue, lane);
+        contributions.remove_lane(lanes, queue, lane);
+        contributions.open_lane(store, lanes, queue, lane);
     }
 }

@@ -106,7 +106,7 @@ async fn the_echo_of_a_write_queues_nobody_and_ends_the_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_after_the_answer_of_a_write_is_its_echo_in_the_version_of_the_answer_only() {
+async fn an_event_is_an_echo_only_in_the_version_of_the_response() {
     let Scene {
         host, lane, children, ..
     } = scene().await;
@@ -251,7 +251,7 @@ async fn a_lane_that_replaces_another_reconciles_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_that_replaces_another_reconciles_what_either_of_them_selects() {
+async fn a_replacing_lane_reconciles_the_primaries_of_both() {
     let host = TestHost::new().await;
     let filtered = |annotation: &str| {
         let mut lane = host.lane("plugin", controller(&[]));
@@ -342,7 +342,7 @@ fn labelled(host: &TestHost, value: &str) -> Vec<String> {
 
 /// A debug build panics where an object is decoded under the lock.
 #[tokio::test(start_paused = true)]
-async fn an_index_follows_what_the_watch_shows_without_decoding_under_the_lock() {
+async fn an_index_follows_the_watch_without_decoding_under_the_lock() {
     let Scene { host, children, .. } = scene().await;
     let r = |name: &str, version, app: &str| text(name, version, &json!({"metadata": {"labels": {"app": app}}}));
     host.see(&children, &r("r", 1, "web"));

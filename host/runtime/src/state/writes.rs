@@ -60,7 +60,7 @@ impl SharedState {
     }
 
     /// Records that the server has rejected a body of this digest permanently.
-    pub fn note_refusal(
+    pub fn record_refusal(
         &self,
         refused: (Key, RefusedPart),
         digest: &str,
@@ -68,7 +68,7 @@ impl SharedState {
         failure: Failure,
     ) {
         let mut tables = self.tables.write();
-        tables.refusals.note(refused, digest, live, failure, Instant::now());
+        tables.refusals.record(refused, digest, live, failure, Instant::now());
     }
 
     /// Forgets the rejection of a part that was accepted.
@@ -122,7 +122,7 @@ impl SharedState {
     }
 
     /// Waits until a primary waits for a namespace.
-    pub async fn namespace_is_awaited(&self) {
+    pub async fn wait_for_namespace_waits(&self) {
         self.namespaces.notified().await;
     }
 
@@ -155,7 +155,7 @@ impl SharedState {
     }
 
     /// Records the desired objects of an answer that was carried out.
-    pub fn note_desired<'a>(&self, primary_ref: &PrimaryRef, keys: impl Iterator<Item = &'a Key>) {
+    pub fn record_desired<'a>(&self, primary_ref: &PrimaryRef, keys: impl Iterator<Item = &'a Key>) {
         self.tables.write().earlier_desires.set(primary_ref, keys);
     }
 

@@ -388,7 +388,7 @@ impl CallRecorder {
         let bytes = answer
             .as_ref()
             .map_or(0, |answer| answer.as_ref().map_or(0, String::len));
-        if self.has_room(bytes) {
+        if self.reserve(bytes) {
             self.reads
                 .push(RecordedRead::Get(RecordedGet::new(kind, namespace, name, answer)));
         }
@@ -397,7 +397,7 @@ impl CallRecorder {
     /// Records a `cluster.list`.
     pub fn list(&mut self, kind: &Kind, options: &ListOptions, answer: &Result<Vec<String>, Failure>) {
         let bytes = answer.as_ref().map_or(0, |answer| answer.iter().map(String::len).sum());
-        if self.has_room(bytes) {
+        if self.reserve(bytes) {
             self.reads
                 .push(RecordedRead::List(RecordedList::new(kind, options, answer)));
         }
@@ -405,14 +405,14 @@ impl CallRecorder {
 
     /// Records a `clock.now`.
     pub fn now(&mut self, granularity: u64, answer: u64) {
-        if self.has_room(0) {
+        if self.reserve(0) {
             self.reads.push(RecordedRead::Now { granularity, answer });
         }
     }
 
     /// Records a `clock.reached`.
     pub fn reached(&mut self, moment: u64, answer: bool) {
-        if self.has_room(0) {
+        if self.reserve(0) {
             self.reads.push(RecordedRead::Reached { moment, answer });
         }
     }
@@ -420,14 +420,14 @@ impl CallRecorder {
     /// Records a log line.
     pub fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         let fields_bytes: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if self.has_room(message.len() + fields_bytes) {
+        if self.reserve(message.len() + fields_bytes) {
             self.log.push(RecordedLog::new(level, message, fields));
         }
     }
 
     /// Counts bytes, and returns `true` if they fit. Otherwise the whole call is dropped: a call without all of its
     /// reads could not be replayed.
-    fn has_room(&mut self, bytes: usize) -> bool {
+    fn reserve(&mut self, bytes: usize) -> bool {
         /// Estimated overhead of a text in JSON.
         const AROUND: usize = 100;
         self.bytes += bytes + AROUND;

@@ -121,7 +121,7 @@ impl Traces {
         let Some(Tracer { links, .. }) = &self.0 else { return };
         let mut links = links.lock();
         match links.running.get(primary_ref).copied() {
-            Some(context) => note(&mut links.writes, key.clone(), context),
+            Some(context) => remember(&mut links.writes, key.clone(), context),
             // A write of an earlier run is not the cause of later triggers.
             None => drop(links.writes.remove(key)),
         }
@@ -135,7 +135,7 @@ impl Traces {
         {
             let mut known = links.lock();
             known.running.remove(primary_ref);
-            note(&mut known.runs, primary_ref.clone(), trace.root);
+            remember(&mut known.runs, primary_ref.clone(), trace.root);
         }
         let mut attributes = vec![
             ("pilothouse.plugin", Value::from(&*lane.plugin)),
@@ -218,7 +218,7 @@ impl Links {
 }
 
 /// Remembers a span, and drops all earlier ones if there are too many.
-fn note<K: Eq + Hash>(known: &mut HashMap<K, SpanContext>, key: K, context: SpanContext) {
+fn remember<K: Eq + Hash>(known: &mut HashMap<K, SpanContext>, key: K, context: SpanContext) {
     if known.len() >= MOST_LINKED && !known.contains_key(&key) {
         known.clear();
     }
@@ -301,7 +301,7 @@ mod tests {
     use crate::test_support::{TestHost, child_kind, controller, name, primary};
 
     #[tokio::test(start_paused = true)]
-    async fn a_link_leads_to_the_last_run_or_nowhere_if_that_was_not_traced() {
+    async fn a_link_refers_to_the_previous_run_only_if_it_was_traced() {
         let host = TestHost::new().await;
         let lane = host.lane("p", controller(&[]));
         let options = ExportOptions {

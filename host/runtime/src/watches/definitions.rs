@@ -84,12 +84,12 @@ impl HostContext {
             }
         }
         self.recheck(name);
-        self.state.tell_all();
+        self.state.notify_all();
     }
 
     /// Wakes the tasks that wait for a change of the group's definitions: its kinds may be served differently.
     fn recheck(&self, name: &str) {
         let (_, group) = split(name);
-        self.definitions.note(group);
+        self.definitions.record(group);
     }
 }

@@ -238,7 +238,7 @@ impl InformerTask {
             // A reflector has seen that the kind is served differently, or its definition was deleted.
             tokio::select! {
                 _ = follows.join_next() => {}
-                () = self.is_unserved(&served.kind.group) => {}
+                () = self.wait_until_unserved(&served.kind.group) => {}
             }
             // The other watches end with it: nothing is observed until they begin again.
             drop(follows);
@@ -253,7 +253,7 @@ impl InformerTask {
 
     /// Waits until a definition of the kind's group changes, and the kind is then not served. Other changes of how it
     /// is served are noticed when its watch ends.
-    async fn is_unserved(&self, group: &str) {
+    async fn wait_until_unserved(&self, group: &str) {
         let mut changes = self.host.definitions.subscribe();
         loop {
             changes.changed(group).await;
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_first_lane_of_a_kind_decides_by_is_known_of_each_object() {
+    async fn facts_of_the_first_lane_of_a_kind_are_cached() {
         let host = TestHost::new().await;
         let informers = host.informers();
         let mut lane = host.lane("plugin", controller(&[]));
@@ -470,7 +470,7 @@ mod tests {
 
     /// A lane with a filter comes while a kind is cached for another lane.
     #[tokio::test(start_paused = true)]
-    async fn what_a_new_lane_decides_by_is_known_of_each_object_whenever_it_came() {
+    async fn facts_of_a_new_lane_are_added_to_cached_objects() {
         let host = TestHost::new().await;
         let informers = host.informers();
         informers.add(&host.put(host.lane("one", controller(&[]))));

@@ -11,7 +11,7 @@ use crate::context::HostContext;
 
 /// Follows the namespaces of the cluster for ever, once a primary waits for one.
 pub async fn follow(client: Client, host: Arc<HostContext>) {
-    host.state.namespace_is_awaited().await;
+    host.state.wait_for_namespace_waits().await;
     let mut told = false;
     let tell = move |event| match event {
         NamespaceEvent::Added(name) => host.state.namespace_added(&name),

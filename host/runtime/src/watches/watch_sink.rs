@@ -32,7 +32,7 @@ impl Sink for HostContext {
     }
 
     fn works(&self, kind: &Arc<Kind>) {
-        self.kinds.trouble_ends(kind);
+        self.kinds.record_watch_recovery(kind);
     }
 
     fn heard(&self) {
@@ -40,7 +40,7 @@ impl Sink for HostContext {
     }
 
     fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError) {
-        if self.kinds.has_new_trouble(kind, &trouble) {
+        if self.kinds.record_watch_failure(kind, &trouble) {
             self.settle_lanes_of(kind);
         }
     }
@@ -53,7 +53,7 @@ impl Sink for HostContext {
     }
 
     fn panicked(&self, kind: &Arc<Kind>, panic: &str) {
-        self.count_mistake();
+        self.count_internal_error();
         tracing::error!(%kind, panic, "the watch panicked; this is a bug of the host: report it; the kind is listed again");
     }
 }

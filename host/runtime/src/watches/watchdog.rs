@@ -47,7 +47,7 @@ pub async fn run(host: Arc<HostContext>) {
             }
             if resume(&host, &wait).await {
                 known.remove(&wait);
-                host.count_mistake();
+                host.count_internal_error();
             } else {
                 known.insert(wait, now + AGAIN_AFTER - EXPLAINED);
             }
@@ -67,7 +67,7 @@ fn is_explained(host: &HostContext, wait: &PendingWait) -> bool {
 async fn resume(host: &HostContext, wait: &PendingWait) -> bool {
     let live = match wait {
         PendingWait::Echo(key, primary_ref, _) | PendingWait::Contributed((_, key), primary_ref, _) => {
-            look(host, key, primary_ref).await
+            read_live(host, key, primary_ref).await
         }
         PendingWait::Claims(_) | PendingWait::Write(..) | PendingWait::Held(..) => true,
     };
@@ -76,11 +76,11 @@ async fn resume(host: &HostContext, wait: &PendingWait) -> bool {
     }
     host.state.end_wait(wait);
     match wait {
-        PendingWait::Echo(key, primary_ref, awaited) => tell(
+        PendingWait::Echo(key, primary_ref, awaited) => log_ended(
             &format!("the cache has not shown a write of {key} ({awaited:?})"),
             primary_ref,
         ),
-        PendingWait::Contributed((_, key), primary_ref, version) => tell(
+        PendingWait::Contributed((_, key), primary_ref, version) => log_ended(
             &format!("the cache has not shown version {version} of {key}, which was contributed to"),
             primary_ref,
         ),
@@ -88,13 +88,13 @@ async fn resume(host: &HostContext, wait: &PendingWait) -> bool {
             plugin = &*id.0, object = %id.1,
             "claims on an object were not looked at within {EXPLAINED:?}; this is a bug of the host: report it; they are looked at now"
         ),
-        PendingWait::Write(key, primary_ref, _) => tell(&format!("a write of {key} has not ended"), primary_ref),
-        PendingWait::Held(primary_ref, _) => tell("it was held for no reason that is known", primary_ref),
+        PendingWait::Write(key, primary_ref, _) => log_ended(&format!("a write of {key} has not ended"), primary_ref),
+        PendingWait::Held(primary_ref, _) => log_ended("it was held for no reason that is known", primary_ref),
     }
     true
 }
 
-fn tell(problem: &str, primary_ref: &PrimaryRef) {
+fn log_ended(problem: &str, primary_ref: &PrimaryRef) {
     tracing::error!(
         object = %primary_ref.name,
         problem,
@@ -104,7 +104,7 @@ fn tell(problem: &str, primary_ref: &PrimaryRef) {
 
 /// Reads an object live, and corrects the cache. Returns `false` if that is not possible now. If no lane is left to
 /// read it, there is nothing to wait for either.
-async fn look(host: &HostContext, key: &Key, primary_ref: &PrimaryRef) -> bool {
+async fn read_live(host: &HostContext, key: &Key, primary_ref: &PrimaryRef) -> bool {
     let (lane, before) = host.state.lane_and_object(primary_ref, key);
     let Some((lane, served)) = lane.and_then(|lane| Some((lane.clone(), lane.served(&key.kind)?))) else {
         return true;

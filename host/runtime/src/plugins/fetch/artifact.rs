@@ -56,7 +56,7 @@ impl PluginTask {
         let before = running.map(|running| running.fetched.resolved.digest.clone());
         let before = before.or_else(|| self.recorded(request).map(|recorded| recorded.digest));
         self.artifact
-            .note_move(before.is_some_and(|before| before != fetched.resolved.digest));
+            .record_move(before.is_some_and(|before| before != fetched.resolved.digest));
         self.report_fetched(request, &fetched);
         let is_known = |known: &&LoadedComponent| known.component.digest() == fetched.component_digest;
         let component = if let Some(known) = known.filter(is_known) {
@@ -130,7 +130,7 @@ impl PluginTask {
                 _ = leadership.changed() => {}
             }
         }
-        self.artifact.note_move(true);
+        self.artifact.record_move(true);
     }
 
     /// Waits until the Plugin's status records that the leader runs another artifact of the same reference.
@@ -172,7 +172,7 @@ impl PluginTask {
                 Ok(resolved) => {
                     failures = 0;
                     wait = request.interval.saturating_sub(spread(request.interval, name));
-                    self.artifact.was_asked();
+                    self.artifact.record_resolved();
                     if let Some(fact) = told.take() {
                         tracing::info!(
                             plugin = name,
@@ -416,7 +416,7 @@ impl PluginTask {
     /// Records the artifact of a version that has taken over or continues in the status, and emits an event if it
     /// moved.
     pub async fn report_artifact(&self, loaded: &LoadedComponent) {
-        self.artifact.note_move(false);
+        self.artifact.record_move(false);
         let Some(artifact) = &loaded.artifact else {
             self.plugin_state.set(|known| known.artifact = RunningArtifact::None);
             return;

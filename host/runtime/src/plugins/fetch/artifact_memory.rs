@@ -44,7 +44,7 @@ impl ArtifactMemory {
     }
 
     /// Records that the registry has answered.
-    pub fn was_asked(&self) {
+    pub fn record_resolved(&self) {
         self.0.lock().is_unasked = false;
     }
 
@@ -54,7 +54,7 @@ impl ArtifactMemory {
     }
 
     /// Records whether the artifact has moved.
-    pub fn note_move(&self, has_moved: bool) {
+    pub fn record_move(&self, has_moved: bool) {
         self.0.lock().has_moved = has_moved;
     }
 }

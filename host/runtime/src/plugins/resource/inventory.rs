@@ -100,7 +100,7 @@ impl PluginTask {
                 changed = live.changed() => changed.is_err(),
                 () = tokio::time::sleep_until(self.written.looked() + LOOK), if looks => {
                     // Boxed: the future of every running plugin would reserve space for it, and it runs rarely.
-                    let changes = Box::pin(self.look(&running.lanes)).await;
+                    let changes = Box::pin(self.check_leftovers(&running.lanes)).await;
                     if !changes.is_empty() {
                         self.write_or_say(|known| changes.iter().fold(known.clone(), |known, change| change.apply(&known))).await;
                     }
@@ -115,7 +115,7 @@ impl PluginTask {
 
     /// Checks once for leftovers of all entries. Its observations outlive a version; a check that is cancelled is
     /// repeated.
-    async fn look(&self, lanes: &[Arc<Lane>]) -> Vec<InventoryChange> {
+    async fn check_leftovers(&self, lanes: &[Arc<Lane>]) -> Vec<InventoryChange> {
         let InventoryScan {
             mut cleared, mut asked, ..
         } = self.written.take_scan();

@@ -82,12 +82,12 @@ impl PluginTask {
     }
 
     /// Reports that the desired version waits for an external condition.
-    pub fn waits(&self, why: &str) {
-        self.waits_because("Waiting", why);
+    pub fn report_waiting(&self, why: &str) {
+        self.report_waiting_for("Waiting", why);
     }
 
     /// Reports the same with another reason, if somebody has to act.
-    pub fn waits_because(&self, reason: &'static str, why: &str) {
+    pub fn report_waiting_for(&self, reason: &'static str, why: &str) {
         let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.plugin_state.set(|known| {
             if ends {
@@ -155,13 +155,13 @@ impl PluginTask {
             health.clear(&about_status(lane.grants.primary()));
         }
         for (kind, gaps) in described.gaps() {
-            health.note(&about_status(kind), &gaps);
+            health.set_warning(&about_status(kind), &gaps);
         }
         match described.findings().as_slice() {
             [] => {
                 health.clear(ABOUT_DESCRIPTION);
             }
-            findings => health.note(ABOUT_DESCRIPTION, &findings.join("; ")),
+            findings => health.set_warning(ABOUT_DESCRIPTION, &findings.join("; ")),
         }
     }
 

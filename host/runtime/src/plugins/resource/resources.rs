@@ -54,7 +54,7 @@ pub async fn follow(context: Arc<PluginContext>) {
     }
     let kind = HostResourceApi::new(context.client.clone(), Kind::new(GROUP, VERSION, "Plugin"), PLURAL);
     let (sender, mut known) = watch::channel::<HostResources>(None);
-    let follow = kind.follow(sender, say_trouble());
+    let follow = kind.follow(sender, log_watch_problem());
     tokio::pin!(follow);
     let mut lives: JoinSet<Arc<str>> = JoinSet::new();
     let mut tellers: JoinSet<()> = JoinSet::new();
@@ -83,7 +83,7 @@ pub async fn follow(context: Arc<PluginContext>) {
         let elsewhere: BTreeSet<Arc<str>> = elsewhere.into_keys().collect();
         // Before a plugin is removed; otherwise no plugin would seem to apply its objects for a moment, and another one
         // would take them over.
-        context.host.plugins.are_also_elsewhere(&elsewhere);
+        context.host.plugins.add_elsewhere(&elsewhere);
         for (name, plugin) in &followed {
             if !resources.contains_key(name) {
                 plugin.requests.send_if_modified(|request| request.take().is_some());
@@ -136,8 +136,8 @@ pub async fn follow(context: Arc<PluginContext>) {
             });
         }
         leave_to_others(&context, elsewhere, &mut left_to_others);
-        context.host.plugins.are_complete();
-        context.registry.are_entered(true);
+        context.host.plugins.set_complete();
+        context.registry.set_entered(true);
         while tellers.try_join_next().is_some() {}
     }
 }
@@ -154,7 +154,7 @@ fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
             let warning = format!(
                 "the annotation {LOG_LEVEL} is {asked:?}, so the host's log filter decides; give off, error, warn, info, debug or trace"
             );
-            health.note(LOG_LEVEL, &warning);
+            health.set_warning(LOG_LEVEL, &warning);
         }
         _ => {
             health.clear(LOG_LEVEL);
@@ -192,7 +192,7 @@ fn leave_to_others(context: &PluginContext, names: BTreeSet<Arc<str>>, said: &mu
     if names == *said {
         return;
     }
-    for name in &context.host.plugins.are_elsewhere(names.clone()) {
+    for name in &context.host.plugins.set_elsewhere(names.clone()) {
         context.host.state.competing_plugin_left(name);
     }
     let plugins = names.iter().map(|name| &**name).collect::<Vec<_>>().join(", ");
@@ -234,7 +234,7 @@ async fn install(context: &PluginContext) {
 }
 
 /// Logs each problem with the Plugin resources once, and its end.
-fn say_trouble() -> impl FnMut(Option<&str>) {
+fn log_watch_problem() -> impl FnMut(Option<&str>) {
     let mut said: Option<String> = None;
     move |trouble| match trouble {
         Some(trouble) if said.as_deref() != Some(trouble) => {

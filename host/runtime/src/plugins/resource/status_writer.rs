@@ -105,11 +105,11 @@ impl PluginStatusWriter {
         let mut writer_state = StatusWriterState::default();
         loop {
             self.host.leadership.leading().await;
-            let due = match self.look(&mut writer_state, begun) {
+            let due = match self.next_status(&mut writer_state, begun) {
                 (due, Some(desired)) if due.is_some_and(|due| due <= Instant::now()) => {
                     let stayed = writer_state.last.as_ref().is_none_or(|last| self.has_stayed(last));
                     writer_state.written = Some(Instant::now());
-                    let told = Box::pin(self.tell(desired)).await;
+                    let told = Box::pin(self.write(desired)).await;
                     writer_state.unsuccessful = if stayed && told.is_some() {
                         0
                     } else {
@@ -128,7 +128,7 @@ impl PluginStatusWriter {
     }
 
     /// Returns the status to write, if it differs, and when that or the next count is due.
-    fn look(
+    fn next_status(
         &mut self,
         writer_state: &mut StatusWriterState,
         begun: Instant,
@@ -151,7 +151,7 @@ impl PluginStatusWriter {
         (Some(due), Some(Box::new(desired)))
     }
 
-    async fn tell(&self, desired: Box<PluginStatus>) -> Option<Box<WrittenStatus>> {
+    async fn write(&self, desired: Box<PluginStatus>) -> Option<Box<WrittenStatus>> {
         let resource = self.live.borrow().clone();
         match self
             .kind

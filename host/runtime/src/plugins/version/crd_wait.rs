@@ -29,13 +29,13 @@ const COMPARING: &str = "comparing CRDs";
 
 impl PluginTask {
     /// Waits until the cluster has all CRDs of a version, as the version brings them.
-    pub async fn crds_are_there(&self, wanted: &DesiredPlugin, described: &DescribedPlugin, loaded: &LoadedComponent) {
+    pub async fn wait_for_crds(&self, wanted: &DesiredPlugin, described: &DescribedPlugin, loaded: &LoadedComponent) {
         for crd in &described.crds {
-            self.crd_is_there(crd, wanted, loaded).await;
+            self.wait_for_crd(crd, wanted, loaded).await;
         }
     }
 
-    async fn crd_is_there(&self, crd: &BroughtCrd, wanted: &DesiredPlugin, loaded: &LoadedComponent) {
+    async fn wait_for_crd(&self, crd: &BroughtCrd, wanted: &DesiredPlugin, loaded: &LoadedComponent) {
         let plugin = &*self.identity.name;
         let mut definitions = self.context.host.definitions.subscribe();
         let mut leadership = self.context.host.leadership.follow();
@@ -57,7 +57,7 @@ impl PluginTask {
                 }
                 // A host may run without the right to read cluster-scoped objects.
                 Err(error) if error.code() == Some(403) => {
-                    self.tell_uncompared(crd);
+                    self.warn_uncompared(crd);
                     break;
                 }
                 Err(error) => ("Waiting", format!("cannot read CRD {}: {}", crd.name, chain(&error))),
@@ -67,7 +67,7 @@ impl PluginTask {
                 if self.context.host.leadership.leads() {
                     tracing::warn!(plugin, "waiting: {problem}");
                 }
-                self.waits_because(reason, &problem);
+                self.report_waiting_for(reason, &problem);
                 // The wait may take days, and the host's other plugins are ready.
                 self.plugin_state.set(|known| known.busy = None);
                 said = Some(problem);
@@ -124,7 +124,7 @@ impl PluginTask {
     }
 
     /// Warns that the host may not read CRDs, and runs the version regardless.
-    fn tell_uncompared(&self, crd: &BroughtCrd) {
+    fn warn_uncompared(&self, crd: &BroughtCrd) {
         let right = Permission {
             group: "apiextensions.k8s.io".to_owned(),
             resource: "customresourcedefinitions".to_owned(),

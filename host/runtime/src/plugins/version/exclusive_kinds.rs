@@ -96,7 +96,7 @@ impl ExclusiveKinds {
             is_news |= books.decide();
         }
         drop(books);
-        self.tell(is_news);
+        self.notify(is_news);
         decided
     }
 
@@ -110,7 +110,7 @@ impl ExclusiveKinds {
         });
         let is_news = is_news && books.decide();
         drop(books);
-        self.tell(is_news);
+        self.notify(is_news);
     }
 
     /// Removes the claim of a plugin that claims nothing any more, or cannot run.
@@ -120,7 +120,7 @@ impl ExclusiveKinds {
         let had = books.claims.remove(plugin).is_some();
         let is_news = (is_first || had) && books.decide();
         drop(books);
-        self.tell(is_news);
+        self.notify(is_news);
     }
 
     /// Forgets a removed plugin; another one of its name starts anew.
@@ -133,7 +133,7 @@ impl ExclusiveKinds {
         }
     }
 
-    fn tell(&self, is_news: bool) {
+    fn notify(&self, is_news: bool) {
         if is_news {
             self.changed.send_modify(|count| *count += 1);
         }

@@ -43,7 +43,7 @@ impl PluginTask {
         // Without the right to impersonate nothing is written, so an idle plugin would not notice.
         let mut may_not_act = self.may_not_act(running).await;
         is_asked |= may_not_act;
-        self.tell_whether_it_acts(running, may_not_act);
+        self.report_impersonation(running, may_not_act);
         loop {
             let settled = host.kinds.settled();
             is_asked |= host.kinds.is_forbidden(&running.lanes);
@@ -63,7 +63,7 @@ impl PluginTask {
                     if are_missing || may_not_act {
                         may_not_act = self.may_not_act(running).await;
                     }
-                    self.tell_whether_it_acts(running, may_not_act);
+                    self.report_impersonation(running, may_not_act);
                 }
             }
         }
@@ -79,7 +79,7 @@ impl PluginTask {
 
     /// Reports that a plugin is not ready if the host may not act as its account, with all missing rights as the
     /// reason.
-    fn tell_whether_it_acts(&self, running: &RunningVersion, may_not_act: bool) {
+    fn report_impersonation(&self, running: &RunningVersion, may_not_act: bool) {
         let missing = self.identity.health.warning(RIGHTS).filter(|_| may_not_act);
         self.plugin_state.set(|known| known.cannot_act = missing);
         self.report_ready(Some(running));
@@ -87,21 +87,21 @@ impl PluginTask {
 
     /// Reports all missing rights of a version whose CRDs the host may not install: those on CRDs, and those on all
     /// kinds.
-    pub async fn tell_missing_rights_to_begin(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
+    pub async fn report_rights_to_start(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
         let lanes = self.lanes(wanted, described);
         let served = self.look_up(&lanes, Some(described)).await;
         let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
-        self.tell_missing(&self.needed(&lanes, served), None).await;
+        self.report_missing_rights(&self.needed(&lanes, served), None).await;
     }
 
     async fn report_missing_permissions(&self, running: &RunningVersion) -> bool {
         // At the start no kind is watched yet.
         let served = self.look_up(&running.lanes, None).await;
         let needed = self.needed(&running.lanes, |_, kind| served.get(kind).cloned().flatten());
-        self.tell_missing(&needed, Some(running)).await
+        self.report_missing_rights(&needed, Some(running)).await
     }
 
-    async fn tell_missing(&self, needed: &BTreeSet<Permission>, running: Option<&RunningVersion>) -> bool {
+    async fn report_missing_rights(&self, needed: &BTreeSet<Permission>, running: Option<&RunningVersion>) -> bool {
         let health = &self.identity.health;
         let name = &*self.identity.name;
         if let Some(missing) = self.missing_of_host(needed, running).await {

@@ -70,7 +70,7 @@ impl PluginTask {
             );
             self.identity.health.reset_crashes();
         }
-        self.go_on();
+        self.resume_calls();
         self.report_artifact(&loaded).await;
         self.report_findings(&described);
         self.remove(&left).await;
@@ -99,7 +99,7 @@ impl PluginTask {
     }
 
     /// Resumes calls after crashes.
-    pub fn go_on(&self) {
+    pub fn resume_calls(&self) {
         self.identity.health.resume();
         self.context.host.state.resume(&self.identity.name);
     }
@@ -135,7 +135,7 @@ impl PluginTask {
             host.state.close_lane(lane.id);
         }
         for lane in lanes {
-            host.state.nothing_runs_in(lane.id).await;
+            host.state.drain_lane(lane.id).await;
         }
     }
 
@@ -153,7 +153,7 @@ impl PluginTask {
         let after = self.context.options.sleep_after;
         loop {
             tokio::time::sleep(SLEEP_LOOK.min(after)).await;
-            self.identity.health.log_limiter.tell(&self.identity.name);
+            self.identity.health.log_limiter.log_dropped(&self.identity.name);
             if component.is_awake() && component.idle() >= after {
                 component.sleep();
                 tracing::debug!(plugin = &*self.identity.name, "unloaded the code of the idle plugin");

@@ -118,7 +118,7 @@ impl PluginTask {
         if self.context.options.install_crds.has_those_of_plugins() {
             self.install(wanted, &described).await;
         } else {
-            self.crds_are_there(wanted, &described, &loaded).await;
+            self.wait_for_crds(wanted, &described, &loaded).await;
         }
         self.recall_events().await;
         self.enter(life, LifeEvent::CrdsInstalled);
@@ -384,7 +384,7 @@ impl PluginTask {
         let running = running.and_then(claimed_by);
         let taken = self.context.claims.want(name, &claim, running.as_ref()).err();
         if running.is_none() {
-            self.note_waiting(taken.as_ref().map(|taken| &*taken.holder)).await;
+            self.annotate_waiting(taken.as_ref().map(|taken| &*taken.holder)).await;
         }
         let Some(taken) = taken else {
             return Ok(());
@@ -407,7 +407,7 @@ impl PluginTask {
     }
 
     /// Annotates the Plugin with the plugin for which it waits, so that it also waits after a restart.
-    async fn note_waiting(&self, holder: Option<&str>) {
+    async fn annotate_waiting(&self, holder: Option<&str>) {
         let Some(own) = &self.own else { return };
         let live = own.live.borrow().clone();
         if live.annotations[WAITS_ANNOTATION].as_str() == holder {
@@ -445,7 +445,7 @@ impl PluginTask {
                 if error.is_forbidden() && is_due(*told.lock()) {
                     *told.lock() = Some(Instant::now());
                     // Boxed: the future of every starting plugin would reserve space for it, and it runs rarely.
-                    Box::pin(self.tell_missing_rights_to_begin(wanted, described)).await;
+                    Box::pin(self.report_rights_to_start(wanted, described)).await;
                 }
                 Err(chain(&error))
             });
@@ -478,7 +478,7 @@ impl PluginTask {
             {
                 why = format!("{why}; {rights}");
             }
-            self.waits(&why);
+            self.report_waiting(&why);
             settled.await;
         }
     }
@@ -531,7 +531,7 @@ impl PluginTask {
                     // Replicas that do not lead wait for the leader's writes.
                     if self.context.host.leadership.leads() && said.as_ref() != Some(&problem) {
                         tracing::warn!(plugin = &*self.identity.name, "waiting: {problem}");
-                        self.waits(&problem);
+                        self.report_waiting(&problem);
                         said = Some(problem);
                     }
                 }

@@ -32,7 +32,7 @@ const WITNESSES: usize = 3;
 /// Releases the children that belong to a primary by label, and the primary. The plugin is not called: what it would
 /// clean up has to stay. Children with an owner reference keep the host's annotations until the primary is gone: a host
 /// that starts meanwhile recognizes the kind of deletion by them. Returns `true` if anything was written.
-pub async fn let_go(
+pub async fn release_orphaned(
     host: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
@@ -62,7 +62,7 @@ pub async fn let_go(
     }
     // A child may have been created after the garbage collector listed them.
     release_all(&requests, lane, owner, referring, Ties::Reference).await?;
-    finalize::let_go(host, lane, primary_ref, object).await?;
+    finalize::release_unconditionally(host, lane, primary_ref, object).await?;
     tracing::info!(
         lane = lane.title(), object = %object.name, finalizer = lane.finalizer,
         "released without a call of the plugin; its children stay, because it is deleted with `orphan`"

@@ -27,10 +27,10 @@ pub async fn run(host: Arc<HostContext>) {
         let room = LOOKS_AT_ONCE.saturating_sub(looks.len());
         let (targets, due) = host.state.take_targets(room, LONGEST_LINGER, LINGER_STEP);
         for id in targets {
-            looks.spawn(WeighedTask::new(look(host.clone(), id)));
+            looks.spawn(WeighedTask::new(settle_target(host.clone(), id)));
         }
         tokio::select! {
-            () = host.state.claims_come() => {}
+            () = host.state.wait_for_claims() => {}
             Some(ended) = looks.join_next(), if !looks.is_empty() => if let Err(error) = ended {
                 tracing::error!(%error, "reconciling a contribution target panicked; this is a bug of the host");
             },
@@ -51,9 +51,9 @@ impl Drop for TargetInProgress<'_> {
     }
 }
 
-async fn look(host: Arc<HostContext>, id: TargetId) {
+async fn settle_target(host: Arc<HostContext>, id: TargetId) {
     let _busy = TargetInProgress { host: &host, id: &id };
-    let Some((waiters, captured)) = host.state.begin_look(&id) else {
+    let Some((waiters, captured)) = host.state.begin_settlement(&id) else {
         return;
     };
     let look = TargetSnapshot::new(captured);
@@ -67,5 +67,5 @@ async fn look(host: Arc<HostContext>, id: TargetId) {
         waiters,
         settled,
     };
-    host.state.end_look(&id, look);
+    host.state.end_settlement(&id, look);
 }

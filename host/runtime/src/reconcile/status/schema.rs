@@ -57,7 +57,7 @@ pub async fn fitted(
     let mut omitted = schema_pruning::prune_to_schema(schema, &mut value, STATUS);
     omitted.extend(schema_pruning::prune_undeclared(schema, &mut kept, STATUS));
     if let Some(all) = lane.health.omit(&about_status(lane.grants.primary()), omitted) {
-        say(
+        report_omission(
             host,
             lane,
             gathered,
@@ -73,7 +73,7 @@ pub async fn fitted(
 }
 
 /// Reports why a status, or a part of it, is not written.
-pub async fn say(host: &HostContext, lane: &Lane, gathered: &Gathered, problem: &str) {
+pub async fn report_omission(host: &HostContext, lane: &Lane, gathered: &Gathered, problem: &str) {
     let kind = lane.grants.primary();
     if !lane.health.warn(&about_status(kind), problem) {
         return;

@@ -144,7 +144,7 @@ impl PlanExecution<'_> {
             lane = self.lane.title(), owner = %self.primary_ref.name, object = title, ?fields, ?managers,
             "removing fields that make the desired object invalid"
         );
-        self.note_revert(step, &fields, takers);
+        self.record_revert(step, &fields, takers);
         Ok(())
     }
 

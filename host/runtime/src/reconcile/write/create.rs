@@ -20,7 +20,7 @@ impl PlanExecution<'_> {
                 Ok(sent) => break sent,
                 Err(error) if error.code() == Some(409) => return Ok(StepResult::Outdated(Box::new(error))),
                 // If a create took effect but its response was lost, the next attempt is rejected.
-                Err(error) if self.requests.may_go_on(&mut tries, &error).await => {}
+                Err(error) if self.requests.pause_if_transient(&mut tries, &error).await => {}
                 Err(error) => return Err(self.refused(step, "create", error)),
             }
         };

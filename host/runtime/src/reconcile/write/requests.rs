@@ -51,12 +51,12 @@ impl<'a> Requests<'a> {
     }
 
     /// Waits if a failed request is worth retrying now. Returns `false` otherwise.
-    pub async fn may_go_on(&self, tries: &mut Tries, error: &RequestError) -> bool {
-        error.may_pass() && self.has_paused(tries, error).await
+    pub async fn pause_if_transient(&self, tries: &mut Tries, error: &RequestError) -> bool {
+        error.may_pass() && self.pause(tries, error).await
     }
 
     /// Waits as long as the server asks. Returns `false` if there is no time left for that.
-    async fn has_paused(&self, tries: &mut Tries, error: &RequestError) -> bool {
+    async fn pause(&self, tries: &mut Tries, error: &RequestError) -> bool {
         tries.0 += 1;
         let pause = error
             .retry_after()
@@ -189,7 +189,7 @@ impl<'a> Requests<'a> {
         let mut tries = Tries::default();
         loop {
             match request().await {
-                Err(error) if is_worth_it(&error) && self.has_paused(&mut tries, &error).await => {}
+                Err(error) if is_worth_it(&error) && self.pause(&mut tries, &error).await => {}
                 ended => return ended,
             }
         }

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_user_has_a_few_rights_reviewed_in_a_second_and_takes_none_of_others() {
+    async fn reviews_of_rights_are_limited_per_user() {
         let gate = Gate::new(ClientAccess::Tokens);
         let [ann, ben] = ["ann", "ben"].map(Arc::from);
         let passed = |who: &Arc<str>| (0..100).filter(|_| gate.may_review_right(who).is_ok()).count();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pilothouse_core::{Kind, Name};
 
 use super::documents::ObjectDocument;
-use super::objects::look;
+use super::objects::lookup;
 use super::status::ProcessFacts;
 use crate::host::Handle;
 use crate::lanes::lane::Lane;
@@ -20,7 +20,7 @@ impl Handle {
             instance: String::new(),
             started: 0,
         };
-        let known = look(&process, &parts.context, &parts.registry, kind, name);
+        let known = lookup(&process, &parts.context, &parts.registry, kind, name);
         let places = known.places();
         known.told(&places)
     }

@@ -133,7 +133,7 @@ pub struct KnownObject {
 }
 
 /// Looks an object up.
-pub fn look(
+pub fn lookup(
     process: &ProcessFacts,
     context: &HostContext,
     registry: &PluginRegistry,

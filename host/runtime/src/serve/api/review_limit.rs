@@ -129,7 +129,7 @@ impl FairTurns {
         let mut turn = {
             let mut waiting = self.0.lock();
             waiting.queue.retain(|waiter| !waiter.turn.is_closed());
-            if !waiting.has_place(client, is_likely) || !waiting.has_room(client) {
+            if !waiting.make_place(client, is_likely) || !waiting.make_room(client) {
                 return Err(NoTurn);
             }
             let (turn, wait) = oneshot::channel();
@@ -166,7 +166,7 @@ impl FairTurns {
 impl Waiting {
     /// Makes a place for a client, if it has too many waiting: a likely token takes the place of an unlikely one.
     /// Returns `false` if there is none.
-    fn has_place(&mut self, client: &ClientAddress, is_likely: bool) -> bool {
+    fn make_place(&mut self, client: &ClientAddress, is_likely: bool) -> bool {
         let own = self
             .queue
             .iter()
@@ -189,7 +189,7 @@ impl Waiting {
 
     /// Makes room for a client if all places are taken: the last waiter of the peer with most of them, and of its
     /// client with most, is removed. Returns `true` if there is room.
-    fn has_room(&mut self, newcomer: &ClientAddress) -> bool {
+    fn make_room(&mut self, newcomer: &ClientAddress) -> bool {
         if self.queue.len() < MOST_WAITING {
             return true;
         }
@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_names_ever_new_clients_gets_no_more_turns_than_another() {
+    async fn a_peer_with_many_client_names_gets_no_more_turns() {
         let turns = turns();
         let (_asking, _) = flood(&turns, 1000, |number| client(9, Some(&number.to_string())));
         assert!(rightful(&turns, |_| client(1, None), false).await >= 18);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tokens_that_look_like_a_clusters_come_before_others_of_the_same_address() {
+    async fn likely_tokens_precede_others_of_the_same_address() {
         let turns = turns();
         let (_asking, _) = flood(&turns, 1000, |_| client(1, None));
         let tried = rightful(&turns, |_| client(1, None), true).await;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_stay_within_their_rate_and_who_is_turned_away_takes_none() {
+    async fn turns_stay_within_their_rate_and_rejected_clients_take_none() {
         let turns = turns();
         let (asking, given) = flood(&turns, 1000, |number| client(u8::try_from(number % 200).unwrap(), None));
         let mut before = 0;

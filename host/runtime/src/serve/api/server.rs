@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::access::{Caller, ClientAccess, Gate, Refusal, as_json, to_list_plugins};
 use super::documents::StatusDocument;
-use super::objects::{KnownObject, ObjectQuestion, Place, look, placed, resolve, right_to_see_place};
+use super::objects::{KnownObject, ObjectQuestion, Place, lookup, placed, resolve, right_to_see_place};
 use super::recordings::{self, AskedRecording, to_record};
 use super::review_limit::ClientAddress;
 use super::status::{ProcessFacts, right_to_see, status};
@@ -204,7 +204,7 @@ impl HostApi {
         };
         self.gate.demand_to_see(caller, &right).await?;
         let known = self.ask(move |process, host| {
-            let known = look(process, &host.context, &host.registry, &kind, &name);
+            let known = lookup(process, &host.context, &host.registry, &kind, &name);
             let places = known.places().into_iter();
             let rights = places.map(|place| (right_to_see_place(&host.context, &place), place));
             let rights: Vec<_> = rights.collect();

@@ -89,7 +89,7 @@ pub fn status(
                 failing: depth.failing as u64,
             });
     }
-    let plugins = registry.look().into_iter().map(|summary| PluginStatus {
+    let plugins = registry.summaries().into_iter().map(|summary| PluginStatus {
         controllers: controllers.remove(&summary.name).unwrap_or_default(),
         name: summary.name.to_string(),
         version: summary.version,

@@ -9,7 +9,7 @@ use crate::process::clock::rfc3339;
 /// Usage of the plugins since the process started.
 pub fn usage(process: &ProcessFacts, context: &HostContext, registry: &PluginRegistry) -> UsageDocument {
     let (lanes, _) = context.state.figures();
-    let plugins = registry.look().into_iter().map(|summary| {
+    let plugins = registry.summaries().into_iter().map(|summary| {
         let used = context.usage.get(&summary.name);
         let of_plugin = lanes.iter().filter(|figures| figures.lane.plugin == summary.name);
         let (objects, dependency_bytes) = of_plugin.fold((0, 0), |(objects, bytes), figures| {

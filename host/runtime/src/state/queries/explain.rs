@@ -111,7 +111,7 @@ impl SharedState {
                 lane: tables.lanes.get(primary_ref.lane)?.clone(),
                 name: primary_ref.name.clone(),
                 failure: failure.clone(),
-                queued: tables.queue.look(primary_ref.lane, &primary_ref.name),
+                queued: tables.queue.state_of(primary_ref.lane, &primary_ref.name),
             })
         });
         failing.collect()
@@ -123,8 +123,8 @@ impl SharedState {
     }
 
     /// Records that a change of another writer was reverted for a primary.
-    pub fn note_revert(&self, primary_ref: &PrimaryRef, revert: Revert) {
-        self.tables.write().history.reverts.note(primary_ref.clone(), revert);
+    pub fn record_revert(&self, primary_ref: &PrimaryRef, revert: Revert) {
+        self.tables.write().history.reverts.record(primary_ref.clone(), revert);
     }
 }
 
@@ -141,7 +141,7 @@ impl Tables {
             is_open: self.queue.is_open(lane.id),
             is_owned: self.queue.owned().of(&lane.title()).has(name.namespace.as_deref()),
             object: object.cloned(),
-            queued: self.queue.look(lane.id, name),
+            queued: self.queue.state_of(lane.id, name),
             failure: self.history.failures.get(&primary_ref).cloned(),
             reads: self.dependencies.of(&primary_ref).cloned().collect(),
             coarse: self.dependencies.of_everybody(&lane.id).into_iter().cloned().collect(),

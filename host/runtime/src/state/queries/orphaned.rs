@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_that_is_unbound_after_its_primary_went_is_looked_after() {
+    async fn a_child_unbound_after_its_primary_was_deleted_is_queued() {
         let Scene {
             host,
             lane,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unbound_children_of_a_living_primary_mean_nothing_for_its_deletion() {
+    async fn unbound_children_of_a_living_primary_are_forgotten() {
         let Scene {
             host, lane, children, ..
         } = scene().await;

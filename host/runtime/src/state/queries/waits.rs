@@ -107,7 +107,7 @@ impl Tables {
             *reasons.entry(primary_ref).or_default() += 1;
             waits.insert(PendingWait::Contributed(id, primary_ref.clone(), version.into()));
         }
-        waits.extend(self.contributions.waited_for_looks().map(PendingWait::Claims));
+        waits.extend(self.contributions.awaited_settlements().map(PendingWait::Claims));
         let in_flight = self.own_writes.in_flight();
         waits.extend(
             in_flight.map(|(key, primary_ref, since)| PendingWait::Write(key.clone(), primary_ref.clone(), since)),

@@ -128,7 +128,7 @@ impl OwnWrites {
     /// Applies a change in the cache: releases the primary that waits for it. Returns the origin of the change.
     pub fn observe(&mut self, lanes: &Lanes, queue: &mut WorkQueue, change: &ObjectChange) -> ChangeOrigin {
         let writer = self.take_echo(lanes, queue, change);
-        let writer = writer.or_else(|| self.in_flight.note(change));
+        let writer = writer.or_else(|| self.in_flight.record(change));
         writer.map_or(ChangeOrigin::Others, ChangeOrigin::Ours)
     }
 
@@ -272,7 +272,7 @@ impl WritesInFlight {
 
     /// Records a change of an object that is being written. Returns its writer; only the response tells the change's
     /// origin.
-    fn note(&mut self, change: &ObjectChange) -> Option<PrimaryRef> {
+    fn record(&mut self, change: &ObjectChange) -> Option<PrimaryRef> {
         if self.0.is_empty() {
             return None;
         }
@@ -329,9 +329,9 @@ mod tests {
         });
         let key = Key::new(Arc::new(Kind::new("", "v1", "ConfigMap")), Name::new(None, "x"));
         let mut writing = WritesInFlight::default();
-        assert_eq!(writing.note(&shown("1")), None);
+        assert_eq!(writing.record(&shown("1")), None);
         writing.begin(key.clone(), &maker);
-        assert_eq!(writing.note(&shown("2")).as_ref(), Some(&maker));
+        assert_eq!(writing.record(&shown("2")).as_ref(), Some(&maker));
         writing.begin(key.clone(), &owner);
         let last = |shown: Option<ObservedDuringWrite>| shown.map(|shown| shown.last.to_string());
         assert_eq!(
@@ -339,9 +339,9 @@ mod tests {
             Some("2"),
             "the other's beginning takes nothing away"
         );
-        assert!(writing.note(&shown("3")).is_some(), "the other is still at it");
+        assert!(writing.record(&shown("3")).is_some(), "the other is still at it");
         assert_eq!(last(writing.end(&key, &owner)).as_deref(), Some("3"));
-        assert!(writing.note(&shown("4")).is_none() && writing.0.is_empty());
+        assert!(writing.record(&shown("4")).is_none() && writing.0.is_empty());
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
             old: made.new.clone(),
             new: None,
         };
-        assert!(writing.note(&made).is_some() && writing.note(&gone).is_some());
+        assert!(writing.record(&made).is_some() && writing.record(&gone).is_some());
         let ObservedDuringWrite { last, reached } = writing.end(&key, &primary_ref).unwrap();
         assert_eq!((&*last, &*reached), ("", "2"));
     }

@@ -63,7 +63,7 @@ impl Refusals {
     }
 
     /// Records that a body of this digest was rejected.
-    pub fn note(
+    pub fn record(
         &mut self,
         (key, part): (Key, RefusedPart),
         digest: &str,
@@ -144,7 +144,7 @@ mod tests {
     async fn the_same_body_on_the_same_object_is_not_sent_again() {
         let mut refusals = Refusals::default();
         let failure = Failure::guest(Reason::Refused, "no");
-        refusals.note(
+        refusals.record(
             (key("x"), RefusedPart::Main),
             "d1",
             Some(&live(1, 5)),
@@ -181,7 +181,7 @@ mod tests {
         let mut refusals = Refusals::default();
         for number in 0..REMEMBERED + 10 {
             let failure = Failure::guest(Reason::Refused, "no");
-            refusals.note(
+            refusals.record(
                 (key(&number.to_string()), RefusedPart::Main),
                 "d",
                 None,

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_counts_for_the_very_objects_and_lanes_that_it_was_made_for() {
+    fn a_comparison_is_valid_for_its_own_objects_and_lanes_only() {
         let (old, new) = (stored(|_| {}), stored(|_| {}));
         let change = |old: &Arc<CachedObject>, new: Option<&Arc<CachedObject>>| ObjectChange {
             kind: Arc::new(kind()),

@@ -62,7 +62,14 @@ pub struct EndedLook {
 
 impl Contributions {
     /// Applies the result of a settlement.
-    pub fn look_ended(&mut self, store: &Store, lanes: &Lanes, queue: &mut WorkQueue, id: &TargetId, look: EndedLook) {
+    pub fn apply_settlement(
+        &mut self,
+        store: &Store,
+        lanes: &Lanes,
+        queue: &mut WorkQueue,
+        id: &TargetId,
+        look: EndedLook,
+    ) {
         let EndedLook {
             claims,
             mut waiters,
@@ -93,7 +100,7 @@ impl Contributions {
             target.written = Some(now);
             if waiters.is_empty() {
                 let limit = |over| backoff::delay(over, seed(id)).min(LONGEST_SLOWDOWN);
-                target.reverts.note(now, limit);
+                target.reverts.record(now, limit);
             }
         }
         let troubles = target.troubles;
@@ -118,14 +125,14 @@ impl Contributions {
         }
         let results = results.into_iter();
         let results = results.map(|(primary_ref, result)| (primary_ref, ClaimOutcome { result, wrote }));
-        self.tell(store, queue, id, &results.collect(), waiters, trouble.is_some());
+        self.report_outcomes(store, queue, id, &results.collect(), waiters, trouble.is_some());
         if let Some(wait) = trouble {
             let wait = backoff::delay(troubles, seed(id)).max(wait);
             self.target_queue.look_again(id, now + wait);
         }
     }
 
-    fn tell(
+    fn report_outcomes(
         &mut self,
         store: &Store,
         queue: &mut WorkQueue,

@@ -86,7 +86,7 @@ impl Contributions {
     }
 
     /// Targets whose settlement a primary waits for.
-    pub fn waited_for_looks(&self) -> impl Iterator<Item = TargetId> {
+    pub fn awaited_settlements(&self) -> impl Iterator<Item = TargetId> {
         let waited_for = self.targets().filter(|(_, _, target)| !target.waiters.is_empty());
         waited_for.map(|(plugin, key, _)| (plugin.clone(), key.clone()))
     }

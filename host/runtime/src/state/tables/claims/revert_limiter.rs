@@ -20,7 +20,7 @@ pub struct RevertLimiter {
 
 impl RevertLimiter {
     /// Records an unrequested write; after many of them, `limit` delays the next settlement.
-    pub fn note(&mut self, now: Instant, limit: impl Fn(u32) -> Duration) {
+    pub fn record(&mut self, now: Instant, limit: impl Fn(u32) -> Duration) {
         let Self { count, last, calm_at } = self;
         let quiet_since = calm_at.or(*last);
         if quiet_since.is_some_and(|since| since + CALM < now) {
@@ -46,13 +46,13 @@ mod tests {
         let mut limiter = RevertLimiter::default();
         let limit = |over| Duration::from_secs(1) * (over + 1);
         for _ in 1..FREE_REVERTS {
-            limiter.note(Instant::now(), limit);
+            limiter.record(Instant::now(), limit);
         }
         assert_eq!(limiter.calm_at(), None);
-        limiter.note(Instant::now(), limit);
+        limiter.record(Instant::now(), limit);
         assert_eq!(limiter.calm_at(), Some(Instant::now() + Duration::from_secs(1)));
         tokio::time::advance(CALM + Duration::from_secs(2)).await;
-        limiter.note(Instant::now(), limit);
+        limiter.record(Instant::now(), limit);
         assert_eq!(
             limiter.calm_at(),
             None,

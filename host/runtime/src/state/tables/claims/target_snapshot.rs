@@ -67,7 +67,7 @@ pub struct TargetSnapshot {
 
 impl Contributions {
     /// Captures the state of a target and takes its waiters; `None` if the target has been forgotten.
-    pub fn begin_look(
+    pub fn begin_settlement(
         &mut self,
         store: &Store,
         lanes: &Lanes,

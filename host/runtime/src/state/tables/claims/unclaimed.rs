@@ -57,7 +57,7 @@ impl Contributions {
 
     /// Waits for all primaries of a lane that opens: each may have unknown claims. Primaries of a finishing plugin are
     /// not called, so the fields that they hold stay.
-    pub fn lane_opens(&mut self, store: &Store, lanes: &Lanes, queue: &WorkQueue, lane: &Lane) {
+    pub fn open_lane(&mut self, store: &Store, lanes: &Lanes, queue: &WorkQueue, lane: &Lane) {
         if lane.mode == RunMode::Finishing {
             return;
         }
@@ -85,7 +85,7 @@ impl Contributions {
 
     /// Removes a lane. Fields that its primaries hold stay: while the plugin has other lanes, their holders are known
     /// once all primaries have answered again.
-    pub fn lane_goes(&mut self, lanes: &Lanes, queue: &mut WorkQueue, lane: &Lane) {
+    pub fn remove_lane(&mut self, lanes: &Lanes, queue: &mut WorkQueue, lane: &Lane) {
         let Some(claims) = self.plugins.get_mut(&lane.plugin) else {
             return;
         };

@@ -35,7 +35,7 @@ pub struct FailureHistory {
 
 impl FailureHistory {
     /// Records a run that ended at `now` (milliseconds since the epoch) after `times` failures in a row.
-    pub fn note(&mut self, primary_ref: &PrimaryRef, failure: Option<&Failure>, times: u32, now: u64) {
+    pub fn record(&mut self, primary_ref: &PrimaryRef, failure: Option<&Failure>, times: u32, now: u64) {
         let Some(failure) = failure else {
             return self.forget(primary_ref);
         };
@@ -102,20 +102,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_whose_objects_all_fail_leaves_room_for_others_and_room_comes_back() {
+    fn failures_of_one_lane_leave_room_for_other_lanes() {
         let failure = Failure::user(Reason::Invalid, "x".repeat(5000));
         let mut history = FailureHistory::default();
         for name in 0..1000 {
-            history.note(&primary(1, name), Some(&failure), 1, 7);
+            history.record(&primary(1, name), Some(&failure), 1, 7);
         }
-        history.note(&primary(2, 0), Some(&failure), 1, 8);
+        history.record(&primary(2, 0), Some(&failure), 1, 8);
         assert_eq!(history.iter().count(), MOST_OF_LANE + 1);
-        history.note(&primary(2, 0), Some(&failure), 2, 9);
+        history.record(&primary(2, 0), Some(&failure), 2, 9);
         let known = history.get(&primary(2, 0)).unwrap();
         assert_eq!((known.since, known.times), (8, 2));
         assert!(known.failure.message.len() <= LONGEST_MESSAGE);
-        history.note(&primary(1, 0), None, 0, 10);
-        history.note(&primary(1, 999), Some(&failure), 3, 11);
+        history.record(&primary(1, 0), None, 0, 10);
+        history.record(&primary(1, 999), Some(&failure), 3, 11);
         assert!(history.get(&primary(1, 0)).is_none() && history.get(&primary(1, 999)).is_some());
         history.remove_lane(LaneId(1));
         assert_eq!(history.iter().count(), 1);

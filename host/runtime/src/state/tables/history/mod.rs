@@ -26,7 +26,7 @@ pub struct History {
 
 impl History {
     /// Records a run that ended at `now` (milliseconds since the epoch).
-    pub fn note(&mut self, primary_ref: PrimaryRef, run: EndedRun, ended: &JobResult, now: u64) {
+    pub fn record(&mut self, primary_ref: PrimaryRef, run: EndedRun, ended: &JobResult, now: u64) {
         let EndedRun {
             trigger,
             waited,
@@ -41,9 +41,10 @@ impl History {
             (None, _) => RunResult::Success,
         };
         let wrote = !ended.writes.is_empty() || ended.said.is_some();
-        self.failures.note(&primary_ref, ended.failure.as_ref(), failures, now);
+        self.failures
+            .record(&primary_ref, ended.failure.as_ref(), failures, now);
         self.runs
-            .note(primary_ref, Run::new(trigger, now, (waited, took), result, wrote));
+            .record(primary_ref, Run::new(trigger, now, (waited, took), result, wrote));
     }
 
     /// Forgets a deleted primary.

@@ -34,7 +34,7 @@ pub struct RevertHistory(VecDeque<(PrimaryRef, Revert)>);
 
 impl RevertHistory {
     /// Records a revert for a primary.
-    pub fn note(&mut self, primary_ref: PrimaryRef, revert: Revert) {
+    pub fn record(&mut self, primary_ref: PrimaryRef, revert: Revert) {
         let of_it = |(who, _): &(PrimaryRef, Revert)| *who == primary_ref;
         let known = self.0.iter().filter(|entry| of_it(entry)).count();
         let oldest = if known >= MOST_OF_ONE {
@@ -89,15 +89,15 @@ mod tests {
     #[test]
     fn one_primary_does_not_push_out_the_reverts_of_others() {
         let mut history = RevertHistory::default();
-        history.note(primary("quiet"), revert(0));
+        history.record(primary("quiet"), revert(0));
         for at in 1..=2 * MOST_REVERTS as u64 {
-            history.note(primary("busy"), revert(at));
+            history.record(primary("busy"), revert(at));
         }
         assert_eq!(history.of(&primary("quiet")).count(), 1);
         let busy: Vec<u64> = history.of(&primary("busy")).map(|revert| revert.at).collect();
         assert_eq!((busy.len(), busy[0]), (MOST_OF_ONE, 2 * MOST_REVERTS as u64));
         for index in 0..MOST_REVERTS {
-            history.note(primary(&index.to_string()), revert(0));
+            history.record(primary(&index.to_string()), revert(0));
         }
         assert_eq!(history.of(&primary("quiet")).count(), 0, "the oldest go first");
         assert_eq!(history.0.len(), MOST_REVERTS);

@@ -113,7 +113,7 @@ pub struct RunHistory {
 
 impl RunHistory {
     /// Records a run.
-    pub fn note(&mut self, primary_ref: PrimaryRef, run: Run) {
+    pub fn record(&mut self, primary_ref: PrimaryRef, run: Run) {
         let last = self.last.get(&primary_ref).copied();
         if let Some(known) = last.and_then(|last| self.get_mut(last))
             && known.run.is_like(&run)
@@ -216,18 +216,18 @@ mod tests {
     fn runs_that_are_alike_and_write_nothing_take_one_place() {
         let mut history = RunHistory::default();
         for ended in 1..=3 {
-            history.note(primary("x"), run(TriggerReason::Resync, ended, false));
+            history.record(primary("x"), run(TriggerReason::Resync, ended, false));
         }
-        history.note(primary("y"), run(TriggerReason::Resync, 4, false));
-        history.note(primary("x"), run(TriggerReason::ObjectChanged, 5, true));
-        history.note(primary("x"), run(TriggerReason::ObjectChanged, 6, true));
-        history.note(primary("x"), run(TriggerReason::Resync, 7, false));
+        history.record(primary("y"), run(TriggerReason::Resync, 4, false));
+        history.record(primary("x"), run(TriggerReason::ObjectChanged, 5, true));
+        history.record(primary("x"), run(TriggerReason::ObjectChanged, 6, true));
+        history.record(primary("x"), run(TriggerReason::Resync, 7, false));
         assert_eq!(times(&history, "x"), [(7, 0), (6, 0), (5, 0), (3, 2)]);
         assert_eq!(times(&history, "y"), [(4, 0)]);
         assert_eq!(history.size().0, 5);
         history.forget(&primary("x"));
         assert_eq!(times(&history, "x"), []);
-        history.note(primary("x"), run(TriggerReason::Started, 8, false));
+        history.record(primary("x"), run(TriggerReason::Started, 8, false));
         assert_eq!(times(&history, "x"), [(8, 0)], "those before were another object's");
         history.remove_lane(LaneId(1));
         assert_eq!(times(&history, "y"), []);
@@ -236,14 +236,14 @@ mod tests {
     #[test]
     fn the_oldest_runs_go_first_and_a_chain_ends_where_they_went() {
         let mut history = RunHistory::default();
-        history.note(primary("old"), run(TriggerReason::Started, 0, true));
-        history.note(primary("x"), run(TriggerReason::Started, 1, true));
+        history.record(primary("old"), run(TriggerReason::Started, 0, true));
+        history.record(primary("x"), run(TriggerReason::Started, 1, true));
         for ended in 2..=MOST_RUNS as u64 {
-            history.note(primary("busy"), run(TriggerReason::ObjectChanged, ended, true));
+            history.record(primary("busy"), run(TriggerReason::ObjectChanged, ended, true));
         }
         assert_eq!(times(&history, "old"), [], "its run was the first");
         assert_eq!(times(&history, "x"), [(1, 0)]);
-        history.note(primary("x"), run(TriggerReason::ObjectChanged, 20_000, true));
+        history.record(primary("x"), run(TriggerReason::ObjectChanged, 20_000, true));
         assert_eq!(times(&history, "x"), [(20_000, 0)]);
         assert_eq!(times(&history, "busy").len(), MOST_SHOWN);
     }
@@ -258,7 +258,7 @@ mod tests {
                 let object = Arc::new(Key::new(kind.clone(), primary_ref.name.clone()));
                 let mut run = run(TriggerReason::ChildChanged, round, true);
                 run.trigger.object = Some(object);
-                history.note(primary_ref, run);
+                history.record(primary_ref, run);
             }
         }
         let (runs, bytes) = history.size();
@@ -266,7 +266,7 @@ mod tests {
         assert!(bytes < 2_400_000, "{bytes}");
         let mut history = RunHistory::default();
         for index in 0..10_000 {
-            history.note(primary(&index.to_string()), run(TriggerReason::Started, 0, true));
+            history.record(primary(&index.to_string()), run(TriggerReason::Started, 0, true));
         }
         let (runs, bytes) = history.size();
         assert_eq!(runs, 10_000);
