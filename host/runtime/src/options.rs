@@ -34,12 +34,12 @@ use crate::telemetry::traces::TraceOptions;
 /// CRDs that the host installs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InstallCrds {
-    /// None.
+    /// No CRDs.
     #[default]
     Nothing,
     /// Its own: that of Plugin. An installer applies and upgrades those of plugins.
     Host,
-    /// Those that plugins bring, and, if it follows Plugin resources, its own.
+    /// CRDs that plugins bring, and, if it follows Plugin resources, its own.
     All,
 }
 
@@ -88,7 +88,7 @@ pub struct HostOptions {
     pub webhooks: Option<WebhookOptions>,
     /// Metrics, printed by [`Endpoints`](crate::Endpoints).
     pub metrics: Metrics,
-    /// Heartbeat of the main loop; `None`: nobody reads it, and the loop only turns when there is work.
+    /// Heartbeat of the main loop; `None`: it is not read, and the loop only turns when there is work.
     pub heartbeat: Option<Heartbeat>,
     /// Sink and ratio of traces; `None`: nothing is traced.
     pub traces: Option<TraceOptions>,

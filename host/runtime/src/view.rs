@@ -1,4 +1,4 @@
-//! Owns what a guest sees during a call: the cache through its grants, and the time. Every read is recorded.
+//! View of a guest during a call: the cache through its grants, and the time. Every read is recorded.
 //!
 //! Candidates of a list are taken from the cache in one moment, under the lock; they are read, filtered and shown
 //! without it.
@@ -298,7 +298,7 @@ mod tests {
         serde_json::from_str::<Value>(text).unwrap()["data"].clone()
     }
 
-    /// How many of the recorded reads would be answered otherwise now.
+    /// Number of recorded reads that would be answered differently now.
     fn outdated(scene: &Scene, view: View) -> usize {
         let rechecks = scene
             .host

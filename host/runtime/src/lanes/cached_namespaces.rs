@@ -12,8 +12,8 @@ pub enum CachedPart {
     /// All namespaces.
     #[default]
     All,
-    /// These namespaces, for controllers that are divided by namespace. A controller that is not in the plan yet is
-    /// divided as it will be planned.
+    /// Namespaces of these ranges, for controllers that are divided by namespace. A controller that is not in the plan
+    /// yet is divided as it will be planned.
     Namespaces(HashRanges, Arc<Divisions>),
 }
 

@@ -54,7 +54,7 @@ pub enum RunMode {
     /// Desired state is applied and reported.
     #[default]
     Active,
-    /// Nothing is written; the changes are reported.
+    /// Changes are reported and not written.
     Preview,
     /// The plugin is being removed: primaries that are being deleted and have its finalizer are finalized, all others
     /// are left.

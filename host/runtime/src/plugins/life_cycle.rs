@@ -27,7 +27,7 @@ pub enum LifeState {
     },
     /// The loaded version is not called for a while, because its calls crashed.
     CrashBackoff,
-    /// Nothing has to run.
+    /// The plugin is suspended.
     Suspended,
     /// The Plugin is being deleted: the plugin's objects are cleaned up, then the finalizer is removed.
     Finishing,

@@ -195,7 +195,7 @@ impl GuestLogLimiter {
 mod tests {
     use super::*;
 
-    /// How many of so many lines of a kilobyte are logged.
+    /// Number of logged lines, out of this many of one kilobyte.
     fn logged(log_limiter: &GuestLogLimiter, lines: usize) -> u64 {
         (0..lines).map(|_| u64::from(log_limiter.may_log(1024 - 128))).sum()
     }

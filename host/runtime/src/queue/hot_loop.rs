@@ -85,11 +85,11 @@ pub struct HotLoop {
     pub contention: Option<Arc<Failure>>,
     /// Set if it has been calm for so long that the hot loop is over unless this run writes, too.
     pub over: bool,
-    /// Set if only the status is written again and again, and nobody else has changed anything.
+    /// Set if only the status is written again and again, without changes by others.
     pub of_status: bool,
     /// Set if the same status is written again and again, because another writer reverts it.
     pub repeats: bool,
-    /// Set if nobody else has caused this run.
+    /// Set if this run was not caused by others.
     pub by_itself: bool,
     /// Objects that earlier runs wrote.
     pub writes: Writes,

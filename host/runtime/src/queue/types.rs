@@ -14,12 +14,12 @@ use crate::lanes::primary::LaneId;
 pub enum Priority {
     /// The object or one of its children has changed.
     Change,
-    /// The object was created while nobody watched: it has no status yet.
+    /// The object was created while no host watched: it has no status yet.
     New,
     /// An object that it has read has changed. One such change may affect thousands of objects, and a new object does
     /// not wait behind them.
     Wake,
-    /// Nothing is known to have changed: a start, a resync, a requeue.
+    /// The object runs without a known change: a start, a resync, a requeue.
     Resync,
     /// The object failed before.
     Retry,
@@ -146,7 +146,7 @@ pub struct QueuedObject {
 /// Position of an object in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ObjectState {
-    /// Nothing to do before something changes.
+    /// Idle until something changes.
     #[default]
     Idle,
     /// Queued since this time.

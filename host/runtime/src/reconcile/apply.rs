@@ -198,7 +198,7 @@ const LOOKS: u32 = 3;
 
 /// Result of a step.
 pub enum StepResult {
-    /// It was carried out.
+    /// The step was carried out.
     Done,
     /// The object is not the one that the step was decided for; nothing was changed.
     Outdated(Box<RequestError>),

@@ -75,7 +75,7 @@ pub async fn release_unconditionally(
 
 /// Removes the finalizer. Returns `true` if it was removed.
 ///
-/// The finalizer that the plugin declares is removed whoever has written it: a backup, a GitOps tool, an earlier
+/// The finalizer that the plugin declares is removed independent of its writer: a backup, a GitOps tool, an earlier
 /// operator. One that only the Plugin's status lists may belong to another controller, because anybody may have written
 /// the status: it is removed only if the host has set it itself; otherwise it stays, and the Plugin's warnings name it.
 async fn remove_finalizer(

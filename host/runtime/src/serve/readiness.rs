@@ -37,7 +37,7 @@ pub fn lost(host: &HostContext) -> Option<String> {
     })
 }
 
-/// Reasons why the host is not ready yet, each in words; empty if it is ready.
+/// Reasons why the host is not ready yet; empty if it is ready.
 pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
     let Some(starting) = registry.starting() else {
         return vec!["the Plugin resources have not been listed yet".to_owned()];

@@ -124,7 +124,7 @@ pub struct Peers {
 
 struct SeenLease {
     candidate: LeaseCandidate,
-    /// As last read or written; `None` if it does not exist.
+    /// The Lease as last read or written; `None` if it does not exist.
     live: Option<LiveLease>,
     /// State of its replica, if it is a replica's. It stays known after the Lease is deleted.
     state: ReplicaState,

@@ -35,7 +35,7 @@ impl SharedState {
         sources
     }
 
-    /// Restricts the watches of a kind that are to be started.
+    /// Restricts the watches of a kind that will be started.
     pub fn watches_narrow(&self, kind: &Kind, reach: &Reach) {
         self.tables.write().store.narrow(kind, reach);
     }

@@ -1,5 +1,5 @@
-//! What the shared state promises: whom a change requeues, when lanes open and close, and that a primary waits for the
-//! cache to show what was written for it.
+//! Tests of the shared state: the primaries that a change requeues, the opening and closing of lanes, and the wait of a
+//! primary until the cache shows its writes.
 
 use std::sync::Arc;
 
@@ -322,7 +322,7 @@ fn by_label(value: &str) -> CheckedQuery {
     }
 }
 
-/// Which children a query for a label finds by the index that there is.
+/// Children that a query for a label finds with the index.
 fn labelled(host: &TestHost, value: &str) -> Vec<String> {
     let query = by_label(value);
     assert!(host.context.state.tables.read().store.is_indexed(&child_kind(), &query));

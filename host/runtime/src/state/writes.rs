@@ -76,7 +76,7 @@ impl SharedState {
         self.tables.write().refusals.forget(key, part);
     }
 
-    /// What the server stores differently from what was applied of an object.
+    /// Difference between what was applied of an object and what the server stores.
     pub fn unpersisted(&self, key: &Key) -> Option<UnpersistedApply> {
         self.tables.read().unpersisted.get(key).cloned()
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 pub struct PluginUsage {
     /// Reconciles that ended.
     pub reconciles: u64,
-    /// Those of them that failed.
+    /// Failed reconciles among them.
     pub failures: u64,
     /// Total time of the reconciles.
     pub reconcile_time: Duration,

@@ -31,7 +31,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// Watches that have lasted so long are well, and the wait after their end is the first one again.
 const WELL_AFTER: Duration = Duration::from_mins(2);
-/// The waits before it is asked whether a kind is served otherwise, after a definition of its group has changed.
+/// Waits before a kind is looked up again, after a definition of its group has changed.
 const RECHECKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(8)];
 
 /// Watches of all kinds. They end on drop.
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use crate::test_support::*;
 
-    /// What is watched of a kind, and by which task.
+    /// Need of a watched kind, and its task.
     fn watched(informers: &Informers, kind: &Kind) -> Option<(CacheNeed, Id)> {
         let kinds = informers.kinds.lock();
         let watched = kinds.get(kind)?;

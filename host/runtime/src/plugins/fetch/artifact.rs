@@ -25,7 +25,7 @@ use crate::plugins::resource::desired::DesiredPlugin;
 use crate::plugins::resource::state::{ConditionState, RunningArtifact, StartupProblem, StartupStep};
 use crate::plugins::version::staging::compiled;
 
-/// Time until the registry is asked after a start without it.
+/// Time until the registry is queried after a start without it.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 impl PluginTask {

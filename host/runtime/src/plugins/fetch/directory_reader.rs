@@ -20,7 +20,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(10);
 /// A read that has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadHung {
-    /// This read.
+    /// The read itself hangs.
     #[error("the file system has not answered for {} s; check its mount", LONGEST_LOOK.as_secs())]
     This,
     /// Other reads: the limit is reached, so this one had no thread.
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// A look that comes back when it is let.
+    /// A read that blocks until it is released.
     fn stuck() -> (mpsc::Sender<()>, impl FnOnce() + Send + 'static) {
         let (let_go, wait) = mpsc::channel::<()>();
         (let_go, move || {

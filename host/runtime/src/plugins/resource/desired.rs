@@ -23,7 +23,7 @@ use crate::lanes::lane::RunMode;
 /// The longest name: with it, field managers stay within the 128 bytes that Kubernetes allows.
 const LONGEST_NAME: usize = 63;
 
-/// Limits of the interval at which a registry is asked.
+/// Bounds of the interval at which a registry is queried.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(10);
 const LONGEST_INTERVAL: Duration = Duration::from_hours(24 * 365);
 

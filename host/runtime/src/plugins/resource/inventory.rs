@@ -43,7 +43,7 @@ enum SendError {
 
 /// Change of an inventory entry.
 enum InventoryChange {
-    /// Nothing is left of it.
+    /// Its last object is gone.
     Gone(Grants, Kind, Made),
     /// Its kind is served in another version.
     Moved(Grants, Kind, Kind),

@@ -86,7 +86,7 @@ impl PluginTask {
         self.report_waiting_for("Waiting", why);
     }
 
-    /// Reports the same with another reason, if somebody has to act.
+    /// Reports the same with another reason, if a user has to act.
     pub fn report_waiting_for(&self, reason: &'static str, why: &str) {
         let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.plugin_state.set(|known| {

@@ -85,7 +85,7 @@ pub struct StartupProblem {
     pub step: StartupStep,
     /// Reason of the condition.
     pub reason: &'static str,
-    /// What failed, why, and what to do.
+    /// Message with the failed step, the cause and what to do.
     pub message: String,
 }
 
@@ -107,7 +107,7 @@ pub enum RunningArtifact {
     Unknown,
     /// The component is not from an artifact.
     None,
-    /// This one.
+    /// An artifact.
     Known(ArtifactStatus),
 }
 

@@ -18,7 +18,7 @@ const LOOKS: u32 = 3;
 /// Members of an object, or of its subresource, that have to be empty.
 #[derive(Clone, Copy)]
 pub struct Emptying<'a> {
-    /// How the kind is served.
+    /// Served kind of the object.
     pub served: &'a ServedKind,
     /// Name of the object.
     pub name: &'a Name,

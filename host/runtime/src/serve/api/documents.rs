@@ -43,7 +43,7 @@ pub struct HostStatus {
     pub replicas: Vec<String>,
     /// Start of the process.
     pub started: String,
-    /// Reasons why it is not ready, each in words.
+    /// Reasons why it is not ready.
     pub not_ready: Vec<String>,
     /// Number of internal errors that it has noticed and recovered from.
     pub internal_errors: u64,
@@ -346,7 +346,7 @@ pub struct PluginUsageDocument {
     pub plugin: String,
     /// Reconciles that ended.
     pub reconciles: u64,
-    /// Those of them that failed.
+    /// Failed reconciles among them.
     pub failures: u64,
     /// Time from the start of these reconciles to their ends, including waits for the API server and for other objects.
     pub reconcile_seconds: f64,

@@ -269,7 +269,7 @@ mod tests {
         Arc::new(FairTurns::new(Bucket::new(6.0, 1.0)))
     }
 
-    /// Asks for so many turns in each second, for ten seconds. Says how many were given.
+    /// Requests this many turns each second, for ten seconds. Returns how many were granted.
     fn flood(
         turns: &Arc<FairTurns>,
         per_second: u32,
@@ -288,7 +288,7 @@ mod tests {
         (asking, given)
     }
 
-    /// Twenty clients, each of which tries once in a second for ten seconds. Says how many got in.
+    /// Lets twenty clients try once a second for ten seconds. Returns how many got a turn.
     async fn rightful(turns: &Arc<FairTurns>, who: impl Fn(u8) -> ClientAddress, is_likely: bool) -> usize {
         let mut clients = JoinSet::new();
         for number in 0..20 {

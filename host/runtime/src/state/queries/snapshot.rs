@@ -37,7 +37,7 @@ pub struct OwnerSnapshot {
 pub struct ObjectSnapshot {
     /// The object as cached.
     pub live: Option<Arc<CachedObject>>,
-    /// What the server stores differently from what was applied.
+    /// Difference between what was applied and what the server stores.
     pub unpersisted: Option<UnpersistedApply>,
 }
 

@@ -21,7 +21,7 @@ pub enum PendingWait {
     Echo(Key, PrimaryRef, AwaitedEcho),
     /// A primary waits for the cache to show what was contributed for it.
     Contributed(TargetId, PrimaryRef, Box<str>),
-    /// Primaries wait for the settlement of a target that nobody has started.
+    /// Primaries wait for the settlement of a target that was not started.
     Claims(TargetId),
     /// A write waits for its response.
     Write(Key, PrimaryRef, Instant),

@@ -49,7 +49,7 @@ struct WritesInFlight(HashMap<Key, Vec<WriteInFlight>>);
 struct WriteInFlight {
     primary_ref: PrimaryRef,
     since: Instant,
-    /// What a watch showed meanwhile: only the response tells whether that was this write.
+    /// State that a watch showed meanwhile: only the response tells whether that was this write.
     seen: Option<ObservedDuringWrite>,
 }
 

@@ -272,7 +272,7 @@ mod tests {
         assert!(!seen.is_of(&Lanes::default(), &change(&old, Some(&new))), "a lane came");
     }
 
-    /// Whose doing a change is, without a write of ours under way and with one.
+    /// Causes of a change, without a write of ours in flight and with one.
     fn causes(old: Option<Arc<CachedObject>>, new: Option<Arc<CachedObject>>) -> [Cause; 2] {
         let kind = Arc::new(kind());
         let (lanes, change) = (Lanes::default(), ObjectChange { kind, old, new });

@@ -1,4 +1,4 @@
-//! Who is recorded, for how long, and how much is kept.
+//! Tests of recordings: the recorded calls, their duration, and the limits.
 
 use pilothouse_core::recording::{RecordedOutcome, RecordedRequest};
 use pilothouse_sandbox::PluginComponent;

@@ -41,7 +41,7 @@ pub struct CapturedTarget {
 pub struct TargetSnapshot {
     /// A lane of the plugin.
     pub lane: Arc<Lane>,
-    /// How the cluster serves the target's kind.
+    /// Served kind of the target.
     pub served: ServedKind,
     /// The target, for messages.
     pub title: String,

@@ -1,4 +1,4 @@
-//! When a target is looked at, who waits for what, and what is given up.
+//! Tests of the claims: when a target is settled, which primaries wait, and which fields are released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ async fn scene() -> Scene {
 }
 
 impl Scene {
-    /// A primary claims a field of the target; none: it claims nothing.
+    /// Makes the claim of a primary on a field of the target; `None`: it claims nothing.
     fn claim(&self, primary: &str, value: Option<u32>) -> PendingClaims {
         let leaf = |value: u32| (Path::default(), Leaf::Value(json!(value)));
         let leaves: Option<Leaves> = value.map(|value| Leaves::from([leaf(value)]));
@@ -72,7 +72,7 @@ impl Scene {
         self.host.context.state.take_targets(16, LINGER, STEP).0
     }
 
-    /// One look at the target, which comes to this for each of its claims.
+    /// Settles the target with this result for each of its claims.
     fn look(&self, result: &Result<(), Failure>, newest: Option<&Value>) {
         let (waiters, captured) = self.host.context.state.begin_settlement(&self.target).unwrap();
         let look = TargetSnapshot::new(captured);

@@ -25,7 +25,7 @@ pub type GivenUp = HashMap<Key, Box<str>>;
 pub struct Contribution {
     /// A lane of the plugin.
     pub lane: Arc<Lane>,
-    /// How the cluster serves the object's kind.
+    /// Served kind of the object.
     pub served: ServedKind,
     /// The object as cached.
     pub object: Arc<CachedObject>,

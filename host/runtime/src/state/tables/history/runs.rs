@@ -26,11 +26,11 @@ const MOST_SHOWN: usize = 10;
 /// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunResult {
-    /// It succeeded.
+    /// The run succeeded.
     Success,
     /// The object was gone.
     Gone,
-    /// It failed.
+    /// The run failed.
     Failure(Blame, Reason),
 }
 
