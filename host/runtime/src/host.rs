@@ -145,7 +145,7 @@ impl Handle {
     /// Number of internal errors that the host has recovered from since its start: waits that nothing would have ended,
     /// and panics of watches. The log names each.
     pub fn stuck(&self) -> u64 {
-        self.context.mistakes()
+        self.context.internal_errors()
     }
 
     /// Summaries of all plugins.
@@ -178,7 +178,7 @@ impl Handle {
                 .lock()
                 .as_ref()
                 .map(|share| (share.held as u64, share.of as u64)),
-            mistakes: self.context.mistakes(),
+            mistakes: self.context.internal_errors(),
             plugins: plugins.map(|summary| plugin_figures(summary, &dropped)).collect(),
             controllers: lanes.into_iter().map(controller_figures).collect(),
             kinds: kinds.into_iter().map(kind_figures).collect(),
@@ -468,7 +468,7 @@ impl Host {
                 // The host keeps the sender.
                 _ = leadership.changed() => {}
                 () = sleep_until(due), if due.is_some() => {}
-                _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
+                _ = look.tick(), if waits_for_clock => if jumps.take_jump() {
                     tracing::info!("the wall clock has jumped; requeued the objects that wait for a time of day");
                     context.state.clock_jumped();
                 },

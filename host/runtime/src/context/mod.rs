@@ -94,7 +94,7 @@ pub struct HostContext {
     pub recordings: Recordings,
     /// Number of internal errors that the host has recovered from: waits that nothing would have ended, panics of
     /// watches.
-    mistakes: AtomicU64,
+    internal_errors: AtomicU64,
 }
 
 impl HostContext {
@@ -131,7 +131,7 @@ impl HostContext {
             usage: UsageBook::default(),
             traces,
             recordings: Recordings::default(),
-            mistakes: AtomicU64::new(0),
+            internal_errors: AtomicU64::new(0),
         }
     }
 
@@ -156,11 +156,11 @@ impl HostContext {
 
     /// Counts an internal error that the host has recovered from; the log names it.
     pub fn count_internal_error(&self) {
-        self.mistakes.fetch_add(1, Ordering::Relaxed);
+        self.internal_errors.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Number of internal errors.
-    pub fn mistakes(&self) -> u64 {
-        self.mistakes.load(Ordering::Relaxed)
+    pub fn internal_errors(&self) -> u64 {
+        self.internal_errors.load(Ordering::Relaxed)
     }
 }

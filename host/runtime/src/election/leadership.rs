@@ -412,7 +412,7 @@ impl Participant {
             ),
             error => chain(error),
         };
-        if self.logged.problem.is_due(&problem) {
+        if self.logged.problem.take_due(&problem) {
             tracing::warn!(
                 lease = self.api.title(),
                 "cannot take or renew the Lease: {problem}; retrying"

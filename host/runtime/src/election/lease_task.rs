@@ -54,7 +54,7 @@ pub struct LoggedProblems(Vec<(String, Instant)>);
 
 impl LoggedProblems {
     /// Returns `true` if a problem was not logged for a minute, and records it as logged.
-    pub fn is_due(&mut self, problem: &str) -> bool {
+    pub fn take_due(&mut self, problem: &str) -> bool {
         self.0.retain(|(_, at)| at.elapsed() < LOG_INTERVAL);
         let is_due = !self.0.iter().any(|(logged, _)| logged == problem);
         if is_due {
@@ -76,13 +76,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_problem_is_logged_once_a_minute_until_it_recovers() {
         let mut logged = LoggedProblems::default();
-        assert!(logged.is_due("a"));
-        assert!(!logged.is_due("a"));
-        assert!(logged.is_due("b"), "another problem is news");
-        assert!(!logged.is_due("a"), "problems that take turns are not");
+        assert!(logged.take_due("a"));
+        assert!(!logged.take_due("a"));
+        assert!(logged.take_due("b"), "another problem is news");
+        assert!(!logged.take_due("a"), "problems that take turns are not");
         tokio::time::advance(LOG_INTERVAL).await;
-        assert!(logged.is_due("b"));
+        assert!(logged.take_due("b"));
         logged.clear();
-        assert!(logged.is_due("b"));
+        assert!(logged.take_due("b"));
     }
 }

@@ -186,7 +186,7 @@ impl PluginTask {
             let attempt = attempt();
             async {
                 let left = attempt.await?;
-                if left.is_empty() || progress.lock().has_stalled(left.len()) {
+                if left.is_empty() || progress.lock().check_stalled(left.len()) {
                     return Ok(left);
                 }
                 Err(what_is_left(&left))
@@ -398,7 +398,7 @@ struct Progress(Option<(usize, Instant)>);
 
 impl Progress {
     /// Returns `true` if no object has been deleted for [`GIVING_UP`].
-    fn has_stalled(&mut self, left: usize) -> bool {
+    fn check_stalled(&mut self, left: usize) -> bool {
         match self.0 {
             Some((before, since)) if left >= before => since.elapsed() >= GIVING_UP,
             _ => {

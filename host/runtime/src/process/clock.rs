@@ -69,7 +69,7 @@ impl JumpWatch {
     }
 
     /// Returns `true` if the clock has jumped since the last call.
-    pub fn has_jumped(&mut self) -> bool {
+    pub fn take_jump(&mut self) -> bool {
         let origin = self.origin();
         if origin.saturating_sub(self.expected).abs() < JUMP {
             return false;
@@ -163,16 +163,16 @@ mod tests {
         let mut watch = JumpWatch::new(clock.clone());
         for _ in 0..1000 {
             tokio::time::advance(Duration::from_hours(1)).await;
-            assert!(!watch.has_jumped());
+            assert!(!watch.take_jump());
         }
         for jump in [3_600_000, -3_600_000, 1000, -1000] {
             clock.set_forward(jump);
-            assert!(watch.has_jumped(), "{jump}");
-            assert!(!watch.has_jumped(), "{jump}");
+            assert!(watch.take_jump(), "{jump}");
+            assert!(!watch.take_jump(), "{jump}");
         }
         let noticed = (0..25).filter(|_| {
             clock.set_forward(100);
-            watch.has_jumped()
+            watch.take_jump()
         });
         assert_eq!(noticed.count(), 2);
     }

@@ -472,7 +472,7 @@ impl Replica {
             ),
             error => chain(error),
         };
-        if self.logged.is_due(&problem) {
+        if self.logged.take_due(&problem) {
             tracing::warn!(
                 leases = self.leases.title(),
                 "cannot take part in dividing the work: {problem}; retrying"

@@ -29,7 +29,7 @@ use crate::lanes::lane::Lane;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
-/// Watches that have lasted so long are well, and the wait after their end is the first one again.
+/// Duration after which watches count as stable, so that the wait after their end is the first one again.
 const WELL_AFTER: Duration = Duration::from_mins(2);
 /// Waits before a kind is looked up again, after a definition of its group has changed.
 const RECHECKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(8)];

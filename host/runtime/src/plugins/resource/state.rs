@@ -26,7 +26,7 @@ const GRANTED: &str = "Granted";
 pub struct ConditionState {
     /// Status of the condition; `None`: unknown.
     pub holds: Option<bool>,
-    /// CamelCase, from a closed set.
+    /// Reason in CamelCase, from a closed set.
     pub reason: &'static str,
     /// Message for people.
     pub message: String,

@@ -54,7 +54,7 @@ pub fn host(process: &ProcessFacts, host: &HostContext, registry: &PluginRegistr
         replicas: share.map(|share| share.replicas).unwrap_or_default(),
         started: rfc3339(*started),
         not_ready: readiness::missing(host, registry),
-        internal_errors: host.mistakes(),
+        internal_errors: host.internal_errors(),
         remembered_runs: runs as u64,
         remembered_runs_bytes: bytes as u64,
     }
