@@ -1,5 +1,5 @@
-//! Owns what the host asks of a store of OCI artifacts: which artifact a reference means, the component in it, and whether
-//! its signature is trusted. Knows neither registries nor signatures: the program gives an implementation.
+//! Interface of a store of OCI artifacts: resolves references, fetches components and verifies signatures. Knows
+//! neither registries nor signatures: the program provides an implementation.
 
 use std::any::Any;
 use std::fmt;
@@ -11,26 +11,26 @@ use std::time::Duration;
 /// The answer of a store, which may take minutes.
 pub type ArtifactFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, ArtifactProblem>> + Send + 'a>>;
 
-/// An artifact that is wanted.
+/// A requested artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactRequest {
     /// The reference as the user wrote it.
     pub reference: String,
-    /// Which artifact of the reference is meant.
+    /// Update policy, which selects the artifact of the reference.
     pub update: ArtifactUpdate,
-    /// How often the store is asked whether another one is meant now.
+    /// Interval at which the reference is resolved again.
     pub interval: Duration,
     /// The Secret with the credentials, in the host's namespace.
     pub pull_secret: Option<String>,
 }
 
 impl ArtifactRequest {
-    /// Whether two requests mean the same artifact at any time.
+    /// Returns `true` if two requests always select the same artifact.
     pub fn is_same_choice(&self, other: &Self) -> bool {
         (&self.reference, &self.update) == (&other.reference, &other.update)
     }
 
-    /// Whether the artifact that had this tag may still be meant. A pinned one is found by its digest.
+    /// Returns `true` if the artifact that had this tag may still be selected. A pinned one is found by its digest.
     pub fn may_mean(&self, tag: Option<&str>) -> bool {
         match (&self.update, tag) {
             (ArtifactUpdate::Pinned, _) | (_, None) => false,
@@ -44,18 +44,18 @@ impl ArtifactRequest {
     }
 }
 
-/// Which artifact of a reference is meant.
+/// Selects the artifact of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArtifactUpdate {
     /// The one with the reference's digest, for good.
     Pinned,
-    /// The one that the reference's tag names at the time.
+    /// The one that the reference's tag names at present.
     Tag,
     /// The newest version within a range, in the notation of Cargo.
     SemVer(String),
 }
 
-/// The artifact that is meant at a time.
+/// The artifact that a request selects at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedArtifact {
     /// The digest of its manifest, `sha256:` and 64 hexadecimal digits.
@@ -67,7 +67,7 @@ pub struct ResolvedArtifact {
 /// An artifact whose component is in a file and may run.
 #[derive(Clone)]
 pub struct FetchedArtifact {
-    /// Which one.
+    /// The resolved artifact.
     pub resolved: ResolvedArtifact,
     /// The file with the component. Its content is checked against `component_digest` before it is used.
     pub file: PathBuf,
@@ -75,7 +75,7 @@ pub struct FetchedArtifact {
     pub component_digest: String,
     /// The component's size, in bytes.
     pub size: u64,
-    /// What is known of its signature.
+    /// Result of the signature verification.
     pub verification: ArtifactVerification,
     /// Keeps the file for as long as the artifact is in use.
     pub hold: Arc<dyn Any + Send + Sync>,
@@ -89,22 +89,22 @@ impl fmt::Debug for FetchedArtifact {
     }
 }
 
-/// What is known of an artifact's signature.
+/// Result of verifying an artifact's signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactVerification {
-    /// Who signed it; none: the host's trust policy takes it without a signature.
+    /// Signer; `None`: the host's trust policy accepts the artifact without a signature.
     pub signer: Option<String>,
-    /// When it was signed, as far as the signature proves that, or which rule takes it: for people.
+    /// Time of the signature, as far as it proves that, or the rule that accepts the artifact: for people.
     pub detail: String,
 }
 
-/// What the store cannot do, and why.
+/// Failure of the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ArtifactProblem {
-    /// Whether the signature is the matter, and not the transfer.
+    /// Set if the signature is rejected, rather than the transfer failed.
     pub is_about_trust: bool,
-    /// The reason of the condition, CamelCase, from a closed set.
+    /// Reason of the condition, CamelCase, from a closed set.
     pub reason: &'static str,
     /// The reference, the cause and the next step.
     pub message: String,
@@ -120,16 +120,17 @@ impl fmt::Debug for PullCredentials {
     }
 }
 
-/// Where artifacts come from.
+/// Source of artifacts.
 pub trait ArtifactStore: Send + Sync {
-    /// Says which artifact a request means now. Asks the registry, unless the reference has a digest.
+    /// Resolves the artifact of a request. Asks the registry, unless the reference has a digest.
     fn resolve<'a>(
         &'a self,
         request: &'a ArtifactRequest,
         credentials: Option<&'a PullCredentials>,
     ) -> ArtifactFuture<'a, ResolvedArtifact>;
 
-    /// Brings an artifact, from the cache if it is there, and checks its signature before anything reads the component.
+    /// Fetches an artifact, from the cache if it is there, and verifies its signature before anything reads the
+    /// component.
     fn fetch<'a>(
         &'a self,
         request: &'a ArtifactRequest,
@@ -137,17 +138,17 @@ pub trait ArtifactStore: Send + Sync {
         credentials: Option<&'a PullCredentials>,
     ) -> ArtifactFuture<'a, FetchedArtifact>;
 
-    /// Brings an artifact if it takes no network: from the cache. None if it is not there.
+    /// Fetches an artifact from the cache, without network. `None` if it is not there.
     fn fetch_offline<'a>(
         &'a self,
         request: &'a ArtifactRequest,
         resolved: &'a ResolvedArtifact,
     ) -> ArtifactFuture<'a, Option<FetchedArtifact>>;
 
-    /// The number of the trust policy that holds now.
+    /// Number of the current trust policy.
     fn trust_number(&self) -> u64;
 
-    /// Resolves when the trust policy is another one than that of this number.
+    /// Resolves when the trust policy is no longer the one with this number.
     fn trust_changed(&self, since: u64) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 

@@ -1,5 +1,5 @@
-//! Owns the host's life: plugins are prepared, lanes started, jobs handed out, and at the end what runs is finished or
-//! abandoned within a deadline.
+//! Runs the host: starts plugins and lanes, hands out jobs, and at the end finishes or abandons running jobs within a
+//! deadline.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ use crate::watches::definitions;
 use crate::watches::namespaces;
 use crate::watches::watchdog;
 
-/// Why a host did not start.
+/// Reason why a host did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// No plugin can be used.
@@ -48,7 +48,7 @@ pub enum StartError {
     NothingToRun,
 }
 
-/// What a host that stopped had not finished.
+/// Work that a host had not finished when it stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnfinishedWork {
     /// Reconciles that were abandoned: lane and object.
@@ -57,7 +57,7 @@ pub struct UnfinishedWork {
     pub queued: usize,
 }
 
-/// A look into a running host, and a push.
+/// Handle to inspect a running host, and to requeue its objects.
 #[derive(Clone)]
 pub struct Handle {
     context: Arc<HostContext>,
@@ -65,14 +65,14 @@ pub struct Handle {
     client: Client,
 }
 
-/// What the API looks at.
+/// Parts that the API reads.
 #[derive(Clone)]
 pub struct HostParts {
-    /// What every part of the host has.
+    /// Parts that every component of the host shares.
     pub context: Arc<HostContext>,
     /// The plugins.
     pub registry: Arc<PluginRegistry>,
-    /// How the cluster is asked.
+    /// Client of the cluster.
     pub client: Client,
 }
 
@@ -84,13 +84,13 @@ impl Handle {
         }
     }
 
-    /// Whether every plugin is where it can be, every lane is open and nothing is queued, running or waiting for the
-    /// cache.
+    /// Returns `true` if every plugin is settled, every lane is open and no object is queued, running or waiting for
+    /// the cache.
     pub fn is_idle(&self) -> bool {
         self.registry.is_settled() && self.context.state.is_idle()
     }
 
-    /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.
+    /// Primaries of a plugin that must be reconciled before unclaimed fields are released, by controller.
     pub fn waited_for(&self, plugin: &str) -> Vec<(String, String)> {
         let waited_for = self.context.state.waited_for(plugin).into_iter();
         waited_for
@@ -98,7 +98,8 @@ impl Handle {
             .collect()
     }
 
-    /// What the primaries of a plugin in preview would change, by controller, kind and primary. Of very many the last are kept.
+    /// Changes that the primaries of a plugin in preview would make, by controller, kind and primary. Only the last
+    /// ones are kept if there are very many.
     pub fn previews(&self, plugin: &str) -> Vec<(String, Kind, Name, Preview)> {
         let lanes = self.context.state.lanes();
         let of_lane = |lane: &Arc<Lane>| {
@@ -113,8 +114,7 @@ impl Handle {
             .collect()
     }
 
-    /// The primaries for which a plugin fails, by controller, kind and primary. Of very many only some are remembered, 100 of
-    /// each controller.
+    /// Failing primaries of a plugin, by controller, kind and primary. At most 100 of each controller are remembered.
     pub fn failing(&self, plugin: &str) -> Vec<(String, Kind, Name, Failure)> {
         let failing = self.context.state.failing().into_iter();
         let of_plugin = failing.filter(|primary| &*primary.lane.plugin == plugin);
@@ -132,7 +132,7 @@ impl Handle {
         named.collect()
     }
 
-    /// How many primaries there are, and how many of them failed.
+    /// Number of a plugin's primaries, and of those that failed.
     pub fn primaries(&self, plugin: &str) -> (usize, usize) {
         let lanes = self.context.state.lanes();
         let of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin);
@@ -142,31 +142,31 @@ impl Handle {
         })
     }
 
-    /// How many mistakes of its own the host has noticed and got over since it began: waits that nothing would have
-    /// ended, and panics of watches. The log names each.
+    /// Number of internal errors that the host has recovered from since its start: waits that nothing would have ended,
+    /// and panics of watches. The log names each.
     pub fn stuck(&self) -> u64 {
-        self.context.mistakes()
+        self.context.internal_errors()
     }
 
-    /// A look at each plugin.
+    /// Summaries of all plugins.
     pub fn plugins(&self) -> Vec<PluginSummary> {
-        self.registry.look()
+        self.registry.summaries()
     }
 
-    /// What each lane holds, by `plugin/controller`.
+    /// Depth of each lane's queue, by `plugin/controller`.
     pub fn depths(&self) -> Vec<(String, Depth)> {
         let depths = self.context.state.depths().into_iter();
         depths.map(|(lane, depth)| (lane.title(), depth)).collect()
     }
 
-    /// What there is, for metrics.
+    /// Figures for metrics.
     pub fn figures(&self) -> StateFigures {
         let (lanes, kinds) = self.context.state.figures();
         let dropped = lanes.iter().map(|figures| &figures.lane);
         let dropped: HashMap<Arc<str>, u64> = dropped
             .map(|lane| (lane.plugin.clone(), lane.recorder.dropped()))
             .collect();
-        let plugins = self.registry.look().into_iter();
+        let plugins = self.registry.summaries().into_iter();
         StateFigures {
             version: "",
             main_loop_age: None,
@@ -178,14 +178,14 @@ impl Handle {
                 .lock()
                 .as_ref()
                 .map(|share| (share.held as u64, share.of as u64)),
-            mistakes: self.context.mistakes(),
+            mistakes: self.context.internal_errors(),
             plugins: plugins.map(|summary| plugin_figures(summary, &dropped)).collect(),
             controllers: lanes.into_iter().map(controller_figures).collect(),
             kinds: kinds.into_iter().map(kind_figures).collect(),
         }
     }
 
-    /// What the API looks at.
+    /// Parts that the API reads.
     pub(crate) fn parts(&self) -> HostParts {
         HostParts {
             context: self.context.clone(),
@@ -194,13 +194,13 @@ impl Handle {
         }
     }
 
-    /// What keeps the host from being ready, each in words: its caches have to sync, and its plugins have to come up, or to
-    /// say why they do not.
+    /// Reasons why the host is not ready yet, in words: its caches have to sync, and its plugins have to start, or to
+    /// report why they do not.
     pub fn missing_for_readiness(&self) -> Vec<String> {
         readiness::missing(&self.context, &self.registry)
     }
 
-    /// What ends the readiness of a host that has been ready, in words: it is idle, and its caches may be old.
+    /// Reason why a host that was ready no longer is, in words: it is idle, and its caches may be old.
     pub fn lost_readiness(&self) -> Option<String> {
         readiness::lost(&self.context)
     }
@@ -280,7 +280,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host for a cluster. No request is made yet.
+    /// Makes a host for a cluster, without any request.
     pub fn new(client: Client, options: HostOptions) -> Self {
         let capacity = Capacity {
             workers: options.workers,
@@ -314,9 +314,9 @@ impl Host {
         }
     }
 
-    /// Runs plugins that are given, until `stop` resolves.
+    /// Runs the given plugins, until `stop` resolves.
     ///
-    /// A plugin that cannot be used is reported and left out; the others go on.
+    /// A plugin that cannot be used is reported and skipped; the others continue.
     pub async fn run(
         self,
         plugins: Vec<StaticPlugin>,
@@ -334,7 +334,7 @@ impl Host {
         self.dispatch(with_caches(context, all_end), stop).await
     }
 
-    /// Runs what the cluster's Plugin resources say, with components from a library, until `stop` resolves.
+    /// Runs the cluster's Plugin resources, with components from a library, until `stop` resolves.
     pub async fn run_resources(
         self,
         library: Library,
@@ -395,7 +395,7 @@ impl Host {
         ended
     }
 
-    /// Hands out jobs while the replica works, until `stop` resolves, or until the plugins have all ended by themselves.
+    /// Hands out jobs while the replica works, until `stop` resolves, or until all plugins have ended by themselves.
     async fn hand_out_jobs(
         self,
         plugins: impl Future<Output = ()>,
@@ -433,11 +433,11 @@ impl Host {
         let mut look = tokio::time::interval(JUMP_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut leadership = context.leadership.follow();
-        // The resync and whatever is due come late, if at all, while a host is idle.
+        // The resync and due times are late, if they occur at all, while a host is idle.
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let heartbeat = options.heartbeat;
-        // Where the work is divided, the queue has only what is this replica's.
+        // If the work is divided, the queue only has this replica's part.
         let is_divided = options
             .election
             .as_ref()
@@ -455,20 +455,20 @@ impl Host {
             let due = due.filter(|_| is_working);
             tokio::select! {
                 () = &mut stop => break,
-                () = context.state.work_comes() => quiet.restart(),
+                () = context.state.wait_for_work() => quiet.restart(),
                 Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => {
                     quiet.restart();
                     jobs.end(&context, ended);
                 }
                 () = sleep_until(quiet.due()), if quiet.due().is_some() && jobs.running.is_empty() => {
                     quiet.acknowledge();
-                    // Nobody waits for it.
+                    // Nothing waits for it.
                     tokio::task::spawn_blocking(pilothouse_sandbox::give_back_code);
                 }
-                // The host has the sender.
+                // The host keeps the sender.
                 _ = leadership.changed() => {}
                 () = sleep_until(due), if due.is_some() => {}
-                _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
+                _ = look.tick(), if waits_for_clock => if jumps.take_jump() {
                     tracing::info!("the wall clock has jumped; requeued the objects that wait for a time of day");
                     context.state.clock_jumped();
                 },
@@ -480,7 +480,7 @@ impl Host {
         heartbeat.as_ref().inspect(|heartbeat| heartbeat.stop());
         let deadline = Instant::now() + options.grace;
         let unfinished = jobs.stop(&context, deadline).await;
-        // The other tasks still run, and are dropped when nothing of theirs is on its way.
+        // The other tasks still run, and are dropped when none of their writes is in flight.
         if let Some(election) = &options.election {
             let LeaseTimes { retry_period, .. } = election.times;
             if timeout(retry_period / 2, election.fence.stop_when_idle())
@@ -494,7 +494,7 @@ impl Host {
     }
 }
 
-/// Has the caches follow what replicas that divide the work agree on, while plugins are looked after.
+/// Lets the caches follow the namespaces that replicas agree on, while plugins run.
 async fn with_caches(context: Arc<PluginContext>, plugins: impl Future<Output = ()>) {
     tokio::select! {
         () = context.follow_cached_namespaces() => {}
@@ -502,10 +502,10 @@ async fn with_caches(context: Arc<PluginContext>, plugins: impl Future<Output = 
     }
 }
 
-/// The reconciles that run.
+/// The running reconciles.
 struct Jobs {
     running: JoinSet<JobResult>,
-    /// What each is, and since when it runs.
+    /// Job and lane of each, with its start.
     who: HashMap<Id, (Job, Arc<Lane>, Instant)>,
 }
 
@@ -546,7 +546,7 @@ impl Jobs {
         }
     }
 
-    /// Waits for what runs, then abandons it.
+    /// Waits for running jobs, then abandons them.
     async fn stop(mut self, context: &HostContext, deadline: Instant) -> UnfinishedWork {
         while !self.running.is_empty() {
             match tokio::time::timeout_at(deadline, self.running.join_next_with_id()).await {
@@ -567,7 +567,7 @@ impl Jobs {
     }
 }
 
-/// What the metrics count the end of a reconcile as.
+/// Outcome of a reconcile in the metrics.
 fn outcome(ended: &JobResult) -> ReconcileOutcome {
     match (&ended.failure, &ended.verdict) {
         (Some(failure), _) => match failure.blame {

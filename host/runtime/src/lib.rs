@@ -1,5 +1,5 @@
-//! Joins the host's crates: what host/cluster sees goes through a queue into the six stages of [`reconcile`], which call
-//! plugins through host/sandbox and leave decisions to host/core.
+//! Joins the host's crates: events observed by host/cluster pass a queue into the six stages of [`reconcile`], which
+//! call plugins through host/sandbox and leave decisions to host/core.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -1,4 +1,4 @@
-//! Owns the options of a host.
+//! Options of a host.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,91 +13,92 @@ use crate::election::leadership::ElectionOptions;
 use crate::process::blocking::Blocking;
 use crate::process::clock::WallClock;
 
-/// In whose name the host writes for a plugin, and reads live objects for it. Watches are shared, and the host's own.
+/// Identity in whose name the host writes for a plugin, and reads live objects for it. Watches are shared, and made in
+/// the host's own name.
 #[derive(Clone, Debug, Default)]
 pub enum Identity {
-    /// In its own.
+    /// The host's own identity.
     #[default]
     Host,
-    /// In that of the plugin's ServiceAccount.
+    /// The ServiceAccount of the plugin.
     ServiceAccounts {
-        /// The host's namespace, in which the accounts are.
+        /// Namespace of the host and of the accounts.
         namespace: String,
-        /// The tokens that the host requests for the accounts; none: it impersonates them.
+        /// Tokens that the host requests for the accounts; `None`: it impersonates them.
         tokens: Option<AccountTokens>,
     },
 }
 use crate::process::heartbeat::Heartbeat;
 use crate::telemetry::traces::TraceOptions;
 
-/// Which CRDs the host installs.
+/// CRDs that the host installs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InstallCrds {
-    /// None.
+    /// No CRDs.
     #[default]
     Nothing,
-    /// Its own: that of Plugin. Those of plugins are somebody else's matter, who also says when they change.
+    /// Its own: that of Plugin. An installer applies and upgrades those of plugins.
     Host,
-    /// Those that plugins bring, and, if it follows Plugin resources, its own.
+    /// CRDs that plugins bring, and, if it follows Plugin resources, its own.
     All,
 }
 
 impl InstallCrds {
-    /// Whether the CRD of Plugin is installed.
+    /// Returns `true` if the CRD of Plugin is installed.
     pub fn has_own(self) -> bool {
         self != Self::Nothing
     }
 
-    /// Whether the CRDs that plugins bring are installed.
+    /// Returns `true` if the CRDs that plugins bring are installed.
     pub fn has_those_of_plugins(self) -> bool {
         self == Self::All
     }
 }
 
-/// How the host runs.
+/// Options of a host.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// Which CRDs are installed.
+    /// CRDs that are installed.
     pub install_crds: InstallCrds,
-    /// The namespaces that the host sees and acts in; all if there is none. What is of cluster scope it sees all the same.
+    /// Namespaces that the host sees and acts in; empty: all. Cluster-scoped objects are always seen.
     pub watch_namespaces: BTreeSet<String>,
-    /// How often every object is reconciled again though nothing is known to have changed.
+    /// Interval at which every object is reconciled again although no change is known.
     pub resync: Duration,
-    /// Reconciles at once, over all lanes.
+    /// Concurrent reconciles, over all lanes.
     pub workers: usize,
-    /// Reconciles at once of one plugin that does not say itself how many.
+    /// Concurrent reconciles of one plugin that does not set a number itself.
     pub plugin_workers: usize,
-    /// How long work in flight may take to end on a stop.
+    /// Time that running work gets on a stop.
     pub grace: Duration,
-    /// After how long without a call a plugin's code is unmapped until the next one.
+    /// Time without a call after which a plugin's code is unmapped until the next one.
     pub sleep_after: Duration,
-    /// After how long without work the memory is given back that only the work needed; none means never.
+    /// Time without work after which memory that only the work needed is returned; `None`: never.
     pub give_back_after: Option<Duration>,
     /// The name of this process in events.
     pub instance: String,
-    /// The namespace that the host runs in, where pull secrets are; none if it is not known.
+    /// Namespace of the host, with the pull secrets; `None` if it is not known.
     pub namespace: Option<String>,
     /// The labels of the Plugins that the host runs; other hosts run the others.
     pub plugin_selector: Selector,
-    /// How replicas choose the one that writes; none means that there is one replica.
+    /// Options of the leader election; `None`: there is one replica.
     pub election: Option<ElectionOptions>,
-    /// In whose name it writes for plugins.
+    /// Identity in whose name it writes for plugins.
     pub identity: Identity,
-    /// How webhooks are served; none means that they are off.
+    /// Options of the webhooks; `None`: they are off.
     pub webhooks: Option<WebhookOptions>,
-    /// What is counted, and printed by [`Endpoints`](crate::Endpoints).
+    /// Metrics, printed by [`Endpoints`](crate::Endpoints).
     pub metrics: Metrics,
-    /// The heartbeat of the main loop; none: nobody asks for it, and the loop turns only when there is something to do.
+    /// Heartbeat of the main loop; `None`: it is not read, and the loop only turns when there is work.
     pub heartbeat: Option<Heartbeat>,
-    /// Where traces go; none: nothing is traced.
+    /// Sink and ratio of traces; `None`: nothing is traced.
     pub traces: Option<TraceOptions>,
-    /// Whether people with the right may record the calls of plugins.
+    /// Set if clients with the right may record the calls of plugins.
     pub allow_recording: bool,
     /// The most primaries whose previews are kept, over all plugins in preview.
     pub previews: usize,
-    /// The time of day.
+    /// Wall clock.
     pub clock: WallClock,
-    /// Where the calls of guests run.
+    /// Runs blocking work, such as calls of guests.
     pub blocking: Blocking,
 }
 

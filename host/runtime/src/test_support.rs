@@ -1,4 +1,4 @@
-//! Lanes, objects and a shared state for unit tests, made from plain values. No request is made and no guest is called.
+//! Makes lanes, objects and a shared state for unit tests from plain values. No request is made and no guest is called.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ use crate::queue::{Capacity, Job, JobResult, ReconcileResult};
 use crate::telemetry::traces::Traces;
 use crate::watches::informers::Informers;
 
-/// A client of a cluster that nobody asks.
+/// Client of a cluster that is never reached.
 async fn client() -> Client {
     let folder = tempfile::tempdir().expect("there is room for a kubeconfig");
     let path = folder.path().join("kubeconfig");
@@ -52,11 +52,11 @@ async fn client() -> Client {
     connect(&target, "test").await.expect("no request is needed for it")
 }
 
-/// A host of which the test plays the cluster.
+/// A host whose test plays the cluster.
 pub struct TestHost {
     pub context: Arc<HostContext>,
     client: Client,
-    /// Of the kinds that were listed.
+    /// Codecs of the listed kinds.
     codecs: Mutex<Vec<Arc<ObjectCodec>>>,
 }
 
@@ -95,7 +95,7 @@ impl TestHost {
         lane(&self.client, &self.context.kinds.served(), id, plugin, controller)
     }
 
-    /// Registers a lane. The cache learns what it asks for, as when its informers are added.
+    /// Registers a lane. The cache learns its facts, as when its informers are added.
     pub fn put(&self, lane: Lane) -> Arc<Lane> {
         let lane = Arc::new(lane);
         for codec in self.codecs.lock().iter() {
@@ -105,7 +105,7 @@ impl TestHost {
         lane
     }
 
-    /// The cluster serves a kind and these are its objects, whole.
+    /// Serves a kind and lists these objects, whole.
     pub fn list(&self, kind: &Kind, objects: &[Value]) -> WatchSource {
         let codec = Arc::new(ObjectCodec::new(Arc::new(kind.clone()), Projection::whole()));
         for lane in self.context.state.lanes().of_kind(kind) {
@@ -115,7 +115,7 @@ impl TestHost {
         self.list_with(&codec, objects)
     }
 
-    /// The cluster serves a kind, and these are its objects as a codec keeps them.
+    /// Serves a kind and lists these objects as a codec keeps them.
     pub fn list_with(&self, codec: &Arc<ObjectCodec>, objects: &[Value]) -> WatchSource {
         self.serve(codec.kind());
         let mut sources = self.context.state.watches_begin(codec, &Reach::all(), true);
@@ -138,17 +138,17 @@ impl TestHost {
         self.context.settle_lanes_of(&source.kind);
     }
 
-    /// The cluster serves a kind.
+    /// Serves a kind.
     pub fn serve(&self, kind: &Kind) {
         self.context.kind_is_served(&served(kind));
     }
 
-    /// A watch shows an object.
+    /// Shows an object by a watch.
     pub fn see(&self, source: &WatchSource, text: &Value) {
         self.context.state.observed(source, object(&source.kind, text));
     }
 
-    /// What is queued, as `lane number/name`; all of it is run, and comes to nothing.
+    /// Runs all queued objects without effect. Returns them as `lane number/name`.
     pub fn run_all(&self) -> Vec<String> {
         let mut ran = Vec::new();
         while let Some((job, lane)) = self.context.state.take_job() {
@@ -159,14 +159,14 @@ impl TestHost {
         ran
     }
 
-    /// A job comes to its end.
+    /// Ends a job.
     pub fn end(&self, lane: &Lane, job: &Job) {
         let ended = JobResult::unchanged(ReconcileResult::Done { again: None });
         self.context.state.finish(lane, job, &ended, &self.context.clock);
     }
 }
 
-/// How the cluster serves a kind.
+/// Makes a served kind.
 pub fn served(kind: &Kind) -> ServedKind {
     ServedKind {
         short_names: Vec::new(),
@@ -251,7 +251,7 @@ pub fn text(name: &str, version: u32, more: &Value) -> Value {
     object
 }
 
-/// An object that a plugin applied for a primary of namespace `a`, which it says with a label.
+/// An object that a plugin applied for a primary of namespace `a`, bound by a label.
 pub fn child(name: &str, version: u32, plugin: &str, owner: &str, fields: &Value) -> Value {
     text(
         name,
@@ -280,7 +280,7 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
-/// An object as the cache has it, whole.
+/// An object as cached, whole.
 pub fn object(kind: &Kind, text: &Value) -> CachedObject {
     CachedObject::read(&text.to_string(), kind, &Projection::whole()).expect("the test's object is one")
 }

@@ -1,6 +1,7 @@
-//! Owns what a guest sees during a call: the cache through its grants, and the time. Every read is recorded.
+//! View of a guest during a call: the cache through its grants, and the time. Every read is recorded.
 //!
-//! What a list may show is taken from the cache in one moment, under the lock; it is read, filtered and shown without it.
+//! Candidates of a list are taken from the cache in one moment, under the lock; they are read, filtered and shown
+//! without it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash};
@@ -26,25 +27,25 @@ use crate::telemetry::traces::Trace;
 /// The finest granularity of `clock.now`, in milliseconds.
 const FINEST_GRANULARITY: u64 = 1000;
 
-/// The cache and the clock as one call sees them, and what it asked.
+/// The cache and the clock as one call sees them, with its recorded reads.
 pub struct View {
     host: Arc<HostContext>,
     lane: Arc<Lane>,
     primary: Name,
     now: u64,
-    /// What was read, with what was answered.
+    /// Recorded reads, with fingerprints of the answers.
     pub reads: BTreeMap<Read, ReadFingerprint>,
-    /// The moment (milliseconds since the epoch) at which an answer about time would be another.
+    /// Moment (milliseconds since the epoch) at which an answer about time would change.
     pub wake_at: Option<u64>,
     trace: Trace,
-    /// What was listed for this call alone, because the cache does not have it.
+    /// Objects listed for this call alone, because the cache lacks them.
     live: Store,
-    /// Where the calls are noted, if they are recorded.
+    /// Recorder of the calls, if they are recorded.
     recorder: Option<Box<CallRecorder>>,
 }
 
 impl View {
-    /// A view for one call. Time stands still during it.
+    /// Makes the view of one call. Time stands still during it.
     pub fn new(host: Arc<HostContext>, lane: Arc<Lane>, primary: Name) -> Self {
         let now = host.clock.now();
         let recorder = host.recordings.recorder(&lane, &primary, now);
@@ -61,19 +62,19 @@ impl View {
         }
     }
 
-    /// The same, whose log lines are events of a trace, too.
+    /// Adds the guest's log lines to a trace.
     #[must_use]
     pub fn traced(self, trace: Trace) -> Self {
         Self { trace, ..self }
     }
 
-    /// The same, which sees kinds of this store there, and not in the cache.
+    /// Reads the kinds of this store from it, and not from the cache.
     #[must_use]
     pub fn with_live(self, live: Store) -> Self {
         Self { live, ..self }
     }
 
-    /// Notes a call that has ended, if calls are recorded.
+    /// Records a call that has ended, if calls are recorded.
     pub fn record(
         &mut self,
         input: impl FnOnce() -> RecordedInput,
@@ -85,8 +86,8 @@ impl View {
         }
     }
 
-    /// Remembers a read. The first answer counts: if a later one differs, the object runs again.
-    fn note(&mut self, read: Read, changes: u64, most_bytes: u64, hash: impl FnOnce(&mut DefaultHasher)) {
+    /// Records a read. The first answer counts: if a later one differs, the object runs again.
+    fn record_read(&mut self, read: Read, changes: u64, most_bytes: u64, hash: impl FnOnce(&mut DefaultHasher)) {
         let answered = ReadFingerprint::new(changes, most_bytes, hash);
         self.reads.entry(read).or_insert(answered);
     }
@@ -95,8 +96,8 @@ impl View {
         self.wake_at = Some(self.wake_at.map_or(moment, |earlier| earlier.min(moment)));
     }
 
-    /// Refuses what the plugin's account may not list and watch. What is listed in every namespace is denied if one of them
-    /// is: a shorter answer would look as if objects were gone.
+    /// Rejects reads of objects that the plugin's account may not list and watch. A list over all namespaces is denied
+    /// if one of them is: a shorter answer would look as if objects were deleted.
     fn check_access(&self, kind: &Kind, namespace: Option<&str>) -> Result<(), Failure> {
         let access = &self.lane.access;
         if !access.knows(kind) {
@@ -116,7 +117,8 @@ impl View {
         }
     }
 
-    /// The kind, if the cache can answer for it: all that was declared is listed, or it is optional and not served.
+    /// Returns the kind, if the cache can answer for it: all that was declared is listed, or it is optional and not
+    /// served.
     fn known(&self, kind: &Kind, namespace: Option<&str>, grant: &Grant) -> Result<Arc<Kind>, Failure> {
         if grant.touch.optional && self.host.kinds.is_missing(kind) {
             return Ok(Arc::new(kind.clone()));
@@ -134,7 +136,8 @@ impl View {
     }
 }
 
-/// What the plugin's account may not do, it is not called for. Once the rights are granted, all primaries are reconciled.
+/// The failure of a call or read for which the plugin's account lacks rights. Once they are granted, all primaries are
+/// reconciled.
 pub fn not_granted(what: &str) -> Failure {
     let problem = format!(
         "{what}, where the plugin's account lacks rights; the condition Granted of the Plugin lists them, with the command \
@@ -154,7 +157,7 @@ impl View {
             self.host.state.get_with_changes(&kind, &name)
         };
         let text = object.and_then(|object| self.lane.show_read(&kind, &object));
-        self.note(Read::Get(kind, name), changes, u64::MAX, |hasher| text.hash(hasher));
+        self.record_read(Read::Get(kind, name), changes, u64::MAX, |hasher| text.hash(hasher));
         Ok(text)
     }
 
@@ -183,7 +186,7 @@ impl View {
             ..query
         };
         let read = Read::List(kind, Arc::new(query));
-        self.note(read, candidates.changes, most_bytes, |hasher| {
+        self.record_read(read, candidates.changes, most_bytes, |hasher| {
             for text in &texts {
                 text.hash(hasher);
             }
@@ -295,7 +298,7 @@ mod tests {
         serde_json::from_str::<Value>(text).unwrap()["data"].clone()
     }
 
-    /// How many of the recorded reads would be answered otherwise now.
+    /// Number of recorded reads that would be answered differently now.
     fn outdated(scene: &Scene, view: View) -> usize {
         let rechecks = scene
             .host
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_that_the_plugin_does_not_see_leaves_its_reads_as_they_were() {
+    async fn an_invisible_change_does_not_outdate_a_read() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);
         view.get(&child_kind(), Some("a"), "c").unwrap();
@@ -418,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_its_limit_cuts_depends_on_nothing_after_its_last_object() {
+    async fn a_limited_list_depends_on_nothing_after_its_last_object() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);
         let mut listed = |limit| {
@@ -446,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_is_rounded_down_and_the_earliest_moment_that_changes_an_answer_wakes() {
+    async fn time_is_rounded_down_and_the_earliest_change_requeues() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);
         let start = scene.host.context.clock.now();
@@ -481,7 +484,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_guest_that_always_asks_for_the_next_moment_sleeps_for_a_second() {
+    async fn a_guest_that_polls_the_clock_is_requeued_after_a_second() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);
         let now = scene.host.context.clock.now();

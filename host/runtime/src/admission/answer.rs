@@ -1,5 +1,5 @@
-//! Owns the answers to API servers: finds the plugin that a path means, and calls it once, in time. A failure is answered
-//! with an HTTP error, so that the failure policy decides. What a review needs of other replicas, `reads` gets.
+//! Answers API servers: finds the plugin for a path, and calls it once, in time. A failure is answered with an HTTP
+//! error, so that the failure policy decides. Reads that only other replicas can serve are made by `reads`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,51 +32,52 @@ use crate::lanes::lane::Lane;
 use crate::plugins::PluginRegistry;
 use crate::view::View;
 
-/// Calls at once; more wait for their turn, and for no reconcile.
+/// Concurrent calls; further ones wait, but for no reconcile.
 const CALLS: usize = 16;
 
-/// Calls of one plugin at once: one whose calls take long leaves the rest to the others.
+/// Concurrent calls of one plugin: slow calls of one leave the rest to the others.
 const CALLS_OF_A_PLUGIN: usize = CALLS / 2;
 
-/// Calls at once that have to do with much: whoever sends large questions leaves the processors to the others.
+/// Concurrent calls with large requests: a client that sends many leaves the processors to the others.
 const LONG_CALLS: usize = 2;
 
-/// A question that takes more than this, parsed, is a long one.
+/// Parsed size in bytes from which a request is large.
 const LONG_QUESTION_BYTES: usize = 1024 * 1024;
 
-/// The copies of a question as text that are made on the way to its answer.
+/// Copies of a request's text that are made until it is answered.
 const COPIES: usize = 3;
 
-/// What an answer may take, parsed, beyond twice the object that it is about.
+/// Size in bytes that a parsed answer may have beyond twice its object.
 const ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// How long an API server waits unless it says so, the longest that one may say, and what is kept of that for the way back.
+/// Timeout if the API server names none, upper bound of the named one, and the part that is kept for sending the
+/// response.
 const WAIT: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const WAY_BACK: Duration = Duration::from_millis(300);
 
-/// Answers for the plugins that run.
+/// Answers requests for the running plugins.
 pub(super) struct AdmissionHandler {
     host: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
-    /// Whether API servers have to show a certificate to have an object judged.
+    /// Set if API servers have to show a certificate to have an object reviewed.
     wants_certificates: bool,
     calls: Arc<Semaphore>,
     long_calls: Arc<Semaphore>,
     calls_of: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     remote: RemoteReader,
-    /// Tells of questions that are not answered.
+    /// Throttles the log lines about unanswered requests.
     unanswered: LogThrottle,
 }
 
-/// Which of a plugin's interfaces is asked.
+/// Interface of a plugin that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AdmissionInterface {
     Defaulter,
     Validator,
 }
 
-/// What a path means.
+/// Meaning of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WebhookRoute<'a> {
     Judge {
@@ -90,7 +91,7 @@ enum WebhookRoute<'a> {
 }
 
 impl<'a> WebhookRoute<'a> {
-    /// A URL may have a path of its own before ours.
+    /// Parses a path. A URL may have a prefix before ours.
     fn of(path: &'a str) -> Result<Self, WebhookResponse> {
         let steps: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         match *steps.as_slice() {
@@ -167,7 +168,7 @@ impl AdmissionHandler {
         let lanes = self.host.state.lanes();
         let mut of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin).peekable();
         if of_plugin.peek().is_none() && self.registry.expects(plugin) == Some(true) {
-            // An API server passes on what a server says for itself with this code, and with no other.
+            // An API server passes on a server's message with this code, and with no other.
             return Err(WebhookResponse::error(
                 500,
                 format!(
@@ -181,7 +182,7 @@ impl AdmissionHandler {
             .ok_or_else(|| WebhookResponse::error(404, format!("no plugin {plugin}{what} runs here")))
     }
 
-    /// Has an object reviewed by whoever has what that takes.
+    /// Reviews an object where the required reads can be served: here, at another replica, or with live lists.
     async fn review(
         &self,
         asked: AdmissionInterface,
@@ -196,8 +197,9 @@ impl AdmissionHandler {
         if lane.cached_namespaces().is_none() {
             return local().await;
         }
-        // The call parses the body again, on its own thread: the request borrows from the body, so it cannot go there. That takes
-        // 2 µs of processor time per KB (measured with objects of 4 KB to 3 MB), and a call takes much longer.
+        // The call parses the body again, on its own thread: the request borrows from the body, so it cannot be moved
+        // there. That takes 2 µs of processor time per KB (measured with objects of 4 KB to 3 MB), and a call takes
+        // much longer.
         let reviewed = {
             let request = review::parse(&question.body).map_err(bad)?;
             Name::new(request.namespace.as_deref(), &request.name)
@@ -208,7 +210,7 @@ impl AdmissionHandler {
             if answer.is_ok() {
                 return answer;
             }
-            // What the cache had may have moved away before the plugin read it.
+            // The cached objects may have been dropped before the plugin read them.
             lacks = lacking(&self.host, &lane, &reviewed);
             if lacks.is_empty() {
                 return answer;
@@ -235,9 +237,9 @@ impl AdmissionHandler {
         }
     }
 
-    /// Makes a call on a thread of this server that may be blocked; `asked` is none for a conversion, and `live` is what was
-    /// listed for the call. Its turn, the bytes of the question and the memory for parsing it are given back when it has ended,
-    /// also if nobody waits for it any more.
+    /// Makes a call on a blocking thread of this server. `asked` is `None` for a conversion, and `live` holds the
+    /// objects listed for the call. Its slot, the request's bytes and the memory for parsing are released when it has
+    /// ended, also if its caller was cancelled.
     async fn call(
         &self,
         asked: Option<AdmissionInterface>,
@@ -271,7 +273,7 @@ impl AdmissionHandler {
             };
             drop(body);
             if memory.is_large() {
-                // What the allocator keeps would add up with what others take.
+                // Memory that the allocator keeps would add to that of other calls.
                 pilothouse_sandbox::return_free_memory();
             }
             drop((turns, memory));
@@ -284,7 +286,7 @@ impl AdmissionHandler {
     fn calls_of(&self, plugin: &Arc<str>) -> Arc<Semaphore> {
         let mut calls = self.calls_of.lock();
         if !calls.contains_key(plugin) {
-            // Who waits or calls holds a copy: nothing is forgotten but plugins that nobody asks.
+            // Waiting and running calls hold a copy: only plugins without any are forgotten.
             calls.retain(|_, calls| Arc::strong_count(calls) > 1);
         }
         let new = || Arc::new(Semaphore::new(CALLS_OF_A_PLUGIN));
@@ -298,7 +300,7 @@ impl WebhookHandler for AdmissionHandler {
         let is_peer = match client.forwards {
             None => false,
             Some(proof) if self.remote.is_peer(proof) => true,
-            // Nothing is gained by saying so. A replica that does not have the new authority yet answers by itself.
+            // The reason is not disclosed. A replica without the new authority answers by itself.
             Some(_) => {
                 return Err(WebhookResponse::error(
                     403,
@@ -331,8 +333,8 @@ impl WebhookHandler for AdmissionHandler {
     }
 }
 
-/// The memory that a question takes until it is answered: copies of its text, what the host parses of it, and what the guest
-/// does. Objects of a conversion are dealt with one by one.
+/// Memory that a request takes until it is answered: copies of its text, what the host parses of it, and the guest's
+/// memory. Objects of a conversion are handled one by one.
 async fn needs(asked: Option<AdmissionInterface>, lane: &Lane, body: &Bytes) -> Result<usize, WebhookResponse> {
     let guest = usize::try_from(lane.limits.memory_bytes).unwrap_or(usize::MAX);
     let parsed = |object: &str| parsed_size(object.as_bytes());
@@ -341,7 +343,7 @@ async fn needs(asked: Option<AdmissionInterface>, lane: &Lane, body: &Bytes) -> 
             let request = review::parse(body).map_err(bad)?;
             let of = |object: Option<&RawValue>| object.map_or(0, |object| parsed(object.get()));
             let (object, old) = (of(request.object), of(request.old));
-            // The whole object, what the plugin was shown of it, what it has answered, and the whole with that.
+            // The whole object, the part shown to the plugin, its answer, and the whole with that.
             let parsed = match asked {
                 AdmissionInterface::Defaulter => 4 * object,
                 AdmissionInterface::Validator => object,
@@ -364,7 +366,7 @@ async fn needs(asked: Option<AdmissionInterface>, lane: &Lane, body: &Bytes) -> 
     read.unwrap_or_else(|error| Err(WebhookResponse::error(500, format!("the question was lost: {error}"))))
 }
 
-/// A plugin's failure is an error of HTTP, so that the failure policy decides.
+/// Turns a plugin's failure into an HTTP error, so that the failure policy decides.
 fn failed(failure: Failure) -> WebhookResponse {
     WebhookResponse::error(500, failure.message)
 }
@@ -394,8 +396,8 @@ fn judge(
         AdmissionInterface::Defaulter => lane.asked.defaulter && lane.access.defaults(),
         AdmissionInterface::Validator => lane.asked.validator && lane.access.validates(),
     };
-    // What makes API servers ask may be of another version of the plugin, or from a time when its account had the right to
-    // be asked.
+    // The webhook configuration may belong to another version of the plugin, or to a time when its account had the
+    // right to be called.
     if !has_it || !match_condition::is_asked(&request).map_err(bad)? {
         return Ok(WebhookResponse::json(
             review::allowed(&request.uid, &[], &[]).to_string(),
@@ -453,7 +455,7 @@ fn convert(lane: &Lane, body: &[u8], until: std::time::Instant) -> Result<Webhoo
     Ok(WebhookResponse::json(answer.map_err(bad)?))
 }
 
-/// What is judged, and by whom.
+/// The reviewed object and its lane.
 struct ReviewedObject<'a> {
     lane: &'a Lane,
     uid: &'a str,
@@ -516,7 +518,7 @@ impl ReviewedObject<'_> {
     }
 }
 
-/// An object that was passed on as it is written may be nested too deeply, or have a number that is too large.
+/// Parses an object. It is passed on as stored, so it may nest too deep or have a number that is too large.
 fn parsed(object: &str) -> Result<Value, Failure> {
     serde_json::from_str(object).map_err(|error| {
         let problem = format!("the object cannot be read: {error}; reduce its nesting or the size of its numbers");

@@ -1,4 +1,4 @@
-//! Owns which webhook configurations and conversions the running lanes need. Makes no request.
+//! Determines the webhook configurations and conversions that the running lanes need. Makes no request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,17 +11,19 @@ use super::WebhookOptions;
 use crate::lanes::lane::{Lane, RunMode};
 use crate::lanes::snapshot::Lanes;
 
-/// What makes API servers ask one plugin.
+/// Webhook objects of one plugin.
 #[derive(Default)]
 pub(super) struct PluginWebhooks {
     /// The objects.
     pub(super) objects: Vec<(WebhookKind, Value)>,
-    /// Whether that is all: each kind is served, and the plugin acts. What else asks it is of another version then.
+    /// Set if they are complete: each kind is served, and the plugin is active. Other configurations then belong to
+    /// another version.
     pub(super) is_all: bool,
 }
 
 impl PluginWebhooks {
-    /// Gives the configurations an owner, with which they go. A CRD gets none: all its objects would go, too.
+    /// Sets the owner of the configurations, with which they are deleted. A CRD gets none: all its objects would be
+    /// deleted, too.
     pub(super) fn set_owner(&mut self, owner: &Value) {
         for (asking, object) in &mut self.objects {
             if *asking != WebhookKind::Conversion {
@@ -31,7 +33,7 @@ impl PluginWebhooks {
     }
 }
 
-/// What is wanted for every plugin that runs.
+/// Webhook objects of every running plugin.
 pub(super) fn plugin_webhooks(
     lanes: &Lanes,
     options: &WebhookOptions,
@@ -96,7 +98,8 @@ fn of_plugin(common: &WebhookContext<'_>, lanes: &[&Arc<Lane>]) -> PluginWebhook
     wanted
 }
 
-/// What API servers ask a lane about, where its account may be asked. None where the manifest does not ask for it, the kind is not served yet, or the plugin shall change nothing.
+/// Webhook of a lane, if its account may be called; `None` if the manifest declares no admission, the kind is not
+/// served yet, or the plugin is in preview.
 fn hook(lane: &Lane) -> Option<Hook> {
     if lane.mode == RunMode::Preview {
         return None;

@@ -1,5 +1,5 @@
-//! Owns keeping the webhooks alive: the certificates in their Secret, renewed in time, and the objects that make API
-//! servers ask, as plugins come and go. A request is made when something is due, when the lanes change, and once an hour.
+//! Maintains the webhooks: the certificates in their Secret, renewed in time, and the webhook objects of the plugins
+//! that run. A request is made when something is due, when the lanes change, and once an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -28,26 +28,26 @@ use crate::context::HostContext;
 use crate::plugins::PluginRegistry;
 use crate::plugins::resource::state::ConditionState;
 
-/// How often the lanes are compared with those for which everything was made; this makes no request.
+/// Interval at which the lanes are compared with the last round; this makes no request.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// How long until everything is looked at again: somebody may have changed it.
+/// Time until everything is checked again: others may have changed it.
 const LOOK: Duration = Duration::from_hours(1);
 
-/// The waits between two attempts.
+/// Bounds of the wait between two attempts.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// How often the Secret is read again because another host was faster.
+/// Number of times that the Secret is read again because another host was faster.
 const MAX_OVERTAKEN: usize = 10;
 
-/// How long the file with the authorities of clients may take to be read: it may be on a disk that hangs.
+/// Time limit for reading the file with the client authorities: it may be on a disk that hangs.
 const FILE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The reason of the condition where another host answers.
+/// Reason of the condition if another host answers.
 const TAKEN: &str = "WebhooksTaken";
 
-/// Why the webhooks are not as they should be.
+/// Reason why the webhooks are not as they should be.
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
     #[error(
@@ -97,7 +97,7 @@ enum KeepError {
     },
 }
 
-/// Serves webhooks, and keeps all that they need, until it is dropped.
+/// Serves webhooks and maintains their objects, until it is dropped.
 pub async fn keep(client: Client, host: Arc<HostContext>, registry: Arc<PluginRegistry>, options: WebhookOptions) {
     let mut keeper = Keeper {
         client,
@@ -120,7 +120,7 @@ pub async fn keep(client: Client, host: Arc<HostContext>, registry: Arc<PluginRe
             }
             Err(error) => {
                 let problem = error.to_string();
-                // Who does not lead serves webhooks; the leader writes what the API server knows of them.
+                // Replicas that do not lead serve webhooks, too; the leader writes the webhook objects.
                 if keeper.host.leadership.leads() && said.as_ref() != Some(&problem) {
                     tracing::warn!("the webhooks are not ready: {problem}; retrying");
                     said = Some(problem);
@@ -137,13 +137,13 @@ struct Keeper {
     host: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
     options: WebhookOptions,
-    /// The server, and what it shows.
+    /// The server and its certificates.
     served: Option<ServingWebhooks>,
-    /// The bundle that everything has, and since when.
+    /// The bundle in all webhook objects, and since when.
     bundle: Option<(String, Instant)>,
 }
 
-/// What the objects in the cluster are made of.
+/// Inputs of the objects in the cluster.
 #[derive(PartialEq)]
 struct WebhookInputs {
     lanes: Vec<String>,
@@ -159,7 +159,7 @@ struct ServingWebhooks {
 }
 
 impl Keeper {
-    /// One look at everything; says when the next is due.
+    /// Checks everything once. Returns when the next check is due.
     async fn round(&mut self) -> Result<SystemTime, KeepError> {
         let certificates = self.certificates().await?;
         let clients = self.clients().await?;
@@ -173,7 +173,7 @@ impl Keeper {
         }
         let (mut problem, mut later) = (None, owner.err());
         for (plugin, PluginWebhooks { objects, .. }) in &wanted {
-            // What is wrong with one plugin keeps nobody from asking the others.
+            // A problem of one plugin does not affect the others.
             let made = self.make(plugin, objects).await;
             self.registry.warn(plugin, made.as_ref().err().and_then(taken));
             if let Err(error) = made {
@@ -196,11 +196,11 @@ impl Keeper {
         {
             self.bundle = Some((certificates.bundle, Instant::now()));
         }
-        // Who asks another host trusts another bundle: a new authority does not wait for that, nor for an owner.
+        // Objects of another host trust another bundle: a new authority does not wait for them, nor for an owner.
         later.map_or(Ok(due), Err)
     }
 
-    /// The owner of the configurations, if there is to be one: it is read each time, because it may have been made anew.
+    /// The owner of the configurations, if one is configured: it is read each time, because it may have been recreated.
     async fn owner(&self) -> Result<Option<Value>, KeepError> {
         let Some(name) = &self.options.owner else {
             return Ok(None);
@@ -216,7 +216,7 @@ impl Keeper {
         }
     }
 
-    /// Has API servers ask one plugin.
+    /// Writes the webhook objects of one plugin.
     async fn make(&self, plugin: &Arc<str>, objects: &[(WebhookKind, Value)]) -> Result<(), KeepError> {
         for (asking, object) in objects {
             let done = match self.options.maker {
@@ -258,7 +258,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The certificates as they have to be now, the same in every process of this host.
+    /// Returns the current certificates, the same in every process of this host, and renews them if due.
     async fn certificates(&self) -> Result<Certificates, KeepError> {
         let WebhookOptions {
             secret,
@@ -285,7 +285,7 @@ impl Keeper {
                 (None, Some(found)) if kept.as_ref().is_some_and(|kept| secret::is_labelled(secret, kept)) => {
                     return Ok(found);
                 }
-                // An earlier version made it without a label; from here on everybody sees whose it is.
+                // An earlier version made it without the label, which shows whose it is.
                 (None, Some(found)) => found,
                 (None, None) => unreachable!("where nothing was found, something was made"),
             };
@@ -302,14 +302,14 @@ impl Keeper {
         Err(KeepError::Overtaken(place()))
     }
 
-    /// Whether API servers have had time to trust the whole bundle.
+    /// Returns `true` if API servers have had time to trust the whole bundle.
     fn is_trusted(&self, certificates: &Certificates) -> bool {
         self.bundle
             .as_ref()
             .is_some_and(|(bundle, since)| *bundle == certificates.bundle && since.elapsed() >= self.options.settle)
     }
 
-    /// The authorities of clients as their file has them now: they are renewed too.
+    /// Reads the client authorities from their file, which may be renewed.
     async fn clients(&self) -> Result<Option<ClientAuthorities>, KeepError> {
         let Some(file) = &self.options.client_ca else {
             return Ok(None);
@@ -367,9 +367,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Removes what asks a plugin that nobody wants any more, and what a plugin that runs does not answer any more. What
-    /// asks a plugin that starts, is suspended or was stopped stays: its failure policy decides meanwhile, and no object is
-    /// stored unjudged because the plugin was away for a moment.
+    /// Removes configurations of plugins that are no longer desired, and those that a running plugin no longer answers.
+    /// Configurations of a plugin that starts, is suspended or was stopped stay: their failure policy decides
+    /// meanwhile, and no object is stored without review because the plugin was away for a moment.
     async fn remove_strays(&self, wanted: &BTreeMap<Arc<str>, PluginWebhooks>) -> Result<(), RequestError> {
         let Some(expected) = self.registry.expected() else {
             return Ok(());
@@ -398,7 +398,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Waits until something is due.
+    /// Waits until a check is due.
     async fn idle(&self, seen: &WebhookInputs, due: SystemTime) {
         let began = Instant::now();
         loop {
@@ -416,7 +416,7 @@ impl Keeper {
         }
     }
 
-    /// What the objects in the cluster are made of, as far as it can change.
+    /// Inputs of the objects in the cluster, as far as they can change.
     fn seen(&self) -> WebhookInputs {
         let lanes = self.host.state.lanes();
         let known = lanes.iter().map(|lane| {
@@ -449,7 +449,7 @@ fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// What the status of a plugin says of which another host answers.
+/// Condition of a plugin whose webhooks another host answers.
 fn taken(error: &KeepError) -> Option<ConditionState> {
     matches!(error, KeepError::Taken { .. }).then(|| ConditionState {
         holds: Some(false),

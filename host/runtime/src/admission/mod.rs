@@ -1,6 +1,6 @@
-//! Owns how API servers ask plugins: a server on threads of its own, so that no queue of reconciles delays it (`answer`),
-//! what a review reads that another replica has (`reads`), the objects that the cluster has to have for it (`keep`, with `secret` and `hooks`), and the search for such objects
-//! where webhooks are off (`strays`).
+//! Lets API servers call plugins: a server on threads of its own, so that no queue of reconciles delays it (`answer`),
+//! reads that another replica serves (`reads`), the webhook objects in the cluster (`keep`, with `secret` and `hooks`),
+//! and the search for such objects if webhooks are off (`strays`).
 //!
 //! A review that cannot be answered in time is an HTTP error, for the failure policy. A webhook proves nothing: a failure policy, a
 //! selector or a timeout may let an object pass. So defaulter and validator run before each reconcile, whatever happened at admission. If the host
@@ -27,39 +27,39 @@ use pilothouse_webhook::certificates::Lifetimes;
 pub use keep::keep;
 pub use strays::look_for_strays;
 
-/// How the host serves webhooks.
+/// Options of the webhooks.
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
-    /// Where it listens.
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// Where other replicas reach it, so that they forward reviews; none: they do not.
+    /// Address at which other replicas forward reviews to it; `None`: they do not.
     pub peer_address: Option<SocketAddr>,
-    /// How API servers reach it.
+    /// Endpoint at which API servers reach it.
     pub endpoint: Endpoint,
-    /// Where its certificates are kept.
+    /// Secret with its certificates.
     pub secret: SecretPlace,
-    /// The authorities of the certificates that API servers have to show, a PEM file; none means that they show none.
+    /// PEM file with the authorities of client certificates that API servers have to show; `None`: they show none.
     pub client_ca: Option<PathBuf>,
-    /// The namespace that the host runs in; no webhook reaches it.
+    /// Namespace of the host; no webhook reaches it.
     pub own_namespace: String,
-    /// The ClusterRole that owns the configurations which the host makes, so that Kubernetes deletes them after it.
+    /// ClusterRole that owns the configurations made by the host, so that the garbage collector deletes them after it.
     pub owner: Option<String>,
-    /// How long its certificates last.
+    /// Lifetimes of its certificates.
     pub lifetimes: Lifetimes,
-    /// Who makes what has API servers ask.
+    /// Maker of the webhook objects.
     pub maker: Maker,
-    /// Whether there may be plugins of this host of which it does not even know the names, because they could not be
-    /// loaded. Then no configuration is removed.
+    /// Set if this host may have plugins whose names are unknown because they could not be loaded. Then no
+    /// configuration is removed.
     pub has_unknown_plugins: bool,
-    /// How long API servers may take to trust a new authority, before a certificate of it is shown.
+    /// Time that API servers get to trust a new authority, before a certificate of it is shown.
     pub settle: Duration,
 }
 
-/// Who makes the webhook configurations, and the conversion in CRDs.
+/// Maker of the webhook configurations, and of the conversion in CRDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
     /// The host, which also removes them.
     Host,
-    /// An installer; the host only writes into them who vouches for it.
+    /// An installer; the host only sets the CA bundle.
     Installer,
 }

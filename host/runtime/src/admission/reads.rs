@@ -1,6 +1,7 @@
-//! Owns what a review does whose plugin may read what this replica does not have in its cache, where replicas divide the
-//! work: it goes to the replica that holds the shard of the namespace, and where that cannot answer, what may be read is
-//! listed live, so that the answer is right and only slower. Who answers is decided in [`pilothouse_core::replicas::shards`].
+//! Serves a review whose plugin may read objects that this replica does not cache, because replicas divide the work.
+//! The review is forwarded to the replica that holds the namespace's shard; if that cannot answer, the objects are
+//! listed live, so that the answer is correct and only slower. [`pilothouse_core::replicas::shards`] decides which
+//! replica answers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -25,24 +26,24 @@ use tokio::time::Instant;
 use crate::context::HostContext;
 use crate::lanes::lane::{Lane, read_reach};
 
-/// Reviews at once for which objects are listed live: each may hold some tens of megabytes.
+/// Concurrent reviews with live lists: each may hold some tens of megabytes.
 const LIVE: usize = 4;
 
-/// For how long a replica is not asked after it could not be reached or did not answer.
+/// Time for which a replica is skipped after it could not be reached or did not answer.
 const SILENT_FOR: Duration = Duration::from_secs(5);
 
-/// A replica gets this part of the time that is left, so that the rest is enough to answer without it.
+/// Divisor of the remaining time that a forwarded review gets, so that the rest is enough to answer without it.
 const SHARE_OF_HOLDER: u32 = 2;
 
-/// The kinds that a plugin may read for a review about an object, and that this replica's cache does not have for it. Where
-/// nothing is divided there is none.
+/// Kinds that a plugin may read for a review of an object, and that this replica does not cache for it. Empty if the
+/// work is not divided.
 pub(super) fn lacking(host: &HostContext, lane: &Lane, primary: &Name) -> Vec<Kind> {
     if lane.cached_namespaces().is_none() || primary.namespace.is_none() {
         return Vec::new();
     }
     let read = lane.grants.touched().filter(|grant| {
         let kind = &grant.touch.kind;
-        // What is of cluster scope is in no namespace of a primary.
+        // Cluster-scoped objects are in no namespace of a primary.
         let is_served = lane.served(kind).is_some_and(|served| served.facts.namespaced);
         is_served && grant.allows(Access::Read) && lane.is_divided(kind)
     });
@@ -53,7 +54,7 @@ pub(super) fn lacking(host: &HostContext, lane: &Lane, primary: &Name) -> Vec<Ki
     lacking.map(|grant| grant.touch.kind.clone()).collect()
 }
 
-/// A review for which this replica lacks something.
+/// A review for which this replica lacks cached objects.
 pub(super) struct RemoteReview<'a> {
     pub(super) lane: &'a Lane,
     pub(super) path: &'a str,
@@ -61,26 +62,26 @@ pub(super) struct RemoteReview<'a> {
     pub(super) namespace: &'a str,
     pub(super) lacking: &'a [Kind],
     pub(super) is_forwarded: bool,
-    /// Until when it has to be answered.
+    /// Deadline of the answer.
     pub(super) until: Instant,
 }
 
-/// What has become of it.
+/// Result of the reads.
 pub(super) enum RemoteReads {
-    /// The holder has answered.
+    /// The answer of the shard's holder.
     Answered(WebhookResponse),
-    /// What this replica lacks, as the API server has it now.
+    /// Objects that this replica lacks, listed live.
     Listed(Store),
 }
 
-/// The ways to what this replica lacks.
+/// Reads objects that this replica does not cache.
 pub(super) struct RemoteReader {
     host: Arc<HostContext>,
     peers: watch::Receiver<Arc<PeerClient>>,
     live: Semaphore,
     /// Replicas that did not answer, and when.
     silent: Mutex<HashMap<SocketAddr, Instant>>,
-    /// Tells of live reads.
+    /// Throttles the log lines about live reads.
     told: LogThrottle,
 }
 
@@ -95,12 +96,12 @@ impl RemoteReader {
         }
     }
 
-    /// Whether what a client says proves that it is another replica of this host.
+    /// Returns `true` if a client proves to be another replica of this host.
     pub(super) fn is_peer(&self, proof: &str) -> bool {
         self.peers.borrow().is_proof(proof)
     }
 
-    /// Has the holder of the shard answer, or else lists what this replica lacks.
+    /// Forwards the review to the holder of the shard, or else lists what this replica lacks.
     pub(super) async fn read(&self, review: &RemoteReview<'_>) -> Result<RemoteReads, WebhookResponse> {
         let holders = self.host.holders.lock().clone();
         let shard = holders.of(review.namespace).map(|(shard, _)| shard);
@@ -148,14 +149,14 @@ impl RemoteReader {
         let answer = client.forward(address, review.path, review.body.clone(), time).await;
         answer.map_err(|error| {
             if matches!(error, ForwardError::Silent(_) | ForwardError::Unreachable(_)) {
-                // Counted from the end of the wait, which may have been as long as that.
+                // Counted from the end of the wait, which may have been as long.
                 self.silent.lock().insert(address, Instant::now());
             }
             error.to_string()
         })
     }
 
-    /// Lists what the plugin may read in the namespace, in the name of its account.
+    /// Lists the objects that the plugin may read in the namespace, in the name of its account.
     async fn list(&self, review: &RemoteReview<'_>) -> Result<Store, (String, LiveListError)> {
         let RemoteReview {
             lane,
@@ -178,7 +179,7 @@ impl RemoteReader {
                 if !source.scope.is_empty() {
                     let listed = lane.writer.list_live(&served, &source.scope, &codec, &mut read).await;
                     for object in listed.map_err(|error| (kind.to_string(), error))? {
-                        // Nothing is indexed: the store is for one review.
+                        // Nothing is indexed: the store serves one review.
                         store.upsert(&source, object, &IndexValues::default());
                     }
                 }
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_review_lacks_what_the_plugin_may_read_and_the_cache_does_not_have_of_its_namespace() {
+    async fn a_review_lacks_readable_kinds_that_are_not_cached() {
         let host = TestHost::new().await;
         let (reader, maker) = (put(&host, &["read"]), put(&host, &["owned"]));
         host.serve(&child_kind());
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_replica_that_was_silent_is_left_alone_however_long_it_was_waited_for() {
+    async fn a_silent_replica_is_skipped_after_the_end_of_the_wait() {
         let host = TestHost::new().await;
         let lane = put(&host, &["read"]);
         // Connections are taken, and nothing is ever said on them.

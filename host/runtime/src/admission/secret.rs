@@ -1,5 +1,5 @@
-//! Owns the content of the Secret with the webhooks' certificates, and whose such a Secret is: the host writes only into
-//! a Secret that is empty or its own, also if an earlier version of the host made it. Makes no request.
+//! Content and ownership of the Secret with the webhooks' certificates: the host writes only into a Secret that is
+//! empty or its own, including those made by an earlier version of the host. Makes no request.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const BUNDLE: &str = "ca.crt";
 const AUTHORITY_KEY: &str = "ca.key";
 const KEYS: [&str; 4] = [CERTIFICATE, KEY, BUNDLE, AUTHORITY_KEY];
 
-/// A Secret that somebody else has made.
+/// A Secret made by other software.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the Secret {place} is not the webhooks' own, because {why}, and is left as it is; name another one with --webhook-secret, or delete it if nothing needs it"
@@ -24,19 +24,19 @@ pub(super) struct NotOurs {
     why: String,
 }
 
-/// The label by which everybody sees whose a Secret is. It names the Secret, so that a copy of it elsewhere is not ours.
+/// The label that shows the owner of a Secret. It names the Secret, so that a copy of it elsewhere is not ours.
 pub(super) fn label(place: &SecretPlace) -> (String, String) {
     (HOST_LABEL.to_owned(), place.label())
 }
 
-/// Whether a Secret has that label.
+/// Returns `true` if a Secret has that label.
 pub(super) fn is_labelled(place: &SecretPlace, kept: &CertificateSecret) -> bool {
     let (name, value) = label(place);
     kept.labels().get(&name) == Some(&value)
 }
 
-/// Refuses a Secret that is neither empty nor the host's own. Its own has no other keys than the host writes, and either
-/// the label, or, as earlier versions made it, an authority that only the host makes.
+/// Rejects a Secret that is neither empty nor the host's own. The host's has no other keys than those that the host
+/// writes, and either the label, or, if made by an earlier version, an authority that only the host makes.
 pub(super) fn check(place: &SecretPlace, kept: &CertificateSecret) -> Result<(), NotOurs> {
     let refused = |why: String| {
         Err(NotOurs {
@@ -64,7 +64,7 @@ pub(super) fn check(place: &SecretPlace, kept: &CertificateSecret) -> Result<(),
     ))
 }
 
-/// The certificates in a Secret; none if they are not all there, as text.
+/// The certificates in a Secret; `None` if they are incomplete or not text.
 pub(super) fn certificates_in(kept: &CertificateSecret) -> Option<Certificates> {
     let text = |key: &str| kept.text(key);
     Some(Certificates {
@@ -75,7 +75,7 @@ pub(super) fn certificates_in(kept: &CertificateSecret) -> Option<Certificates> 
     })
 }
 
-/// What a Secret holds with these certificates.
+/// Content of a Secret with these certificates.
 pub(super) fn texts_of(certificates: &Certificates) -> BTreeMap<String, String> {
     let Certificates {
         bundle,

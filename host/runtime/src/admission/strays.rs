@@ -1,7 +1,6 @@
-//! Owns the search for objects that make API servers ask about this host's plugins while it serves no webhooks: with
-//! the failure policy Fail, every change of the plugins' objects is then refused. Each is reported with the command
-//! that removes it. It is never removed here, because another host of the cluster may answer. Nothing else waits for
-//! this search.
+//! Searches for webhook objects that call this host's plugins while it serves no webhooks: with the failure policy
+//! Fail, every change of the plugins' objects is then rejected. Each is reported with the command that removes it. It
+//! is never removed here, because another host of the cluster may answer. Nothing else waits for this search.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,19 +17,19 @@ use crate::context::HostContext;
 use crate::plugins::PluginRegistry;
 use crate::plugins::resource::state::ConditionState;
 
-/// How often it is looked whether other plugins are wanted; this makes no request.
+/// Interval at which the desired plugins are compared; this makes no request.
 const GLANCE: Duration = Duration::from_secs(5);
 
-/// How long until the cluster is looked at again: somebody may have removed what was found, or made it.
+/// Time until the cluster is searched again: others may have removed or made such objects.
 const LOOK: Duration = Duration::from_hours(1);
 
-/// The reason of the condition.
+/// Reason of the condition.
 const REASON: &str = "WebhooksNotServed";
 
-/// What has API servers ask about one plugin: each object with the command that removes it.
+/// Webhook objects that call one plugin, each with the command that removes it.
 type Strays = BTreeSet<(String, String)>;
 
-/// What decides what is to be looked for.
+/// Inputs of the search.
 #[derive(PartialEq)]
 struct StrayInputs {
     expected: Arc<BTreeSet<Arc<str>>>,
@@ -38,7 +37,7 @@ struct StrayInputs {
     converted: BTreeSet<(String, Arc<str>)>,
 }
 
-/// Looks for ever.
+/// Searches for ever.
 pub async fn look_for_strays(client: Client, host: Arc<HostContext>, registry: Arc<PluginRegistry>) {
     let (mut said, mut refused) = (BTreeMap::new(), BTreeSet::new());
     loop {
@@ -46,13 +45,13 @@ pub async fn look_for_strays(client: Client, host: Arc<HostContext>, registry: A
             tokio::time::sleep(GLANCE).await;
             continue;
         };
-        // Without plugins there is nothing that could be asked about.
+        // Without plugins there is nothing to search for.
         let found = if wanted.expected.is_empty() {
             BTreeMap::new()
         } else {
-            look(&client, &wanted, &mut refused).await
+            search(&client, &wanted, &mut refused).await
         };
-        tell(&registry, &wanted, &found, &said);
+        report(&registry, &wanted, &found, &said);
         said = found;
         let looked = Instant::now();
         while looked.elapsed() < LOOK && stray_inputs(&host, &registry).as_ref() == Some(&wanted) {
@@ -73,9 +72,9 @@ fn stray_inputs(host: &HostContext, registry: &PluginRegistry) -> Option<StrayIn
     })
 }
 
-/// Looks once. What it may not see is said once, and is no reason to stop. Everything else that fails is looked at again
-/// at the next round.
-async fn look(client: &Client, wanted: &StrayInputs, refused: &mut BTreeSet<String>) -> BTreeMap<Arc<str>, Strays> {
+/// Searches once. Objects that the host may not read are logged once and skipped. Other failures are retried in the
+/// next round.
+async fn search(client: &Client, wanted: &StrayInputs, refused: &mut BTreeSet<String>) -> BTreeMap<Arc<str>, Strays> {
     let mut found: BTreeMap<Arc<str>, Strays> = BTreeMap::new();
     let mut unseen = |what: &str, error: &RequestError| {
         if error.code() != Some(403) {
@@ -123,8 +122,8 @@ async fn look(client: &Client, wanted: &StrayInputs, refused: &mut BTreeSet<Stri
     found
 }
 
-/// Tells what is news, in the log and in the status of each Plugin.
-fn tell(
+/// Reports changes, in the log and in the status of each Plugin.
+fn report(
     registry: &PluginRegistry,
     wanted: &StrayInputs,
     found: &BTreeMap<Arc<str>, Strays>,

@@ -1,5 +1,5 @@
-//! Owns whether another plugin, which has applied an object, still has to do with its owner. An object belongs to one
-//! plugin; it passes to another only when the first is gone, or does not select the owner any more.
+//! Decides whether another plugin that has applied an object still claims it. An object belongs to one plugin; another
+//! one gets it only when the first is removed, or no longer selects the owner.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,60 +13,60 @@ use crate::lanes::lane::Lane;
 use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
 
-/// The plugins that there are.
+/// The plugins of the cluster, as far as known.
 #[derive(Default)]
 pub struct KnownPlugins(Mutex<Plugins>);
 
 #[derive(Default)]
 struct Plugins {
     names: BTreeSet<Arc<str>>,
-    /// Those that other hosts of the cluster run.
+    /// Plugins that other hosts of the cluster run.
     elsewhere: BTreeSet<Arc<str>>,
-    /// Whether these are all plugins of the cluster: the host follows the Plugin resources and has listed them.
+    /// Set if these are all plugins of the cluster: the host follows the Plugin resources and has listed them.
     is_complete: bool,
 }
 
 impl KnownPlugins {
-    /// There is a plugin of this name.
+    /// Adds a plugin.
     pub fn enter(&self, name: &Arc<str>) {
         self.0.lock().names.insert(name.clone());
     }
 
-    /// There is no plugin of this name any more.
+    /// Removes a plugin.
     pub fn leave(&self, name: &str) {
         self.0.lock().names.remove(name);
     }
 
-    /// Other hosts run these plugins, too.
-    pub fn are_also_elsewhere(&self, names: &BTreeSet<Arc<str>>) {
+    /// Adds plugins that other hosts run.
+    pub fn add_elsewhere(&self, names: &BTreeSet<Arc<str>>) {
         self.0.lock().elsewhere.extend(names.iter().cloned());
     }
 
-    /// Other hosts run these plugins, and no others. Returns those that they no longer run.
-    pub fn are_elsewhere(&self, names: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+    /// Replaces the plugins that other hosts run. Returns those that they no longer run.
+    pub fn set_elsewhere(&self, names: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         let mut plugins = self.0.lock();
         let before = std::mem::replace(&mut plugins.elsewhere, names);
         before.difference(&plugins.elsewhere).cloned().collect()
     }
 
-    /// The plugins that have entered, and those elsewhere, are all plugins of the cluster.
-    pub fn are_complete(&self) {
+    /// Records that the known plugins are all plugins of the cluster.
+    pub fn set_complete(&self) {
         self.0.lock().is_complete = true;
     }
 
-    /// Whether there may be a plugin of this name.
+    /// Returns `true` if there may be a plugin of this name.
     pub fn may_have(&self, name: &str) -> bool {
         let plugins = self.0.lock();
         plugins.names.contains(name) || plugins.elsewhere.contains(name) || !plugins.is_complete
     }
 }
 
-/// The primaries that wait because another plugin applies what they desire, by that plugin's name.
+/// Primaries that wait because another plugin applies what they desire, by that plugin's name.
 #[derive(Default)]
 pub struct CompetingPluginWaits(HashMap<String, BTreeSet<PrimaryRef>>);
 
 impl CompetingPluginWaits {
-    /// A primary waits for the plugin with this field manager.
+    /// Lets a primary wait for the plugin with this field manager.
     pub fn wait_for(&mut self, manager: &str, primary_ref: &PrimaryRef) {
         self.0
             .entry(plugin_of(manager).to_owned())
@@ -74,12 +74,12 @@ impl CompetingPluginWaits {
             .insert(primary_ref.clone());
     }
 
-    /// A plugin is gone, or selects other primaries: those that waited for what it applied.
+    /// Takes the primaries that waited for a plugin that was removed, or that now selects other primaries.
     pub fn take(&mut self, plugin: &str) -> BTreeSet<PrimaryRef> {
         self.0.remove(plugin).unwrap_or_default()
     }
 
-    /// A primary is gone.
+    /// Forgets a deleted primary.
     pub fn forget(&mut self, primary_ref: &PrimaryRef) {
         self.0.retain(|_, waiting| {
             waiting.remove(primary_ref);
@@ -92,7 +92,7 @@ fn plugin_of(manager: &str) -> &str {
     manager.strip_prefix(MANAGER_PREFIX).unwrap_or(manager)
 }
 
-/// Another plugin that applies a child of a lane's primary, if there is one. `primary` is the owner as the cache has it.
+/// Another plugin that applies a child of a lane's primary, if there is one. `primary` is the cached owner.
 pub fn competing_plugin<'a>(
     lanes: &Lanes,
     known: &KnownPlugins,
@@ -105,11 +105,11 @@ pub fn competing_plugin<'a>(
         manager,
         claims: claims(lanes, known, manager, owner, primary),
     });
-    // One that claims the object counts before one that does not.
+    // A plugin that claims the object takes precedence over one that does not.
     rivals.max_by_key(|rival| rival.claims)
 }
 
-/// Whether the plugin with this field manager selects the owner, or may do so.
+/// Returns `true` if the plugin with this field manager selects the owner, or may select it.
 fn claims(lanes: &Lanes, known: &KnownPlugins, manager: &str, owner: &Owner, primary: Option<&CachedObject>) -> bool {
     let plugin = plugin_of(manager);
     let mut lanes = lanes.iter().filter(|lane| *lane.plugin == *plugin).peekable();
@@ -122,7 +122,7 @@ fn claims(lanes: &Lanes, known: &KnownPlugins, manager: &str, owner: &Owner, pri
     })
 }
 
-/// Whether another plugin's lane reconciles an object of a lane's primary kind.
+/// Returns `true` if another plugin's lane reconciles an object of a lane's primary kind.
 pub fn is_reconciled_by_another(lanes: &Lanes, lane: &Lane, object: &CachedObject) -> bool {
     lanes.iter().any(|other| {
         other.plugin != lane.plugin
@@ -143,15 +143,15 @@ mod tests {
             BTreeSet::from(["elsewhere".into()]),
         );
         known.enter(&here);
-        known.are_complete();
+        known.set_complete();
         assert!(known.may_have("here") && !known.may_have("elsewhere"));
-        known.are_also_elsewhere(&elsewhere);
+        known.add_elsewhere(&elsewhere);
         assert!(known.may_have("elsewhere"));
         // It moves here, and back.
-        known.are_also_elsewhere(&BTreeSet::from(["here".into()]));
+        known.add_elsewhere(&BTreeSet::from(["here".into()]));
         known.leave("here");
         assert!(known.may_have("here"));
-        assert_eq!(known.are_elsewhere(BTreeSet::from(["here".into()])), elsewhere);
+        assert_eq!(known.set_elsewhere(BTreeSet::from(["here".into()])), elsewhere);
         assert!(known.may_have("here") && !known.may_have("elsewhere"));
     }
 }

@@ -1,4 +1,4 @@
-//! Counts the changes of CustomResourceDefinitions by group, and wakes those who wait for one.
+//! Counts the changes of CustomResourceDefinitions by group, and wakes the tasks that wait for one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 /// The counts by group.
 type Counts = Arc<HashMap<String, u64>>;
 
-/// How often the definitions of each group have changed.
+/// Number of changes of each group's definitions.
 #[derive(Default)]
 pub struct DefinitionChanges(watch::Sender<Counts>);
 
@@ -16,14 +16,14 @@ pub struct DefinitionChanges(watch::Sender<Counts>);
 pub struct ChangesReceiver(watch::Receiver<Counts>);
 
 impl DefinitionChanges {
-    /// A definition of a group has changed.
-    pub fn note(&self, group: &str) {
+    /// Counts a change of a group's definition.
+    pub fn record(&self, group: &str) {
         self.0.send_modify(|changes| {
             *Arc::make_mut(changes).entry(group.to_owned()).or_default() += 1;
         });
     }
 
-    /// A receiver of the changes after this one.
+    /// Subscribes to later changes.
     pub fn subscribe(&self) -> ChangesReceiver {
         ChangesReceiver(self.0.subscribe())
     }
@@ -35,16 +35,16 @@ impl ChangesReceiver {
         self.changed_since(group, self.count(group)).await;
     }
 
-    /// How often the definitions of a group have changed.
+    /// Number of changes of a group's definitions.
     pub fn count(&self, group: &str) -> u64 {
         count(&self.0.borrow(), group)
     }
 
-    /// Waits until the definitions of a group have changed another number of times than this.
+    /// Waits until the count of a group's changes differs from `before`.
     pub async fn changed_since(&mut self, group: &str, before: u64) {
         let is_other = |changes: &Counts| count(changes, group) != before;
         if self.0.wait_for(is_other).await.is_err() {
-            // The host ends.
+            // The host is ending.
             std::future::pending::<()>().await;
         }
     }

@@ -1,5 +1,5 @@
-//! Owns what is known of the kinds that lanes need: how the cluster serves them, whether their watches fail, and to which
-//! plugins a missing kind was reported. `lane_registry` decides what that means for the lanes.
+//! Tracks the kinds that lanes need: how the cluster serves them, whether their watches fail, and the plugins to which
+//! a missing kind was reported. `lane_registry` decides what that means for the lanes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,65 +21,66 @@ use crate::state::{KindsOfLane, LaneObstacle};
 #[derive(Default)]
 pub struct KindRegistry {
     served: Arc<ServedKinds>,
-    /// The last trouble of each kind's watch, so that a message comes when the cause changes and not at each try.
+    /// The last failure of each kind's watch, so that a message is logged when the cause changes and not at each
+    /// attempt.
     trouble: Mutex<HashMap<Arc<Kind>, WatchError>>,
-    /// Who was told that a kind is not served: the plugins' names by kind.
+    /// Plugins to which a missing kind was reported, by kind.
     waiting: Mutex<HashMap<Arc<Kind>, BTreeSet<Arc<str>>>>,
-    /// Told whenever more is known of a kind, or less.
+    /// Notified whenever the state of a kind changes.
     settled: Notify,
 }
 
 impl KindRegistry {
-    /// How the cluster serves the kinds, for lanes.
+    /// Served kinds, for lanes.
     pub fn served(&self) -> Arc<ServedKinds> {
         self.served.clone()
     }
 
-    /// Whether the cluster was asked and does not serve the kind.
+    /// Returns `true` if discovery found that the cluster does not serve the kind.
     pub fn is_missing(&self, kind: &Kind) -> bool {
         self.served.is_missing(kind)
     }
 
-    /// Whether the cluster serves a kind, as far as is known.
+    /// Returns `true` if the cluster serves a kind, as far as known.
     pub fn is_served(&self, kind: &Kind) -> bool {
         self.served.get(kind).is_some()
     }
 
-    /// The kinds of a resource that are served, each version for itself.
+    /// Served kinds of a resource, one for each version.
     pub fn of_resource(&self, plural: &str, group: &str) -> Vec<Kind> {
         self.served.of_resource(plural, group)
     }
 
-    /// The cluster serves a kind, in this way from now on. Says which plugins were told that it is missing.
+    /// Records how the cluster serves a kind. Returns the plugins to which it was reported missing.
     pub fn set_served(&self, served: &ServedKind) -> BTreeSet<Arc<str>> {
         self.served.set(&served.kind, Some(served.clone()));
         self.waiting.lock().remove(&served.kind).unwrap_or_default()
     }
 
-    /// The cluster does not serve a kind. Says whether that is news.
+    /// Records that the cluster does not serve a kind. Returns `true` if that is new.
     pub fn set_missing(&self, kind: &Kind) -> bool {
         self.served.set(kind, None)
     }
 
-    /// Nobody needs a kind any more.
+    /// Forgets a kind that no lane needs any more.
     pub fn forget(&self, kind: &Kind) {
         self.served.forget(kind);
         self.trouble.lock().remove(kind);
         self.waiting.lock().remove(kind);
     }
 
-    /// Whether a plugin was not told before that a kind is missing.
-    pub fn is_new_to(&self, kind: &Arc<Kind>, plugin: &Arc<str>) -> bool {
+    /// Records that a missing kind is reported to a plugin. Returns `true` if it was not before.
+    pub fn mark_reported_missing(&self, kind: &Arc<Kind>, plugin: &Arc<str>) -> bool {
         let mut waiting = self.waiting.lock();
         waiting.entry(kind.clone()).or_default().insert(plugin.clone())
     }
 
-    /// The watch of a kind has trouble, which the log tells of once. Says whether that is news.
-    pub fn has_new_trouble(&self, kind: &Arc<Kind>, trouble: &WatchError) -> bool {
+    /// Records a failure of a kind's watch, and logs it once. Returns `true` if it is new.
+    pub fn record_watch_failure(&self, kind: &Arc<Kind>, trouble: &WatchError) -> bool {
         let before = self.trouble.lock().insert(kind.clone(), trouble.clone());
         let is_news = before.as_ref() != Some(trouble);
         if is_news && trouble.is_about_connection() {
-            // The client's log has a line for all watches.
+            // The client logs one line for all watches.
             tracing::debug!(%kind, trouble = &trouble.message, "the watch failed; retrying with back-off");
         } else if is_news {
             tracing::warn!(%kind, trouble = &trouble.message, "the watch failed; retrying with back-off");
@@ -87,8 +88,8 @@ impl KindRegistry {
         is_news
     }
 
-    /// The watch of a kind is open: what trouble it had is over.
-    pub fn trouble_ends(&self, kind: &Arc<Kind>) {
+    /// Records that the watch of a kind is open again.
+    pub fn record_watch_recovery(&self, kind: &Arc<Kind>) {
         if let Some(trouble) = self.trouble.lock().remove(kind) {
             if trouble.is_about_connection() {
                 tracing::debug!(%kind, "the watch has recovered");
@@ -98,20 +99,20 @@ impl KindRegistry {
         }
     }
 
-    /// The trouble of a kind's watch, in words, if it is about the kind and not about the connection to the server.
+    /// Message of the failure of a kind's watch, if it concerns the kind and not the connection to the server.
     pub fn trouble(&self, kind: &Kind) -> Option<String> {
         let trouble = self.trouble.lock();
         let trouble = trouble.get(kind).filter(|trouble| !trouble.is_about_connection());
         trouble.map(|trouble| trouble.message.clone())
     }
 
-    /// Whether the watch of a kind has trouble, which the log has told of.
+    /// Returns `true` if the watch of a kind fails, which was logged.
     pub fn has_trouble(&self, kind: &Kind) -> bool {
         self.trouble.lock().contains_key(kind)
     }
 
-    /// Whether the server does not let the host see a kind. If trouble has lasted for `long`, any trouble counts that is the
-    /// kind's own, and not that of the connection to the server.
+    /// Returns `true` if the server does not let the host see a kind. With `long`, for a failure that has lasted, any
+    /// failure of the kind itself counts, but not one of the connection to the server.
     pub fn is_refused(&self, kind: &Kind, long: bool) -> bool {
         let trouble = self.trouble.lock();
         let is_refusal = |trouble: &WatchError| {
@@ -120,7 +121,7 @@ impl KindRegistry {
         trouble.get(kind).is_some_and(is_refusal)
     }
 
-    /// Whether the server does not let the host list or watch a kind that lanes need.
+    /// Returns `true` if the host may not list or watch a kind that lanes need.
     pub fn is_forbidden(&self, lanes: &[Arc<Lane>]) -> bool {
         let trouble = self.trouble.lock();
         let kinds = lanes.iter().flat_map(|lane| lane.kinds());
@@ -130,19 +131,19 @@ impl KindRegistry {
             .any(|trouble| trouble.kind == WatchErrorKind::Forbidden)
     }
 
-    /// Ends when more is known of a kind, or less, than when this was called.
+    /// Resolves when the state of any kind changes after this call.
     pub fn settled(&self) -> Notified<'_> {
         self.settled.notified()
     }
 
-    /// More is known of a kind, or less.
-    pub fn tell_settled(&self) {
+    /// Notifies the tasks that wait for a change of any kind.
+    pub fn notify_settled(&self) {
         self.settled.notify_waiters();
     }
 
-    /// Whether the cache has of a kind what a lane needs, or the lane can do without.
+    /// Returns `true` if the cache holds what a lane needs of a kind, or the lane works without.
     pub fn has(&self, lane: &Lane, kind: &Kind, optional: bool, is_listed: impl FnOnce(&CacheNeed) -> bool) -> bool {
-        // The rights to see what an earlier version made may have gone with that version.
+        // The rights to see leftovers of an earlier version may have been removed with it.
         if lane.is_only_former(kind) && self.has_trouble(kind) {
             return true;
         }

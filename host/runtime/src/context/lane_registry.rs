@@ -1,4 +1,4 @@
-//! Opens and closes lanes as plugins come and go, and as the cluster serves their kinds or does not.
+//! Opens and closes lanes as plugins start and end, and as their kinds become served or missing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::lanes::snapshot::Lanes;
 use crate::state::{LaneChange, LaneObstacle};
 
 impl HostContext {
-    /// Puts a lane in its place. One that is new is closed until all its kinds are listed; one that replaces another goes
-    /// on where that one was, and has every primary of both reconciled, each after what of it is under way. What it needs has
-    /// to be watched already ([`crate::watches::informers::Informers::add`]): the cache then has the facts by which it decides.
+    /// Registers a lane. A new one is closed until all its kinds are listed; one that replaces an open lane is open at
+    /// once, and every primary of both is queued, after a running reconcile of it. Its kinds have to be watched already
+    /// ([`crate::watches::informers::Informers::add`]): the cache then has the facts by which it decides.
     pub fn register_lane(&self, lane: &Arc<Lane>) {
         self.metrics.plugins().enter_controller(&lane.plugin, &lane.controller);
         let (replaced, opened) = self.state.put_lane(lane);
         if let Some(opened) = &opened {
-            self.too_deep.lane_opens(&opened.lane, &opened.too_deep);
+            self.too_deep.open_lane(&opened.lane, &opened.too_deep);
         }
         self.open_if_synced(lane);
         if let Some(replaced) = replaced.filter(|replaced| replaced.namespaces != lane.namespaces) {
@@ -28,23 +28,23 @@ impl HostContext {
         }
     }
 
-    /// Forgets a lane that is closed and of which nothing runs.
+    /// Forgets a closed lane without running jobs.
     pub fn remove_lane(&self, id: LaneId) {
         if let Some(lane) = self.state.remove_lane(id) {
             self.state.competing_plugin_left(&lane.plugin);
         }
     }
 
-    /// Opens a lane, if it has been put in its place and all its kinds are listed, or closes it if it cannot go on.
+    /// Opens a registered lane if all its kinds are listed, or closes it if it cannot run.
     pub fn open_if_synced(&self, lane: &Lane) {
         self.settle(|lanes| lanes.get(lane.id).cloned().into_iter().collect());
     }
 
-    /// More is known of a kind, or less: opens the lanes whose kinds have all been listed, and closes those that need a
-    /// kind which is not served any more.
+    /// Opens the lanes whose kinds have all been listed, and closes those that need a kind that is no longer served,
+    /// after the state of a kind has changed.
     pub fn settle_lanes_of(&self, kind: &Kind) {
         self.settle(|lanes| lanes.of_kind(kind).cloned().collect());
-        self.kinds.tell_settled();
+        self.kinds.notify_settled();
     }
 
     fn settle(&self, select: impl Fn(&Lanes) -> Vec<Arc<Lane>>) {
@@ -56,7 +56,7 @@ impl HostContext {
                         objects = opened.objects,
                         "plugin ready: all kinds of the controller are served and listed"
                     );
-                    self.too_deep.lane_opens(&opened.lane, &opened.too_deep);
+                    self.too_deep.open_lane(&opened.lane, &opened.too_deep);
                 }
                 LaneChange::Closed(lane, LaneObstacle::NotServed(kind)) => tracing::warn!(
                     lane = lane.title(), %kind, "the controller stops: the cluster does not serve the kind any more"
@@ -69,7 +69,7 @@ impl HostContext {
         }
     }
 
-    /// The cluster serves a kind, in this way from now on.
+    /// Records how the cluster serves a kind.
     pub fn kind_is_served(&self, served: &ServedKind) {
         let waiting = self.kinds.set_served(served);
         self.schemas.forget(&served.kind);
@@ -82,8 +82,8 @@ impl HostContext {
         self.settle_lanes_of(&served.kind);
     }
 
-    /// The cluster does not serve a kind (any more). Those who cannot do without it are closed before what the cache had
-    /// of it goes, so that nobody takes its objects for deleted one by one.
+    /// Records that the cluster does not, or no longer, serve a kind. Lanes that need it are closed before its cached
+    /// objects are dropped, so that they are not treated as deleted one by one.
     pub fn kind_is_missing(&self, kind: &Arc<Kind>) {
         self.report_waiting_lanes(kind);
         if self.kinds.is_served(kind) {
@@ -96,14 +96,14 @@ impl HostContext {
         self.state.kind_is_missing(kind);
     }
 
-    /// Nobody needs a kind any more.
+    /// Forgets a kind that no lane needs any more.
     pub fn forget_kind(&self, kind: &Kind) {
         self.metrics.watches().leave(&kind.title());
         self.state.forget_kind(kind);
         self.kinds.forget(kind);
     }
 
-    /// The kinds that lanes wait for, for people; empty when all are served and listed.
+    /// Message that lists the kinds that lanes wait for; empty if all are served and listed.
     pub fn missing(&self, lanes: &[Arc<Lane>]) -> String {
         let waiting = lanes.iter().flat_map(|lane| {
             let kinds = lane.kinds().filter(|(kind, optional)| {
@@ -116,7 +116,7 @@ impl HostContext {
         waiting.into_iter().collect::<Vec<_>>().join(", ")
     }
 
-    /// A kind was there while lanes needed it, and is not any more.
+    /// Reports a kind that was removed while lanes needed it.
     fn report_lost_kind(&self, kind: &Arc<Kind>) {
         let warning = format!(
             "the cluster does not serve {kind} any more: its CustomResourceDefinition was deleted, or its version, while the \
@@ -132,7 +132,7 @@ impl HostContext {
     fn report_waiting_lanes(&self, kind: &Arc<Kind>) {
         for lane in self.state.lanes().of_kind(kind) {
             let needs = lane.kinds().any(|(needed, optional)| needed == **kind && !optional);
-            if needs && self.kinds.is_new_to(kind, &lane.plugin) {
+            if needs && self.kinds.mark_reported_missing(kind, &lane.plugin) {
                 tracing::warn!(
                     plugin = &*lane.plugin,
                     "waiting: the cluster does not serve {kind}; install what brings it (--install-crds does so for the CRDs of the plugins)"
@@ -142,7 +142,7 @@ impl HostContext {
     }
 }
 
-/// What a warning is about that says that a kind is gone.
+/// Subject of the warning about a removed kind.
 fn about_kind(kind: &Kind) -> String {
     format!("kind {kind}")
 }

@@ -1,4 +1,4 @@
-//! Joins what every part of the running host needs. Each field is of a type that owns its state; nothing is decided here.
+//! Joins the parts that the running host shares. Each field's type keeps its own state; nothing is decided here.
 
 pub mod competing_plugins;
 pub mod definition_changes;
@@ -33,71 +33,72 @@ use crate::telemetry::recording::Recordings;
 use crate::telemetry::traces::Traces;
 use crate::telemetry::usage::UsageBook;
 
-/// The part of one of the replicas that divide the work.
+/// Share of one of the replicas that divide the work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaShare {
-    /// How many shards it holds.
+    /// Number of shards that it holds.
     pub held: usize,
-    /// How many there are.
+    /// Number of all shards.
     pub of: usize,
     /// Its identity in Leases.
     pub identity: String,
-    /// The identities of all replicas that live, by their Leases; this one is among them.
+    /// Identities of all living replicas, including this one, according to their Leases.
     pub replicas: Vec<String>,
 }
 
-/// What every part of the running host needs.
+/// Parts that every component of the running host shares.
 pub struct HostContext {
     /// The cache, the lanes, the dependencies, the claims and the queue, behind one lock.
     pub state: SharedState,
-    /// What is known of the kinds that lanes need.
+    /// Served and missing kinds.
     pub kinds: KindRegistry,
-    /// Whether this replica is the one that writes.
+    /// Leadership of this replica, which decides whether it writes.
     pub leadership: Leadership,
-    /// When the API server was last heard of.
+    /// Time of the last response of the API server.
     pub contact: Arc<ServerContact>,
-    /// The namespaces that the cache is to hold.
+    /// Namespaces that the cache holds.
     pub cached: Arc<CachedNamespaces>,
-    /// This replica's part, where the work is divided.
+    /// Share of this replica, if the work is divided.
     pub shards: Mutex<Option<ReplicaShare>>,
-    /// Which replica holds which shard, where the work is divided.
+    /// Holder of each shard, if the work is divided.
     pub holders: Mutex<Arc<ShardHolders>>,
-    /// How many primaries each controller has whose work is divided, at all replicas together.
+    /// Number of primaries of each divided controller, at all replicas together.
     pub divided_objects: Mutex<BTreeMap<String, u64>>,
-    /// The controllers of plugins that end, whose objects are cleaned up.
+    /// Controllers of plugins that are finishing, whose objects are cleaned up.
     pub finishing: Mutex<Divisions>,
-    /// The time of day.
+    /// Wall clock.
     pub clock: WallClock,
-    /// Where the calls of guests run.
+    /// Runs blocking work, such as calls of guests.
     pub blocking: Blocking,
-    /// The plugins that there are.
+    /// Known plugins of the cluster.
     pub plugins: KnownPlugins,
-    /// How often the definitions of each group have changed.
+    /// Counts of changes of CustomResourceDefinitions.
     pub definitions: DefinitionChanges,
-    /// How values are merged.
+    /// Schemas, by which values are merged.
     pub schemas: Schemas,
-    /// The primaries that wait for what becomes of their claims.
+    /// Slots of primaries that continue after waiting for their claims.
     pub resume_slots: ResumeSlots,
-    /// Objects that nest too deep for the plugins that read them, to be told of.
+    /// Reporter of objects that nest too deep for the plugins that read them.
     pub too_deep: TooDeepReporter,
-    /// Whether webhooks are to be served, and are not yet.
+    /// Set while webhooks are configured and not served yet.
     pub waits_for_webhooks: AtomicBool,
-    /// What is counted of it.
+    /// Metric handles.
     pub metrics: Metrics,
-    /// The memory of calls and of their answers.
+    /// Memory limits of calls and their answers.
     pub room: Room,
-    /// What each plugin has used.
+    /// Resource usage of each plugin.
     pub usage: UsageBook,
     /// The traces of reconciles.
     pub traces: Traces,
-    /// The recordings of calls that somebody has asked for.
+    /// Recordings of calls that clients have requested.
     pub recordings: Recordings,
-    /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
-    mistakes: AtomicU64,
+    /// Number of internal errors that the host has recovered from: waits that nothing would have ended, panics of
+    /// watches.
+    internal_errors: AtomicU64,
 }
 
 impl HostContext {
-    /// A host that has not begun.
+    /// Makes the parts of a host that has not started.
     pub fn new(
         client: Client,
         clock: WallClock,
@@ -130,11 +131,11 @@ impl HostContext {
             usage: UsageBook::default(),
             traces,
             recordings: Recordings::default(),
-            mistakes: AtomicU64::new(0),
+            internal_errors: AtomicU64::new(0),
         }
     }
 
-    /// How many primaries a controller has at all replicas, if they divide its work.
+    /// Number of primaries of a controller at all replicas, if they divide its work.
     pub fn divided_objects(&self, lane: &Lane) -> Option<u64> {
         lane.cached_namespaces()?;
         Some(
@@ -146,20 +147,20 @@ impl HostContext {
         )
     }
 
-    /// How the work of each controller can be divided among replicas.
+    /// Division of the work of each controller.
     pub fn divisions(&self) -> Divisions {
         let mut divisions = self.state.divisions();
         divisions.extend(self.finishing.lock().clone());
         divisions
     }
 
-    /// The host has noticed a mistake of its own and got over it; the log names it.
-    pub fn count_mistake(&self) {
-        self.mistakes.fetch_add(1, Ordering::Relaxed);
+    /// Counts an internal error that the host has recovered from; the log names it.
+    pub fn count_internal_error(&self) {
+        self.internal_errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many mistakes of its own the host has noticed.
-    pub fn mistakes(&self) -> u64 {
-        self.mistakes.load(Ordering::Relaxed)
+    /// Number of internal errors.
+    pub fn internal_errors(&self) -> u64 {
+        self.internal_errors.load(Ordering::Relaxed)
     }
 }

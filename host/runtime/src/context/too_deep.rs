@@ -1,5 +1,5 @@
-//! Owns the warning about objects that nest too deeply to be shown to plugins: a log line and an event on each, for every
-//! plugin that would read it. For a primary, its own condition says so.
+//! Warns about objects that nest too deep to be shown to plugins: a log line and an event on each, for every plugin
+//! that would read it. A primary's own condition reports it instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use tokio::sync::Notify;
 use crate::lanes::lane::Lane;
 use crate::process::clock::WallClock;
 
-/// Objects that wait to be told of, at most; more are counted.
+/// The most objects that wait for their report; further ones are only counted.
 const MOST_WAITING: usize = 256;
 
-/// Objects that are named in the log at once; more are counted.
+/// The most objects that are named in the log at once; further ones are only counted.
 const MOST_NAMED: usize = 20;
 
-/// The time between two tellings, so that a flood of such objects is told of in one.
+/// Time between two reports, so that a flood of such objects is reported at once.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Who is to be told of.
+/// Collects the objects to report.
 #[derive(Default)]
 pub struct TooDeepReporter {
     found: Mutex<TooDeepObjects>,
@@ -39,7 +39,7 @@ struct TooDeepObjects {
     more: usize,
 }
 
-/// An object that is kept from a plugin.
+/// An object that is hidden from a plugin.
 struct Hidden {
     lane: Arc<Lane>,
     kind: Arc<Kind>,
@@ -47,21 +47,21 @@ struct Hidden {
 }
 
 impl TooDeepReporter {
-    /// An object has come that nests too deep, or has become so, and these lanes are open.
+    /// Records an object that nests too deep, for these open lanes.
     pub fn seen(&self, kind: &Arc<Kind>, object: &Arc<CachedObject>, lanes: &[Arc<Lane>]) {
         for lane in lanes {
-            self.note(lane, kind, object);
+            self.add(lane, kind, object);
         }
     }
 
-    /// A lane opens: what is there already is kept from it, too.
-    pub fn lane_opens(&self, lane: &Arc<Lane>, objects: &[(Arc<Kind>, Arc<CachedObject>)]) {
+    /// Records the objects that are hidden from a lane that opens.
+    pub fn open_lane(&self, lane: &Arc<Lane>, objects: &[(Arc<Kind>, Arc<CachedObject>)]) {
         for (kind, object) in objects {
-            self.note(lane, kind, object);
+            self.add(lane, kind, object);
         }
     }
 
-    fn note(&self, lane: &Arc<Lane>, kind: &Arc<Kind>, object: &Arc<CachedObject>) {
+    fn add(&self, lane: &Arc<Lane>, kind: &Arc<Kind>, object: &Arc<CachedObject>) {
         if !lane.hides(kind, object) {
             return;
         }
@@ -79,14 +79,14 @@ impl TooDeepReporter {
     }
 }
 
-/// Tells of such objects; runs until it is dropped.
+/// Reports such objects; runs until it is dropped.
 pub async fn run(reporter: &TooDeepReporter, clock: &WallClock) {
     loop {
         reporter.news.notified().await;
         let TooDeepObjects { hidden, more } = std::mem::take(&mut *reporter.found.lock());
         let unnamed = more + hidden.len().saturating_sub(MOST_NAMED);
         for (index, hidden) in hidden.iter().enumerate() {
-            tell(clock, hidden, index < MOST_NAMED).await;
+            report(clock, hidden, index < MOST_NAMED).await;
         }
         if unnamed > 0 {
             tracing::warn!(
@@ -98,7 +98,7 @@ pub async fn run(reporter: &TooDeepReporter, clock: &WallClock) {
     }
 }
 
-async fn tell(clock: &WallClock, hidden: &Hidden, is_named: bool) {
+async fn report(clock: &WallClock, hidden: &Hidden, is_named: bool) {
     let Hidden { lane, kind, object } = hidden;
     let problem = format!(
         "it nests deeper than {MAX_DEPTH} levels in a field that the plugin {} reads, and is not shown to it: make it shallower",

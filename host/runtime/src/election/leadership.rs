@@ -1,8 +1,8 @@
-//! Owns this replica's part in choosing a leader: it takes the Lease, renews it and gives it back, and opens and closes the
-//! fence before the API server. What to do about a Lease is decided in [`pilothouse_core::replicas::lease`].
+//! Takes part in the leader election: takes, renews and releases the Lease, and opens and closes the write fence before
+//! the API server. [`pilothouse_core::replicas::lease`] decides what to do about a Lease.
 //!
-//! A replica that does not lead does all that changes nothing: it keeps its caches, loads and tries plugins, queues what
-//! changes, and answers admission. When it leads, it works through its queue.
+//! A replica that does not lead does everything that changes nothing: it keeps its caches, loads and tries plugins,
+//! queues changes, and answers admission. When it leads, it works through its queue.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::pin::pin;
@@ -24,34 +24,34 @@ use crate::process::clock::{WallClock, sleep_until};
 use crate::process::contact::ServerContact;
 use crate::sharding::peers::Peers;
 
-/// How replicas choose their leader.
+/// Options of the leader election.
 #[derive(Clone, Debug)]
 pub struct ElectionOptions {
     /// The namespace of the Lease.
     pub namespace: String,
-    /// The Lease's name. Hosts with the same Plugins have the same.
+    /// Name of the Lease. Hosts with the same Plugins share it.
     pub name: String,
-    /// This process in the Lease: no other process has the same, now or later.
+    /// Identity of this process in the Lease, never reused by another process.
     pub identity: String,
-    /// How long everything takes.
+    /// Durations of the election.
     pub times: LeaseTimes,
-    /// What the client's requests pass through.
+    /// Fence that the client's write requests pass.
     pub fence: WriteFence,
-    /// Into how many shards the work is divided, so that all replicas work; none if only the leader does.
+    /// Number of shards, if all replicas share the work; `None`: only the leader works.
     pub shards: Option<usize>,
 }
 
-/// Whether this replica leads. Without an election it always does.
+/// Leadership of this replica. Without an election it always leads.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     leads: watch::Sender<bool>,
     is_elected: bool,
-    /// Whether this replica could do a leader's work.
+    /// Set if this replica is able to lead.
     is_eligible: Arc<AtomicBool>,
 }
 
 impl Leadership {
-    /// A replica that leads without being elected.
+    /// Makes the leadership of a replica that leads without an election.
     pub fn without_election() -> Self {
         Self {
             leads: watch::Sender::new(true),
@@ -60,7 +60,7 @@ impl Leadership {
         }
     }
 
-    /// A replica that takes part in an election and does not lead yet.
+    /// Makes the leadership of a replica that takes part in an election and does not lead yet.
     pub fn by_election() -> Self {
         Self {
             leads: watch::Sender::new(false),
@@ -69,23 +69,23 @@ impl Leadership {
         }
     }
 
-    /// Whether it leads now.
+    /// Returns `true` if it leads now.
     pub fn leads(&self) -> bool {
         *self.leads.borrow()
     }
 
-    /// Whether it leads now, if that is for an election to decide.
+    /// Returns whether it leads now; `None` without an election.
     pub fn elected(&self) -> Option<bool> {
         self.is_elected.then(|| self.leads())
     }
 
     /// Resolves when it leads.
     pub async fn leading(&self) {
-        // The sender is `self`, so there is one.
+        // The sender is `self`, so it exists.
         let _ = self.leads.subscribe().wait_for(|leads| *leads).await;
     }
 
-    /// Whether this replica could do a leader's work. One that could not does not take the Lease, and gives it back.
+    /// Sets whether this replica is able to lead. If not, it does not take the Lease, and releases it.
     pub fn set_eligible(&self, is_eligible: bool) {
         self.is_eligible.store(is_eligible, Ordering::Relaxed);
     }
@@ -94,7 +94,7 @@ impl Leadership {
         self.is_eligible.load(Ordering::Relaxed)
     }
 
-    /// Follows whether it leads.
+    /// Subscribes to changes of the leadership.
     pub fn follow(&self) -> watch::Receiver<bool> {
         self.leads.subscribe()
     }
@@ -105,7 +105,7 @@ impl Leadership {
     }
 }
 
-/// Begins to take part in the election.
+/// Starts to take part in the election.
 pub fn start(
     client: &Client,
     options: &ElectionOptions,
@@ -149,31 +149,31 @@ struct Participant {
     times: LeaseTimes,
     fence: WriteFence,
     leadership: Leadership,
-    /// Every request for the Lease that is answered is a sign of the API server.
+    /// Time of the last response: every answered request for the Lease counts.
     contact: Arc<ServerContact>,
     clock: WallClock,
-    /// Where the candidate's clock begins.
+    /// Origin of the candidate's clock.
     begun: Instant,
-    /// The Lease as it was seen last.
+    /// The Lease as last observed.
     live: Option<LiveLease>,
-    /// Until when nothing more may be begun; none if another leads.
+    /// Time until which writes may start; `None` if another replica leads.
     leads_until: Option<Instant>,
-    /// How often it has waited.
+    /// Number of waits, which varies the jitter.
     pauses: u64,
     logged: Logged,
-    /// Replicas that divide the work, where this one does not.
+    /// Replicas that divide the work, if this one does not.
     others: Option<OtherMode>,
 }
 
-/// Looks for replicas that were started with --shards, next to one that was not.
+/// Detects replicas that were started with --shards, next to one that was not.
 struct OtherMode {
     leases: LeaseGroup,
     peers: Peers,
 }
 
 impl OtherMode {
-    /// Fails if there is one: it believes that a part of the work is its own.
-    async fn look(&mut self, now: Duration) -> Result<(), ElectionError> {
+    /// Fails if there is one: it would consider a part of the work its own.
+    async fn check(&mut self, now: Duration) -> Result<(), ElectionError> {
         self.peers.observe(self.leases.list().await?, now);
         match self.peers.any_replica(now) {
             Some(replica) => Err(ElectionError::Divided(replica.to_owned())),
@@ -182,24 +182,24 @@ impl OtherMode {
     }
 }
 
-/// What the log has said.
+/// State that was logged.
 #[derive(Default)]
 struct Logged {
     holder: Option<String>,
     problem: LoggedProblems,
 }
 
-/// What came of an attempt.
+/// Result of an attempt.
 enum Attempt {
-    /// The Lease is ours, as of the request that was sent then.
+    /// The Lease is ours, since the request that was sent at this time.
     Leads(Instant),
-    /// Somebody else has it, at least until then.
+    /// Another replica holds it, at least until this time.
     Held(Instant),
-    /// It has changed in between.
+    /// The Lease has changed in between.
     Changed,
 }
 
-/// Why an attempt failed.
+/// Reason why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 enum ElectionError {
     #[error("{0}")]
@@ -233,7 +233,7 @@ impl Participant {
                 tokio::select! {
                     attempt = &mut attempt => (Some(attempt), false),
                     () = sleep_until(leads_until) => (None, false),
-                    // What is on its way may take effect, and then has to be given back.
+                    // A request in flight may take effect, and then the Lease has to be released.
                     _ = &mut stopped => (tokio::time::timeout(patience, attempt).await.ok(), true),
                 }
             };
@@ -257,14 +257,14 @@ impl Participant {
                     if self.leads_until.is_some() {
                         self.step_down("another replica has it");
                     }
-                    self.say_holder();
-                    // Others have seen the last renewal at other times, so they do not all come when it ends.
+                    self.log_holder();
+                    // Others have observed the last renewal at other times, so they do not all try when it ends.
                     self.pause().min(until.saturating_duration_since(Instant::now()))
                 }
                 Ok(Attempt::Changed) => self.pause() / 8,
                 Err(error) => {
                     self.live = None;
-                    self.say_problem(&error);
+                    self.log_problem(&error);
                     self.pause()
                 }
             };
@@ -277,7 +277,7 @@ impl Participant {
         self.release().await;
     }
 
-    /// The wait between two looks, with jitter as client-go has it, so that replicas do not ask together.
+    /// Returns the wait between two attempts, with jitter as in client-go, so that replicas do not ask together.
     fn pause(&mut self) -> Duration {
         let mut seed = DefaultHasher::new();
         (self.candidate.identity(), self.pauses).hash(&mut seed);
@@ -287,12 +287,12 @@ impl Participant {
 
     async fn attempt(&mut self) -> Result<Attempt, ElectionError> {
         let is_ours = |live: &LiveLease| live.record.holder == self.candidate.identity();
-        // Who leads knows what the Lease says until a write is refused.
+        // The leader knows the content of the Lease until a write is rejected.
         if !self.live.as_ref().is_some_and(is_ours) {
             self.live = self.api.read().await?;
             self.contact.heard();
         }
-        // One that names this replica has lost its label, and gets it again.
+        // A Lease that names this replica has lost its label, and gets it again.
         let is_foreign = |live: &LiveLease| {
             let is_its_own = live.record.holder == self.candidate.identity();
             !live.is_ours() && !is_its_own && !live.record.is_unused()
@@ -310,17 +310,17 @@ impl Participant {
         };
         let is_new = self.leads_until.is_none();
         if let Some(others) = self.others.as_mut().filter(|_| is_new) {
-            others.look(self.begun.elapsed()).await?;
+            others.check(self.begun.elapsed()).await?;
         }
-        // Before the request is sent: others see it later, and wait from then on.
+        // Taken before the request is sent: others observe it later, and wait from then on.
         let sent = Instant::now();
         let written = self.api.write(self.live.as_ref(), &record).await?;
         self.contact.heard();
         let won = written.is_some();
         self.live = written;
-        // Who came in between sees in turn that this one leads.
+        // A replica that started in between sees in turn that this one leads.
         if let Some(others) = self.others.as_mut().filter(|_| won && is_new)
-            && let Err(error) = others.look(self.begun.elapsed()).await
+            && let Err(error) = others.check(self.begun.elapsed()).await
         {
             self.give_back().await;
             return Err(error);
@@ -359,7 +359,8 @@ impl Participant {
         }
     }
 
-    /// Gives the Lease back, unless a write that has passed by it may still take effect: then others wait until it ends.
+    /// Releases the Lease, unless a write that has passed the fence may still take effect: then others wait until it
+    /// ends.
     async fn give_back(&mut self) {
         if !self.fence.is_settled(Passage::Leader) {
             tracing::warn!(
@@ -368,7 +369,7 @@ impl Participant {
             );
             return;
         }
-        // After an attempt that has failed it is not known what the Lease says.
+        // After a failed attempt the content of the Lease is not known.
         let live = match self.live.take() {
             Some(live) => Some(live),
             None => self.api.read().await.ok().flatten(),
@@ -391,7 +392,7 @@ impl Participant {
         }
     }
 
-    fn say_holder(&mut self) {
+    fn log_holder(&mut self) {
         let holder = self.live.as_ref().map(|live| live.record.holder.clone());
         if self.logged.holder != holder {
             let leader = holder.as_deref().unwrap_or_default();
@@ -404,14 +405,14 @@ impl Participant {
         }
     }
 
-    fn say_problem(&mut self, error: &ElectionError) {
+    fn log_problem(&mut self, error: &ElectionError) {
         let problem = match error {
             ElectionError::Request(error) if error.code() == Some(403) => format!(
                 "{error}; grant the host get, list, create and update on leases.coordination.k8s.io in the namespace of the Lease"
             ),
             error => chain(error),
         };
-        if self.logged.problem.is_due(&problem) {
+        if self.logged.problem.take_due(&problem) {
             tracing::warn!(
                 lease = self.api.title(),
                 "cannot take or renew the Lease: {problem}; retrying"

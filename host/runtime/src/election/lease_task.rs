@@ -1,5 +1,5 @@
-//! Owns what the tasks that hold Leases have in common: they are stopped with some patience, so that they can give back what
-//! they hold, and they log the same problem once a minute. What they do is in [`crate::election::leadership`] and [`crate::sharding`].
+//! Common parts of the tasks that hold Leases: they get some time to release them when stopped, and log the same
+//! problem once a minute. The tasks are in [`crate::election::leadership`] and [`crate::sharding`].
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How often the same problem is logged.
+/// Interval at which the same problem is logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A task that holds Leases. It ends at once when this is dropped.
+/// A task that holds Leases. It is aborted when this is dropped.
 pub struct LeaseTask {
     task: JoinHandle<()>,
-    /// There until the task is to end.
+    /// Present until the task is stopped.
     stop: Option<oneshot::Sender<()>>,
     patience: Duration,
 }
 
 impl LeaseTask {
-    /// Runs a task, which gives back what it holds when the receiver resolves, and has so long for that.
+    /// Runs a task, which has to release its Leases within `patience` after the receiver resolves.
     pub fn spawn<F>(patience: Duration, run: impl FnOnce(oneshot::Receiver<()>) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -32,8 +32,8 @@ impl LeaseTask {
         }
     }
 
-    /// Gives back what the task holds, so that nobody has to wait for it, but for what the fence says is not settled. Nothing
-    /// may be begun any more.
+    /// Releases the task's Leases, so that nobody waits for them to end, except those with unsettled writes. No further
+    /// writes may start.
     pub async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
@@ -48,13 +48,13 @@ impl Drop for LeaseTask {
     }
 }
 
-/// The problems that were logged lately, and when: some take turns.
+/// Problems that were logged lately, and when: several may alternate.
 #[derive(Default)]
 pub struct LoggedProblems(Vec<(String, Instant)>);
 
 impl LoggedProblems {
-    /// Whether a problem is to be logged: it has not been for a minute. Counts it as logged.
-    pub fn is_due(&mut self, problem: &str) -> bool {
+    /// Returns `true` if a problem was not logged for a minute, and records it as logged.
+    pub fn take_due(&mut self, problem: &str) -> bool {
         self.0.retain(|(_, at)| at.elapsed() < LOG_INTERVAL);
         let is_due = !self.0.iter().any(|(logged, _)| logged == problem);
         if is_due {
@@ -63,7 +63,7 @@ impl LoggedProblems {
         is_due
     }
 
-    /// The problems are over: each is logged at once if it comes back.
+    /// Forgets the problems, so that each is logged at once if it returns.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -74,15 +74,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_problem_is_logged_once_a_minute_and_at_once_if_it_comes_back() {
+    async fn a_problem_is_logged_once_a_minute_until_it_recovers() {
         let mut logged = LoggedProblems::default();
-        assert!(logged.is_due("a"));
-        assert!(!logged.is_due("a"));
-        assert!(logged.is_due("b"), "another problem is news");
-        assert!(!logged.is_due("a"), "problems that take turns are not");
+        assert!(logged.take_due("a"));
+        assert!(!logged.take_due("a"));
+        assert!(logged.take_due("b"), "another problem is news");
+        assert!(!logged.take_due("a"), "problems that take turns are not");
         tokio::time::advance(LOG_INTERVAL).await;
-        assert!(logged.is_due("b"));
+        assert!(logged.take_due("b"));
         logged.clear();
-        assert!(logged.is_due("b"));
+        assert!(logged.take_due("b"));
     }
 }

@@ -1,4 +1,4 @@
-//! Chooses the leader among replicas by a Lease.
+//! Elects the leader among replicas by a Lease.
 //!
 //! One replica writes: the holder of the Lease. The others do all but hand out jobs. No other room has to know, because no change passes the
 //! fence of host/cluster without the Lease. The fence remembers writes that got no answer: their Lease is not given back until they are settled,

@@ -1,5 +1,5 @@
-//! Owns what is known of the rights of the account in whose name a lane works: which kinds its plugin may be shown, and
-//! whether API servers may ask the plugin at admission. Who reviews the rights is left to `plugins/access.rs`.
+//! Keeps the result of the last review of a lane's account: the kinds its plugin may be shown, and whether API servers
+//! may call the plugin at admission. The reviews themselves are made by `plugins/access.rs`.
 
 use std::collections::BTreeSet;
 
@@ -7,39 +7,39 @@ use parking_lot::Mutex;
 use pilothouse_core::Kind;
 use tokio::time::Instant;
 
-/// What the account of a lane's plugin may do. Copies of a lane share it.
+/// Rights of the account of a lane's plugin. Copies of a lane share it.
 #[derive(Debug)]
 pub enum LaneAccess {
     /// The plugin has no account of its own, and nothing is reviewed.
     Unlimited,
-    /// What the last review says, and until when that counts: whatever keeps the host from another review, a right that was
-    /// revoked ends. None: nothing was reviewed.
+    /// The last review and the deadline until which it is valid: if the host cannot review again, a revoked right still
+    /// ends. `None`: not reviewed.
     Reviewed(Mutex<Option<(ReviewedAccess, Instant)>>),
 }
 
 /// The outcome of a review.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReviewedAccess {
-    /// Whether the account has the rights that the lane needs in the whole cluster, and all of those in some namespace of
-    /// primaries.
+    /// Set if the account has the rights that the lane needs in the whole cluster, and all namespaced rights in at
+    /// least one namespace of primaries.
     pub is_granted: bool,
-    /// The namespaces in which a right is missing.
+    /// Namespaces in which a right is missing.
     pub denied: BTreeSet<String>,
-    /// The kinds that were reviewed. A kind that the cluster serves only since then is not among them.
+    /// Kinds that were reviewed. A kind that the cluster began to serve later is missing here.
     pub kinds: BTreeSet<Kind>,
-    /// Whether API servers may ask for the defaults of primaries.
+    /// Set if API servers may call the plugin to default primaries.
     pub defaults: bool,
-    /// Whether they may ask if primaries are valid.
+    /// Set if API servers may call the plugin to validate primaries.
     pub validates: bool,
 }
 
 impl LaneAccess {
-    /// Of a lane whose account has not been reviewed: it has no rights.
+    /// Makes the access of a lane whose account has not been reviewed: it has no rights.
     pub fn unreviewed() -> Self {
         Self::Reviewed(Mutex::default())
     }
 
-    /// Takes note of a review that counts until then, or of its absence; says whether that changes anything.
+    /// Stores a review that is valid until `until`, or its absence. Returns `true` if that changes anything.
     pub fn set(&self, outcome: Option<ReviewedAccess>, until: Instant) -> bool {
         let Self::Reviewed(reviewed) = self else { return false };
         let mut reviewed = reviewed.lock();
@@ -49,23 +49,23 @@ impl LaneAccess {
         is_news
     }
 
-    /// Whether nothing is known of the rights.
+    /// Returns `true` if there is no valid review.
     pub fn is_unreviewed(&self) -> bool {
         matches!(self, Self::Reviewed(reviewed) if current(reviewed.lock().as_ref()).is_none())
     }
 
-    /// Whether the lane may run.
+    /// Returns `true` if the lane may run.
     pub fn is_granted(&self) -> bool {
         self.has(|reviewed| reviewed.is_granted)
     }
 
-    /// Whether the rights to a kind have been reviewed.
+    /// Returns `true` if the rights to a kind have been reviewed.
     pub fn knows(&self, kind: &Kind) -> bool {
         self.has(|reviewed| reviewed.kinds.contains(kind))
     }
 
-    /// Whether the plugin may be called for a primary in a namespace, and shown what is in it; none: objects that are in no
-    /// namespace.
+    /// Returns `true` if the plugin may be called for primaries in a namespace and be shown its objects. `None`:
+    /// cluster-scoped objects.
     pub fn allows(&self, namespace: Option<&str>) -> bool {
         self.has(|reviewed| {
             let is_denied = namespace.is_some_and(|namespace| reviewed.denied.contains(namespace));
@@ -73,7 +73,7 @@ impl LaneAccess {
         })
     }
 
-    /// The namespaces in which a right is missing, while the lane runs.
+    /// Namespaces in which a right is missing, while the lane runs.
     pub fn denied(&self) -> BTreeSet<String> {
         match self {
             Self::Unlimited => BTreeSet::new(),
@@ -83,12 +83,12 @@ impl LaneAccess {
         }
     }
 
-    /// Whether API servers may ask the plugin for defaults.
+    /// Returns `true` if API servers may call the plugin to default objects.
     pub fn defaults(&self) -> bool {
         self.has(|reviewed| reviewed.defaults)
     }
 
-    /// Whether API servers may ask the plugin if objects are valid.
+    /// Returns `true` if API servers may call the plugin to validate objects.
     pub fn validates(&self) -> bool {
         self.has(|reviewed| reviewed.validates)
     }
@@ -101,7 +101,7 @@ impl LaneAccess {
     }
 }
 
-/// A review that still counts.
+/// Returns the review while it is valid.
 fn current(reviewed: Option<&(ReviewedAccess, Instant)>) -> Option<&ReviewedAccess> {
     reviewed
         .filter(|(_, until)| Instant::now() < *until)
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_has_no_rights_before_its_review_and_only_those_of_the_last_one() {
+    fn an_account_has_the_rights_of_its_last_review_only() {
         let secret = Kind::new("", "v1", "Secret");
         let access = LaneAccess::unreviewed();
         let until = Instant::now() + Duration::from_mins(5);

@@ -4,20 +4,20 @@ use pilothouse_cluster::watch::reflector::Detail;
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::reads::reach::Reach;
 
-/// What the cache has to know of a kind.
+/// Content that the cache needs of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheNeed {
-    /// What of each object.
+    /// Fields of each object.
     pub projection: Projection,
-    /// Of which objects.
+    /// Objects that are cached.
     pub reach: Reach,
-    /// Whether whole objects have to be asked for though not all of them is kept: the order of the fields that the host
-    /// applied is read from there.
+    /// Set if whole objects are requested although only a part is kept: the host reads the order of the fields that it
+    /// applied from them.
     pub whole: bool,
 }
 
 impl CacheNeed {
-    /// What is enough for both.
+    /// Returns the need that satisfies both.
     pub fn union(self, other: &Self) -> Self {
         Self {
             projection: self.projection.union(&other.projection),
@@ -26,14 +26,14 @@ impl CacheNeed {
         }
     }
 
-    /// Whether a watch for this need is enough for another.
+    /// Returns `true` if a watch for this need also satisfies the other.
     pub fn covers(&self, other: &Self) -> bool {
         self.projection.covers(&other.projection)
             && self.reach.covers(&other.reach)
             && (self.detail() == other.detail() || self.detail() == Detail::Whole)
     }
 
-    /// What is asked for of each object.
+    /// Detail that is requested of each object.
     pub fn detail(&self) -> Detail {
         if self.whole || !self.projection.is_metadata_only() {
             Detail::Whole

@@ -1,4 +1,4 @@
-//! Owns which namespaces the cache of this replica is to hold, where replicas divide the work.
+//! Holds the namespaces that this replica caches when replicas divide the work.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use parking_lot::RwLock;
 use pilothouse_core::replicas::shards::{Division, Divisions, HashRanges};
 use tokio::sync::watch;
 
-/// What the cache is to hold.
+/// Part of the cluster that the cache holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CachedPart {
     /// All namespaces.
     #[default]
     All,
-    /// These, for the controllers that are divided by namespace. A controller that is not in the plan yet is divided as it
-    /// will be.
+    /// Namespaces of these ranges, for controllers that are divided by namespace. A controller that is not in the plan
+    /// yet is divided as it will be planned.
     Namespaces(HashRanges, Arc<Divisions>),
 }
 
-/// What the cache is to hold, for all lanes.
+/// Part of the cluster that the cache holds, for all lanes, with a hand-shake between the setter and one follower.
 #[derive(Debug)]
 pub struct CachedNamespaces {
     part: RwLock<CachedPart>,
-    /// How many changes were told of.
+    /// Number of changes announced.
     changes: watch::Sender<u64>,
-    /// How many of them had been told of when they were taken in last.
+    /// Value of `changes` when the follower last took the changes in.
     taken_in: watch::Sender<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Default for CachedNamespaces {
 }
 
 impl CachedNamespaces {
-    /// The cache is to hold another part. Says whether that is news.
+    /// Sets the part that is cached. Returns `true` if it differs from before.
     pub fn set(&self, part: CachedPart) -> bool {
         let is_news = *self.part.read() != part;
         if is_news {
@@ -47,33 +47,33 @@ impl CachedNamespaces {
         is_news
     }
 
-    /// Those who follow are told of the last change.
-    pub fn tell(&self) {
+    /// Announces a change to the follower.
+    pub fn announce(&self) {
         self.changes.send_modify(|told| *told += 1);
     }
 
-    /// Takes the last change in, by what is given. Only one may follow.
+    /// Runs `take_in` for the last change and records it as taken in. Only one task may follow.
     pub fn take_in(&self, take_in: impl FnOnce()) {
         let told = *self.changes.borrow();
         take_in();
         self.taken_in.send_replace(told);
     }
 
-    /// Waits until the last change has been taken in.
-    pub async fn is_taken_in(&self) {
+    /// Waits until the last announced change has been taken in.
+    pub async fn wait_until_taken_in(&self) {
         let told = *self.changes.borrow();
         let mut taken_in = self.taken_in.subscribe();
-        // The sender is here.
+        // The sender is owned by `self`, so this cannot fail.
         let _ = taken_in.wait_for(|taken_in| *taken_in >= told).await;
     }
 
-    /// Follows the changes.
+    /// Subscribes to the announced changes.
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// The namespaces that a controller needs; none: all. `division` is what it will have, if the plan does not say. Where
-    /// nothing is divided, neither is asked for.
+    /// Returns the namespaces that a controller needs; `None`: all. `division` is used for a controller that is not in
+    /// the plan. Neither closure is called if nothing is divided.
     pub fn of(&self, controller: impl FnOnce() -> String, division: impl FnOnce() -> Division) -> Option<HashRanges> {
         match &*self.part.read() {
             CachedPart::All => None,

@@ -1,4 +1,4 @@
-//! Decides whose a child is: which primary of a lane it was made for, and whether that primary is still there.
+//! Decides which primary of a lane a child belongs to, and whether that primary still exists.
 
 use std::sync::Arc;
 
@@ -10,22 +10,23 @@ use pilothouse_core::ownership::{ORPHAN_FINALIZER, OwnerLink};
 
 use crate::lanes::lane::Lane;
 
-/// Whether a lane's plugin has applied this object.
+/// Returns `true` if the lane's plugin has applied this object.
 pub fn is_ours(lane: &Lane, object: &CachedObject) -> bool {
     object.entry(lane.writer.manager(), false).is_some()
 }
 
-/// Whether an object is to stay when its owner does not want it any more.
+/// Returns `true` if an object stays when its owner no longer desires it.
 pub fn is_kept(object: &CachedObject) -> bool {
     object.controller.as_ref().is_some_and(|it| it.bond == OwnerLink::Kept)
 }
 
-/// Whether the host, and no garbage collector, has to delete an object when its owner is gone.
+/// Returns `true` if the host, not the garbage collector, has to delete an object when its owner is gone.
 pub fn is_labelled(object: &CachedObject) -> bool {
     object.controller.as_ref().is_some_and(|it| it.bond == OwnerLink::Label)
 }
 
-/// Tells whether something strips the owner reference of an object, so that no garbage collector deletes it.
+/// Returns `true` if the owner reference of an object is being stripped, so that the garbage collector does not delete
+/// it.
 pub fn is_stripped(object: &CachedObject) -> bool {
     object
         .controller
@@ -33,32 +34,33 @@ pub fn is_stripped(object: &CachedObject) -> bool {
         .is_some_and(|it| it.bond == OwnerLink::Stripped)
 }
 
-/// Tells whether the deletion of an object leaves what it owns, and the garbage collector is at it.
+/// Returns `true` if the object is being deleted with orphan propagation, and the garbage collector has not finished
+/// yet.
 pub fn is_orphaning(object: &CachedObject) -> bool {
     object.deleting && object.finalizers().iter().any(|it| **it == *ORPHAN_FINALIZER)
 }
 
-/// Tells whether a lane's plugin has applied an object that names no owner any more.
+/// Returns `true` if the lane's plugin has applied an object that no longer names an owner.
 pub fn is_unbound(lane: &Lane, object: &CachedObject) -> bool {
     object.controller.is_none() && object.digest.is_some() && !object.deleting && is_ours(lane, object)
 }
 
-/// Whose a child of a lane is.
+/// Owner of a lane's child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Custody {
-    /// A primary's that the cache has. A child of a predecessor counts as that of the primary that has its name now.
+    /// A primary in the cache. A child of a deleted primary counts as a child of the one that now has its name.
     Living(Name),
-    /// One's that the cache has not, or not any more, and the child is the host's to collect.
+    /// A primary that is not in the cache. The host has to collect the child. Holds the owner's name and UID.
     Orphaned(Name, Arc<str>),
 }
 
-/// Whether a controller is of a lane's primary kind.
+/// Returns `true` if a controller is of the lane's primary kind.
 pub fn is_primary_of(lane: &Lane, controller: &ControllerRef) -> bool {
     let primary = lane.grants.primary();
     *controller.group == *primary.group && *controller.kind == *primary.kind
 }
 
-/// Whether a child was applied for a primary that the lane does not select.
+/// Returns `true` if a child was applied for a primary that the lane does not select.
 pub fn is_unselected_child(lane: &Lane, child: &CachedObject) -> bool {
     let Some(controller) = child.controller.as_ref().filter(|it| is_primary_of(lane, it)) else {
         return false;
@@ -74,7 +76,7 @@ pub fn is_unselected_child(lane: &Lane, child: &CachedObject) -> bool {
     is_ours(lane, child) && !lane.selects(&owner)
 }
 
-/// Whose a child is; none if it is not the lane's matter.
+/// Returns the owner of a child; `None` if the lane is not responsible for the child.
 pub fn custody(store: &Store, lane: &Lane, child: &CachedObject) -> Option<Custody> {
     let primary = lane.grants.primary();
     if is_stripped(child) {
@@ -89,7 +91,7 @@ pub fn custody(store: &Store, lane: &Lane, child: &CachedObject) -> Option<Custo
         namespace: namespace.cloned(),
         name: controller.name.clone(),
     };
-    // A reference does not say where the owner is: in the child's namespace, or in none.
+    // An owner reference does not give the owner's namespace: it is the child's, or the owner is cluster-scoped.
     let places = match controller.bond {
         OwnerLink::Reference | OwnerLink::Stripped => vec![place(child.name.namespace.as_ref()), place(None)],
         OwnerLink::Label | OwnerLink::Kept => vec![place(controller.namespace.as_ref())],
@@ -105,12 +107,13 @@ pub fn custody(store: &Store, lane: &Lane, child: &CachedObject) -> Option<Custo
     if store.get(primary, &owner).is_some() {
         return Some(Custody::Living(owner));
     }
-    // What became of the children of others is not this Plugin's to decide.
+    // Children of primaries that this Plugin does not select are left to others.
     lane.selects(&owner)
         .then(|| Custody::Orphaned(owner, controller.uid.clone()))
 }
 
-/// The objects that a lane's plugin applied for a primary and that go with it, those too that are being deleted.
+/// Objects that a lane's plugin applied for a primary and that are deleted with it, including those already being
+/// deleted.
 pub fn children_of<'a>(
     store: &'a Store,
     lane: &'a Lane,

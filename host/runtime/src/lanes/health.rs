@@ -1,5 +1,5 @@
-//! Owns the health of a plugin over all its lanes: its last failure, its crashes, its warnings and the rate limit of
-//! its log lines.
+//! Tracks the health of a plugin over all its lanes: its last failure, crashes, warnings and the rate limit of its log
+//! lines.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,19 +18,20 @@ use crate::lanes::primary::LaneId;
 use crate::process::clock::WallClock;
 use crate::process::log_limit::GuestLogLimiter;
 
-/// How long a count of the objects is good enough that says that the plugin need not be slowed.
+/// Time for which a count of the objects that shows no need to slow the plugin stays valid.
 const CENSUS_HOLDS: Duration = Duration::from_secs(10);
 
-/// The health of one plugin. It outlives the lanes, so a new version does not begin with what the old one had to answer
-/// for, and a new try does.
+/// Health of one plugin. It outlives the lanes, and is reset by a new version or configuration (see
+/// [`PluginHealth::reset_crashes`]).
 #[derive(Default)]
 pub struct PluginHealth {
     books: Mutex<HealthState>,
-    /// How much its guests may still log.
+    /// Rate limit of its guests' log lines.
     pub log_limiter: GuestLogLimiter,
-    /// Told whenever something may have to be told of the plugin.
+    /// Notified whenever the plugin's status may have changed.
     pub changed: Notify,
-    /// Told whenever the cluster forbids something: to who looks after the host's rights, and after those of the account.
+    /// Notified whenever the cluster forbids a request. One is for the task that reviews the host's rights, the other
+    /// for the task that reviews the account's.
     pub forbidden: Notify,
     pub account_forbidden: Notify,
     stopped: Notify,
@@ -39,68 +40,69 @@ pub struct PluginHealth {
 #[derive(Default)]
 struct HealthState {
     history: CrashHistory<(LaneId, Name)>,
-    /// The objects as they were counted last, and when.
+    /// The last census of the objects and its time.
     census: Option<(Instant, Census)>,
     last_failure: Option<Arc<LastFailure>>,
-    /// How long nothing is called, and why.
+    /// Pause of all calls and its reason, until [`PluginHealth::stop`] takes it.
     stop: Option<(Duration, String)>,
-    /// What keeps the plugin from working in full, by what it is about.
+    /// Reasons why the plugin does not work in full, by subject.
     warnings: BTreeMap<String, String>,
-    /// What of that was told by more than the status.
+    /// The warnings that were also reported outside the status.
     told: BTreeMap<String, String>,
-    /// What was left out of statuses, by what it is about.
+    /// Fields left out of statuses, by subject.
     omitted: BTreeMap<String, BTreeSet<String>>,
-    /// The types of the conditions that the plugin has given, by the kind of its primaries.
+    /// Condition types that the plugin has returned, by primary kind.
     conditions: HashMap<Kind, Arc<BTreeSet<String>>>,
-    /// It was stopped: what is under way comes to its end, and says nothing new.
+    /// Set if the plugin was stopped: running calls end, and nothing they report counts.
     is_stopped: bool,
 }
 
-/// What is to be done with a plugin.
+/// Pause of a plugin after crashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginPause {
-    /// How long nothing is called.
+    /// Duration without calls.
     pub wait: Duration,
-    /// For whom.
+    /// Tenants that are paused.
     pub tenants: HashSet<Tenant>,
 }
 
 /// A reconcile that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedCall<'a> {
-    /// Its lane.
+    /// Lane of the reconcile.
     pub lane: LaneId,
     /// The primary.
     pub object: &'a Name,
-    /// Whether the primary is still there.
+    /// Set if the primary still exists.
     pub is_there: bool,
-    /// Whether the plugin was called.
+    /// Set if the plugin was called.
     pub was_called: bool,
-    /// Why it failed.
+    /// The failure, if it failed.
     pub failure: Option<&'a Failure>,
 }
 
-/// The most fields of a kind's status that are remembered as left out, and the most types of its conditions; the plugin may make
-/// up any number of both.
+/// The most omitted status fields and condition types that are remembered for one kind. The plugin may invent any
+/// number of both.
 const MOST_OMITTED: usize = 32;
 const MOST_CONDITIONS: usize = 256;
 
-/// What a warning is about that says what in a plugin's description does not fit together.
+/// Subject of the warning about inconsistencies in a plugin's description.
 pub const ABOUT_DESCRIPTION: &str = "description";
 
-/// What a warning is about that says what of a kind's status is not written.
+/// Subject of the warning about status fields of a kind that are not written.
 pub fn about_status(primary: &Kind) -> String {
     format!("status of {primary}")
 }
 
-/// The log of a plugin's calls that belong to no object: it describes itself, or converts.
+/// Log sink for calls that belong to no object: describe and convert.
 pub fn without_object(plugin: Arc<str>, health: Arc<PluginHealth>) -> LogSink {
     Box::new(move |level, message, fields| health.log_limiter.log(&plugin, None, level, message, fields))
 }
 
 impl PluginHealth {
-    /// A reconcile has ended. Says what is to be done with the plugin, given how many objects it has to serve, which is
-    /// counted only if it matters, and without the lock of the books: who holds the state's lock takes that of the books.
+    /// Records that a reconcile has ended. Returns the pause that the plugin gets, if any. `census` counts the plugin's
+    /// objects; it is called only if the count matters, and without the lock of `books`: the state's lock is always
+    /// taken before it.
     pub fn ended(
         &self,
         call: &FinishedCall<'_>,
@@ -134,7 +136,7 @@ impl PluginHealth {
                 None
             }
             Some(failure) if failure.is_crash() => {
-                if books.has_to_count(&tenant, &who) {
+                if books.record_crash(&tenant, &who) {
                     drop(books);
                     let census = census();
                     books = self.books.lock();
@@ -157,15 +159,15 @@ impl PluginHealth {
         measure
     }
 
-    /// A primary is gone.
+    /// Records that a primary was deleted.
     pub fn gone(&self, lane: LaneId, object: &Name) {
         let (tenant, who) = (Tenant::of(object), (lane, object.clone()));
         self.books.lock().history.forget(&tenant, &who);
-        // No reconcile ends that would say how many there are now.
+        // No reconcile will end and report the new number of objects.
         self.changed.notify_one();
     }
 
-    /// Waits until the plugin is to be stopped: for how long, and why.
+    /// Waits until the plugin has to be stopped. Returns for how long, and why.
     pub async fn stop(&self) -> (Duration, String) {
         loop {
             let stopped = self.stopped.notified();
@@ -176,41 +178,41 @@ impl PluginHealth {
         }
     }
 
-    /// Whether it was stopped and has not been tried again.
+    /// Returns `true` if the plugin was stopped and not resumed.
     pub fn is_stopped(&self) -> bool {
         self.books.lock().is_stopped
     }
 
-    /// It is called again.
+    /// Allows calls again.
     pub fn resume(&self) {
         let mut books = self.books.lock();
         books.stop = None;
         books.is_stopped = false;
     }
 
-    /// Another version, or another configuration: what was before is not its fault.
+    /// Forgets all crashes, for another version or configuration.
     pub fn reset_crashes(&self) {
         let mut books = self.books.lock();
         books.history = CrashHistory::default();
         books.census = None;
     }
 
-    /// Something keeps the plugin from working in full: its status says so from now on, until that is cleared.
-    pub fn note(&self, about: &str, warning: &str) {
+    /// Sets a warning: the plugin's status shows it until it is cleared.
+    pub fn set_warning(&self, about: &str, warning: &str) {
         let before = self.books.lock().warnings.insert(about.to_owned(), warning.to_owned());
         if before.as_deref() != Some(warning) {
             self.changed.notify_one();
         }
     }
 
-    /// The same for something that is to be told besides. Says whether that has not been done yet.
+    /// Sets a warning that is also reported outside the status. Returns `true` if that report is still due.
     pub fn warn(&self, about: &str, warning: &str) -> bool {
-        self.note(about, warning);
+        self.set_warning(about, warning);
         let before = self.books.lock().told.insert(about.to_owned(), warning.to_owned());
         before.as_deref() != Some(warning)
     }
 
-    /// Adds fields to what is left out of a kind's statuses. Returns all of them if any is new.
+    /// Adds fields that are left out of a kind's statuses. Returns all of them if any is new.
     pub fn omit(&self, about: &str, fields: BTreeSet<String>) -> Option<BTreeSet<String>> {
         if fields.is_empty() {
             return None;
@@ -225,7 +227,7 @@ impl PluginHealth {
         (known.len() > before).then(|| known.clone())
     }
 
-    /// Adds types to those of the conditions that the plugin has given of a kind, in whatever version, and returns all of them.
+    /// Adds condition types that the plugin has returned for a kind in any version. Returns all of them.
     pub fn give_conditions<'a>(&self, kind: &Kind, types: impl Iterator<Item = &'a str>) -> Arc<BTreeSet<String>> {
         let mut books = self.books.lock();
         let given = books.conditions.entry(kind.clone()).or_default();
@@ -237,7 +239,7 @@ impl PluginHealth {
         given.clone()
     }
 
-    /// What keeps the plugin from working in full is over. Says whether there was anything.
+    /// Clears a warning. Returns `true` if it was set.
     pub fn clear(&self, about: &str) -> bool {
         let mut books = self.books.lock();
         books.told.remove(about);
@@ -250,27 +252,27 @@ impl PluginHealth {
         was_there
     }
 
-    /// Whether something about this keeps the plugin from working in full.
+    /// Returns `true` if there is a warning about the subject.
     pub fn has_warning(&self, about: &str) -> bool {
         self.books.lock().warnings.contains_key(about)
     }
 
-    /// The warning about something.
+    /// The warning about a subject.
     pub fn warning(&self, about: &str) -> Option<String> {
         self.books.lock().warnings.get(about).cloned()
     }
 
-    /// What keeps the plugin from working in full.
+    /// All warnings.
     pub fn warnings(&self) -> Vec<String> {
         self.books.lock().warnings.values().cloned().collect()
     }
 
-    /// The last failure since the host began.
+    /// The last failure since the host started.
     pub fn last_failure(&self) -> Option<Arc<LastFailure>> {
         self.books.lock().last_failure.clone()
     }
 
-    /// How many crashes in a row the plugin is slowed for, if it is.
+    /// Number of crashes in a row for which the plugin is slowed, if it is.
     pub fn slowed_for(&self) -> Option<u32> {
         let books = self.books.lock();
         books.history.is_slowed().then(|| books.history.crashes())
@@ -278,8 +280,8 @@ impl PluginHealth {
 }
 
 impl HealthState {
-    /// Takes note of a crash. Says whether the objects have to be counted to know what to do about it.
-    fn has_to_count(&mut self, tenant: &Tenant, who: &(LaneId, Name)) -> bool {
+    /// Records a crash. Returns `true` if the objects have to be counted to decide on a pause.
+    fn record_crash(&mut self, tenant: &Tenant, who: &(LaneId, Name)) -> bool {
         let is_worth_a_look = self.history.crashed(tenant, who);
         let counted = self.census.as_ref();
         let counted = counted.filter(|(when, _)| when.elapsed() < CENSUS_HOLDS);

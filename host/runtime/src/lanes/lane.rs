@@ -1,4 +1,4 @@
-//! Owns what is fixed about a lane: one controller of one plugin, with all that its reconciles need.
+//! Holds the fixed properties of a lane: one controller of one plugin, with all that its reconciles need.
 
 use std::sync::Arc;
 
@@ -29,34 +29,35 @@ use crate::lanes::primary::LaneId;
 use crate::lanes::served_kinds::ServedKinds;
 use crate::process::call_slots::CallSlots;
 
-/// A plugin that the host is told to run.
+/// A plugin that the host is configured to run.
 #[derive(Clone)]
 pub struct StaticPlugin {
-    /// Its identity: field manager, lanes and log hang on it. None: the name in its manifest.
+    /// Identity of the plugin: its field manager, lanes and log use it. `None`: the name in its manifest.
     pub name: Option<String>,
     /// The loaded component.
     pub component: PluginComponent,
-    /// Its configuration; none means the plugin's defaults.
+    /// Its configuration; `None`: the plugin's defaults.
     pub config: Option<Value>,
-    /// What its calls may use.
+    /// Limits of its calls.
     pub limits: Limits,
-    /// How many of its objects are reconciled at once; none means as many as the host's options say.
+    /// Number of its objects that are reconciled at once; `None`: the host's default.
     pub concurrency: Option<usize>,
-    /// Whether it acts.
+    /// Mode in which it runs.
     pub mode: RunMode,
     /// Field managers of an earlier operator whose fields are taken over.
     pub former_managers: Vec<String>,
 }
 
-/// Whether a plugin that runs acts.
+/// Mode of a running plugin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RunMode {
-    /// What is desired is applied and reported.
+    /// Desired state is applied and reported.
     #[default]
     Active,
-    /// Nothing is written; what would be is told.
+    /// Changes are reported and not written.
     Preview,
-    /// The plugin ends: primaries that are being deleted and wait for its finalizer are seen to, all others are left.
+    /// The plugin is being removed: primaries that are being deleted and have its finalizer are finalized, all others
+    /// are left.
     Finishing,
 }
 
@@ -64,77 +65,78 @@ pub enum RunMode {
 #[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Lane {
-    /// Its number.
+    /// Number of the lane.
     pub id: LaneId,
     /// The plugin's identity.
     pub plugin: Arc<str>,
     /// The controller's name in the manifest.
     pub controller: String,
-    /// What it may touch.
+    /// Rights that the manifest grants it.
     pub grants: Grants,
-    /// Kinds that an earlier version owned or contributed to. What is left of that is watched for, and cleaned up.
+    /// Kinds that an earlier version owned or contributed to. Objects left of them are watched and cleaned up.
     pub former: Arc<[FormerKind]>,
-    /// Whether its controller is one that an earlier version had. It reconciles nothing, and each of its primaries is
-    /// treated as one that has left the filter.
+    /// Set if only an earlier version had this controller. It reconciles nothing, and each of its primaries is treated
+    /// as one that has left the filter.
     pub is_former: bool,
-    /// Which primaries it reconciles.
+    /// Selects the primaries that it reconciles.
     pub filter: Filter,
-    /// The finalizer that its primaries get, for plugins that have something to do before one goes.
+    /// Finalizer that its primaries get if the plugin has to clean up before one is deleted.
     pub finalizer: Option<String>,
-    /// Whether it acts.
+    /// Mode in which it runs.
     pub mode: RunMode,
     /// Field managers of an earlier operator whose fields are taken over.
     pub former_managers: Vec<String>,
     /// Only primaries in these namespaces; none means all.
     pub namespaces: Vec<String>,
-    /// Whether children of primaries that are outside of these namespaces are pruned; else they stay as they are.
+    /// Set if children of primaries outside of these namespaces are pruned; otherwise they stay.
     pub prunes_unselected: bool,
-    /// What the component is asked about a primary before it is stored and reconciled.
+    /// Admission functions that the component exports.
     pub asked: AdmissionExports,
-    /// When an API server asks about a primary; none means never.
+    /// Admission requests for which API servers call the plugin; `None`: never.
     pub admission: Option<Admission>,
-    /// The CRDs of its plugin that have more than one version.
+    /// CRDs of its plugin that have more than one version.
     pub converted: Arc<[String]>,
-    /// Whether the CRD of its primary kind came with the plugin, so that conditions may be written.
+    /// Set if the CRD of its primary kind came with the plugin, so that conditions may be written.
     pub brings_crd: bool,
-    /// The reason that `Reconciled` always has while it is false, for plugins whose users know it.
+    /// Reason that `Reconciled` always has while it is false, for plugins whose users know that reason.
     pub failure_reason: Option<Arc<str>>,
-    /// Whether that CRD does not take all of the status that the host writes, so that the cluster is asked what it takes.
+    /// Set if that CRD does not accept the whole status that the host writes, so that its schema is read from the
+    /// cluster.
     pub asks_for_schema: bool,
     /// The component.
     pub component: PluginComponent,
     /// The configuration as JSON text.
     pub config: String,
-    /// What its calls may use.
+    /// Limits of its calls.
     pub limits: Limits,
-    /// How many objects of its plugin are reconciled at once, over all its lanes; none means the host's default.
+    /// Number of its plugin's objects that are reconciled at once, over all its lanes; `None`: the host's default.
     pub concurrency: Option<usize>,
-    /// The calls of its plugin that may be under way at once.
+    /// Slots for concurrent calls of its plugin.
     pub calls: Arc<CallSlots>,
-    /// What the account of its plugin may do.
+    /// Rights of its plugin's account.
     pub access: Arc<LaneAccess>,
     /// Writes under the plugin's name: what it owns, and statuses.
     pub writer: FieldManagerClient,
     /// Writes what the plugin contributes.
     pub contributor: FieldManagerClient,
-    /// Tells events under the plugin's name.
+    /// Emits events under the plugin's name.
     pub recorder: Arc<EventRecorder>,
-    /// What is remembered of the plugin's calls.
+    /// Health of the plugin.
     pub health: Arc<PluginHealth>,
-    /// How the cluster serves the kinds that are watched, of all lanes.
+    /// Served kinds that are watched, of all lanes.
     pub served: Arc<ServedKinds>,
-    /// The namespaces that the cache holds of what can be divided, of all lanes.
+    /// Namespaces of which the cache holds divisible kinds, of all lanes.
     pub cached: Arc<CachedNamespaces>,
 }
 
-/// The calls that one plugin may have under way at once: half of the cores, so that one whose calls do not end leaves the
-/// rest to its neighbours. A call that waits for its turn takes neither a thread nor memory of a guest.
+/// Returns the slots for concurrent calls of one plugin: half of the cores, so that a plugin whose calls do not end
+/// leaves the rest to others. A waiting call takes neither a thread nor guest memory.
 pub fn calls_of_a_plugin() -> Arc<CallSlots> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Arc::new(CallSlots::new((cores / 2).max(1)))
 }
 
-/// What has to be listed so that a plugin can read a kind for a primary.
+/// Returns the objects that must be listed so that a plugin can read a kind for a primary.
 pub fn read_reach(grant: &Grant, primary: &Name) -> Reach {
     let reach = grant.seen(Reach::of(&grant.touch));
     match &primary.namespace {
@@ -145,7 +147,7 @@ pub fn read_reach(grant: &Grant, primary: &Name) -> Reach {
     }
 }
 
-/// For logs, and for the plan of shards: `plugin/controller`.
+/// Name in logs and in the shard plan: `plugin/controller`.
 pub fn title_of(plugin: &str, controller: &str) -> String {
     format!("{plugin}/{controller}")
 }
@@ -156,14 +158,14 @@ impl Lane {
         format!("{MANAGER_PREFIX}{plugin}")
     }
 
-    /// The field manager of what a plugin contributes. It is another one, because an apply takes away what its manager
-    /// held and does not name: so neither what is owned nor what is contributed to it has to know of the other.
+    /// The field manager of what a plugin contributes. It differs from [`Lane::manager_of`] because an apply removes
+    /// the fields that its manager held and does not name: owned and contributed fields stay independent.
     pub fn contributor_of(plugin: &str) -> String {
         format!("{MANAGER_PREFIX}{plugin}/contributed")
     }
 
-    /// How replicas can divide its work. What a preview would do is told by the leader, so the leader does it; and a plugin that
-    /// ends is ended by the leader, who has to see all that it made.
+    /// Decides how replicas divide its work. The leader alone previews, because it reports the result, and finishes a
+    /// plugin, because that needs all objects the plugin made.
     pub fn division(&self) -> Division {
         let is_clean = self.former.is_empty() && self.mode == RunMode::Active;
         let touches = self.grants.touched().map(|grant| &grant.touch);
@@ -174,12 +176,12 @@ impl Lane {
         }
     }
 
-    /// For logs, and for the plan of shards: `plugin/controller`.
+    /// Name in logs and in the shard plan: `plugin/controller`.
     pub fn title(&self) -> String {
         title_of(&self.plugin, &self.controller)
     }
 
-    /// A lane of the same plugin for the primaries of a controller that it has no more.
+    /// Makes a lane of the same plugin for the primaries of a controller that it no longer has.
     pub fn of_former_controller(
         &self,
         id: LaneId,
@@ -202,13 +204,13 @@ impl Lane {
             asked: AdmissionExports::default(),
             admission: None,
             brings_crd: false,
-            // The plugin is not called for it, and API servers check each write.
+            // The plugin is not called here, and API servers check each write.
             access: Arc::new(LaneAccess::Unlimited),
             ..self.clone()
         }
     }
 
-    /// How the cluster serves a kind that the lane has to do with, if it does.
+    /// Returns how the cluster serves a kind that the lane uses, if it does.
     pub fn served(&self, kind: &Kind) -> Option<ServedKind> {
         let declared = kind == self.grants.primary() || self.grants.get(kind).is_some();
         (declared || self.former_reach(kind).is_some())
@@ -221,19 +223,19 @@ impl Lane {
         former.map(FormerKind::reach)
     }
 
-    /// Whether there may be something left on objects of a kind that an earlier version contributed to.
+    /// Returns `true` if contributions of an earlier version may be left on objects of this kind.
     pub fn gives_up(&self, kind: &Kind) -> bool {
         let former = self.former.iter().find(|former| former.kind == *kind);
         former.is_some_and(|former| former.contributed.is_some())
     }
 
-    /// Whether the lane can do without a kind that it cannot see: what is left of it waits then.
+    /// Returns `true` if the lane works without the kind: leftovers of it wait until the kind is served.
     pub fn is_only_former(&self, kind: &Kind) -> bool {
         let is_steered = kind == self.grants.primary() && !self.is_former;
         !is_steered && self.grants.get(kind).is_none()
     }
 
-    /// The kinds of which the lane's plugin has made objects, each once.
+    /// Kinds of which the lane's plugin has made objects, each once.
     pub fn owned_kinds(&self) -> impl Iterator<Item = &Kind> {
         let owns = |kind: &Kind| self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Owned));
         let owned = self.grants.touched().map(|grant| &grant.touch.kind);
@@ -245,7 +247,7 @@ impl Lane {
         owned.filter(move |kind| owns(kind)).chain(former)
     }
 
-    /// Every kind that the lane needs, and whether it can do without: the primary, what it touches, and what is left of
+    /// All kinds that the lane needs, each with whether it is optional: the primary, touched kinds and leftovers of
     /// earlier versions.
     pub fn kinds(&self) -> impl Iterator<Item = (Kind, bool)> {
         let touched = self
@@ -258,7 +260,7 @@ impl Lane {
             .chain(former)
     }
 
-    /// What the cache has to know of a kind for this lane.
+    /// Content that the cache needs of a kind for this lane.
     pub fn need(&self, kind: &Kind) -> CacheNeed {
         let is_primary = kind == self.grants.primary();
         let grant = self.grants.get(kind);
@@ -272,7 +274,7 @@ impl Lane {
         }
         if let Some(grant) = grant {
             projection = projection.union(&grant.projection);
-            // Whether a claim is as it was applied, and whether it is worth another try, shows in the values.
+            // The values show whether a claim is as it was applied, and whether retrying is worthwhile.
             if grant.allows(Access::Contributed) {
                 projection = Projection::whole();
             }
@@ -281,8 +283,8 @@ impl Lane {
         if gives_up {
             projection = Projection::whole();
         }
-        // Who leaves the filter has to be seen leaving, and a label's watch calls that a deletion: the filter does not
-        // narrow what is watched of the primary.
+        // A primary that leaves the filter has to be observed, but a watch with a label selector reports it as deleted:
+        // so the filter does not narrow the watch of primaries.
         let declared = match grant {
             _ if is_primary => Some(Reach::all()),
             grant => grant.map(|grant| Reach::of(&grant.touch)),
@@ -305,19 +307,18 @@ impl Lane {
         }
     }
 
-    /// The namespaces that the cache is to hold for this lane; none: all.
+    /// Namespaces that the cache holds for this lane; `None`: all.
     pub fn cached_namespaces(&self) -> Option<HashRanges> {
         self.cached.of(|| self.title(), || self.division())
     }
 
-    /// Whether a replica needs a kind only in the namespaces that it works at.
+    /// Returns `true` if a replica needs a kind only in its own namespaces.
     pub fn is_divided(&self, kind: &Kind) -> bool {
         let grant = self.grants.get(kind);
         grant.is_none_or(|grant| grant.touch.scope == TouchScope::Namespace)
     }
 
-    /// What the cache has to know of each object of a kind beside its text, so that this lane decides about it without
-    /// reading it.
+    /// Facts that the cache keeps beside each object's text, so that this lane can filter objects without parsing them.
     pub fn fact_keys(&self, kind: &Kind) -> FactKeys {
         let mut keys = FactKeys::default();
         if kind == self.grants.primary() {
@@ -335,13 +336,13 @@ impl Lane {
         labels.into_iter().fold(keys, FactKeys::with_labels)
     }
 
-    /// What the plugin sees of an object that its reconcile is about; none if that nests deeper than it could read.
+    /// The primary as the plugin sees it; `None` if it nests deeper than the plugin could read.
     pub fn show_primary(&self, object: &CachedObject) -> Option<String> {
         Self::show(object, self.grants.primary(), self.grants.primary_projection())
     }
 
-    /// What the plugin sees of an object that it reads, or nothing if its declaration does not reach that object, or if
-    /// what it declares nests deeper than it could read.
+    /// An object that the plugin reads, as it sees it; `None` if its declaration does not reach the object, or if it
+    /// nests deeper than the plugin could read.
     pub fn show_read(&self, kind: &Kind, object: &CachedObject) -> Option<String> {
         let grant = self.grants.get(kind)?;
         let within = grant
@@ -356,7 +357,7 @@ impl Lane {
         }
     }
 
-    /// Whether an object that the lane's plugin reads is kept from it, because it could not read it.
+    /// Returns `true` if an object that the plugin reads is hidden from it because it nests too deep.
     pub fn hides(&self, kind: &Kind, object: &CachedObject) -> bool {
         let reads = self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Read));
         // Such objects are few.
@@ -376,36 +377,35 @@ impl Lane {
         (!is_too_deep).then_some(shown)
     }
 
-    /// Whether an object of the primary kind has this lane's finalizer.
+    /// Returns `true` if a primary has this lane's finalizer.
     pub fn has_finalized(&self, object: &CachedObject) -> bool {
         let mut present = object.finalizers().iter();
         let finalizer = self.finalizer.as_deref();
         finalizer.is_some_and(|finalizer| present.any(|it| **it == *finalizer))
     }
 
-    /// Whether an object of the primary kind is being deleted and waits for this lane's finalizer to go.
+    /// Returns `true` if a primary is being deleted and waits for this lane's finalizer.
     pub fn has_to_finish(&self, object: &CachedObject) -> bool {
         object.deleting && self.has_finalized(object)
     }
 
-    /// Whether there may be objects of the primary kind that are not reconciled.
+    /// Returns `true` if some primaries may be excluded.
     pub fn is_filtered(&self) -> bool {
         self.has_filter() || !self.namespaces.is_empty()
     }
 
-    /// Whether there may be objects of the primary kind that were reconciled once.
+    /// Returns `true` if some excluded primaries may have been reconciled before.
     pub fn has_filter(&self) -> bool {
         self.is_former || self.filter != Filter::default()
     }
 
-    /// Whether the Plugin is for objects of the primary kind at this place. On others it does not act: they may be another
-    /// Plugin's.
+    /// Returns `true` if the Plugin selects primaries of this namespace. Others may belong to another Plugin.
     pub fn selects(&self, primary: &Name) -> bool {
         let named = |namespace: &str| self.namespaces.iter().any(|it| it == namespace);
         self.namespaces.is_empty() || primary.namespace.as_deref().is_some_and(named)
     }
 
-    /// Whether an object of the primary kind is reconciled.
+    /// Returns `true` if an object of the primary kind is reconciled.
     pub fn reconciles(&self, object: &CachedObject) -> bool {
         let (has_annotation, has_labels) = (
             |name: &str| object.has_annotation(name),

@@ -1,4 +1,4 @@
-//! Describes the lanes, one for each controller of a plugin: what is fixed of each, what it needs of the cluster, and its health.
+//! Describes the lanes, one per controller of a plugin: fixed properties, needs and health.
 
 pub mod access;
 pub mod cache_need;

@@ -1,9 +1,9 @@
-//! Names what is reconciled: a primary of a lane. A lane is one controller of one plugin, known by its number.
+//! Names a primary of a lane. A lane is one controller of one plugin, known by its number.
 
 use pilothouse_core::Name;
 use pilothouse_core::reads::dependencies::read::Grouped;
 
-/// A lane's number, in the order in which lanes came.
+/// Number of a lane, in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId(pub u32);
 

@@ -1,5 +1,5 @@
-//! Owns the set of lanes: which there are now, each under a number that is never given twice, and which of them a kind
-//! concerns. A clone is a snapshot of the set: it costs one reference count and holds no lock.
+//! Holds the set of lanes, each under a number that is never reused, indexed by kind. A clone is a snapshot of the set:
+//! it costs one reference count and holds no lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,19 +20,19 @@ pub struct Lanes {
 #[derive(Clone, Default)]
 struct LaneSet {
     lanes: BTreeMap<LaneId, Arc<Lane>>,
-    /// By each kind that a lane reconciles or touches.
+    /// Lanes by each kind that they reconcile or touch.
     by_kind: HashMap<Kind, BTreeMap<LaneId, Arc<Lane>>>,
 }
 
 impl Lanes {
-    /// A number for a lane that is to come.
+    /// Reserves the number of a future lane.
     pub fn reserve(&mut self) -> LaneId {
         let id = LaneId(self.next);
         self.next += 1;
         id
     }
 
-    /// Puts a lane in its place; says which one it replaces.
+    /// Inserts a lane. Returns the one that it replaces.
     pub fn put(&mut self, lane: Arc<Lane>) -> Option<Arc<Lane>> {
         let before = self.remove(lane.id);
         let set = Arc::make_mut(&mut self.set);
@@ -43,7 +43,7 @@ impl Lanes {
         before
     }
 
-    /// Takes a lane out.
+    /// Removes a lane.
     pub fn remove(&mut self, id: LaneId) -> Option<Arc<Lane>> {
         let set = Arc::make_mut(&mut self.set);
         let lane = set.lanes.remove(&id)?;
@@ -63,17 +63,17 @@ impl Lanes {
         self.set.lanes.get(&id)
     }
 
-    /// Every lane, in the order in which they came.
+    /// Every lane, in order of creation.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Lane>> {
         self.set.lanes.values()
     }
 
-    /// Whether this look at the set and another show the same, because no lane came or went between them.
+    /// Returns `true` if both snapshots hold the same set, because no lane was added or removed between them.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.set, &other.set)
     }
 
-    /// The lanes that reconcile or touch a kind, in the order in which they came.
+    /// The lanes that reconcile or touch a kind, in order of creation.
     pub fn of_kind(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Lane>> {
         self.set.by_kind.get(kind).into_iter().flat_map(BTreeMap::values)
     }

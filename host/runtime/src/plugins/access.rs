@@ -1,9 +1,9 @@
-//! Owns the review of what the account of a plugin may do: before a new version takes over, when a version begins to run,
-//! every few minutes, and after a request was denied. A lane runs only while its account has all rights that it needs. Which
-//! rights these are is decided in `pilothouse_core::rights`.
+//! Reviews the rights of a plugin's account: before a new version takes over, when a version starts, every few minutes,
+//! and after a denied request. A lane runs only while its account has all rights that it needs.
+//! `pilothouse_core::rights` decides which rights these are.
 //!
-//! The watches are shared and the host's own. So what API servers check for a client that watches by itself, the host has to
-//! ask for. These reviews are the one exception to "no change, no request".
+//! Watches are shared and made in the host's own name. So the host has to request the checks that API servers make for
+//! a client with watches of its own. These reviews are the one exception to "no change, no request".
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -30,23 +30,23 @@ use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin};
 use crate::plugins::resource::state::{ConditionState, StartupProblem, StartupStep};
 use crate::plugins::version::prepare::DescribedPlugin;
 
-/// How often the rights are reviewed while all are granted. A right that is revoked ends within five minutes: the rest is
-/// for the review itself.
+/// Interval of the reviews while all rights are granted. A revoked right ends within five minutes; the difference is
+/// left for the review itself.
 const INTERVAL: Duration = Duration::from_mins(4);
 
-/// How long rights count that cannot be reviewed any more, unless a review itself takes longer than a minute.
+/// Validity of rights that cannot be reviewed any more, unless a review itself takes longer than a minute.
 const HOLDS: Duration = Duration::from_mins(5);
 
-/// How often the rights are reviewed while some are missing.
+/// Interval of the reviews while some rights are missing.
 const MISSING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long after a review the next one is made at the soonest, after a denied request.
+/// Minimum time between two reviews after a denied request.
 const LEAST_WAIT: Duration = Duration::from_secs(10);
 
-/// How long after a review that failed the next one is made.
+/// Time until the next review after a failed one.
 const RETRY: Duration = Duration::from_secs(15);
 
-/// How many reviews are made at once.
+/// Number of concurrent reviews.
 pub const REVIEWS_AT_ONCE: usize = 16;
 
 /// The longest list of missing rights, in bytes: the command that grants them comes after it.
@@ -55,49 +55,49 @@ const LONGEST_LIST: usize = 1200;
 /// The most namespaces that a command names.
 const MOST_NAMED: usize = 20;
 
-/// The reason of `Granted` and `Ready` where rights are missing.
+/// Reason of `Granted` and `Ready` if rights are missing.
 pub const NOT_GRANTED: &str = "NotGranted";
 
-/// The reason of `Granted` where the rights are not known.
+/// Reason of `Granted` if the rights are not known.
 const REVIEW_FAILED: &str = "ReviewFailed";
 
-/// What the account of one lane needs.
+/// Rights that the account of one lane needs.
 struct LaneNeeds {
-    /// All rights without which the lane does not run.
+    /// Rights without which the lane does not run.
     rights: BTreeSet<Permission>,
-    /// The rights to be asked at admission, without which it runs.
+    /// Rights for being called at admission (default and validate), without which it runs.
     defaults: BTreeSet<Permission>,
     validates: BTreeSet<Permission>,
-    /// The kinds that are served, and that these rights are about.
+    /// Served kinds that these rights are about.
     kinds: BTreeSet<Kind>,
 }
 
-/// The outcome of a review.
+/// Outcome of a review.
 struct AccessReview {
-    /// By lane; none where its rights cannot be said.
+    /// Outcome by lane; `None` if the lane's rights cannot be determined.
     outcomes: Vec<Option<ReviewedAccess>>,
-    /// The rights that are missing.
+    /// Missing rights.
     missing: BTreeSet<Permission>,
-    /// The rights to be asked at admission that are missing.
+    /// Missing rights for being called at admission.
     unasked: BTreeSet<Permission>,
-    /// Why the rights of some lanes cannot be said.
+    /// Reasons why the rights of some lanes cannot be determined.
     errors: Vec<RightsError>,
 }
 
-/// The last review of a version. The plugin keeps it: whoever looks after the version may be interrupted, and goes on.
+/// The last review of a version. The plugin keeps it across interruptions of [`PluginTask::watch_access`].
 pub struct LastReview {
-    /// The lanes that it was about, by the first of them.
+    /// The reviewed lanes, identified by the access of the first.
     of: Arc<LaneAccess>,
-    /// How their kinds were served.
+    /// Resources of their kinds when they were reviewed.
     served: BTreeMap<Kind, String>,
     begun: Instant,
     took: Duration,
-    /// Until when the last outcome that was one counts without another; none: it does not count any more.
+    /// Deadline until which the last review stays valid; `None`: it is no longer valid.
     holds_until: Option<Instant>,
     outcome: LastOutcome,
 }
 
-/// What a review came to.
+/// Result of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastOutcome {
     Granted,
@@ -106,7 +106,7 @@ enum LastOutcome {
 }
 
 impl LastReview {
-    /// When the next review is due, given what is served now.
+    /// Returns when the next review is due, given the kinds that are served now.
     fn next(&self, served: &BTreeMap<Kind, String>, is_asked: bool) -> Instant {
         if self.served != *served {
             return Instant::now();
@@ -115,7 +115,7 @@ impl LastReview {
             LastOutcome::Failed => self.took + RETRY,
             _ if is_asked => LEAST_WAIT,
             LastOutcome::Missing => MISSING_INTERVAL,
-            // The next review ends when the interval does, if it takes as long as this one.
+            // The next review ends with the interval, if it takes as long as this one.
             LastOutcome::Granted => INTERVAL.saturating_sub(self.took).max(self.took + LEAST_WAIT),
         };
         self.begun + wait
@@ -123,7 +123,7 @@ impl LastReview {
 }
 
 impl PluginTask {
-    /// Reviews the rights of a version that runs, for ever.
+    /// Reviews the rights of a running version, for ever.
     pub async fn watch_access(&self, running: &RunningVersion) {
         let Some(first) = running.lanes.first() else {
             return std::future::pending().await;
@@ -150,19 +150,19 @@ impl PluginTask {
                     is_asked = false;
                     let begun = Instant::now();
                     let patience = patience(took);
-                    // In a box of its own: every plugin that runs has room for this.
+                    // Boxed: the future of every running plugin would reserve space for it.
                     let review = Box::pin(self.review(account, &running.lanes, Lane::served));
                     let review = tokio::time::timeout(patience, review).await;
                     let until = counts_until(begun);
                     let review = review.map_err(|_| format!("the reviews take longer than {} s", patience.as_secs()));
                     let (outcome, holds_until) = match review.and_then(|review| review.map_err(|error| chain(&error))) {
                         Ok(review) => {
-                            // Where a kind is waited for, there is nothing that could count.
+                            // While a kind is awaited, no review is complete.
                             let counts = review.errors.is_empty().then_some(until);
                             (self.report_access(running, account, &review, until), counts)
                         }
                         Err(problem) => {
-                            // The next attempt would come too late.
+                            // Otherwise the next attempt would come too late.
                             let still = held_until.filter(|until| Instant::now() + RETRY < *until);
                             self.report_unreviewed(running, account, &problem, still.is_none());
                             (LastOutcome::Failed, still)
@@ -181,7 +181,7 @@ impl PluginTask {
         }
     }
 
-    /// Reviews the rights of lanes once, and lets them run or not. Who cannot be reviewed does not run.
+    /// Reviews the rights of lanes once, and opens or stops them. A lane that cannot be reviewed does not run.
     pub async fn review_once(&self, lanes: &[Arc<Lane>]) {
         let Some(account) = lanes.first().and_then(|lane| lane.writer.identity()) else {
             return;
@@ -201,7 +201,7 @@ impl PluginTask {
         }
     }
 
-    /// Refuses a new version whose account does not have the rights that it needs, before anything of it is called.
+    /// Refuses a new version whose account lacks rights that it needs, before anything of it is called.
     pub async fn check_access(
         &self,
         running: &RunningVersion,
@@ -229,8 +229,8 @@ impl PluginTask {
                 );
             }
         };
-        // Where the version that runs is denied something, neither of the two acts: a namespace that is being deleted, with the
-        // roles in it, keeps nobody from an update.
+        // A right that the running version lacks in a namespace is no reason to refuse: neither version acts there. So
+        // a namespace that is being deleted, with its roles, does not block an update.
         let denied: BTreeSet<String> = running.lanes.iter().flat_map(|lane| lane.access.denied()).collect();
         let is_new = |right: &&Permission| {
             right
@@ -246,7 +246,7 @@ impl PluginTask {
                 format!("the new version needs more than is granted: {problem}"),
             );
         }
-        // A kind that is not served yet is waited for, and reviewed then.
+        // A kind that is not served yet is awaited, and reviewed then.
         let mut errors = review.errors.iter().filter(|error| !is_wait(error));
         if let Some(error) = errors.next() {
             return refused(
@@ -261,8 +261,8 @@ impl PluginTask {
         Ok(())
     }
 
-    /// Whether the account of lanes has all rights that they need, as far as that can be said: what cannot be reviewed now is
-    /// reviewed again when they run.
+    /// Returns `true` if the account of lanes has all rights that they need, as far as known: what cannot be reviewed
+    /// now is reviewed when they run.
     pub async fn lacks_nothing(
         &self,
         lanes: &[Arc<Lane>],
@@ -275,7 +275,7 @@ impl PluginTask {
         review.map_or(true, |review| review.missing.is_empty())
     }
 
-    /// How the cluster serves the kinds of lanes that are not watched yet.
+    /// Returns how the cluster serves the kinds of lanes, including those that are not watched yet.
     pub async fn look_up(
         &self,
         lanes: &[Arc<Lane>],
@@ -347,14 +347,14 @@ impl PluginTask {
         Ok(review)
     }
 
-    /// Which of these rights the account does not have. What lanes have in common is asked once.
+    /// Returns the rights that the account lacks. Rights that several lanes need are reviewed once.
     async fn denied(
         &self,
         account: &Impersonation,
         rights: &BTreeSet<Permission>,
         known: &mut BTreeMap<Permission, bool>,
     ) -> Result<BTreeSet<Permission>, RequestError> {
-        // Each namespace by itself: an authorizer may deny in one what a ClusterRole grants in all.
+        // Each namespace is reviewed by itself: an authorizer may deny in one what a ClusterRole grants in all.
         let unknown = rights.iter().filter(|right| !known.contains_key(right));
         let unknown = unknown.cloned().collect();
         self.ask(account, unknown, known).await?;
@@ -365,7 +365,7 @@ impl PluginTask {
             .collect())
     }
 
-    /// Asks which of these rights the account has, several at once.
+    /// Reviews rights of the account, several at once.
     async fn ask(
         &self,
         account: &Impersonation,
@@ -392,12 +392,12 @@ impl PluginTask {
         Ok(())
     }
 
-    /// Lets lanes run, or stops them.
+    /// Opens or stops lanes by the outcome of a review.
     fn settle_access(&self, lanes: &[Arc<Lane>], outcomes: &[Option<ReviewedAccess>], until: Instant) {
         for (lane, outcome) in lanes.iter().zip(outcomes) {
             let host = &self.context.host;
             if lane.access.set(outcome.clone(), until) {
-                // What was denied is reconciled now, and what is denied is said to be.
+                // Objects that were denied before are reconciled, and objects that are denied now get a status.
                 if host.state.is_open(lane.id) && lane.access.is_granted() {
                     host.state.push_all(lane);
                 }
@@ -445,7 +445,7 @@ impl PluginTask {
         if is_granted {
             self.context.claims.confirm(&self.identity.name);
         }
-        self.tell_access(condition);
+        self.report_granted(condition);
         self.settle_access(&running.lanes, outcomes, until);
         self.report_ready(Some(running));
         if is_granted || errors.iter().all(is_wait) && missing.is_empty() {
@@ -455,7 +455,8 @@ impl PluginTask {
         }
     }
 
-    /// The rights could not be reviewed. Once they have not been for too long, the plugin does not run.
+    /// Reports that the rights could not be reviewed. If `is_over`, the last review is no longer valid and the plugin
+    /// stops.
     fn report_unreviewed(&self, running: &RunningVersion, account: &Impersonation, problem: &str, is_over: bool) {
         let user = account.user();
         tracing::debug!(
@@ -468,7 +469,7 @@ impl PluginTask {
             return;
         }
         let right = listed(&[Permission::to_review()]);
-        self.tell_access(ConditionState {
+        self.report_granted(ConditionState {
             holds: None,
             reason: REVIEW_FAILED,
             message: format!(
@@ -480,8 +481,8 @@ impl PluginTask {
         self.report_ready(Some(running));
     }
 
-    /// Says in the log and in the status of the Plugin what its account may do.
-    fn tell_access(&self, condition: ConditionState) {
+    /// Reports the rights of the account in the log and in the status of the Plugin.
+    fn report_granted(&self, condition: ConditionState) {
         let before = self.plugin_state.known().granted;
         if before.as_ref() == Some(&condition) {
             return;
@@ -498,7 +499,7 @@ impl PluginTask {
         self.plugin_state.set(|known| known.granted = Some(condition));
     }
 
-    /// Which objects API servers do not ask the plugin about.
+    /// Reports the objects for which API servers do not call the plugin.
     fn report_unasked(&self, running: &RunningVersion, account: &Impersonation, unasked: &BTreeSet<Permission>) {
         let health = &self.identity.health;
         if unasked.is_empty() {
@@ -513,7 +514,7 @@ impl PluginTask {
         }
     }
 
-    /// The rights that are missing, for people, with the command that grants them.
+    /// Message about missing rights, with the command that grants them.
     fn missing(
         &self,
         account: &Impersonation,
@@ -531,26 +532,26 @@ impl PluginTask {
     }
 }
 
-/// How long a review may take, given how long the last one did.
+/// Time limit of a review, given the duration of the last one.
 fn patience(took: Duration) -> Duration {
     HOLDS.saturating_sub(INTERVAL).max(took * 2)
 }
 
-/// Until when a review counts that began then and has just ended: until the next one has, at the latest.
+/// Deadline until which a review is valid that began at `begun` and has just ended: the latest end of the next one.
 fn counts_until(begun: Instant) -> Instant {
     let took = begun.elapsed();
     begun + INTERVAL.max(took) + patience(took)
 }
 
-/// What the warning is about.
+/// Subject of the warning.
 const ADMISSION: &str = "admission";
 
-/// Whether the rights cannot be said only because a kind is not served yet.
+/// Returns `true` if the rights are unknown only because a kind is not served yet.
 fn is_wait(error: &RightsError) -> bool {
     matches!(error, RightsError::Unknown(_))
 }
 
-/// The kinds that lanes declare and that are served, with their resources.
+/// Served kinds that lanes declare, with their resources.
 fn served_kinds(lanes: &[Arc<Lane>]) -> BTreeMap<Kind, String> {
     let declared = lanes.iter().filter(|lane| !lane.is_former).flat_map(|lane| {
         let kinds =
@@ -564,7 +565,7 @@ fn declared_kinds(lane: &Lane) -> impl Iterator<Item = &Kind> {
     std::iter::once(lane.grants.primary()).chain(lane.grants.touched().map(|grant| &grant.touch.kind))
 }
 
-/// The rights that the account of a lane needs, given how its kinds are served.
+/// Rights that the account of a lane needs, given how its kinds are served.
 fn needs(
     lane: &Lane,
     has_webhooks: bool,
@@ -576,7 +577,7 @@ fn needs(
         validates: BTreeSet::new(),
         kinds: BTreeSet::new(),
     };
-    // What is left of a controller that the plugin does not have any more takes rights that no manifest declares.
+    // Cleaning up after a former controller takes rights that no manifest declares.
     if lane.is_former {
         return Ok(needs);
     }
@@ -606,7 +607,7 @@ fn needs(
         let set = match verb {
             Verb::Default => &mut needs.defaults,
             Verb::Validate => &mut needs.validates,
-            // In preview nothing is written.
+            // Nothing is written in preview.
             Verb::Create | Verb::Patch | Verb::Delete if lane.mode == RunMode::Preview => continue,
             Verb::Get | Verb::List | Verb::Watch | Verb::Create | Verb::Patch | Verb::Delete => &mut needs.rights,
         };
@@ -631,7 +632,8 @@ fn needs(
     Ok(needs)
 }
 
-/// The command that grants what a plugin needs. Its words come from whoever wrote the Plugin, so they are quoted.
+/// The command that grants the rights that a plugin needs. Its arguments come from the author of the Plugin, so they
+/// are quoted.
 fn grant_command(
     plugin: &str,
     account: &Impersonation,
@@ -669,7 +671,7 @@ fn grant_command(
     command
 }
 
-/// A plugin with its component as the command line takes it: `NAME=FILE` or `NAME=REF`.
+/// A plugin with its component as a command-line argument: `NAME=FILE` or `NAME=REF`.
 pub fn named_source(plugin: &str, wanted: &DesiredPlugin, loaded: Option<&LoadedComponent>) -> String {
     let source = match &wanted.source {
         ComponentSource::Loaded(component) => component.name().to_owned(),
@@ -683,7 +685,7 @@ pub fn named_source(plugin: &str, wanted: &DesiredPlugin, loaded: Option<&Loaded
     quoted(&format!("{plugin}={source}"))
 }
 
-/// How the command line calls an artifact.
+/// An artifact as a command-line argument.
 fn reference(reference: &str, digest: Option<&str>) -> String {
     let is_layout = reference.starts_with("oci-");
     let scheme = if is_layout { "" } else { "oci://" };
@@ -700,7 +702,7 @@ fn reference(reference: &str, digest: Option<&str>) -> String {
     }
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:@=,+".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {

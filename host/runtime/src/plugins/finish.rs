@@ -1,6 +1,6 @@
-//! Owns the end of a plugin whose resource is deleted: primaries that are being deleted already are finished, its objects
-//! go where that is wanted, and with them what it contributes to others', and no primary keeps a finalizer that nobody
-//! would ever take off. The Plugin itself has a finalizer for as long as there may be such work.
+//! Finishes a plugin whose resource is deleted: primaries that are already being deleted are finalized, its objects and
+//! contributions are deleted if the deletion policy says so, and its finalizer is removed from all primaries. The
+//! Plugin itself has a finalizer as long as there may be such work.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,32 +31,32 @@ use crate::state::tables::claims::Contribution;
 /// The finalizer of Plugin resources.
 const FINALIZER: &str = "pilothouse.dev/plugin";
 
-/// How long a plugin that does not run may take to come up to where its objects are known. After that it goes without.
+/// Time for a plugin that does not run to load and list its objects. After that it is deleted without.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long primaries that are being deleted already may take to be finished. After that they are released.
+/// Time for primaries that are already being deleted to be finalized. After that they are released.
 const FINISHING: Duration = Duration::from_mins(2);
 
-/// Time after which objects that do not go are left behind, where no other has gone meanwhile.
+/// Time after which objects that are not deleted are left behind, if no other has been deleted meanwhile.
 const GIVING_UP: Duration = Duration::from_mins(5);
 
 /// The most objects that a message names.
 const NAMED_OBJECTS: usize = 5;
 
-/// How often it is looked whether it is this replica's turn to finish a plugin.
+/// Interval at which this replica checks whether it has to finish a plugin.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl PluginTask {
-    /// Sees to it that the Plugin resource has the finalizer, if the plugin may leave something behind, and else not.
+    /// Adds the finalizer to the Plugin resource if the plugin may leave something behind, and removes it otherwise.
     pub async fn sync_plugin_finalizer(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
         let needed = wanted.deletion_policy == DeletionPolicy::Delete || described.has_finalizers();
         self.set_finalizer(needed).await;
     }
 
-    /// Ends a plugin whose resource is being deleted.
+    /// Finishes a plugin whose resource is being deleted.
     pub async fn finish(&self, running: Option<RunningVersion>, request: &PluginRequest) {
         let is_held = self.own.as_ref().is_some_and(|own| has_finalizer(&own.live.borrow()));
-        // What ran before the spec was spoilt still knows what it made.
+        // The version that ran before the spec became invalid still knows what it made.
         let before = running
             .as_ref()
             .and_then(|running| running.request.wanted.as_ref().ok());
@@ -81,7 +81,7 @@ impl PluginTask {
         self.set_finalizer(false).await;
     }
 
-    /// Winds up a plugin that does not run; says no if its objects cannot be found.
+    /// Cleans up after a plugin that does not run. Returns `false` if its objects cannot be found.
     async fn clean_up_stopped(&self, wanted: &DesiredPlugin) -> bool {
         let Ok(Some(candidates)) = tokio::time::timeout(PATIENCE, self.known_lanes(wanted)).await else {
             return false;
@@ -93,12 +93,12 @@ impl PluginTask {
         true
     }
 
-    /// Finishes, takes back, deletes and releases, in this order.
+    /// Finalizes primaries, withdraws contributions, deletes children and releases finalizers, in this order.
     async fn clean_up(&self, wanted: &DesiredPlugin, lanes: &[Arc<Lane>]) {
-        // Replicas that divide the work have to agree on whose work this is, too.
+        // Replicas that divide the work must agree on who finishes.
         let divisions = lanes.iter().map(|lane| (lane.title(), Division::Leader));
         self.context.host.finishing.lock().extend(divisions);
-        self.is_ours_to_finish(lanes).await;
+        self.wait_until_ours_to_finish(lanes).await;
         if wanted.mode != RunMode::Preview {
             self.finish_primaries(lanes).await;
         }
@@ -113,9 +113,9 @@ impl PluginTask {
         finishing.retain(|controller, _| lanes.iter().all(|lane| lane.title() != *controller));
     }
 
-    /// Where replicas divide the work, waits until all of them know that it is the leader who finishes, this one leads, and its
-    /// cache has all that the plugin made. Replicas that do not lead wait until the Plugin is gone.
-    async fn is_ours_to_finish(&self, lanes: &[Arc<Lane>]) {
+    /// If replicas divide the work, waits until all of them know that the leader finishes, this one leads, and its
+    /// cache holds all that the plugin made. Replicas that do not lead wait until the Plugin is deleted.
+    async fn wait_until_ours_to_finish(&self, lanes: &[Arc<Lane>]) {
         let host = &self.context.host;
         let is_ours = || {
             let is_whole = |lane: &Arc<Lane>| lane.cached_namespaces().is_none() && host.state.leads(lane);
@@ -126,7 +126,7 @@ impl PluginTask {
         }
     }
 
-    /// Lets the plugin finish the primaries that are being deleted already, while all others are left as they are.
+    /// Lets the plugin finalize the primaries that are already being deleted; all others are left.
     async fn finish_primaries(&self, lanes: &[Arc<Lane>]) {
         let host = &self.context.host;
         let unfinished = || {
@@ -147,7 +147,7 @@ impl PluginTask {
         if unfinished().is_ok() {
             return;
         }
-        // Nobody looks after them any more.
+        // The periodic review has ended with the version.
         self.review_once(lanes).await;
         for lane in lanes {
             host.register_lane(&Arc::new(Lane {
@@ -165,7 +165,7 @@ impl PluginTask {
         }
     }
 
-    /// The lanes of a plugin that does not run, with all that they need listed.
+    /// The lanes of a plugin that does not run, after all that they need has been listed.
     async fn known_lanes(&self, wanted: &DesiredPlugin) -> Option<StagedLanes> {
         let loaded = self.load(wanted, None).await.ok()?;
         let described = self.describe(&loaded, wanted).await.ok()?;
@@ -174,8 +174,9 @@ impl PluginTask {
         Some(lanes)
     }
 
-    /// Tries until no object is left. What is still left when nothing more has gone for [`GIVING_UP`], because finalizers of
-    /// others hold it or the server refuses it, is left behind. A server that does not answer is the error of an attempt.
+    /// Repeats until no object is left. Objects that are left when no other has been deleted for [`GIVING_UP`], because
+    /// of finalizers of others or a refusal of the server, are left behind. A server that does not answer fails the
+    /// attempt.
     async fn until_none_is_left<F>(&self, mut attempt: impl FnMut() -> F)
     where
         F: Future<Output = Result<Vec<RemainingObject>, String>>,
@@ -185,7 +186,7 @@ impl PluginTask {
             let attempt = attempt();
             async {
                 let left = attempt.await?;
-                if left.is_empty() || progress.lock().has_stalled(left.len()) {
+                if left.is_empty() || progress.lock().check_stalled(left.len()) {
                     return Ok(left);
                 }
                 Err(what_is_left(&left))
@@ -203,7 +204,7 @@ impl PluginTask {
         }
     }
 
-    /// Takes the plugin's finalizer off all primaries; returns those that still have it.
+    /// Removes the plugin's finalizer from all primaries. Returns those that still have it.
     async fn release(&self, lanes: &[Arc<Lane>]) -> Result<Vec<RemainingObject>, String> {
         let mut left = Vec::new();
         for lane in lanes {
@@ -217,9 +218,9 @@ impl PluginTask {
         Ok(left)
     }
 
-    /// Gives up what the plugin contributes; returns the objects whose fields have not been given up yet. An object whose
-    /// fields have been, or that the server does not let go of them, is `done`: what is owned by others is not deleted for
-    /// it.
+    /// Withdraws the plugin's contributions. Returns the objects that still hold some. Objects whose fields are
+    /// withdrawn, or whose server does not release them, are added to `done`: objects owned by others are not deleted
+    /// for them.
     async fn take_back(&self, lanes: &[Arc<Lane>], done: &Mutex<HashSet<Key>>) -> Result<Vec<RemainingObject>, String> {
         let host = &self.context.host;
         if !host.state.close_claims(&self.identity.name) {
@@ -237,7 +238,7 @@ impl PluginTask {
                     tracing::info!(lane = lane.title(), object = title, "withdrew the contributed fields");
                     done.lock().insert(key);
                 }
-                // It went, or another has its name, meanwhile: the next look says which.
+                // It was deleted or replaced meanwhile: the next attempt tells which.
                 Err(error) if matches!(error.code(), Some(404 | 409)) => {
                     left.push(RemainingObject::refused(title, "it has changed meanwhile".to_owned()));
                 }
@@ -262,9 +263,9 @@ impl PluginTask {
         Ok(left)
     }
 
-    /// Deletes what the plugin made, in the reverse of the order in which it is made; returns what is still there. An
-    /// object that another plugin applies too stays, and is that plugin's. Replicas that divide the work delete what is
-    /// theirs, and wait for each other. A server that does not answer is the error.
+    /// Deletes the plugin's children in the reverse order of their creation. Returns those that still exist. A child
+    /// that another plugin applies, too, is left to that plugin. Replicas that divide the work delete their own part,
+    /// and wait for each other. A server that does not answer is an error.
     async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<Vec<RemainingObject>, String> {
         let children = |lane: &Arc<Lane>| {
             let children = self.context.host.state.children_of_lane(lane).into_iter();
@@ -292,9 +293,9 @@ impl PluginTask {
                 };
                 match ended {
                     Ok(()) => {}
-                    // It went, or changed, meanwhile: the next look says which.
+                    // It was deleted or changed meanwhile: the next attempt tells which.
                     Err(error) if matches!(error.code(), Some(404 | 409 | 422)) => {}
-                    // One that the server does not let go holds up no other.
+                    // A refused deletion does not delay the others.
                     Err(error) if matches!(error.code(), Some(400..=428 | 430..=499)) => {
                         refusal = Some(format!("the server refuses to delete it: {}", chain(&error)));
                     }
@@ -321,7 +322,7 @@ impl PluginTask {
         let Some(own) = &self.own else { return };
         self.until_done(|| async {
             let live = own.live.borrow().clone();
-            // None can be added to an object that is being deleted.
+            // No finalizer can be added to an object that is being deleted.
             if has_finalizer(&live) == needed || (needed && live.deleting) {
                 return Ok(());
             }
@@ -340,13 +341,13 @@ impl PluginTask {
     }
 }
 
-/// An object of a plugin that is to go, and is still there.
+/// An object of a plugin that has to be deleted, and still exists.
 struct RemainingObject {
-    /// Its kind and name.
+    /// Kind and name.
     title: String,
-    /// The finalizers that keep it; none where it is not being deleted.
+    /// Finalizers that block it; empty if it is not being deleted.
     finalizers: Vec<Box<str>>,
-    /// The server's refusal to let it go.
+    /// The server's refusal to delete it.
     refusal: Option<String>,
 }
 
@@ -360,7 +361,7 @@ impl RemainingObject {
     }
 }
 
-/// The objects that are still there, those first that something keeps, with what keeps each and what to do.
+/// Message about the remaining objects: blocked ones first, with the cause and what to do.
 fn what_is_left(left: &[RemainingObject]) -> String {
     let kept = left.iter().filter_map(|object| match object {
         RemainingObject {
@@ -396,8 +397,8 @@ fn what_is_left(left: &[RemainingObject]) -> String {
 struct Progress(Option<(usize, Instant)>);
 
 impl Progress {
-    /// Tells whether as many objects are still there as were for [`GIVING_UP`].
-    fn has_stalled(&mut self, left: usize) -> bool {
+    /// Returns `true` if no object has been deleted for [`GIVING_UP`].
+    fn check_stalled(&mut self, left: usize) -> bool {
         match self.0 {
             Some((before, since)) if left >= before => since.elapsed() >= GIVING_UP,
             _ => {

@@ -1,6 +1,6 @@
-//! Owns the life cycle of a plugin as a state machine: which state an event leads to, and what has to be done on the way.
-//! It does no I/O and waits for nothing: `task` produces the events and carries out the actions. ARCHITECTURE.md has the
-//! diagram, and docs/conditions.md what each state means for the conditions of the Plugin.
+//! The life cycle of a plugin as a state machine: the next state for an event, and the actions on the way. It does no
+//! I/O and waits for nothing: `task` produces the events and carries out the actions. ARCHITECTURE.md has the diagram,
+//! and docs/conditions.md the conditions of the Plugin in each state.
 
 use std::time::Duration;
 
@@ -9,195 +9,195 @@ use crate::plugins::resource::state::{KIND_TAKEN, StartupProblem};
 /// The state of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifeState {
-    /// What is wanted is read: at first, after each change of it, and after each change of the version that is loaded.
+    /// The request is read: at first, after each change of it, and after each change of the loaded version.
     Examining {
-        /// What is loaded meanwhile.
+        /// Version that is loaded meanwhile.
         current: CurrentVersion,
     },
-    /// The wanted version is brought to where it can take over.
+    /// The desired version is being prepared to take over.
     Starting(Startup),
-    /// The wanted version runs.
+    /// The desired version runs.
     Running,
-    /// The wanted version cannot be used.
+    /// The desired version cannot be used.
     Refused {
-        /// What is loaded meanwhile.
+        /// Version that is loaded meanwhile.
         current: CurrentVersion,
-        /// What makes another try worth it.
+        /// Event that makes another attempt worthwhile.
         until: RefusedUntil,
     },
-    /// The version that is loaded is not called for a while, because its calls crashed.
+    /// The loaded version is not called for a while, because its calls crashed.
     CrashBackoff,
-    /// Nothing is to run.
+    /// The plugin is suspended.
     Suspended,
-    /// The Plugin is being deleted: what the plugin made is dealt with, and then the Plugin goes.
+    /// The Plugin is being deleted: the plugin's objects are cleaned up, then the finalizer is removed.
     Finishing,
-    /// Nobody wants the plugin any more, or it can never be used.
+    /// The plugin was removed, or can never be used.
     Ended,
 }
 
-/// The version that is loaded, whether it is the wanted one or not.
+/// The loaded version, whether it is the desired one or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CurrentVersion {
-    /// There is none.
+    /// No version is loaded.
     None,
-    /// It reconciles.
+    /// The version reconciles.
     Running,
-    /// It has its lanes and is not called, because its calls crashed.
+    /// The version keeps its lanes and is not called, because its calls crashed.
     Stopped,
 }
 
-/// How far a startup has come.
+/// Progress of a startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Startup {
-    /// What is being done.
+    /// Current stage.
     pub stage: StartupStage,
-    /// Whether another version, or the same one, runs meanwhile.
+    /// Set if a version, another or the same, runs meanwhile.
     pub is_update: bool,
-    /// Startups in a row that failed before this one.
+    /// Failed startups in a row before this one.
     pub failures: u32,
 }
 
-/// The stages of a startup, in their order.
+/// Stages of a startup, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartupStage {
-    /// The component is fetched and compiled, or found to be the one that is loaded already.
+    /// The component is fetched and compiled, or found to be already loaded.
     Loading,
-    /// The component is asked for its manifest, and the configuration is checked.
+    /// The component describes itself, and the configuration is checked.
     Describing,
     /// The kinds whose CRDs the plugin brings are claimed.
     ClaimingKinds,
     /// Its CRDs are installed, and its earlier events are read back.
     InstallingCrds,
-    /// The Plugin gets the finalizer, or loses it.
+    /// The finalizer of the Plugin is added or removed.
     UpdatingFinalizer,
-    /// An update waits until all its kinds are served and listed. Without a version that runs, the lanes wait for that.
+    /// An update waits until all its kinds are served and listed. A first version lets its lanes wait for that.
     WaitingForKinds,
-    /// An update answers for some primaries on trial.
+    /// An update is called for some primaries on trial.
     Trial,
-    /// What the version will make is written to the inventory in the Plugin's status.
+    /// Kinds that the version will make are written to the inventory in the Plugin's status.
     Recording,
 }
 
-/// What a refused version waits for. A change of the Plugin is always worth another try.
+/// Event for which a refused version waits. A change of the Plugin always starts another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedUntil {
-    /// Only that.
+    /// Only a change of the Plugin.
     Changed,
-    /// The end of a back-off after so many failures in a row, or another component.
+    /// The end of a back-off, or another component.
     Retry {
-        /// Startups in a row that failed.
+        /// Failed startups in a row.
         failures: u32,
     },
-    /// An older plugin gives up the kind that both bring, or there is another component.
+    /// An older plugin releases the kind that both bring, or the component changes.
     KindsFree {
-        /// Startups in a row that failed.
+        /// Failed startups in a row.
         failures: u32,
     },
 }
 
-/// What has happened to a plugin.
+/// Event in the life of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LifeEvent {
-    /// Something else is wanted of it.
+    /// The request changed.
     RequestChanged,
-    /// Nobody wants it any more.
+    /// The plugin was removed.
     Gone,
 
-    /// A version is wanted.
+    /// A version is desired.
     VersionWanted,
-    /// The spec cannot be carried out.
+    /// The spec is invalid.
     SpecInvalid(StartupProblem),
-    /// Nothing is to run for now.
+    /// The plugin is suspended.
     SuspensionWanted,
     /// The Plugin is being deleted.
     DeletionWanted,
 
     /// The component is loaded.
     Loaded,
-    /// The component and what is wanted of it are what runs already.
+    /// The component and the request are those that already run.
     AlreadyRuns,
-    /// The component has said what it is.
+    /// The component has described itself.
     Described,
     /// No older plugin brings the same kinds.
     KindsClaimed,
     /// The cluster has the CRDs.
     CrdsInstalled,
-    /// The Plugin has the finalizer that it needs.
+    /// The finalizer of the Plugin is as needed.
     FinalizerUpdated,
     /// All kinds are served and listed.
     KindsListed,
-    /// The update does not fail where the version that runs does not.
+    /// The update does not fail where the running version succeeds.
     TrialPassed,
-    /// The inventory has what the version will make.
+    /// The inventory lists all that the version will make.
     Recorded,
     /// The version cannot be used.
     StartupFailed {
-        /// Why.
+        /// Reason.
         problem: StartupProblem,
-        /// Nothing will ever change that.
+        /// Set if it can never succeed.
         is_final: bool,
     },
 
-    /// It has waited for long enough.
+    /// The back-off has ended.
     RetryDue,
-    /// There is another component.
+    /// The component changed.
     ComponentChanged,
-    /// What crashed is not what is wanted.
+    /// The crashed version is no longer the desired one.
     CrashSuperseded,
     /// No older plugin brings the kinds any more.
     KindsFreed,
 
-    /// The calls of the version that runs crash.
+    /// Calls of the running version crash.
     Crashed {
-        /// How long it is not called.
+        /// Duration without calls.
         wait: Duration,
-        /// What the last crash said.
+        /// Message of the last crash.
         why: String,
     },
-    /// An older plugin brings a kind of the version that runs.
+    /// An older plugin brings a kind of the running version.
     KindsLost,
-    /// What earlier versions may have left is not what the version that runs watches for.
+    /// The inventory of earlier versions differs from what the running version watches.
     InventoryChanged,
 }
 
-/// What is to be done, in the order of [`Transition::actions`].
+/// Action of a transition, in the order of [`Transition::actions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LifeAction {
-    /// Report that the wanted version cannot be used.
+    /// Report that the desired version cannot be used.
     ReportRefusal(StartupProblem),
-    /// Report that the wanted version runs, or what it waits for.
+    /// Report that the desired version runs, or what it waits for.
     ReportRunning,
     /// Report that nothing runs because of the spec.
     ReportSuspension,
-    /// Report that the version is not called for a while, and note until when.
+    /// Report that the version is not called for a while, and record until when.
     ReportCrash {
-        /// How long.
+        /// Duration without calls.
         wait: Duration,
-        /// What the last crash said.
+        /// Message of the last crash.
         why: String,
     },
-    /// The staged version takes the place of the one that is loaded, if there is one.
+    /// Let the staged version replace the loaded one, if there is one.
     TakeOver,
-    /// The version that is loaded goes; its objects stay.
+    /// Unload the loaded version; its objects stay.
     Unload,
-    /// The version that is loaded watches for what the inventory has.
+    /// Let the loaded version watch what the inventory lists.
     FollowInventory,
-    /// Forget the crashes so far: something else is tried.
+    /// Forget the crashes so far, before another version is tried.
     ResetCrashes,
-    /// Calls are made again.
+    /// Allow calls again.
     Resume,
     /// Reconcile all primaries.
     Requeue,
-    /// Clean up after a Plugin that is deleted, and take its finalizer off.
+    /// Clean up after a Plugin that is deleted, and remove its finalizer.
     Finish,
 }
 
-/// What an event leads to.
+/// Result of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// The new state.
     pub next: LifeState,
-    /// What is done on the way, in this order.
+    /// Actions on the way, in order.
     pub actions: Vec<LifeAction>,
 }
 
@@ -210,8 +210,8 @@ pub struct IllegalEvent {
 }
 
 impl LifeAction {
-    /// Whether it only tells something, beside the supervision of the version that runs. All others change that version
-    /// or how it is called.
+    /// Returns `true` if the action only reports, beside the supervision of the running version. All others change that
+    /// version or how it is called.
     pub fn is_report(&self) -> bool {
         matches!(
             self,
@@ -221,12 +221,12 @@ impl LifeAction {
 }
 
 impl LifeState {
-    /// The state of a plugin of which nothing is known yet.
+    /// The initial state.
     pub const FIRST: Self = Self::Examining {
         current: CurrentVersion::None,
     };
 
-    /// The version that is loaded.
+    /// The loaded version.
     pub fn current(self) -> CurrentVersion {
         match self {
             Self::Examining { current } | Self::Refused { current, .. } => current,
@@ -236,7 +236,7 @@ impl LifeState {
         }
     }
 
-    /// The transitions of the life cycle.
+    /// Returns the transition for an event.
     pub fn on(self, event: LifeEvent) -> Result<Transition, IllegalEvent> {
         let transition = match self {
             Self::Ended => None,
@@ -262,7 +262,7 @@ impl LifeState {
         })
     }
 
-    /// What somebody asked for may change in every state.
+    /// Handles changes of the request, which may occur in every state.
     fn requested(self, event: &LifeEvent) -> Option<Transition> {
         let current = self.current();
         match event {
@@ -274,7 +274,7 @@ impl LifeState {
 }
 
 impl CurrentVersion {
-    /// What happens to the version that is loaded, whatever else is under way.
+    /// Handles events of the loaded version, which may occur during any other work.
     fn supervised(self, event: &LifeEvent) -> Option<Transition> {
         if self == Self::None {
             return None;
@@ -345,7 +345,7 @@ impl Startup {
             (Stage::UpdatingFinalizer, LifeEvent::FinalizerUpdated) | (Stage::Trial, LifeEvent::TrialPassed) => {
                 Stage::Recording
             }
-            // It is examined once more: while it came up, something else may have come to be wanted.
+            // The request is examined once more: it may have changed during the startup.
             (Stage::Recording, LifeEvent::Recorded) => {
                 let current = CurrentVersion::Running;
                 return to(LifeState::Examining { current }, [LifeAction::TakeOver]);

@@ -1,11 +1,11 @@
-//! Owns the life cycle of plugins: the desired state of each, its startup, its replacement by another version, its
-//! deletion, and its status.
+//! Runs the life cycle of plugins: desired state, startup, update, deletion and status of each.
 //!
-//! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `life_cycle` is the state
-//! machine of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `artifact`, `earlier_artifact`,
-//! `prepare`, `staging`, `running` and `finish`; `plugin` is what there is of one plugin; `exclusive_kinds` keeps two from having the same kind,
-//! `permissions` names missing rights of the host, `access` reviews those of the plugin's account, `inventory` and `inventory_write` know what earlier versions owned; `reporting`,
-//! `state` and `status_writer` make the status of the Plugin resource, together with [`crate::lanes::health`].
+//! In `resource`, `desired` is the request for a plugin, and `resources` reads it from Plugin resources, as
+//! `static_plugins` does from the command line; `inventory` and `inventory_write` record what earlier versions owned;
+//! `reporting`, `state` and `status_writer` write the Plugin's status together with [`crate::lanes::health`].
+//! `life_cycle` is the state machine of one plugin; `task` drives it by way of `fetch`, `version` and `finish`;
+//! `plugin` holds the parts of one plugin. In `version`, `exclusive_kinds` prevents two plugins from bringing the same
+//! kind, and `permissions` reports missing rights of the host. `access` reviews the rights of the plugin's account.
 //!
 //! A plugin that goes is closed, waits for what runs, and is forgotten with what only it watched. If its resource is deleted, primaries
 //! that are being deleted are finished first; then claims and children are removed, if `deletionPolicy` says so. On SIGTERM running
@@ -51,33 +51,33 @@ use crate::plugins::resource::state::{ConditionState, PluginState, StartupStep};
 use crate::plugins::version::exclusive_kinds::ExclusiveKinds;
 use crate::watches::informers::Informers;
 
-/// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
+/// Components that are compiled at the same time. The compiler uses two threads, and other work has to continue.
 const COMPILERS: usize = 1;
 
-/// Plugins that are asked at the same time what they are: what that takes of memory is given back after each.
+/// Plugins that are described at the same time: the memory that a call takes is released after it.
 const DESCRIBERS: usize = 2;
 
-/// Artifacts that are fetched at the same time, and references that are resolved: a slow registry takes no more threads and
-/// connections than that.
+/// Artifacts that are fetched at the same time, and references that are resolved: limits the threads and connections
+/// that a slow registry can occupy.
 const FETCHERS: usize = 4;
 const RESOLVERS: usize = 16;
 
-/// Plugins that make the requests of a start at the same time. Each takes a connection, which is kept for a while: a hundred
-/// plugins would have a hundred.
+/// Plugins that make the requests of a startup at the same time. Each takes a connection, which is kept for a while: a
+/// hundred plugins would take a hundred.
 const STARTERS: usize = 4;
 
-/// Where the components of Plugin resources come from, and who loads them.
+/// Sources of the components of Plugin resources, and the sandbox that loads them.
 #[derive(Clone)]
 pub struct Library {
-    /// Who loads them.
+    /// Sandbox that loads components.
     pub sandbox: Sandbox,
-    /// `spec.source.file` is below this directory.
+    /// Directory of `spec.source.file`.
     pub directory: PathBuf,
-    /// Where OCI artifacts come from; none: a Plugin that wants one is refused.
+    /// Store of OCI artifacts; `None`: a Plugin that names one is refused.
     pub artifacts: Option<Arc<dyn ArtifactStore>>,
 }
 
-/// What all plugins of a host have in common.
+/// State shared by all plugins of a host.
 pub struct PluginContext {
     client: Client,
     options: HostOptions,
@@ -89,7 +89,7 @@ pub struct PluginContext {
     compiling: Semaphore,
     describing: Semaphore,
     starting: Semaphore,
-    /// The reviews of accounts' rights at once, of all plugins.
+    /// Limit of concurrent reviews of accounts' rights, over all plugins.
     reviewing: Arc<Semaphore>,
     fetching: Semaphore,
     resolving: Semaphore,
@@ -97,7 +97,7 @@ pub struct PluginContext {
 }
 
 impl PluginContext {
-    /// A context without plugins; without a library only those can come that are loaded.
+    /// Makes a context without plugins; without a library only loaded components can be used.
     pub fn new(
         client: Client,
         options: HostOptions,
@@ -123,55 +123,55 @@ impl PluginContext {
         }
     }
 
-    /// Has the informers list other namespaces whenever the cache is to hold others; never ends.
+    /// Adapts the informers whenever the cached namespaces change; never ends.
     pub async fn follow_cached_namespaces(&self) {
         let mut changes = self.host.cached.follow();
         loop {
-            // Also what was told before.
+            // Also for changes announced before.
             self.host.cached.take_in(|| self.informers.refresh());
             if changes.changed().await.is_err() {
-                // The host has the sender.
+                // The host keeps the sender.
                 return;
             }
         }
     }
 }
 
-/// The plugins that are there, by name, for those who look at the host; and those that are wanted, whether they run or not.
+/// The present plugins by name, for reports on the host, and the desired ones, whether they run or not.
 #[derive(Default)]
 pub struct PluginRegistry {
     plugin_states: Mutex<BTreeMap<Arc<str>, Arc<PluginState>>>,
     expected: Mutex<Option<Arc<BTreeSet<Arc<str>>>>>,
-    /// Set once the plugins of the start have entered: whether Plugin resources said which.
+    /// Set once the plugins of the start have been registered: `true` if they come from Plugin resources.
     are_entered: OnceLock<bool>,
 }
 
-/// A plugin that has not come up, and has not said why it cannot.
+/// A plugin that is starting and has not reported why it cannot.
 pub struct StartingPlugin {
     /// Its name.
     pub name: Arc<str>,
-    /// Since when.
+    /// Start of the attempt.
     pub since: Instant,
-    /// Its lanes, as far as they are known.
+    /// Its lanes, as far as known.
     pub lanes: Vec<Arc<Lane>>,
 }
 
-/// A look at one plugin.
+/// Summary of one plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginSummary {
     /// Its name.
     pub name: Arc<str>,
-    /// The version that runs.
+    /// The running version.
     pub version: Option<String>,
     /// The digest of its component, in hexadecimal digits.
     pub digest: Option<String>,
-    /// The reason of its condition `Ready`, if that is true.
+    /// Reason of its condition `Ready`, if that is true.
     pub ready: Option<&'static str>,
     /// Its condition `Ready`.
     pub condition: ConditionState,
-    /// What keeps the version that runs from working in full.
+    /// Reasons why the running version does not work in full.
     pub warnings: Vec<String>,
-    /// Whether its code is mapped.
+    /// Set if its code is mapped.
     pub is_awake: bool,
 }
 
@@ -184,32 +184,32 @@ impl PluginRegistry {
         self.plugin_states.lock().remove(name);
     }
 
-    /// These plugins are wanted, and no others.
+    /// Sets the desired plugins.
     pub fn expect(&self, names: BTreeSet<Arc<str>>) {
         *self.expected.lock() = Some(Arc::new(names));
     }
 
-    /// The plugins that are wanted, whether they run, start, are suspended or were stopped; none before all are known.
+    /// The desired plugins, whether they run, start, are suspended or stopped; `None` before all are known.
     pub fn expected(&self) -> Option<Arc<BTreeSet<Arc<str>>>> {
         self.expected.lock().clone()
     }
 
-    /// Whether a plugin is wanted; none before all are known.
+    /// Returns whether a plugin is desired; `None` before all are known.
     pub fn expects(&self, name: &str) -> Option<bool> {
         self.expected().map(|expected| expected.contains(name))
     }
 
-    /// The plugins of the start have entered, as Plugin resources say or as the command line does.
-    pub fn are_entered(&self, by_resources: bool) {
+    /// Records that the plugins of the start are registered, from Plugin resources or from the command line.
+    pub fn set_entered(&self, by_resources: bool) {
         let _ = self.are_entered.set(by_resources);
     }
 
-    /// Whether Plugin resources say which plugins there are, and have been listed.
+    /// Returns `true` if Plugin resources define the plugins, and have been listed.
     pub fn follows_resources(&self) -> bool {
         self.are_entered.get() == Some(&true)
     }
 
-    /// The plugins that are on their way up; none before all are known.
+    /// The plugins that are starting; `None` before all are known.
     pub fn starting(&self) -> Option<Vec<StartingPlugin>> {
         self.are_entered.get()?;
         let registry = self.plugin_states.lock();
@@ -227,7 +227,7 @@ impl PluginRegistry {
         Some(starting.collect())
     }
 
-    /// Says something in the status of a plugin's resource, beside what its own life says; none takes it back.
+    /// Sets or clears a warning condition in the status of a plugin's resource.
     pub fn warn(&self, name: &str, warning: Option<ConditionState>) {
         if let Some(plugin_state) = self.plugin_states.lock().get(name)
             && plugin_state.known().warning != warning
@@ -236,7 +236,7 @@ impl PluginRegistry {
         }
     }
 
-    /// Whether there is a plugin, or none is wanted, and none is on its way to something else.
+    /// Returns `true` if there is a plugin, or none is desired, and none is changing.
     pub fn is_settled(&self) -> bool {
         let none_is_wanted = self.expected().is_some_and(|expected| expected.is_empty());
         let registry = self.plugin_states.lock();
@@ -246,8 +246,8 @@ impl PluginRegistry {
                 .all(|plugin_state| plugin_state.known().busy.is_none())
     }
 
-    /// A look at each.
-    pub fn look(&self) -> Vec<PluginSummary> {
+    /// Summaries of all plugins.
+    pub fn summaries(&self) -> Vec<PluginSummary> {
         let registry = self.plugin_states.lock();
         let look = |(name, plugin_state): (&Arc<str>, &Arc<PluginState>)| {
             let known = plugin_state.known();

@@ -1,5 +1,5 @@
-//! Owns the parts of one plugin: what all its versions share, its resource, and the version that runs. `task` decides what
-//! happens to them.
+//! Holds the parts of one plugin: what all its versions share, its resource, and the running version. `task` drives
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,57 +22,57 @@ use crate::plugins::version::prepare::PluginIdentity;
 
 /// One plugin.
 pub struct PluginTask {
-    /// What it shares with the others.
+    /// Shared with the other plugins.
     pub context: Arc<PluginContext>,
-    /// What it has for all its versions.
+    /// Shared by all its versions.
     pub identity: PluginIdentity,
-    /// What is known of it.
+    /// State of its startup.
     pub plugin_state: Arc<PluginState>,
     /// Its resource, if it has one.
     pub own: Option<PluginResourceHandle>,
-    /// What was written to it to be remembered.
+    /// Inventory last written to it.
     pub written: InventoryWrite,
-    /// What is known of its artifact.
+    /// State of its artifact.
     pub artifact: ArtifactMemory,
-    /// What was reviewed last of its account's rights.
+    /// Last review of its account's rights.
     pub last_review: Mutex<Option<LastReview>>,
 }
 
-/// The version that runs.
+/// The running version.
 pub struct RunningVersion {
-    /// What it was brought for.
+    /// Request that it fulfils.
     pub request: Arc<PluginRequest>,
-    /// Where it came from.
+    /// Its component and source.
     pub loaded: LoadedComponent,
-    /// The CRDs that it has to itself: their names, and the kinds for people. What else it said of itself is in its lanes.
+    /// CRDs that it has to itself: names, and the kinds for people. The rest of its description is in its lanes.
     pub crds: BTreeMap<Arc<str>, Arc<str>>,
-    /// The name that its manifest has.
+    /// Name in its manifest.
     pub name: String,
-    /// Its lanes, which are registered.
+    /// Its registered lanes.
     pub lanes: Vec<Arc<Lane>>,
 }
 
 impl RunningVersion {
-    /// The lane of the same primaries as another version's.
+    /// The lane for the same primary kind as another version's lane.
     pub fn lane_for(&self, other: &Lane) -> Option<&Arc<Lane>> {
         let same = |lane: &&Arc<Lane>| lane.grants.primary().same_kind(other.grants.primary());
         self.lanes.iter().find(same)
     }
 }
 
-/// A component that is loaded, and where it came from.
+/// A loaded component and its source.
 #[derive(Clone)]
 pub struct LoadedComponent {
     /// The component.
     pub component: PluginComponent,
-    /// What its source was; none if it was loaded before.
+    /// State of its source; `None` if it was loaded before.
     pub found: Option<SourceStamp>,
-    /// The artifact that it came from, if it is one.
+    /// Artifact of the component, if it comes from one.
     pub artifact: Option<Arc<LoadedArtifact>>,
 }
 
 impl LoadedComponent {
-    /// The component of an artifact that the trust policy with this number takes.
+    /// The component of an artifact that the trust policy with this number accepts.
     pub fn of_artifact(component: PluginComponent, artifact: LoadedArtifact, trust: u64) -> Self {
         Self {
             component,
@@ -87,18 +87,18 @@ impl LoadedComponent {
 
 /// An artifact whose component is loaded.
 pub struct LoadedArtifact {
-    /// What was asked for.
+    /// The request for it.
     pub request: Arc<ArtifactRequest>,
-    /// The artifact, which keeps its place in the cache.
+    /// The artifact, which stays in the cache as long as this exists.
     pub fetched: FetchedArtifact,
 }
 
-/// A state of a source, by which another one is noticed.
+/// State of a source, to notice changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceStamp {
-    /// A file as it was.
+    /// State of a file.
     File(ComponentFile),
-    /// An artifact, by the digest of its manifest, and the number of the trust policy that took or refused it.
+    /// An artifact, by the digest of its manifest, and the number of the trust policy that accepted or rejected it.
     Artifact {
         /// The digest.
         digest: String,
@@ -109,8 +109,8 @@ pub enum SourceStamp {
 
 /// The Plugin resource of a plugin.
 pub struct PluginResourceHandle {
-    /// Where it is written.
+    /// API to write it.
     pub kind: HostResourceApi,
-    /// As it was seen last.
+    /// Its last observed state.
     pub live: watch::Receiver<Arc<HostResource>>,
 }

@@ -1,5 +1,4 @@
-//! Owns plugins that the command line gives: they are there from the start, in the order in which they are given, and for
-//! good.
+//! Runs the plugins of the command line: they exist from the start, in the order given, and stay.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::lanes::lane::StaticPlugin;
 use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin, PluginRequest, confined};
 use crate::plugins::version::prepare::{DescribeError, describe};
 
-/// Why a plugin of the command line cannot be used.
+/// Reason why a plugin of the command line cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum StaticPluginError {
     #[error(transparent)]
@@ -29,8 +28,8 @@ enum StaticPluginError {
     Name(String),
 }
 
-/// Starts every plugin that can be used; the others are named in the log. What is returned ends for each plugin that
-/// turns out to be of no use.
+/// Starts every plugin that can be used; the others are logged. The returned set has one task per plugin, which ends if
+/// that can never be used.
 pub fn start(context: &Arc<PluginContext>, specs: Vec<StaticPlugin>) -> JoinSet<()> {
     let mut lives = JoinSet::new();
     let mut names: Vec<String> = Vec::with_capacity(specs.len());
@@ -43,7 +42,7 @@ pub fn start(context: &Arc<PluginContext>, specs: Vec<StaticPlugin>) -> JoinSet<
                 let plugin_task = PluginTask::new(context.clone(), name.as_str().into(), None);
                 names.push(name);
                 lives.spawn(async move {
-                    // The sender stays: nobody will ever want something else.
+                    // The sender is kept: the request never changes.
                     let (_sender, requests) = watch::channel(Some(Arc::new(request)));
                     plugin_task.run(requests).await;
                 });
@@ -54,8 +53,8 @@ pub fn start(context: &Arc<PluginContext>, specs: Vec<StaticPlugin>) -> JoinSet<
             }
         }
     }
-    context.registry.are_entered(false);
-    // What a plugin is called that cannot even be asked is not known, so none can be told to be gone.
+    context.registry.set_entered(false);
+    // The name of a plugin that cannot be described is unknown, so none can be declared removed.
     if are_all_known {
         context
             .registry
@@ -68,7 +67,7 @@ fn name_of(spec: &StaticPlugin, others: &[String]) -> Result<String, StaticPlugi
     let name = if let Some(name) = &spec.name {
         name.clone()
     } else {
-        // Until it has said its name, its log lines carry its digest.
+        // Until its name is known, its log lines carry its digest.
         let (digest, health): (Arc<str>, _) = (spec.component.digest().into(), Arc::<PluginHealth>::default());
         let log = || without_object(digest.clone(), health.clone());
         describe(&spec.component, spec.config.as_ref(), &spec.limits, log)?.name
@@ -96,7 +95,7 @@ fn request(index: usize, spec: StaticPlugin, seen: &BTreeSet<String>) -> PluginR
     PluginRequest {
         resource: None,
         wanted: Ok(DesiredPlugin {
-            // Those that are given first are the oldest.
+            // Plugins given first are the oldest.
             age: (format!("{index:010}").into(), "".into()),
             source: ComponentSource::Loaded(component),
             config,
@@ -105,7 +104,7 @@ fn request(index: usize, spec: StaticPlugin, seen: &BTreeSet<String>) -> PluginR
             namespaces: confinement.namespaces().iter().cloned().collect(),
             confinement: Arc::new(confinement),
             service_account: None,
-            // Whoever loaded the component has granted it what it imports.
+            // The imports were granted when the component was loaded.
             wasi: Wasi::Inert,
             mode,
             is_suspended: false,

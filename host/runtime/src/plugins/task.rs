@@ -1,5 +1,5 @@
-//! Runs the task of one plugin: brings the events of its life cycle, and carries out what [`super::life_cycle`] decides.
-//! How a version comes up to where it can take over is `staging`'s matter, and the version that runs is `running`'s.
+//! Runs the task of one plugin: produces the events of its life cycle, and carries out the actions of
+//! [`super::life_cycle`]. `staging` prepares a version to take over, and `running` supervises the running one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use crate::plugins::version::staging::StagedVersion;
 /// The versions of a plugin, as its task holds them.
 #[derive(Default)]
 struct TaskVersions {
-    /// The version that is loaded.
+    /// The loaded version.
     running: Option<RunningVersion>,
-    /// The version that can take over.
+    /// The version that is ready to take over.
     staged: Option<Box<StagedVersion>>,
-    /// The last crash, until something is tried again.
+    /// The last crash, until calls are resumed.
     crash: Option<CrashBackoff>,
 }
 
-/// A version whose calls crashed is not called before a time, unless something else is wanted.
+/// A crashed version is not called before `until`, unless the request changes.
 struct CrashBackoff {
     until: Instant,
     request: Arc<PluginRequest>,
     found: Option<SourceStamp>,
 }
 
-/// In these states what is wanted was examined, and a version is.
+/// Invariant of these states: the request was examined, and asks for a version.
 const WANTED: &str = "a version starts, runs or is refused only if the spec asks for it";
 
 impl PluginTask {
-    /// A plugin of which nothing is known yet.
+    /// Makes the task of a plugin about which nothing is known yet.
     pub fn new(context: Arc<PluginContext>, name: Arc<str>, own: Option<PluginResourceHandle>) -> Self {
         let client = &context.client;
         let requests = context.host.usage.requests_of(&name);
@@ -78,9 +78,8 @@ impl PluginTask {
         }
     }
 
-    /// Follows what is wanted until nobody wants the plugin any more, or, where nothing else will be wanted, until it cannot
-    /// be used. What happens seldom is on the heap while it does: there may be a thousand of these tasks, and nearly all
-    /// of them wait.
+    /// Follows the request until the plugin is removed, or, for a plugin of the command line, until it cannot be used.
+    /// Rare work is on the heap while it runs: there may be a thousand of these tasks, and nearly all of them wait.
     pub async fn run(self, mut requests: watch::Receiver<Option<Arc<PluginRequest>>>) {
         let mut life = LifeState::FIRST;
         let mut versions = TaskVersions::default();
@@ -119,7 +118,7 @@ impl PluginTask {
         self.context.host.usage.leave(name);
     }
 
-    /// What an event leads to.
+    /// Returns the transition for an event.
     fn next(&self, life: LifeState, event: LifeEvent) -> Transition {
         let plugin = &*self.identity.name;
         match life.on(event) {
@@ -139,13 +138,13 @@ impl PluginTask {
         }
     }
 
-    /// A startup has reached its next stage.
+    /// Enters the next stage of a startup.
     pub fn enter(&self, life: &mut LifeState, event: LifeEvent) {
         *life = self.next(*life, event).next;
     }
 
-    /// Does what each state asks for, beside the supervision of the version that runs, until a transition asks for more
-    /// than to report something.
+    /// Does the work of each state, beside the supervision of the running version, until a transition has an action
+    /// that does more than report.
     async fn work(
         &self,
         life: &mut LifeState,
@@ -154,7 +153,7 @@ impl PluginTask {
         crash: Option<&CrashBackoff>,
         staged: &mut Option<Box<StagedVersion>>,
     ) -> Transition {
-        // The component's source as it was before the last startup.
+        // The component's source before the last startup.
         let mut seen = None;
         loop {
             let event = match *life {
@@ -165,7 +164,7 @@ impl PluginTask {
                     seen = self.seen(wanted).await;
                     let staging = Box::pin(self.stage(life, running, request, wanted)).await;
                     if let ComponentSource::Artifact(_) = &wanted.source {
-                        // Another artifact than the one that was resolved on the way.
+                        // Another artifact than the one that was resolved meanwhile.
                         let last = self.artifact.last();
                         seen = last.map(|(digest, trust)| SourceStamp::Artifact { digest, trust });
                     }
@@ -204,7 +203,7 @@ impl PluginTask {
         }
     }
 
-    /// Reads what is wanted.
+    /// Examines the request.
     fn examine(&self, request: &PluginRequest) -> LifeEvent {
         self.plugin_state.set(|known| known.generation = request.generation());
         if request.resource.as_ref().is_some_and(|resource| resource.deleting) {
@@ -242,7 +241,7 @@ impl PluginTask {
         tokio::select! {
             event = due => event,
             () = component_changed => LifeEvent::ComponentChanged,
-            // As good as another component: nothing else is known of what was refused.
+            // Handled like another component: nothing else is known of the refused one.
             () = self.consent_changed() => LifeEvent::ComponentChanged,
         }
     }
@@ -269,7 +268,7 @@ impl PluginTask {
                     until: Instant::now() + wait,
                     request: running.request.clone(),
                     found: match running.loaded.found.clone() {
-                        // A policy that took it since then is no reason to call it again.
+                        // A trust policy that accepts it since then is no reason to call it again.
                         Some(SourceStamp::Artifact { digest, .. }) => Some(SourceStamp::Artifact {
                             digest,
                             trust: self.artifact.trust(),
@@ -293,7 +292,7 @@ impl PluginTask {
             LifeAction::ResetCrashes => self.identity.health.reset_crashes(),
             LifeAction::Resume => {
                 *crash = None;
-                self.go_on();
+                self.resume_calls();
             }
             LifeAction::Requeue => {
                 for lane in running.iter().flat_map(|running| &running.lanes) {
@@ -308,7 +307,7 @@ impl PluginTask {
         }
     }
 
-    /// Carries out an action that only reports something.
+    /// Carries out an action that only reports.
     async fn report(&self, action: &LifeAction, running: Option<&RunningVersion>) {
         match action {
             LifeAction::ReportRefusal(problem) => self.refuse(running, problem).await,
@@ -328,7 +327,7 @@ impl PluginTask {
         }
     }
 
-    /// Waits until there is another component.
+    /// Waits until the component changes.
     async fn source_changed(&self, wanted: &DesiredPlugin, before: Option<&SourceStamp>) {
         let Some(library) = &self.context.library else {
             return std::future::pending().await;
@@ -349,8 +348,8 @@ impl PluginTask {
         }
     }
 
-    /// Waits until there is another component in a file. While the file system hangs, the Plugin's status says so, and what
-    /// runs goes on.
+    /// Waits until the component in a file changes. While the file system hangs, the Plugin's status says so, and the
+    /// running version continues.
     async fn file_changed(&self, library: &Library, path: &Path, before: Option<&ComponentFile>) {
         let (directory, name) = (&library.directory, &*self.identity.name);
         let mut trouble: Option<(ReadHung, Option<ConditionState>)> = None;
@@ -367,7 +366,7 @@ impl PluginTask {
                         "the plugin directory does not respond; a new version of the plugin would not be noticed"
                     );
                     let known = self.plugin_state.known();
-                    // Where nothing runs, the next try to bring it tells.
+                    // If nothing runs, the next attempt to load reports it.
                     let fact = (!known.lanes.is_empty()).then(|| known.fact(StartupStep::Fetched).clone());
                     if fact.is_some() {
                         self.plugin_state

@@ -1,8 +1,8 @@
-//! Says on the objects of a controller that it waits for a kind: one whose CRD is missing, or whose API group does not
-//! answer. The controller does not run, so the condition and the event of its objects say why nothing happens.
+//! Reports on the objects of a controller that it waits for a kind: one whose CRD is missing, or whose API group does
+//! not answer. The controller does not run, so a condition and an event on its objects give the reason.
 //!
-//! What takes no longer than a start is not told, and each object is told once. When the controller opens, it reconciles all
-//! of its objects, which ends the condition.
+//! A wait that is no longer than a start is not reported, and each object is reported once. When the controller opens,
+//! it reconciles all of its objects, which ends the condition.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::lanes::primary::{LaneId, PrimaryRef};
 use crate::queue::{Cause, TriggerReason};
 use crate::reconcile::report_waiting;
 
-/// The time that a controller waits before its objects say so.
+/// Time that a controller waits before its objects report it.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The time between two looks.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A controller that waits.
+/// A waiting controller.
 struct WaitingLane {
     since: Instant,
     words: String,
-    /// The objects that say so, each by its uid and generation.
+    /// Objects that report it, each by UID and generation.
     told: HashSet<(Arc<str>, Option<i64>)>,
 }
 
-/// Looks for controllers that wait, for ever.
+/// Checks for waiting controllers, for ever.
 pub async fn run(host: Arc<HostContext>) {
     let mut waiting: HashMap<LaneId, WaitingLane> = HashMap::new();
     loop {
@@ -56,13 +56,13 @@ pub async fn run(host: Arc<HostContext>) {
                 wait.told.clear();
             }
             if now >= wait.since + GRACE && host.writes() {
-                tell(&host, &lane, wait).await;
+                report_on_objects(&host, &lane, wait).await;
             }
         }
     }
 }
 
-async fn tell(host: &HostContext, lane: &Arc<Lane>, wait: &mut WaitingLane) {
+async fn report_on_objects(host: &HostContext, lane: &Arc<Lane>, wait: &mut WaitingLane) {
     for object in host.state.primaries_of(lane) {
         let version = (object.uid.clone(), object.generation);
         if !is_told_of(host, lane, &object) || wait.told.contains(&version) {
@@ -71,12 +71,12 @@ async fn tell(host: &HostContext, lane: &Arc<Lane>, wait: &mut WaitingLane) {
         let failure = Failure::cluster(Reason::NotSynced, wait.words.clone()).retry(Retry::Backoff);
         let primary_ref = PrimaryRef::new(lane.id, object.name.clone());
         match report_waiting(host, lane, &primary_ref, object, failure).await {
-            // The server takes nothing now; the next look tries again.
+            // The server rejects writes at present; the next check retries.
             Some(refused) if refused.retry == Retry::Backoff => return,
             _ => wait.told.insert(version),
         };
         if host.state.is_open(lane.id) {
-            // What was written last is not what holds.
+            // The controller has opened meanwhile, so the last report is wrong.
             host.state.requeue(&primary_ref, Cause::Others, TriggerReason::Started);
             return;
         }
@@ -88,12 +88,13 @@ fn is_told_of(host: &HostContext, lane: &Lane, object: &CachedObject) -> bool {
 }
 
 impl HostContext {
-    /// Whether this replica writes: it leads, or has a part of the work.
+    /// Returns `true` if this replica writes: it leads, or has a part of the work.
     fn writes(&self) -> bool {
         self.leadership.leads() || self.shards.lock().is_some()
     }
 
-    /// The words for what a controller waits for, if it is closed because kinds other than its own are not served.
+    /// Message about the kinds that a controller waits for, if it is closed because kinds other than its own are not
+    /// served.
     fn waits_for(&self, lane: &Lane) -> Option<String> {
         let primary = lane.grants.primary();
         let has = |kind: &_, optional| {
@@ -109,7 +110,7 @@ impl HostContext {
             None if self.kinds.is_missing(&kind) => Some(format!(
                 "the cluster does not serve {kind}; install what brings it, such as its CRD"
             )),
-            // It is being listed.
+            // The kind is being listed.
             None => None,
         });
         let causes: Vec<String> = causes.collect();

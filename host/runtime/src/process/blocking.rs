@@ -1,5 +1,5 @@
-//! Owns where work runs that keeps a thread busy, such as the call of a guest: on threads that may block, or, for tests
-//! that have to be repeatable, one after the other on the runtime's own thread.
+//! Runs work that occupies a thread, such as the call of a guest: on blocking threads, or, for reproducible tests, one
+//! after the other on the runtime's own thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use tokio::task::JoinError;
 
-/// What such work counts as having taken where it must not depend on the machine.
+/// Nominal duration of such work if it must not depend on the machine.
 const NOMINAL: Duration = Duration::from_millis(1);
 
-/// Where work runs that keeps a thread busy.
+/// Executor of work that occupies a thread.
 #[derive(Clone, Default)]
 pub enum Blocking {
     /// On tokio's threads for blocking work.
     #[default]
     Threads,
-    /// On the runtime's thread, so that nothing depends on how threads are scheduled. By tokio's clock, which a test has
-    /// paused, each piece of work takes as long as the function says.
+    /// On the runtime's thread, so that nothing depends on how threads are scheduled. On tokio's clock, which a test
+    /// has paused, each piece of work takes as long as the function returns.
     InTurn(Arc<dyn Fn() -> Duration + Send + Sync>),
 }
 
 impl Blocking {
-    /// Runs a piece of work. It goes on to its end if the caller stops waiting.
+    /// Runs a piece of work. It continues to its end if the caller is cancelled.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
         match self {
             Self::Threads => tokio::task::spawn_blocking(work).await,
@@ -39,7 +39,7 @@ impl Blocking {
         }
     }
 
-    /// The time that a piece of work has taken: the measured one, unless a run is to be repeatable.
+    /// Duration of a piece of work: the measured one, unless the run has to be reproducible.
     pub fn taken(&self, measured: Duration) -> Duration {
         match self {
             Self::Threads => measured,

@@ -1,5 +1,5 @@
-//! Owns how many calls of a plugin are under way at once, and whose turn it is for the next. A tenant waits in one line of
-//! its own, so however many of its objects call, another's call comes after at most one round of the others.
+//! Limits the concurrent calls of a plugin, and orders the waiting ones. Each tenant has a line of its own, so, however
+//! many of its objects call, another tenant's call waits at most one round.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use parking_lot::Mutex;
 use pilothouse_core::Tenant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The calls of one plugin.
+/// Call slots of one plugin.
 #[derive(Debug)]
 pub struct CallSlots {
     all: Arc<Semaphore>,
     lines: Arc<Lines>,
 }
 
-/// The line of each tenant that calls or waits, with how many do.
+/// Line of each tenant that calls or waits, with its number of calls.
 type Lines = Mutex<HashMap<Tenant, (Arc<Semaphore>, usize)>>;
 
-/// A turn to call; given back when it is dropped.
+/// A slot for a call; released on drop.
 #[derive(Debug)]
 pub struct CallSlot {
     _turn: OwnedSemaphorePermit,
@@ -43,7 +43,7 @@ impl Drop for InLine {
 }
 
 impl CallSlots {
-    /// So many calls at once.
+    /// Makes this number of slots.
     pub fn new(calls: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(calls)),
@@ -51,7 +51,7 @@ impl CallSlots {
         }
     }
 
-    /// Waits for a turn. Who stops waiting leaves the line.
+    /// Waits for a slot. A cancelled caller leaves the line.
     pub async fn take(&self, tenant: Tenant) -> CallSlot {
         let line = {
             let mut lines = self.lines.lock();
@@ -65,13 +65,13 @@ impl CallSlots {
             lines: self.lines.clone(),
             tenant,
         };
-        // The first of each line waits for the plugin's turns, which are given in the order in which they are asked for.
+        // The first of each line waits for the plugin's slots, which are granted in order of request.
         let _first = line.acquire_owned().await.expect("nobody closes it");
         let turn = self.all.clone().acquire_owned().await.expect("nobody closes it");
         CallSlot { _turn: turn }
     }
 
-    /// How many tenants call or wait.
+    /// Number of tenants that call or wait.
     #[cfg(test)]
     fn lines(&self) -> usize {
         self.lines.lock().len()

@@ -1,5 +1,5 @@
-//! Owns the wall clock, so that a test can control it, the detection of its jumps, and waiting for a time that may never come.
-//! Timers are tokio's and do not depend on the wall clock.
+//! The wall clock, so that a test can control it, the detection of its jumps, and waiting for an optional time. Timers
+//! are tokio's and do not depend on the wall clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,18 +7,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// How often it is looked whether the wall clock has jumped, while anybody waits for a time of day.
+/// Interval at which jumps of the wall clock are looked for, while an object waits for a time of day.
 pub const JUMP_LOOK: Duration = Duration::from_secs(5);
 
-/// How far the wall clock may be from where it was expected before that counts as a jump. A clock that is only slewed gets
-/// there too, after a while.
+/// Deviation of the wall clock in milliseconds that counts as a jump. A clock that is only slewed also gets there after
+/// a while.
 const JUMP: i64 = 1000;
 
-/// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
-/// asks for the next millisecond each time would never rest.
+/// Minimum time, in milliseconds, after which a call that compared with a future moment is repeated: otherwise a plugin
+/// that always asks for the next millisecond would never rest.
 const LEAST_WAIT: u64 = 1000;
 
-/// Waits until a time; for ever if there is none.
+/// Sleeps until a time; for ever if there is none.
 pub async fn sleep_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
@@ -26,38 +26,38 @@ pub async fn sleep_until(time: Option<Instant>) {
     }
 }
 
-/// When somebody who asks now for a moment that is to come is asked again; all in milliseconds since the epoch.
+/// Time at which an object runs again that compared with a future moment now; all in milliseconds since the epoch.
 pub fn next_look(now: u64, moment: u64) -> u64 {
     moment.max(now.saturating_add(LEAST_WAIT))
 }
 
-/// The time of day.
+/// Wall clock.
 #[derive(Clone, Debug)]
 pub enum WallClock {
-    /// The machine's.
+    /// Clock of the machine.
     System,
-    /// A moment that moves on with tokio's clock, which a test may have paused.
+    /// A moment that advances with tokio's clock, which a test may have paused.
     FromTokio {
         /// Milliseconds since the epoch at `since`.
         start: u64,
-        /// When `start` was.
+        /// Time of `start`.
         since: Instant,
-        /// Milliseconds that it has been set forward since, or back.
+        /// Milliseconds by which it has been set forward (or back) since.
         set: Arc<AtomicI64>,
     },
 }
 
-/// Notices when the wall clock jumps: it is compared with the one that only ever goes on.
+/// Detects jumps of the wall clock, by comparison with the monotonic clock.
 #[derive(Debug)]
 pub struct JumpWatch {
     clock: WallClock,
     base: Instant,
-    /// What the wall clock showed at `base`, or would have shown as it goes now.
+    /// Wall-clock time at `base`, computed backwards from the last observation.
     expected: i64,
 }
 
 impl JumpWatch {
-    /// A watch that takes the clock as it is now for right.
+    /// Makes a watch that takes the present time as correct.
     pub fn new(clock: WallClock) -> Self {
         let mut watch = Self {
             clock,
@@ -68,8 +68,8 @@ impl JumpWatch {
         watch
     }
 
-    /// Whether the clock has jumped since this was asked last.
-    pub fn has_jumped(&mut self) -> bool {
+    /// Returns `true` if the clock has jumped since the last call.
+    pub fn take_jump(&mut self) -> bool {
         let origin = self.origin();
         if origin.saturating_sub(self.expected).abs() < JUMP {
             return false;
@@ -96,8 +96,8 @@ impl WallClock {
         }
     }
 
-    /// Sets a clock that follows tokio's forward by so many milliseconds, or back, for all who have it. The machine's
-    /// clock is not ours to set.
+    /// Sets a clock that follows tokio's forward by this many milliseconds (or back), for all clones. The machine's
+    /// clock cannot be set.
     pub fn set_forward(&self, milliseconds: i64) {
         if let Self::FromTokio { set, .. } = self {
             set.fetch_add(milliseconds, Ordering::Relaxed);
@@ -115,18 +115,18 @@ impl WallClock {
         }
     }
 
-    /// As metav1.Time has it: RFC 3339, UTC, whole seconds.
+    /// Formats the time as metav1.Time: RFC 3339, UTC, whole seconds.
     pub fn seconds(&self) -> String {
         rfc3339(self.now())
     }
 
-    /// As metav1.MicroTime has it: RFC 3339, UTC, six digits of a second.
+    /// Formats the time as metav1.MicroTime: RFC 3339, UTC, six digits of a second.
     pub fn microseconds(&self) -> String {
         timestamp(self.now()).strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
     }
 }
 
-/// Milliseconds since the epoch as RFC 3339, UTC, whole seconds.
+/// Formats milliseconds since the epoch as RFC 3339, UTC, whole seconds.
 pub fn rfc3339(milliseconds: u64) -> String {
     timestamp(milliseconds).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -163,16 +163,16 @@ mod tests {
         let mut watch = JumpWatch::new(clock.clone());
         for _ in 0..1000 {
             tokio::time::advance(Duration::from_hours(1)).await;
-            assert!(!watch.has_jumped());
+            assert!(!watch.take_jump());
         }
         for jump in [3_600_000, -3_600_000, 1000, -1000] {
             clock.set_forward(jump);
-            assert!(watch.has_jumped(), "{jump}");
-            assert!(!watch.has_jumped(), "{jump}");
+            assert!(watch.take_jump(), "{jump}");
+            assert!(!watch.take_jump(), "{jump}");
         }
         let noticed = (0..25).filter(|_| {
             clock.set_forward(100);
-            watch.has_jumped()
+            watch.take_jump()
         });
         assert_eq!(noticed.count(), 2);
     }

@@ -1,12 +1,12 @@
-//! Owns when the API server was last heard of: whether what a replica has cached may be old. What that means for readiness is
-//! left to the endpoints.
+//! Time of the last response of the API server: it tells whether a replica's cache may be old. The endpoints decide
+//! what that means for readiness.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When the API server was last heard of.
+/// Time of the last response of the API server.
 #[derive(Debug)]
 pub struct ServerContact {
     begun: Instant,
@@ -24,13 +24,13 @@ impl Default for ServerContact {
 }
 
 impl ServerContact {
-    /// A list, a watch or a request for a Lease has been answered, or a watch has shown something.
+    /// Records a response to a list, watch or Lease request, or a watch event.
     pub fn heard(&self) {
         let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(now, Ordering::Relaxed);
     }
 
-    /// How long ago that was.
+    /// Time since the last response.
     pub fn silence(&self) -> Duration {
         let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
         self.begun.elapsed().saturating_sub(last)

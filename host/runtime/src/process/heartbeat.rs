@@ -1,23 +1,23 @@
-//! Owns the heartbeat of the main loop: when it turned last, for those who ask from another thread whether it still does.
+//! Heartbeat of the main loop: the time of its last turn, for other threads that check whether it still runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The main loop turns at least this often, also when there is nothing to do.
+/// Maximum time between two turns of the main loop, also if there is nothing to do.
 pub const BEAT: Duration = Duration::from_secs(1);
 
-/// A main loop that has not turned for so long is stuck. Nothing that it or its thread does takes a tenth of that.
+/// Time without a turn after which the main loop is stuck. Nothing that it or its thread does takes a tenth of that.
 pub const LONGEST_TURN: Duration = Duration::from_secs(30);
 
-/// How long a start may take before the main loop begins: plugins of the command line are fetched and compiled then.
+/// Maximum time of a start before the main loop begins: plugins of the command line are fetched and compiled then.
 const LONGEST_START: Duration = Duration::from_mins(15);
 
 const STARTING: u8 = 0;
 const TURNING: u8 = 1;
 const STOPPING: u8 = 2;
 
-/// The heartbeat of one host. A clone is the same one.
+/// Heartbeat of one host. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Heartbeat(Arc<HeartbeatState>);
 
@@ -30,7 +30,7 @@ struct HeartbeatState {
     longest_turn: Duration,
 }
 
-/// Why a host is not live.
+/// Reason why a host is not live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotLive {
     /// The main loop does not turn.
@@ -54,7 +54,7 @@ impl Default for Heartbeat {
 }
 
 impl Heartbeat {
-    /// A heartbeat of a host that starts; its main loop is stuck when it has not turned for so long.
+    /// Makes the heartbeat of a host that starts; its main loop is stuck after this time without a turn.
     pub fn with_longest_turn(longest_turn: Duration) -> Self {
         Self(Arc::new(HeartbeatState {
             began: Instant::now(),
@@ -64,31 +64,32 @@ impl Heartbeat {
         }))
     }
 
-    /// The main loop turns.
+    /// Records a turn of the main loop.
     pub fn turn(&self) {
         let now = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.0.last_turn.store(now, Ordering::Release);
         self.0.stage.store(TURNING, Ordering::Release);
     }
 
-    /// The main loop has ended, and what runs comes to its end.
+    /// Records that the main loop has ended, and running work is finishing.
     pub fn stop(&self) {
         self.0.stage.store(STOPPING, Ordering::Release);
     }
 
-    /// Whether the host stops.
+    /// Returns `true` if the host is stopping.
     pub fn is_stopping(&self) -> bool {
         self.0.stage.load(Ordering::Acquire) == STOPPING
     }
 
-    /// How long ago the main loop turned; none before it begins and after it ends.
+    /// Time since the last turn of the main loop; `None` before its first and after its last.
     pub fn age(&self) -> Option<Duration> {
         let is_turning = self.0.stage.load(Ordering::Acquire) == TURNING;
         let last = Duration::from_millis(self.0.last_turn.load(Ordering::Acquire));
         is_turning.then(|| self.0.began.elapsed().saturating_sub(last))
     }
 
-    /// Whether the main loop turns, or is yet to begin. A host that stops is live: it ends by itself in time.
+    /// Checks that the main loop turns, or has yet to begin. A host that is stopping is live: it ends by itself in
+    /// time.
     pub fn check(&self) -> Result<(), NotLive> {
         if self.is_stopping() {
             return Ok(());
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_that_does_not_turn_any_more_is_stuck_unless_the_host_stops() {
+    fn a_loop_without_turns_is_stuck_unless_the_host_stops() {
         let heartbeat = Heartbeat::with_longest_turn(Duration::ZERO);
         assert_eq!(heartbeat.check(), Ok(()), "it has not begun");
         assert_eq!(heartbeat.age(), None);

@@ -4,33 +4,33 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long it has been quiet.
+/// Timer of the time without activity.
 pub struct IdleTimer {
-    /// None: it never counts as having come to rest.
+    /// Time without activity after which the host is idle; `None`: never.
     after: Option<Duration>,
-    /// When the host has come to rest; none once that was noticed, until something happens again.
+    /// Time at which the host becomes idle; `None` after that was acknowledged, until the next activity.
     due: Option<Instant>,
 }
 
 impl IdleTimer {
-    /// Something has just happened, and for so long nothing must.
+    /// Starts the timer.
     pub fn new(after: Option<Duration>) -> Self {
         let mut quiet = Self { after, due: None };
         quiet.restart();
         quiet
     }
 
-    /// Something happens.
+    /// Restarts the timer at an activity.
     pub fn restart(&mut self) {
         self.due = self.after.map(|after| Instant::now() + after);
     }
 
-    /// When the host will have come to rest.
+    /// Time at which the host becomes idle.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// It has come to rest, and that is noticed.
+    /// Acknowledges that the host is idle.
     pub fn acknowledge(&mut self) {
         self.due = None;
     }

@@ -1,9 +1,8 @@
-//! Owns what the guests of one plugin write to the log, and how much of it: from which level on, and a token bucket of bytes
-//! over all its calls, whatever they are for. Lines above it are dropped and counted, and the count is logged from time to
-//! time.
+//! Limits the log lines of one plugin's guests: a minimum level, and a token bucket of bytes over all its calls. Lines
+//! above the limit are dropped and counted, and the count is logged from time to time.
 //!
-//! The level is that of the host's log filter, or one that was chosen for the plugin while the host runs. Lines that a chosen
-//! level lets pass have the target `pilothouse::plugin::chosen`, which the host's filter always lets pass.
+//! The level is that of the host's log filter, or one chosen for the plugin while the host runs. Lines that a chosen
+//! level admits have the target `pilothouse::plugin::chosen`, which the host's filter always admits.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -15,22 +14,22 @@ use pilothouse_core::Name;
 use pilothouse_core::plugin::contract::LogLevel;
 use tokio::time::Instant;
 
-/// How much a plugin may log at once, in bytes: as much as sixteen calls may at most.
+/// Size of the bucket, in bytes: as much as sixteen calls may log at most.
 const BURST: u64 = 1024 * 1024;
 
-/// How much it may log in a second after that, in bytes.
+/// Refill of the bucket, in bytes per second.
 const PER_SECOND: u64 = 32 * 1024;
 
-/// What a line counts beside its words: the log adds the time, the plugin and the object.
+/// Bytes that a line counts in addition to its text: the log adds the time, the plugin and the object.
 const LINE: u64 = 128;
 
-/// The least time between two lines that tell of dropped ones.
+/// Minimum time between two log lines about dropped ones.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
-/// The level that the log filter says is in force.
+/// Marker that the level of the log filter applies.
 const BY_FILTER: u8 = u8::MAX;
 
-/// A level that was chosen for one plugin: lines of this level and of more serious ones are logged.
+/// A level chosen for one plugin: lines of this level and more severe ones are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenLevel(u8);
 
@@ -44,7 +43,7 @@ impl FromStr for ChosenLevel {
     }
 }
 
-/// How serious a level is; the least number is the most serious.
+/// Severity of a level; the smallest number is the most severe.
 fn rank(level: LogLevel) -> u8 {
     match level {
         LogLevel::Error => 1,
@@ -69,11 +68,11 @@ macro_rules! log_line {
     }};
 }
 
-/// The level and the bucket of one plugin.
+/// Level and bucket of one plugin.
 #[derive(Debug)]
 pub struct GuestLogLimiter {
     bucket: Mutex<ByteBucket>,
-    /// The rank of the least serious lines that are logged, or [`BY_FILTER`].
+    /// Rank of the least severe lines that are logged, or [`BY_FILTER`].
     chosen: AtomicU8,
 }
 
@@ -88,16 +87,16 @@ impl Default for GuestLogLimiter {
 
 #[derive(Debug, Default)]
 struct ByteBucket {
-    /// Thousandths of bytes that have been taken and have not come back.
+    /// Thousandths of bytes that are taken from the bucket.
     taken: u64,
-    /// When some came back last.
+    /// Time of the last refill.
     filled: Option<Instant>,
     dropped: u64,
     told: Option<Instant>,
 }
 
 impl GuestLogLimiter {
-    /// Logs one line of a guest, if there is room for it. The object is the one that the call is about, if there is one.
+    /// Logs one line of a guest, unless the limit is reached. `object` is the subject of the call, if there is one.
     pub fn log(
         &self,
         plugin: &str,
@@ -124,7 +123,7 @@ impl GuestLogLimiter {
             .sum::<usize>()
             + message.len();
         let may_log = self.may_log(bytes);
-        self.tell(plugin);
+        self.log_dropped(plugin);
         if !may_log {
             return;
         }
@@ -140,18 +139,18 @@ impl GuestLogLimiter {
         }
     }
 
-    /// Logs lines from this level on, whatever the log filter says of plugins; none: as the filter says.
+    /// Logs lines from this level on, independent of the log filter; `None`: as the filter says.
     pub fn choose(&self, level: Option<ChosenLevel>) {
         let rank = level.map_or(BY_FILTER, |ChosenLevel(rank)| rank);
         self.chosen.store(rank, Ordering::Relaxed);
     }
 
-    /// Whether a line of so many bytes may be logged.
+    /// Takes the bytes of a line from the bucket. Returns `true` if the line may be logged.
     fn may_log(&self, bytes: usize) -> bool {
         let mut bucket = self.bucket.lock();
         let now = Instant::now();
         let since = bucket.filled.map_or(Duration::ZERO, |filled| now - filled);
-        // Thousandths of bytes come back in milliseconds, so that nothing is lost to rounding.
+        // Thousandths of bytes are refilled per millisecond, so that nothing is lost to rounding.
         let milliseconds = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         if milliseconds > 0 || bucket.filled.is_none() {
             bucket.filled = Some(now);
@@ -159,7 +158,7 @@ impl GuestLogLimiter {
         }
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(LINE);
         let taken = bucket.taken.saturating_add(bytes.saturating_mul(1000));
-        // A line that is longer than the bucket is never logged, and neither is it the reason why others are not.
+        // A line that is larger than the bucket is never logged, and does not block others.
         if taken > BURST * 1000 {
             bucket.dropped = bucket.dropped.saturating_add(1);
             return false;
@@ -168,8 +167,8 @@ impl GuestLogLimiter {
         true
     }
 
-    /// How many lines were dropped since this was told last, if it is time to tell it.
-    fn to_tell(&self) -> Option<u64> {
+    /// Takes the number of dropped lines to report, if a report is due.
+    fn take_dropped(&self) -> Option<u64> {
         let mut bucket = self.bucket.lock();
         let is_due = bucket.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY);
         if bucket.dropped == 0 || !is_due {
@@ -179,9 +178,9 @@ impl GuestLogLimiter {
         Some(std::mem::take(&mut bucket.dropped))
     }
 
-    /// Says in the log that lines were dropped, if there were any and it is time to.
-    pub fn tell(&self, plugin: &str) {
-        if let Some(dropped) = self.to_tell() {
+    /// Logs the number of dropped lines, if a report is due.
+    pub fn log_dropped(&self, plugin: &str) {
+        if let Some(dropped) = self.take_dropped() {
             tracing::warn!(
                 target: "pilothouse::plugin",
                 plugin,
@@ -196,7 +195,7 @@ impl GuestLogLimiter {
 mod tests {
     use super::*;
 
-    /// How many of so many lines of a kilobyte are logged.
+    /// Number of logged lines, out of this many of one kilobyte.
     fn logged(log_limiter: &GuestLogLimiter, lines: usize) -> u64 {
         (0..lines).map(|_| u64::from(log_limiter.may_log(1024 - 128))).sum()
     }
@@ -205,9 +204,9 @@ mod tests {
     async fn a_flood_of_log_lines_is_limited_and_counted() {
         let log_limiter = GuestLogLimiter::default();
         assert_eq!(logged(&log_limiter, 3000), BURST / 1024);
-        assert_eq!(log_limiter.to_tell(), Some(3000 - BURST / 1024));
+        assert_eq!(log_limiter.take_dropped(), Some(3000 - BURST / 1024));
         assert_eq!(logged(&log_limiter, 10), 0);
-        assert_eq!(log_limiter.to_tell(), None, "it was told just now");
+        assert_eq!(log_limiter.take_dropped(), None, "it was told just now");
         let mut trickle = 0;
         for _ in 0..10_000 {
             tokio::time::advance(Duration::from_millis(1)).await;
@@ -216,8 +215,8 @@ mod tests {
         let expected = 10 * PER_SECOND / 1024;
         assert!(trickle.abs_diff(expected) <= 2, "{trickle}, not {expected}");
         tokio::time::advance(TOLD_EVERY).await;
-        assert_eq!(log_limiter.to_tell(), Some(10 + 10_000 - trickle));
-        assert_eq!(log_limiter.to_tell(), None);
+        assert_eq!(log_limiter.take_dropped(), Some(10 + 10_000 - trickle));
+        assert_eq!(log_limiter.take_dropped(), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Serves the whole process, and knows no lanes: threads, slots, memory, clocks and limits of the log.
+//! Services of the whole process, independent of lanes: threads, slots, memory, clocks and log limits.
 
 pub mod blocking;
 pub mod call_slots;

@@ -1,18 +1,17 @@
-//! Owns how many primaries wait for what becomes of their claims without keeping a worker, and how many of them go on at
-//! once after that.
+//! Limits how many primaries wait for their claims without a worker, and how many of them continue at once after that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Primaries that wait without a worker at most; more than these keep theirs.
+/// The most primaries that wait without a worker; further ones keep theirs.
 const MOST_WAITING: usize = 2048;
 
-/// Primaries that go on at once after waiting.
+/// Primaries that continue at once after waiting.
 const RESUMED_AT_ONCE: usize = 16;
 
-/// How many wait, and whose turn it is to go on.
+/// Count of waiting primaries, and slots to continue.
 pub struct ResumeSlots {
     count: AtomicUsize,
     turns: Arc<Semaphore>,
@@ -28,7 +27,7 @@ impl Default for ResumeSlots {
 }
 
 impl ResumeSlots {
-    /// One more waits, unless too many do.
+    /// Counts one more waiting primary. Returns `false` if there are too many.
     pub fn begin(&self) -> bool {
         let has_room = self.count.fetch_add(1, Ordering::Relaxed) < MOST_WAITING;
         if !has_room {
@@ -37,12 +36,12 @@ impl ResumeSlots {
         has_room
     }
 
-    /// One of those who wait has come to its end.
+    /// Counts one fewer.
     pub fn end(&self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Waits for a turn to go on.
+    /// Waits for a slot to continue.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         self.turns.clone().acquire_owned().await.ok()
     }

@@ -1,6 +1,6 @@
-//! Bounds the memory of calls and of answers that are carried out: what each may take is limited by its plugin's limits, and
-//! their sum by this. Who finds no room waits, and holds nothing that somebody else waits for; an answer for which there can
-//! never be room is the plugin's failure.
+//! Bounds the memory of calls and of answers that are carried out: each is limited by its plugin's limits, and their
+//! sum by this. A waiting call or answer holds nothing that others wait for; an answer that can never fit is the
+//! plugin's failure.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const MEBIBYTE: usize = 1024 * 1024;
 
-/// The memory of guests, and of what passes between them and the host. Five calls with the default limits fit, and two with the
-/// largest.
+/// Memory of guests, and of the data between them and the host, in bytes. Five calls with the default limits fit, and
+/// two with the largest.
 const CALLS_BYTES: usize = 256 * MEBIBYTE;
 
-/// The memory of answers that are being carried out, parsed, of all plugins and of one.
+/// Memory of parsed answers that are being carried out, of all plugins and of one, in bytes.
 const ANSWERS_BYTES: usize = 128 * MEBIBYTE;
 const ANSWERS_OF_A_PLUGIN_BYTES: usize = 96 * MEBIBYTE;
 
-/// The memory of small answers, of all plugins and of one: they never wait behind large ones.
+/// Memory of small answers, of all plugins and of one, in bytes: they never wait behind large ones.
 const SMALL_ANSWERS_BYTES: usize = 32 * MEBIBYTE;
 const SMALL_ANSWERS_OF_A_PLUGIN_BYTES: usize = 16 * MEBIBYTE;
 
-/// The size from which an answer is a large one.
+/// Size in bytes from which an answer is large.
 const SMALL_BYTES: usize = MEBIBYTE;
 
-/// The copies of one object that are there while it is applied: the request, its text, the response, and its fields.
+/// Copies of one object that exist while it is applied: the request, its text, the response, and its fields.
 const COPIES: usize = 4;
 
-/// An answer of this size leaves free memory behind that is worth returning.
+/// Size in bytes from which an answer leaves free memory that is worth returning.
 const LARGE_BYTES: usize = 4 * MEBIBYTE;
 
-/// The room for calls and answers.
+/// Memory limits of calls and answers.
 #[derive(Debug)]
 pub struct Room {
     calls: Arc<Semaphore>,
@@ -45,12 +45,12 @@ pub struct Room {
     small_answers: Answers,
 }
 
-/// The room of large answers, or of small ones.
+/// Memory of large answers, or of small ones.
 #[derive(Debug)]
 struct Answers {
     all: Arc<Semaphore>,
     bytes_of_a_plugin: usize,
-    /// The part of each plugin that takes some.
+    /// Share of each plugin that uses some.
     plugins: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
 }
 
@@ -66,7 +66,7 @@ impl Answers {
     fn of(&self, plugin: &Arc<str>) -> Arc<Semaphore> {
         let mut plugins = self.plugins.lock();
         if !plugins.contains_key(plugin) {
-            // Who waits or holds has a copy.
+            // Waiting and running answers hold a copy.
             plugins.retain(|_, room| Arc::strong_count(room) > 1);
         }
         let new = || Arc::new(Semaphore::new(self.bytes_of_a_plugin));
@@ -74,16 +74,16 @@ impl Answers {
     }
 }
 
-/// The room of a call, until this is dropped.
+/// Memory of a call, released on drop.
 #[derive(Debug)]
 pub struct CallRoom {
-    /// For the answer as text.
+    /// Memory of the answer as text.
     text: OwnedSemaphorePermit,
     _guest: Option<OwnedSemaphorePermit>,
 }
 
 impl CallRoom {
-    /// The call has ended: what the guest had is free.
+    /// Releases the guest's memory after the call.
     pub fn ended(self) -> Self {
         Self {
             text: self.text,
@@ -91,18 +91,18 @@ impl CallRoom {
         }
     }
 
-    /// The answer has so many bytes: the rest is free.
+    /// Releases the memory beyond the answer's size in bytes.
     fn answered(&mut self, bytes: usize) {
         let rest = self.text.num_permits().saturating_sub(bytes);
         drop(self.text.split(rest));
     }
 }
 
-/// The room of an answer, until this is dropped.
+/// Memory of an answer, released on drop.
 #[derive(Debug)]
 pub struct AnswerRoom {
     bytes: usize,
-    /// Of the plugin, and of all.
+    /// Permits of the plugin, and of all.
     held: Option<[OwnedSemaphorePermit; 2]>,
 }
 
@@ -112,7 +112,7 @@ impl Drop for AnswerRoom {
         if self.bytes < LARGE_BYTES {
             return;
         }
-        // What the allocator keeps would add up with what the next ones take.
+        // Memory that the allocator keeps would add to that of the next answers.
         if let Ok(handle) = Handle::try_current() {
             drop(handle.spawn_blocking(move || {
                 pilothouse_sandbox::return_free_memory();
@@ -133,7 +133,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Waits for the room of a call with these limits. They are within their ranges, of which the largest fit.
+    /// Waits for the memory of a call with these limits. The largest permitted limits fit.
     pub async fn for_call(&self, limits: &Limits) -> CallRoom {
         let Limits {
             memory_bytes,
@@ -141,9 +141,9 @@ impl Room {
             read_bytes,
             ..
         } = *limits;
-        // What the guest reads is passed on before it answers.
+        // Data that the guest reads is passed on before it answers.
         let text = usize::try_from(transfer_bytes.max(read_bytes)).unwrap_or(CALLS_BYTES);
-        // The call itself refuses limits beyond their ranges.
+        // The call itself rejects limits beyond their ranges.
         let text = text.min(CALLS_BYTES);
         let guest = usize::try_from(memory_bytes).unwrap_or(CALLS_BYTES);
         let guest = guest.min(CALLS_BYTES.saturating_sub(text));
@@ -154,8 +154,8 @@ impl Room {
         }
     }
 
-    /// Waits for the room of an answer of a plugin, which goes on to hold the room of its text until then. Whoever has to wait
-    /// is told before.
+    /// Waits for the memory of a plugin's answer, and holds that of its text until then. `waits` is called before a
+    /// wait.
     pub async fn for_answer(
         &self,
         plugin: &Arc<str>,
@@ -199,11 +199,11 @@ async fn take(room: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {
     taken.expect("the semaphore is never closed")
 }
 
-/// The memory that an answer takes, in bytes.
+/// Memory of an answer, in bytes.
 struct AnswerSize {
-    /// As text.
+    /// Size as text.
     text: usize,
-    /// Until it is carried out, with its text.
+    /// Size until it is carried out, including the text.
     parsed: usize,
 }
 
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_answers_wait_for_no_large_ones_and_waiting_takes_no_calls() {
+    async fn small_answers_do_not_wait_for_large_ones() {
         let room = Arc::new(Room::default());
         let plugin: Arc<str> = "p".into();
         let call = async || room.for_call(&Limits::default()).await.ended();

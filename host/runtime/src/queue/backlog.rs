@@ -1,5 +1,4 @@
-//! Owns what one lane has to do, and what holds an object back. In which order the rest comes is the matter of
-//! `ready_queue`.
+//! Holds the work of one lane, and what delays an object. The order of ready objects is decided by `ready_queue`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -16,24 +15,24 @@ use super::{
     TriggerReason,
 };
 
-/// The objects of a lane that are queued, run, wait or have failed; nothing is kept of the others.
+/// Objects of a lane that are queued, running, delayed or failing; no others are kept.
 #[derive(Debug, Default)]
 pub struct Backlog {
     items: HashMap<Name, QueueItem>,
     order: ReadyQueue,
-    /// How many objects have been ready since each time.
+    /// Number of ready objects by the time since which they are ready.
     ready_since: BTreeMap<Instant, usize>,
     delayed: BTreeMap<Instant, HashSet<Name>>,
     tally: Tally,
-    /// How many of those who wait do for a time of day.
+    /// Number of delayed objects that wait for a time of day.
     by_clock: usize,
     hot_loops: HotLoopLimiter,
     running: usize,
-    /// The time that its jobs took.
+    /// Time that its jobs took.
     pub used: Duration,
 }
 
-/// How many objects there are of those that a [`Depth`] counts, so that none has to be looked at.
+/// Number of objects that a [`Depth`] counts, kept so that [`Backlog::depth`] visits none.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     delayed: usize,
@@ -41,23 +40,23 @@ struct Tally {
     failing: usize,
 }
 
-/// An object that runs from now on.
+/// An object that starts to run.
 #[derive(Debug)]
 pub struct TakenObject {
-    /// Which.
+    /// Name of the object.
     pub name: Name,
-    /// How often it has failed in a row.
+    /// Failures in a row.
     pub failures: u32,
-    /// The hot loop that it is in.
+    /// Its hot loop, if it is in one.
     pub hot_loop: Option<HotLoop>,
-    /// What it was asked for by.
+    /// Reason why it was queued.
     pub trigger: Trigger,
-    /// How long it was queued.
+    /// Time that it was queued.
     pub waited: Duration,
 }
 
 impl Backlog {
-    /// Asks for a reconcile. Says whether that made it ready.
+    /// Requests a reconcile. Returns `true` if the object became ready.
     pub fn push(&mut self, name: &Name, priority: Priority, cause: Cause, trigger: Trigger, now: Instant) -> bool {
         let cause = self.hot_loops.cause(name, cause, trigger.object.as_deref());
         let item = self.items.entry(name.clone()).or_default();
@@ -69,7 +68,7 @@ impl Backlog {
         self.enqueue(name, priority, now)
     }
 
-    /// Queues an object for what it was asked for before.
+    /// Queues an object without another cause or trigger.
     fn enqueue(&mut self, name: &Name, priority: Priority, now: Instant) -> bool {
         let item = self.items.entry(name.clone()).or_default();
         if item.running.is_some() {
@@ -101,7 +100,7 @@ impl Backlog {
         is_ready
     }
 
-    /// Forgets all other objects than these. What runs, runs to its end.
+    /// Forgets all objects but these. Running jobs continue.
     pub fn retain(&mut self, is_kept: impl Fn(&Name) -> bool) {
         let forgotten: Vec<Name> = self.items.keys().filter(|name| !is_kept(name)).cloned().collect();
         for name in forgotten {
@@ -115,22 +114,22 @@ impl Backlog {
         running.map(|(name, _)| name)
     }
 
-    /// Whether something is ready; it may still turn out to be slowed.
+    /// Returns `true` if an object is ready; it may still turn out to be slowed.
     pub fn has_ready(&self) -> bool {
         self.order.has_ready()
     }
 
-    /// How many objects run.
+    /// Number of running objects.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// A run waits for what others do.
+    /// Parks a run that waits for others.
     pub fn park(&mut self, name: &Name) {
         self.order.park(name);
     }
 
-    /// A run that waited goes on. What it waited for others is not its time.
+    /// Resumes a parked run. Its wait does not count as its time.
     pub fn unpark(&mut self, name: &Name, waited: Duration) {
         self.order.unpark(name);
         if let Some(running) = self.items.get_mut(name).and_then(|item| item.running.as_mut()) {
@@ -138,7 +137,7 @@ impl Backlog {
         }
     }
 
-    /// The next object to run of a tenant that is not held back.
+    /// Takes the next object of a tenant that is not held back.
     pub fn take(&mut self, now: Instant, is_held_back: impl Fn(&Tenant) -> bool) -> Option<TakenObject> {
         while let Some((name, priority)) = self.order.take(&is_held_back) {
             let Some(item) = self.items.get_mut(&name) else {
@@ -192,7 +191,7 @@ impl Backlog {
         None
     }
 
-    /// A job is over.
+    /// Ends a job.
     pub fn end(&mut self, name: &Name, ended: &JobResult, now: Instant) -> EndedRun {
         let JobResult {
             verdict,
@@ -245,7 +244,7 @@ impl Backlog {
             }
             ReconcileResult::AwaitChange { again } => {
                 item.failures = item.failures.saturating_add(1);
-                // Time is something that was read; an object that fails whenever it moves on comes back ever more seldom.
+                // Time is one of the inputs that change: an object that fails each time it is due backs off.
                 let least = now + backoff::delay(item.failures, seed(name));
                 let later = |again: RequeueAt| RequeueAt {
                     at: again.at.max(least),
@@ -285,8 +284,8 @@ impl Backlog {
         run
     }
 
-    /// What is known of an object.
-    pub fn look(&self, name: &Name) -> QueuedObject {
+    /// State of an object.
+    pub fn state_of(&self, name: &Name) -> QueuedObject {
         let Some(item) = self.items.get(name) else {
             return QueuedObject::default();
         };
@@ -303,7 +302,7 @@ impl Backlog {
         }
     }
 
-    /// It wrote something that the cache has not seen.
+    /// Holds an object back until the cache shows a write that it made.
     pub fn hold(&mut self, name: &Name) {
         let item = self.items.entry(name.clone()).or_default();
         self.tally.unseen += usize::from(item.unseen == 0);
@@ -316,7 +315,7 @@ impl Backlog {
         }
     }
 
-    /// The cache has seen one of its writes. Says whether that made it ready.
+    /// Records that the cache shows one of its writes. Returns `true` if the object became ready.
     pub fn release(&mut self, name: &Name) -> bool {
         let Some(item) = self.items.get_mut(name) else {
             return false;
@@ -333,13 +332,13 @@ impl Backlog {
         released.is_some()
     }
 
-    /// What is held, and how often.
+    /// The held objects, each with the number of its unseen writes.
     pub fn held(&self) -> impl Iterator<Item = (&Name, u32)> {
         let items = self.items.iter().filter(|(_, item)| item.unseen > 0);
         items.map(|(name, item)| (name, item.unseen))
     }
 
-    /// It is gone.
+    /// Forgets a deleted object.
     pub fn forget(&mut self, name: &Name) {
         self.undelay(name);
         if let Some(item) = self.items.get_mut(name) {
@@ -364,7 +363,7 @@ impl Backlog {
         self.tidy(name);
     }
 
-    /// Takes up what has been waiting for a time that has come.
+    /// Queues the objects whose time is due.
     pub fn wake_due(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry() {
             if *entry.key() > now {
@@ -380,8 +379,8 @@ impl Backlog {
         }
     }
 
-    /// The wall clock has jumped: whoever waits for a time that was reckoned from it asks again. Says whether that made
-    /// anything ready.
+    /// Queues the objects that wait for a time computed from the wall clock, after that has jumped. Returns `true` if
+    /// any became ready.
     pub fn clock_jumped(&mut self, now: Instant) -> bool {
         let waits = |(name, item): (&Name, &QueueItem)| item.due.filter(|due| due.by_clock).map(|_| name.clone());
         let names: Vec<_> = self.items.iter().filter_map(waits).collect();
@@ -394,7 +393,7 @@ impl Backlog {
         ready_signal
     }
 
-    /// Whether anybody waits for a time of day.
+    /// Returns `true` if an object waits for a time of day.
     pub fn waits_for_clock(&self) -> bool {
         self.by_clock > 0
     }
@@ -406,12 +405,12 @@ impl Backlog {
         }
     }
 
-    /// The first time that something waits for.
+    /// The earliest time at which an object is due.
     pub fn next_due(&self) -> Option<Instant> {
         self.delayed.keys().next().copied()
     }
 
-    /// What it holds. Looks at no object.
+    /// Depth of the lane, without visiting objects.
     pub fn depth(&self, now: Instant) -> Depth {
         let Tally {
             delayed,
@@ -429,7 +428,7 @@ impl Backlog {
         }
     }
 
-    /// The same, by looking at each object.
+    /// Depth of the lane, counted by visiting each object.
     #[cfg(test)]
     pub fn counted_depth(&self, now: Instant) -> Depth {
         let mut depth = Depth {
@@ -448,7 +447,7 @@ impl Backlog {
         depth
     }
 
-    /// Whether nothing is to be done before a time comes or something changes.
+    /// Returns `true` if there is nothing to do before a time is due or a change arrives.
     pub fn is_idle(&self) -> bool {
         self.running == 0
             && self
@@ -457,18 +456,18 @@ impl Backlog {
                 .all(|item| item.queued.is_none() && item.unseen == 0)
     }
 
-    /// How many are queued or held.
+    /// Number of objects that are queued or held.
     pub fn waiting(&self) -> usize {
         self.items.values().filter(|item| item.queued.is_some()).count()
     }
 
-    /// Whether nothing is known of any object.
+    /// Returns `true` if no object is known.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How many tenants are remembered.
+    /// Number of tenants that are remembered.
     #[cfg(test)]
     pub fn tenants(&self) -> usize {
         self.order.tenants()
@@ -502,7 +501,7 @@ impl Backlog {
     }
 }
 
-/// What is remembered of a run that is over, without what became of its object.
+/// The record of a run, without the outcome for its object.
 fn ended_run(running: Option<ActiveRun>, used: Duration, now: Instant) -> EndedRun {
     let Some(ActiveRun {
         since,
@@ -526,12 +525,12 @@ fn ended_run(running: Option<ActiveRun>, used: Duration, now: Instant) -> EndedR
     }
 }
 
-/// One more object has been ready since a time.
+/// Counts one more object that has been ready since a time.
 fn enter(ready_since: &mut BTreeMap<Instant, usize>, since: Instant) {
     *ready_since.entry(since).or_default() += 1;
 }
 
-/// One of the objects is not ready any more.
+/// Counts one fewer.
 fn leave(ready_since: &mut BTreeMap<Instant, usize>, since: Instant) {
     if let Some(count) = ready_since.get_mut(&since) {
         *count -= 1;

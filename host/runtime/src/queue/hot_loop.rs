@@ -1,10 +1,10 @@
-//! The hot-loop limiter. An object that writes or crashes again and again, each time soon after the last, is slowed: its
-//! answer depends on its own write, or somebody takes back what is written, or its calls cost more than they bring; without
-//! this that would go on for ever. Other objects are not slowed with it.
+//! The hot-loop limiter. It slows an object that writes or crashes again and again, each time soon after the last: its
+//! result depends on its own write, another writer reverts its writes, or its calls keep crashing. Without a limit that
+//! would go on for ever. Other objects are not slowed.
 //!
-//! A run that answers a change of others costs them a write, too, so it does not count. These do: a run that writes again
-//! what was written before, and a run that nobody else has caused and that writes an object that was written before, or the
-//! status. A run that writes other objects than the runs before it comes to an end by itself.
+//! A run that answers a change of others does not count, because that change cost them a write, too. These count: a run
+//! that writes again what was written before, and a run that nobody else caused and that writes an object written
+//! before, or the status. A run that writes other objects than the runs before it is assumed to converge.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,54 +22,54 @@ pub const FREE_RUNS: u32 = 10;
 /// The weight of a run that counts.
 const WHOLE_RUN: u32 = 6;
 
-/// The weight of a run that answers what others made of its object's own write, such as a controller that notes the
-/// generation that it has seen: it may be the consequence of the write before, and go on for ever.
+/// The weight of a run that answers what others made of its object's own write, such as a controller that sets
+/// `observedGeneration`: it may be a consequence of the write before, and go on for ever.
 const ANSWERING_RUN: u32 = 4;
 
-/// The time after a write in which what others make of it may be the consequence of that write alone.
+/// Time after a write in which changes of others may be a consequence of that write alone.
 const CONSEQUENCE: Duration = Duration::from_secs(1);
 
-/// After so long without a run that counted, what comes next belongs to no hot loop.
+/// Time without a counted run after which the next one begins a new hot loop.
 pub const CALM: Duration = Duration::from_secs(10);
 
-/// The longest that an object is slowed by.
+/// Upper bound of the delay of an object.
 pub const LONGEST: Duration = Duration::from_secs(30);
 
-/// Hot loops that are remembered before the old ones are looked for and forgotten.
+/// Number of hot loops that are remembered before old ones are forgotten.
 const REMEMBERED: usize = 1000;
 
-/// What a run did, as far as hot loops are concerned.
+/// Facts of a run that matter for hot loops.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRecord<'a> {
-    /// Whose doing it was.
+    /// Cause of the run.
     pub cause: Cause,
-    /// The objects that it wrote, its own status apart.
+    /// Objects that it wrote, except its own status.
     pub writes: &'a Writes,
-    /// Whether it wrote what the plugin says in the status.
+    /// Set if it wrote the plugin's status.
     pub reported: bool,
-    /// The digest of the status that it wrote, whoever says it.
+    /// Digest of the status that it wrote, by the plugin or the host.
     pub said: Option<u64>,
-    /// Whether the call came to a bad end.
+    /// Set if the call crashed.
     pub crashed: bool,
-    /// Who fights over what, if that was found out.
+    /// The conflicting writer and the fields, if known.
     pub contention: Option<&'a Arc<Failure>>,
 }
 
 impl RunRecord<'_> {
-    /// The weight of the run; none if it ends a hot loop rather than going on with it. `repeats` is whether it wrote the
-    /// same as the last run that wrote that object or the status: somebody has taken that back, perhaps another host that
-    /// runs the same plugin and sees something else.
+    /// The weight of the run; `None` if it ends a hot loop. `repeats` is set if it wrote the same as the last run that
+    /// wrote that object or the status: another writer has reverted that since, perhaps another host that runs the same
+    /// plugin and sees something else.
     fn weight(&self, before: Option<&HotLoopState>, repeats: bool, now: Instant) -> Option<u32> {
         let is_again = before.is_some_and(|before| self.writes.overlaps(&before.writes));
         let is_soon = before.is_some_and(|before| now < before.wrote + CONSEQUENCE);
         match self.cause {
             _ if self.crashed => Some(WHOLE_RUN),
             _ if self.writes.is_empty() && !self.reported && !repeats => None,
-            // Whoever edits the object pays for each write with one of their own.
+            // Each edit by others costs them a write of their own.
             Cause::Edit => Some(0),
             _ if repeats => Some(WHOLE_RUN),
             Cause::Answer if is_again && is_soon => Some(ANSWERING_RUN),
-            // The write that is seen has counted itself, unless it was the first of its object.
+            // The echoed write has been counted itself, unless it was the first of its object.
             Cause::Echo if is_again => Some(WHOLE_RUN),
             Cause::Ours if is_again || self.writes.is_empty() => Some(WHOLE_RUN),
             Cause::Others | Cause::Answer | Cause::Echo | Cause::Ours => Some(0),
@@ -77,30 +77,29 @@ impl RunRecord<'_> {
     }
 }
 
-/// What a job is told of the hot loop that its object is in.
+/// State of the hot loop that an object is in, as a job sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct HotLoop {
-    /// Who fights over what, as far as an earlier run has found out.
+    /// The conflicting writer and the fields, as found by an earlier run.
     pub contention: Option<Arc<Failure>>,
-    /// It has been calm for so long that the hot loop is over unless this run writes too.
+    /// Set if it has been calm for so long that the hot loop is over unless this run writes, too.
     pub over: bool,
-    /// Nothing but the status is written again and again, and nobody else has changed anything.
+    /// Set if only the status is written again and again, without changes by others.
     pub of_status: bool,
-    /// The same status is written again and again, because somebody takes it back.
+    /// Set if the same status is written again and again, because another writer reverts it.
     pub repeats: bool,
-    /// Nobody else has caused this run.
+    /// Set if this run was not caused by others.
     pub by_itself: bool,
-    /// The objects that the runs before have written.
+    /// Objects that earlier runs wrote.
     pub writes: Writes,
 }
 
 impl HotLoop {
-    /// What an earlier run found out, for a run that finds nothing to fight over itself.
+    /// The contention that an earlier run found, for a run that finds none itself.
     ///
-    /// Where somebody takes the status back this is not told again. Another host that runs the same plugin would take this
-    /// back, too, because it has found out something else or nothing, and the two would go on for ever about nothing but
-    /// the condition.
+    /// `None` if the status itself is reverted. Another host that runs the same plugin would revert this, too, because
+    /// it has found something else or nothing, and the two would fight for ever over the condition alone.
     pub fn lasting_contention(&self) -> Option<Arc<Failure>> {
         self.contention.clone().filter(|_| !self.over && !self.repeats)
     }
@@ -110,30 +109,30 @@ impl HotLoop {
 #[derive(Debug, Default)]
 pub struct HotLoopLimiter {
     by_object: HashMap<Name, HotLoopState>,
-    /// How many there were when the old ones were forgotten last.
+    /// Number of entries after old ones were last forgotten.
     kept: usize,
 }
 
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct HotLoopState {
-    /// What the runs counted.
+    /// Sum of the weights of the runs.
     weight: u32,
-    /// The last of them.
+    /// Time of the last counted run.
     last: Instant,
-    /// How long the next one is held back; nothing while runs are free.
+    /// Delay of the next run; zero while runs are free.
     wait: Duration,
     contention: Option<Arc<Failure>>,
     of_status: bool,
-    /// The last run that wrote anything.
+    /// Time of the last run that wrote anything.
     wrote: Instant,
-    /// The objects that were written, each as it was written last.
+    /// Objects that were written, each with its last body.
     writes: Writes,
-    /// The digest of the status that was written last.
+    /// Digest of the last written status.
     said: Option<u64>,
-    /// Whether a status was written twice in a row.
+    /// Set if a status was written twice in a row.
     repeats: bool,
-    /// Whether anything was.
+    /// Set if anything was written twice in a row.
     is_taken_back: bool,
     crashed: bool,
 }
@@ -151,25 +150,26 @@ impl HotLoopState {
         self.last + CALM + self.wait
     }
 
-    /// Whether a run that counts now begins another hot loop. In a hot loop that takes longer: the run that looks
-    /// whether it is over comes only when it is calm.
+    /// Returns `true` if a counted run now begins another hot loop. In a hot loop that takes twice as long: the run
+    /// that checks whether it is over starts only after the calm.
     fn is_past(&self, now: Instant) -> bool {
         now >= self.last + (CALM + self.wait) * if self.is_on() { 2 } else { 1 }
     }
 
-    /// Whether what was written before does not matter any more either.
+    /// Returns `true` if earlier writes no longer matter either.
     fn is_forgotten(&self, now: Instant) -> bool {
         self.is_past(now) && now >= self.wrote + CALM
     }
 }
 
 impl HotLoopLimiter {
-    /// Until when an object is held back, if it is.
+    /// Time until which an object is held back, if it is.
     pub fn until(&self, name: &Name) -> Option<Instant> {
         self.by_object.get(name).map(|limit| limit.last + limit.wait)
     }
 
-    /// The cause that counts where an object is queued for a change of another: others may have changed what it wrote.
+    /// Returns the cause that counts if an object is queued for a change of another: that one may be an answer to its
+    /// own write.
     pub fn cause(&self, name: &Name, cause: Cause, changed: Option<&Key>) -> Cause {
         let has_written = |key| {
             let limit = self.by_object.get(name);
@@ -181,7 +181,7 @@ impl HotLoopLimiter {
         }
     }
 
-    /// The hot loop that an object is in.
+    /// State of the hot loop that an object is in.
     pub fn hot_loop(&self, name: &Name, cause: Cause, now: Instant) -> Option<HotLoop> {
         let limit = self.by_object.get(name)?;
         (limit.is_on() && !limit.is_past(now)).then(|| HotLoop {
@@ -194,15 +194,16 @@ impl HotLoopLimiter {
         })
     }
 
-    /// An object has run. Says when it has to run again for the hot loop to be over, if it is in one.
+    /// Records a run. Returns the time of the run that checks whether the hot loop is over, if there is one.
     ///
-    /// While runs are free, one that has nothing to write ends the hot loop, unless nobody else has caused it: objects that wake each other need not all write each time. After that only calm does: who takes back what
-    /// is written may be slower than the run that finds it unharmed.
+    /// While runs are free, a run with nothing to write ends the hot loop, unless nobody else caused it: objects that
+    /// wake each other need not all write each time. After that only calm ends it: whoever reverts the writes may be
+    /// slower than the run that finds them unharmed.
     pub fn ran(&mut self, name: &Name, run: &RunRecord<'_>, now: Instant) -> Option<Instant> {
         let known = self.by_object.get(name).filter(|known| !known.is_forgotten(now));
         let says_the_same = run.said.is_some() && self.by_object.get(name).is_some_and(|it| it.said == run.said);
         let repeats = says_the_same || known.is_some_and(|known| run.writes.repeats(&known.writes));
-        // To write a status is to be remembered, though the host's own words count for nothing the first time.
+        // A written status has to be remembered, although a status of the host itself has no weight the first time.
         let weight = run.weight(known, repeats, now);
         let Some(weight) = weight.or_else(|| (run.said.is_some() && !self.by_object.contains_key(name)).then_some(0))
         else {
@@ -229,7 +230,7 @@ impl HotLoopLimiter {
             is_taken_back: repeats || before.is_some_and(|it| it.is_taken_back),
             crashed: run.crashed,
         };
-        // What crashed is tried again when something has changed, and not to see whether it is calm.
+        // An object that crashed is retried when something has changed, not to check for calm.
         let calm = (limit.is_on() && !limit.crashed).then(|| limit.calm());
         self.by_object.insert(name.clone(), limit);
         if self.by_object.len() >= REMEMBERED.max(2 * self.kept) {
@@ -251,15 +252,15 @@ impl HotLoopLimiter {
         if limit.is_on() || limit.is_forgotten(now) {
             self.by_object.remove(name);
         } else if !limit.is_taken_back {
-            // Of three that write a status, two may agree: a run that finds its own words there does not end the
-            // hot loop of those that are taken back.
+            // If three writers fight over a status, two may agree: a run that finds its own status there does not end
+            // the hot loop of reverted writes.
             limit.weight = 0;
         }
         None
     }
 }
 
-/// A seed for the jitter that is the same in each run: FNV-1a over the object's place.
+/// Seed of the jitter, the same in each run: FNV-1a over namespace and name.
 pub fn seed(name: &Name) -> u64 {
     let text = name
         .namespace

@@ -1,4 +1,4 @@
-//! Owns what is remembered of one object of a lane.
+//! Holds the queue's state of one object of a lane.
 
 use std::time::Duration;
 
@@ -10,78 +10,78 @@ use super::{Cause, Priority, Trigger, TriggerReason};
 /// One object.
 #[derive(Debug, Default)]
 pub struct QueueItem {
-    /// Where it is queued, if it is.
+    /// Place in the queue, if it is queued.
     pub queued: Option<Queued>,
     /// Its run, if it runs.
     pub running: Option<ActiveRun>,
-    /// Asked for while it was running.
+    /// Priority with which it was requested while it was running.
     pub again: Option<Priority>,
-    /// Whether the object went while it was running, so that nothing of the run's end is worth remembering.
+    /// Set if the object was deleted while it was running, so that the result of the run is dropped.
     pub gone: bool,
-    /// The cause that counts of those for which it was asked for since it began last.
+    /// Dominant cause of the requests since its last run began.
     pub cause: Option<Cause>,
-    /// The most urgent of what it was asked for by since it began last, and of these the first.
+    /// Trigger of the most urgent request since its last run began; the first one among equals.
     pub trigger: Option<(Priority, Trigger)>,
-    /// Whether somebody edited it since it began last.
+    /// Set if it was edited since its last run began.
     pub edited: bool,
     /// Failures in a row.
     pub failures: u32,
-    /// What it waits for.
+    /// Time at which it is queued again.
     pub due: Option<Due>,
-    /// How long the cluster has asked to wait.
+    /// Time that the cluster has asked it to wait.
     pub hold: Option<Hold>,
-    /// Writes of its own that the cache has not seen yet.
+    /// Writes of its own that the cache does not show yet.
     pub unseen: u32,
 }
 
-/// Where an object is queued.
+/// Place of an object in the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Queued {
-    /// How urgent it is.
+    /// Urgency.
     pub priority: Priority,
-    /// Since when.
+    /// Time since which it is queued.
     pub since: Instant,
-    /// Its place in the order; none while it waits for the cache to see its writes.
+    /// Place in the order; `None` while it waits for the cache to show its writes.
     pub place: Option<ReadyPlace>,
 }
 
 /// A run that is not over.
 #[derive(Clone, Debug)]
 pub struct ActiveRun {
-    /// Since when, the time apart that it waited for others.
+    /// Start of the run, moved by the time that it was parked.
     pub since: Instant,
-    /// What it was asked for.
+    /// Cause for which it was queued.
     pub cause: Cause,
-    /// What it was asked for by.
+    /// Trigger for which it was queued.
     pub trigger: Trigger,
-    /// How long it was queued.
+    /// Time that it was queued.
     pub waited: Duration,
 }
 
-/// The cluster has asked for time: the object does not run before.
+/// A wait that the cluster has asked for (`Retry-After`): the object does not run earlier.
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {
-    /// Until when.
+    /// End of the wait.
     pub until: Instant,
-    /// The same for an object that was edited meanwhile.
+    /// End of the wait for an object that was edited meanwhile.
     pub edited_until: Instant,
 }
 
-/// A time that an object waits for, and how urgent it is then.
+/// Time at which an object is queued again, and its priority then.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
     /// The time.
     pub at: Instant,
-    /// How urgent it is then.
+    /// Priority then.
     pub priority: Priority,
-    /// Whether the time was reckoned from the wall clock.
+    /// Set if the time was computed from the wall clock.
     pub by_clock: bool,
-    /// Why the object is queued then. None: it was asked for before, and only held back.
+    /// Trigger with which it is queued then. `None`: it keeps the one for which it was queued before it was delayed.
     pub trigger: Option<TriggerReason>,
 }
 
 impl QueueItem {
-    /// Whether there is nothing to remember of it.
+    /// Returns `true` if there is nothing to remember.
     pub fn is_idle(&self) -> bool {
         let Self {
             queued,

@@ -1,9 +1,9 @@
-//! Owns what is to be reconciled when: a lane for each controller, fair over plugins and over tenants by time used, and
-//! one object at a time.
+//! Schedules reconciles: one lane per controller, fair over plugins and tenants by time used, one run per object at a
+//! time.
 //!
-//! `backlog` is what one lane has to do, `ready_queue` in which order it comes, `share` what each plugin has used of the
-//! workers, `hot_loop` how objects are slowed that would go on for ever, `writes` what a run wrote, `item` what is remembered of one
-//! object, `types` what goes in and what comes out, `trigger` what people are told of why an object was queued.
+//! `backlog` holds the work of one lane, `ready_queue` orders it, `share` counts each plugin's use of the workers,
+//! `hot_loop` slows objects that would be reconciled for ever, `writes` records the objects that a run wrote, `item`
+//! holds one object, `types` are the queue's inputs and outputs, `trigger` names for people why an object was queued.
 //! Nothing here waits or does I/O.
 //!
 //! An object is reconciled once at a time, and once more if it was requeued meanwhile. Which object of a lane is next:
@@ -48,23 +48,24 @@ pub use self::types::{
 pub use self::writes::{Writes, WrittenBody};
 use crate::lanes::primary::LaneId;
 
-/// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
-/// with little to do begins at once.
+/// One of this many workers is kept for plugins that have nothing running, so that a plugin with little work starts at
+/// once however busy the others are.
 const KEPT_FREE: usize = 4;
 
 /// The queue of all lanes.
 #[derive(Debug)]
 pub struct WorkQueue {
     lanes: HashMap<LaneId, QueueLane>,
-    /// In the order in which plugins came. A plugin that goes and comes back finds its own again.
+    /// Shares in order of the plugins' first appearance. A plugin that is removed and returns gets its share back.
     shares: Vec<PluginShare>,
     capacity: Capacity,
-    /// What this replica works at. Nothing else is queued.
+    /// Work of this replica. Nothing else is queued.
     owned: OwnedWork,
     running: usize,
-    /// What the plugin that was served last had used by then: who comes back from having nothing to do begins here.
+    /// Virtual time of the most recently served plugin. A plugin that becomes active again starts here (start-time fair
+    /// queueing).
     level: Duration,
-    /// Whether something has become ready since [`WorkQueue::take_ready_signal`] said so last.
+    /// Set if an object has become ready since the last [`WorkQueue::take_ready_signal`].
     ready_signal: bool,
 }
 
@@ -72,18 +73,18 @@ pub struct WorkQueue {
 struct QueueLane {
     backlog: Backlog,
     open: bool,
-    /// `plugin/controller`, from the first time that it is open.
+    /// Name of the lane (`plugin/controller`), set when it first opens.
     title: String,
-    /// The namespaces of which the cache has all that the lane needs; none: all.
+    /// Namespaces for which the cache holds all that the lane needs; `None`: all.
     covered: Option<HashRanges>,
-    /// The index of its plugin's share, from the first time that it is open.
+    /// Index of its plugin's share, set when it first opens.
     share: Option<usize>,
-    /// Jobs that wait for what others do, and keep no worker meanwhile.
+    /// Jobs that wait for others and occupy no worker meanwhile.
     parked: usize,
 }
 
 impl QueueLane {
-    /// Whether this replica works at an object: it is its own, and the cache has all that is needed for it.
+    /// Returns `true` if this replica reconciles an object: it owns it, and the cache holds what is needed.
     fn works_at(&self, owned: &OwnedWork, name: &Name) -> bool {
         works_at(&owned.of(&self.title), self.covered.as_ref(), name)
     }
@@ -119,7 +120,7 @@ impl WorkQueue {
         }
     }
 
-    /// Lets a lane of a plugin run, which runs so many objects at once as it says itself, if it does.
+    /// Opens a lane. `concurrency` is the plugin's number of objects at once; `None`: the default.
     pub fn open(&mut self, lane: LaneId, plugin: &Arc<str>, title: String, concurrency: Option<usize>) {
         let at_most = concurrency.unwrap_or(self.capacity.per_plugin);
         let known = self.shares.iter().position(|share| share.plugin == *plugin);
@@ -137,7 +138,7 @@ impl WorkQueue {
         lane.backlog.used = lane.backlog.used.max(level);
     }
 
-    /// From here on this replica works at this, and forgets all that is queued of anything else. What runs, runs to its end.
+    /// Sets the work of this replica, and forgets queued objects outside of it. Running jobs continue.
     pub fn own(&mut self, owned: OwnedWork) {
         self.owned = owned;
         for lane in self.lanes.values_mut() {
@@ -145,8 +146,8 @@ impl WorkQueue {
         }
     }
 
-    /// The cache has all that a lane needs in these namespaces, or, without any, everywhere. What is queued of others is
-    /// forgotten.
+    /// Sets the namespaces for which the cache holds all that a lane needs; `None`: all. Queued objects outside of them
+    /// are forgotten.
     pub fn cover(&mut self, lane: LaneId, covered: Option<HashRanges>) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.covered = covered;
@@ -154,24 +155,24 @@ impl WorkQueue {
         }
     }
 
-    /// The namespaces of which the cache has all that a lane needs; none: all.
+    /// Namespaces for which the cache holds all that a lane needs; `None`: all.
     pub fn covered(&self, lane: LaneId) -> Option<&HashRanges> {
         self.lanes.get(&lane)?.covered.as_ref()
     }
 
-    /// Whether this replica works at an object of a lane.
+    /// Returns `true` if this replica reconciles an object of a lane.
     pub fn works_at(&self, lane: LaneId, name: &Name) -> bool {
         self.lanes
             .get(&lane)
             .is_some_and(|lane| lane.works_at(&self.owned, name))
     }
 
-    /// What this replica works at.
+    /// Work of this replica.
     pub fn owned(&self) -> &OwnedWork {
         &self.owned
     }
 
-    /// Whether something runs that is not this replica's work any more.
+    /// Returns `true` if an object is running that no longer is this replica's work.
     pub fn runs_what_is_not_owned(&self) -> bool {
         let mut lanes = self.lanes.values();
         lanes.any(|lane| {
@@ -188,14 +189,14 @@ impl WorkQueue {
         }
     }
 
-    /// Hands out nothing of these tenants of a plugin before this time. What runs, runs to its end.
+    /// Starts no jobs of these tenants of a plugin before `until`. Running jobs continue.
     pub fn pause(&mut self, plugin: &str, tenants: HashSet<Tenant>, until: Instant) {
         if let Some(share) = self.shares.iter_mut().find(|share| *share.plugin == *plugin) {
             share.pause(tenants, until);
         }
     }
 
-    /// Hands out objects of all tenants of a plugin again.
+    /// Starts jobs of all tenants of a plugin again.
     pub fn resume(&mut self, plugin: &str) {
         if let Some(share) = self.shares.iter_mut().find(|share| *share.plugin == *plugin) {
             share.resume();
@@ -203,12 +204,12 @@ impl WorkQueue {
         }
     }
 
-    /// Forgets a lane of which nothing runs, and all that was to be done for it.
+    /// Forgets a lane without running jobs, with all its work.
     pub fn remove(&mut self, lane: LaneId) {
         self.lanes.remove(&lane);
     }
 
-    /// Whether a lane runs.
+    /// Returns `true` if a lane is open.
     pub fn is_open(&self, lane: LaneId) -> bool {
         self.lanes.get(&lane).is_some_and(|lane| lane.open)
     }
@@ -222,7 +223,7 @@ impl WorkQueue {
         self.push_for(lane, name, priority, cause, trigger);
     }
 
-    /// The same where it is known whose doing it is.
+    /// Enqueues an object for a known cause.
     pub fn push_for(
         &mut self,
         lane: LaneId,
@@ -237,20 +238,20 @@ impl WorkQueue {
         }
     }
 
-    /// The wall clock has jumped: whoever waits for a time of day is asked again.
+    /// Requeues the objects that wait for a time of day, after the wall clock has jumped.
     pub fn clock_jumped(&mut self, now: Instant) {
         for lane in self.lanes.values_mut() {
             self.ready_signal |= lane.backlog.clock_jumped(now);
         }
     }
 
-    /// Whether anybody waits for a time of day.
+    /// Returns `true` if an object waits for a time of day.
     pub fn waits_for_clock(&self) -> bool {
         self.lanes.values().any(|lane| lane.backlog.waits_for_clock())
     }
 
-    /// The next object: of the plugin that has used the least time, of its lane that has used the least, of the tenant
-    /// there that has used the least.
+    /// Takes the next object: of the plugin that has used the least time, of its least used lane, of its least used
+    /// tenant.
     pub fn pop(&mut self, now: Instant) -> Option<Job> {
         for lane in self.lanes.values_mut() {
             lane.backlog.wake_due(now);
@@ -261,7 +262,7 @@ impl WorkQueue {
         for (id, share) in self.candidates() {
             let lane = self.lanes.get_mut(&id).expect("it was found among them");
             let share = &mut self.shares[share];
-            // Nothing comes where all that was ready is slowed, or of tenants that are held back.
+            // There is nothing to take if all ready objects are slowed or belong to tenants that are held back.
             let next = lane.backlog.take(now, |tenant| share.holds_back(tenant));
             let Some(TakenObject {
                 name,
@@ -288,12 +289,12 @@ impl WorkQueue {
         None
     }
 
-    /// Whether something has become ready since this was asked last, so that it is worth looking what is next.
+    /// Returns `true` once after an object has become ready, so that the caller looks for the next job.
     pub fn take_ready_signal(&mut self) -> bool {
         std::mem::take(&mut self.ready_signal)
     }
 
-    /// When something is due that only waits for its time.
+    /// The earliest time at which a delayed object or a paused plugin is due.
     pub fn next_due(&self) -> Option<Instant> {
         self.lanes
             .values()
@@ -306,7 +307,7 @@ impl WorkQueue {
             .min()
     }
 
-    /// A job is over. What is to be remembered of it.
+    /// Ends a job. Returns the record of its run.
     pub fn done(&mut self, job: &Job, ended: &JobResult, now: Instant) -> Option<EndedRun> {
         self.running = self.running.saturating_sub(1);
         let lane = self.lanes.get_mut(&job.lane)?;
@@ -317,7 +318,7 @@ impl WorkQueue {
         Some(run)
     }
 
-    /// A job waits for what others do: another may run in its place.
+    /// Parks a job that waits for others: another may run in its place.
     pub fn park(&mut self, lane: LaneId, name: &Name) {
         self.running = self.running.saturating_sub(1);
         let lane = self.lanes.entry(lane).or_default();
@@ -328,7 +329,7 @@ impl WorkQueue {
         }
     }
 
-    /// A job that waited so long is to end. The wait is not held against its plugin.
+    /// Resumes a parked job. Its wait does not count as its plugin's time.
     pub fn unpark(&mut self, lane: LaneId, name: &Name, waited: Duration) {
         self.running += 1;
         let lane = self.lanes.entry(lane).or_default();
@@ -339,38 +340,38 @@ impl WorkQueue {
         }
     }
 
-    /// Whether a lane has something to run, or something that runs without waiting for others.
+    /// Returns `true` if a lane has ready objects, or jobs that run without waiting for others.
     pub fn is_busy(&self, lane: LaneId) -> bool {
         let lane = self.lanes.get(&lane);
         lane.is_some_and(|lane| lane.backlog.has_ready() || lane.backlog.running() > lane.parked)
     }
 
-    /// The object wrote something that the cache has not seen: it does not run until it has.
+    /// Holds the object back until the cache shows a write that it made.
     pub fn hold(&mut self, lane: LaneId, name: &Name) {
         self.lanes.entry(lane).or_default().backlog.hold(name);
     }
 
-    /// The cache has seen one of the object's writes.
+    /// Records that the cache shows one of the object's writes.
     pub fn release(&mut self, lane: LaneId, name: &Name) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             self.ready_signal |= lane.backlog.release(name);
         }
     }
 
-    /// The objects that are held, and how often.
+    /// The held objects, each with the number of its unseen writes.
     pub fn held(&self) -> impl Iterator<Item = (LaneId, &Name, u32)> {
         let lanes = self.lanes.iter();
         lanes.flat_map(|(id, lane)| lane.backlog.held().map(|(name, held)| (*id, name, held)))
     }
 
-    /// The object is gone: nothing of it is due any more. What runs, runs to its end.
+    /// Forgets a deleted object. A running job continues.
     pub fn forget(&mut self, lane: LaneId, name: &Name) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.backlog.forget(name);
         }
     }
 
-    /// What a lane holds.
+    /// Depth of a lane's queue.
     pub fn depth(&self, lane: LaneId, now: Instant) -> Depth {
         self.lanes
             .get(&lane)
@@ -378,24 +379,24 @@ impl WorkQueue {
             .unwrap_or_default()
     }
 
-    /// What is known of an object.
-    pub fn look(&self, lane: LaneId, name: &Name) -> QueuedObject {
+    /// State of an object in the queue.
+    pub fn state_of(&self, lane: LaneId, name: &Name) -> QueuedObject {
         let lane = self.lanes.get(&lane);
-        lane.map(|lane| lane.backlog.look(name)).unwrap_or_default()
+        lane.map(|lane| lane.backlog.state_of(name)).unwrap_or_default()
     }
 
-    /// Whether nothing is to be done before a time comes or something changes.
+    /// Returns `true` if there is nothing to do before a time is due or a change arrives.
     pub fn is_idle(&self) -> bool {
         self.lanes.values().all(|lane| lane.backlog.is_idle())
     }
 
-    /// How many objects are queued or held.
+    /// Number of objects that are queued or held.
     pub fn waiting(&self) -> usize {
         self.lanes.values().map(|lane| lane.backlog.waiting()).sum()
     }
 
-    /// The open lanes with something ready whose plugins may run one more, with the indices of their plugins' shares, in
-    /// the order in which they are next.
+    /// Open lanes with ready objects whose plugins may run one more, each with the index of its plugin's share, in the
+    /// order in which they are served.
     fn candidates(&mut self) -> Vec<(LaneId, usize)> {
         let Self {
             lanes,

@@ -1,10 +1,10 @@
-//! Owns the order of what is ready in one lane: urgent classes first, none of them passed over for ever, and within a
-//! class the tenant first that has used the least time. Every step costs O(log n) for n objects that are ready.
+//! Orders the ready objects of one lane: urgent classes first, none of them starved, and within a class the tenant
+//! first that has used the least time. Every step costs O(log n) for n ready objects.
 //!
-//! Between classes it is ageing by count: one that has something ready and was passed over [`PASSED_OVER`] times is next.
-//! Between tenants it is start-time fair queueing as in `share`: a tenant's tag is the time that its runs have taken, and
-//! a tenant that had nothing to do begins level with the one that was served last. So neither ten thousand objects nor
-//! calls that take all the time that they may delay another tenant's object by more than a few runs.
+//! Classes age by count: a class with a ready object that was passed over [`PASSED_OVER`] times is next. Tenants are
+//! served by start-time fair queueing as in `share`: a tenant's tag is the time that its runs have taken, and a tenant
+//! that becomes active again starts at the level of the one served last. So neither ten thousand objects nor the
+//! longest permitted calls delay another tenant's object by more than a few runs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use pilothouse_core::{Name, Tenant};
 
 use super::Priority;
 
-/// The priorities in their order.
+/// The priorities in order of urgency.
 const PRIORITIES: [Priority; CLASSES] = [
     Priority::Change,
     Priority::New,
@@ -24,33 +24,33 @@ const PRIORITIES: [Priority; CLASSES] = [
 
 const CLASSES: usize = 5;
 
-/// How often a class that has something ready is passed over before it is next.
+/// Number of times that a class with a ready object is passed over before it is next.
 pub const PASSED_OVER: u32 = 8;
 
-/// What a run counts at least, so that tenants whose runs take no time that a clock shows still take turns.
+/// Minimum cost of a run, so that tenants whose runs take no measurable time still take turns.
 const LEAST_COST: Duration = Duration::from_millis(1);
 
-/// How much of the usual time of a tenant's run is of the past: 7 parts in 8.
+/// Weight of the past in the usual time of a tenant's run: 7 parts in 8.
 const SMOOTHING: u32 = 8;
 
-/// The number of a flow; the older has the smaller one.
+/// Number of a flow, in order of creation.
 type FlowId = u64;
 
-/// The place of an object among those that are ready; given when it gets ready, and needed to take it out again.
+/// Place of an object among the ready ones; needed to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyPlace(u64);
 
-/// What is ready in a lane.
+/// Ready objects of a lane.
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
     ready: BTreeMap<(FlowId, Priority, u64), Name>,
     numbers: HashMap<Tenant, FlowId>,
     flows: HashMap<FlowId, Flow>,
-    /// For each class, the flows that have something ready in it, by their tags.
+    /// Flows with ready objects, by class, ordered by tag.
     turns: [BTreeSet<(Duration, FlowId)>; CLASSES],
     passed_over: [u32; CLASSES],
-    /// Flows with nothing ready and nothing running that are ahead of the level: what they have used is not forgotten
-    /// before the others have caught up.
+    /// Flows with nothing ready or running that are ahead of the level: their used time is kept until the others have
+    /// caught up.
     resting: BTreeSet<(Duration, FlowId)>,
     /// The tag of the flow that was served last.
     level: Duration,
@@ -59,22 +59,22 @@ pub struct ReadyQueue {
     next_place: u64,
 }
 
-/// What one tenant has in the lane.
+/// Work of one tenant in the lane.
 #[derive(Debug)]
 struct Flow {
     tenant: Tenant,
-    /// How many of its objects are ready, by class.
+    /// Number of its ready objects, by class.
     ready: [usize; CLASSES],
     running: u32,
     used: Duration,
-    /// How long a run of it usually takes.
+    /// Usual time of a run (moving average).
     usual: Duration,
-    /// As it stands in `turns` or `resting`.
+    /// Its key in `turns` or `resting`.
     tag: Duration,
 }
 
 impl Flow {
-    /// What it has used, what runs included.
+    /// Used time, including an estimate for running jobs.
     fn claim(&self) -> Duration {
         let running = self.usual.max(LEAST_COST).saturating_mul(self.running);
         self.used.saturating_add(running)
@@ -86,17 +86,17 @@ impl Flow {
 }
 
 impl ReadyQueue {
-    /// Whether anything is ready.
+    /// Returns `true` if any object is ready.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// How many objects are ready.
+    /// Number of ready objects.
     pub fn len(&self) -> usize {
         self.ready.len()
     }
 
-    /// An object gets ready.
+    /// Inserts an object that became ready.
     pub fn push(&mut self, name: &Name, priority: Priority) -> ReadyPlace {
         let place = self.next_place;
         self.next_place += 1;
@@ -108,7 +108,7 @@ impl ReadyQueue {
         ReadyPlace(place)
     }
 
-    /// An object is not ready any more.
+    /// Removes an object that is no longer ready.
     pub fn remove(&mut self, name: &Name, priority: Priority, ReadyPlace(place): ReadyPlace) {
         let Some(id) = self.numbers.get(&Tenant::of(name)).copied() else {
             return;
@@ -118,7 +118,7 @@ impl ReadyQueue {
         }
     }
 
-    /// The next object of a tenant that is not held back, taken out; whether it begins is the caller's to say.
+    /// Takes the next object of a tenant that is not held back. The caller calls [`ReadyQueue::begin`] if it runs.
     pub fn take(&mut self, is_held_back: impl Fn(&Tenant) -> bool) -> Option<(Name, Priority)> {
         let (id, priority) = self.next(is_held_back)?;
         let first = (id, priority, 0)..=(id, priority, u64::MAX);
@@ -128,7 +128,7 @@ impl ReadyQueue {
         name.map(|name| (name, priority))
     }
 
-    /// An object that was taken out begins to run.
+    /// Starts the run of an object that was taken.
     pub fn begin(&mut self, name: &Name, priority: Priority) {
         for (class, turns) in self.turns.iter().enumerate() {
             let passed_over = &mut self.passed_over[class];
@@ -147,7 +147,7 @@ impl ReadyQueue {
         self.forget_idle_flows();
     }
 
-    /// A run is over.
+    /// Ends a run.
     pub fn end(&mut self, name: &Name, took: Duration) {
         let id = self.flow_of(name);
         self.running = self.running.saturating_sub(1);
@@ -163,7 +163,7 @@ impl ReadyQueue {
         self.retag(id);
     }
 
-    /// A run waits for what others do, which is not its tenant's time.
+    /// Parks a run that waits for others; the wait is not its tenant's time.
     pub fn park(&mut self, name: &Name) {
         let id = self.flow_of(name);
         self.running = self.running.saturating_sub(1);
@@ -172,7 +172,7 @@ impl ReadyQueue {
         self.retag(id);
     }
 
-    /// A run that waited goes on.
+    /// Resumes a parked run.
     pub fn unpark(&mut self, name: &Name) {
         let id = self.flow_of(name);
         self.running += 1;
@@ -180,10 +180,10 @@ impl ReadyQueue {
         self.retag(id);
     }
 
-    /// The flow and the class that are next.
+    /// Finds the next flow and class.
     fn next(&self, is_held_back: impl Fn(&Tenant) -> bool) -> Option<(FlowId, Priority)> {
         let mut order = PRIORITIES;
-        // The sort is stable: the more urgent first, and before all of them what was passed over for too long.
+        // The sort is stable: classes that were passed over too often come first, the others stay in order of urgency.
         order.sort_by_key(|priority| {
             let passed_over = self.passed_over[*priority as usize];
             std::cmp::Reverse(if passed_over >= PASSED_OVER { passed_over } else { 0 })
@@ -195,7 +195,7 @@ impl ReadyQueue {
         })
     }
 
-    /// The flow of an object's tenant. One that is new begins level with the others.
+    /// Returns the flow of an object's tenant. A new one starts at the current level.
     fn flow_of(&mut self, name: &Name) -> FlowId {
         let tenant = Tenant::of(name);
         if let Some(id) = self.numbers.get(&tenant) {
@@ -227,7 +227,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Puts a flow where it belongs, after what it has or what it has used changed.
+    /// Updates a flow's keys after its ready objects or its used time have changed.
     fn retag(&mut self, id: FlowId) {
         let Self {
             flows, turns, resting, ..
@@ -237,7 +237,7 @@ impl ReadyQueue {
             turns.remove(&(flow.tag, id));
         }
         if resting.remove(&(flow.tag, id)) && !flow.is_at_rest() {
-            // It had nothing to do: what it did not use meanwhile is no credit.
+            // It had nothing to do: idleness earns no credit.
             flow.used = flow.used.max(self.level);
         }
         flow.tag = flow.claim();
@@ -253,7 +253,7 @@ impl ReadyQueue {
     }
 
     fn forget_idle_flows(&mut self) {
-        // Where nobody has anything to do, nobody has waited for anybody.
+        // With nothing ready or running, no tenant has waited for another.
         let is_idle = self.running == 0 && self.ready.is_empty();
         while let Some((tag, id)) = self.resting.first().copied() {
             if tag > self.level && !is_idle {
@@ -269,7 +269,7 @@ impl ReadyQueue {
         }
     }
 
-    /// How many tenants are remembered.
+    /// Number of tenants that are remembered.
     #[cfg(test)]
     pub fn tenants(&self) -> usize {
         self.flows.len()

@@ -1,10 +1,10 @@
-//! Owns what each plugin has used of the workers: start-time fair queueing over plugins, whose cost is known only when a
-//! job is over.
+//! Counts each plugin's use of the workers: start-time fair queueing over plugins, where the cost of a job is known
+//! only when it ends.
 //!
-//! After Goyal, Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996: the plugin with the least time used is next, and
-//! one that had nothing to do begins level with the one that was served last, so that idleness earns no credit. What is
-//! running counts with what such a job of the plugin usually takes, or a plugin of long jobs would get all workers before
-//! the first of them is over.
+//! After Goyal, Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996: the plugin with the least time used is next,
+//! and one that becomes active again starts at the level of the one served last, so that idleness earns no credit.
+//! Running jobs count with the usual time of the plugin's jobs; otherwise a plugin of long jobs would get all workers
+//! before its first job ends.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,44 +13,44 @@ use std::time::Duration;
 use pilothouse_core::Tenant;
 use tokio::time::Instant;
 
-/// Of this many objects of a plugin that may run at once one is kept for tenants of which none runs, so that one whose
-/// runs take long leaves some to the others.
+/// One of this many objects that a plugin may run at once is kept for tenants that have nothing running, so that a
+/// tenant with long runs leaves room for the others.
 const KEPT_FREE: usize = 4;
 
-/// How much of the usual time of a job is of the past: 7 parts in 8.
+/// Weight of the past in the usual time of a job: 7 parts in 8.
 const SMOOTHING: u32 = 8;
 
-/// Nothing of some tenants is begun before a time.
+/// A pause: no job of these tenants starts before `until`.
 #[derive(Debug)]
 struct TenantPause {
     until: Instant,
     tenants: HashSet<Tenant>,
 }
 
-/// What a plugin uses.
+/// Use of the workers by one plugin.
 #[derive(Debug)]
 pub struct PluginShare {
-    /// Its identity.
+    /// Identity of the plugin.
     pub plugin: Arc<str>,
-    /// How many of its objects run at once.
+    /// Limit of objects that run at once.
     pub at_most: usize,
-    /// How many run.
+    /// Number of running objects.
     pub running: usize,
-    /// For whom nothing is begun before this time.
+    /// Pause of some tenants.
     paused: Option<TenantPause>,
-    /// How many run of each tenant.
+    /// Number of running objects by tenant.
     running_of: HashMap<Tenant, usize>,
-    /// Whether one of its lanes has something to run.
+    /// Set if one of its lanes has a ready object.
     pub has_ready: bool,
-    /// Whether it had something to run or to end when the queue was last looked at.
+    /// Set if it had ready or running objects when [`PluginShare::settle`] was last called.
     busy: bool,
-    /// The time that its jobs took, and what it was lifted by after it had nothing to do.
+    /// Time that its jobs took, raised to the level of the others after an idle time.
     used: Duration,
     usual: Duration,
 }
 
 impl PluginShare {
-    /// Nothing used yet.
+    /// Makes a share with no time used.
     pub fn new(plugin: Arc<str>) -> Self {
         Self {
             plugin,
@@ -65,51 +65,52 @@ impl PluginShare {
         }
     }
 
-    /// What it has used, what runs included.
+    /// Used time, including an estimate for running jobs.
     pub fn claim(&self) -> Duration {
         let running = u32::try_from(self.running).unwrap_or(u32::MAX);
         self.used.saturating_add(self.usual.saturating_mul(running))
     }
 
-    /// Whether one more may run; where only workers are free that are kept for plugins that have none at work, the first.
+    /// Returns `true` if one more object may run. With `kept_free` (only reserved workers are free) that is only the
+    /// first.
     pub fn may_run(&self, kept_free: bool) -> bool {
         self.running < self.at_most && (self.running == 0 || !kept_free)
     }
 
-    /// Whether nothing more of a tenant may run for now.
+    /// Returns `true` if no more objects of a tenant may run for now.
     pub fn holds_back(&self, tenant: &Tenant) -> bool {
         let kept_free = self.running + self.at_most / KEPT_FREE >= self.at_most;
         let is_paused = self.paused.as_ref().is_some_and(|pause| pause.tenants.contains(tenant));
         is_paused || (kept_free && self.running_of.contains_key(tenant))
     }
 
-    /// Begins nothing of these tenants before a time.
+    /// Starts no job of these tenants before `until`.
     pub fn pause(&mut self, tenants: HashSet<Tenant>, until: Instant) {
         self.paused = Some(TenantPause { until, tenants });
     }
 
-    /// Goes on, if the time has come.
+    /// Ends the pause if it is over.
     pub fn end_pause(&mut self, now: Instant) {
         self.paused = self.paused.take().filter(|pause| pause.until > now);
     }
 
-    /// Goes on.
+    /// Ends the pause.
     pub fn resume(&mut self) {
         self.paused = None;
     }
 
-    /// Until when some tenants wait.
+    /// End of the pause.
     pub fn paused_until(&self) -> Option<Instant> {
         self.paused.as_ref().map(|pause| pause.until)
     }
 
-    /// One more runs.
+    /// Counts one more running object.
     pub fn begin(&mut self, tenant: Tenant) {
         self.running += 1;
         *self.running_of.entry(tenant).or_default() += 1;
     }
 
-    /// One fewer runs.
+    /// Counts one fewer.
     pub fn leave(&mut self, tenant: &Tenant) {
         self.running = self.running.saturating_sub(1);
         if let Some(running) = self.running_of.get_mut(tenant) {
@@ -120,7 +121,7 @@ impl PluginShare {
         }
     }
 
-    /// Lifts a plugin that had nothing to do to where the others are.
+    /// Raises a plugin that had nothing to do to the level of the others.
     pub fn settle(&mut self, level: Duration) {
         if self.has_ready && !self.busy {
             self.used = self.used.max(level);
@@ -128,7 +129,7 @@ impl PluginShare {
         self.busy = self.has_ready || self.running > 0;
     }
 
-    /// One of its jobs is over.
+    /// Ends one of its jobs.
     pub fn end(&mut self, tenant: &Tenant, took: Duration) {
         self.leave(tenant);
         self.used = self.used.saturating_add(took);

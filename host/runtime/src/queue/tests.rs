@@ -1,4 +1,4 @@
-//! What the queue promises, on a clock that the tests move.
+//! Tests of the queue, on a paused clock.
 
 use super::backlog::Backlog;
 use super::hot_loop::{CALM, FREE_RUNS, LONGEST};
@@ -47,7 +47,7 @@ fn push_of(queue: &mut WorkQueue, lane: LaneId, namespace: &str, object: &str, p
     );
 }
 
-/// In how many runs, each of which takes so long, an object is reached.
+/// Number of runs, of these durations, before an object is reached.
 fn reached_after(queue: &mut WorkQueue, object: &str, takes: impl Fn(&Job) -> Duration) -> usize {
     for run in 0.. {
         let job = queue.pop(Instant::now()).expect("it has not run yet");
@@ -88,7 +88,7 @@ fn backlog(queue: &WorkQueue, lane: LaneId) -> &Backlog {
     &queue.lanes[&lane].backlog
 }
 
-/// Runs what comes for so many jobs, each of which takes as long as its lane says: how many jobs each lane had.
+/// Runs this many jobs, each as long as its lane says. Returns the number of jobs by lane.
 fn run(queue: &mut WorkQueue, jobs: u32, takes: impl Fn(LaneId) -> Duration) -> HashMap<LaneId, u32> {
     let mut ran = HashMap::new();
     for _ in 0..jobs {
@@ -730,13 +730,13 @@ mod hot_loops {
         }
     }
 
-    /// Runs `x` as often as the queue lets it within a time; each run writes and is asked for again.
+    /// Runs `x` as often as the queue allows within a time; each run writes and is requested again.
     async fn rage(queue: &mut WorkQueue, time: Duration) -> u32 {
         rage_by(queue, time, Cause::Others, &wrote(None)).await
     }
 
-    /// Runs `x` so often, each time when others, or the host, have changed an object, and as soon as the queue lets it.
-    /// Says how long that took, and which run was the first that was told of a hot loop.
+    /// Runs `x` once for each item, after others, or the host, have changed an object, as soon as the queue allows.
+    /// Returns the time that took, and the number of the first run with a hot loop.
     async fn run_all(
         queue: &mut WorkQueue,
         pace: Duration,
@@ -893,7 +893,7 @@ mod hot_loops {
         }
     }
 
-    /// The same for runs that end so, asked for by whom.
+    /// Runs `x` as often as the queue allows within a time, with this cause and result.
     async fn rage_by(queue: &mut WorkQueue, time: Duration, cause: Cause, ended: &JobResult) -> u32 {
         let mut runs = 0;
         let begun = Instant::now();
@@ -1030,7 +1030,7 @@ mod hot_loops {
     async fn edits_do_not_slow_an_object_but_crashes_do() {
         let mut queue = queue();
         for ended in [wrote(None), reported()] {
-            // What somebody has undone counts, but whoever edits the object pays for that, too.
+            // A reverted write counts, but each edit costs the editor a write, too.
             let runs = rage_by(&mut queue, Duration::from_secs(5), Cause::Edit, &ended).await;
             assert_eq!(runs, 500);
         }

@@ -1,39 +1,39 @@
-//! Owns what made an object be queued, for people who ask why it was reconciled. Nothing is decided by it.
+//! Names the reasons why an object was queued, for people who ask why it was reconciled. No decision depends on them.
 
 use std::sync::Arc;
 
 use pilothouse_core::Key;
 
-/// Why an object was queued. docs/api.md explains each.
+/// Reason why an object was queued. docs/api.md explains each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TriggerReason {
     /// The object itself was created, changed or deleted.
     ObjectChanged,
     /// A child changed, or was deleted, not by the host.
     ChildChanged,
-    /// Something that its last call has read changed, or something that stands in its way.
+    /// An object that its last call read has changed, or one that blocks it.
     DependencyChanged,
-    /// What became of one of its contributions is another than before.
+    /// The outcome of one of its contributions has changed.
     ContributionChanged,
-    /// A write of the host had another effect than expected, or was overtaken by somebody.
+    /// A write of the host had another effect than expected, or was overwritten by another writer.
     WriteOvertaken,
-    /// Another plugin let go of what this object desires.
+    /// Another plugin released an object or field that this object desires.
     PluginLeft,
     /// The host or the plugin started, a kind is served again, or this replica took the object's shard over.
     Started,
-    /// Another version or configuration of the plugin took over.
+    /// Another version or configuration of the plugin started.
     NewVersion,
-    /// The CRD of a kind changed, in which a body had been refused.
+    /// The CRD of a kind changed, of which the API server had rejected an object.
     DefinitionChanged,
     /// The periodic resync, or a push by hand.
     Resync,
     /// The back-off after a failure ended.
     Retry,
-    /// A time came that the plugin had asked for, or had compared with.
+    /// A time was due that the plugin had requested, or had compared with.
     Timer,
-    /// The hot-loop limiter has the object looked at again.
+    /// The hot-loop limiter checks whether the hot loop is over.
     HotLoop,
-    /// The host noticed that it had waited for nothing.
+    /// The watchdog found that the object had waited in vain.
     Watchdog,
 }
 
@@ -56,7 +56,7 @@ impl TriggerReason {
         Self::Watchdog,
     ];
 
-    /// In one word, as the API has it.
+    /// The name of the reason in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ObjectChanged => "ObjectChanged",
@@ -77,17 +77,17 @@ impl TriggerReason {
     }
 }
 
-/// What made an object be queued.
+/// Trigger of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// Why.
+    /// Reason why the object was queued.
     pub reason: TriggerReason,
-    /// The other object that it was about, if it was about one.
+    /// The other object that caused it, if there is one.
     pub object: Option<Arc<Key>>,
 }
 
 impl Trigger {
-    /// A trigger that another object was the reason for.
+    /// Makes a trigger that another object caused.
     pub fn of(reason: TriggerReason, object: Arc<Key>) -> Self {
         Self {
             reason,

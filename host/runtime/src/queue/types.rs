@@ -1,5 +1,4 @@
-//! Owns what the queue is asked for and what it hands out: how urgent an object is, whose doing that is, jobs, and how they
-//! end.
+//! Defines the queue's inputs and outputs: priorities, causes, jobs and their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,34 +9,34 @@ use tokio::time::Instant;
 use super::{HotLoop, Trigger, Writes};
 use crate::lanes::primary::LaneId;
 
-/// How urgent an object in the queue is; the first has precedence, and none waits behind the others for ever.
+/// Priority of a queued object; the first has precedence, and none is starved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// It has changed, or one of its children has.
+    /// The object or one of its children has changed.
     Change,
-    /// It was made while nobody watched: nothing has been told of it yet.
+    /// The object was created while no host watched: it has no status yet.
     New,
-    /// Something that it has read has changed. One such change may concern thousands of objects, and a new object does
+    /// An object that it has read has changed. One such change may affect thousands of objects, and a new object does
     /// not wait behind them.
     Wake,
-    /// Nothing is known to have changed: a start, a resync, a requeue.
+    /// The object runs without a known change: a start, a resync, a requeue.
     Resync,
-    /// It failed before.
+    /// The object failed before.
     Retry,
 }
 
-/// Whose doing it is that an object is queued. Of several causes, the last of these counts: what others began is theirs.
+/// Origin of a request. Among several, the last in this order counts: what others began is attributed to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Somebody else has changed an object that this one had just written, such as the controller of a Deployment.
+    /// Another writer has changed an object that this one had just written, such as the controller of a Deployment.
     Answer,
     /// The cache shows a write of this object's own.
     Echo,
-    /// Another write of the host, its own status included, or nothing but time.
+    /// Another write of the host, including its own status, or nothing but time.
     Ours,
-    /// Somebody else than the host has changed what it depends on, or one of its children.
+    /// Another writer than the host has changed a dependency or a child.
     Others,
-    /// Somebody else than the host made or edited it.
+    /// Another writer than the host created or edited the object.
     Edit,
 }
 
@@ -46,52 +45,52 @@ pub enum Cause {
 pub struct RequeueAt {
     /// The time.
     pub at: Instant,
-    /// Whether it was reckoned from the wall clock, so that it is another when that jumps.
+    /// Set if it was computed from the wall clock, so that it moves when that jumps.
     pub by_clock: bool,
 }
 
 impl RequeueAt {
-    /// At this time, whatever the wall clock says.
+    /// Makes a time that does not depend on the wall clock.
     pub fn at(at: Instant) -> Self {
         Self { at, by_clock: false }
     }
 }
 
-/// What became of a reconcile, as far as the queue is concerned.
+/// Result of a reconcile, as the queue sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// It succeeded; run again at this time at the latest.
+    /// Success; run again at this time at the latest.
     Done { again: Option<RequeueAt> },
-    /// It failed; time may help. The cluster may have asked for a longer wait than the back-off's: before that is over, a
-    /// change does not make it run either, and an edit not before a shorter one.
+    /// Failure that time may help. The cluster may have asked for a longer wait than the back-off's (`at_least`): a
+    /// change does not shorten it, an edit shortens it to `edited`.
     Retry { at_least: Duration, edited: Duration },
-    /// It failed; only a change can help. Time may be one of the things that change.
+    /// Failure that only a change can help. Time may be one of the inputs that change.
     AwaitChange { again: Option<RequeueAt> },
-    /// There is nothing to reconcile any more.
+    /// The object no longer exists.
     Gone,
 }
 
-/// How a job ended.
+/// Result of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobResult {
-    /// What became of it.
+    /// Result of its reconcile.
     pub verdict: ReconcileResult,
-    /// The guest's time. Where clocks are paused, nothing else shows what a job has cost.
+    /// Time spent in the guest. With paused clocks (tests), nothing else shows the cost of a job.
     pub used: Duration,
-    /// The objects that were written; the primary's own status apart.
+    /// Objects that were written, except the primary's own status.
     pub writes: Writes,
-    /// Whether the primary's status was written, for a reason that is not the hot loop itself.
+    /// Set if the primary's status was written, for a reason other than the hot loop itself.
     pub reported: bool,
-    /// The digest of the status that was written, for whatever reason.
+    /// Digest of the status that was written, for whatever reason.
     pub said: Option<u64>,
-    /// Why it failed, for the plugin's health; the queue goes by the verdict.
+    /// The failure, for the plugin's health; the queue uses the verdict.
     pub failure: Option<Failure>,
-    /// Who fights over what, if the object is in a hot loop and that was found out.
+    /// The conflicting writer and the fields, if the object is in a hot loop and they are known.
     pub contention: Option<Arc<Failure>>,
 }
 
 impl JobResult {
-    /// Nothing was done, and there is nothing to tell.
+    /// Makes the result of a job that did nothing.
     pub fn unchanged(verdict: ReconcileResult) -> Self {
         Self {
             verdict,
@@ -105,7 +104,7 @@ impl JobResult {
     }
 }
 
-/// An object that is to be reconciled now.
+/// An object to reconcile now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Its lane.
@@ -114,49 +113,49 @@ pub struct Job {
     pub name: Name,
     /// Failures in a row before this one.
     pub failures: u32,
-    /// Whether it has written so often that it is slowed.
+    /// Its hot loop, if it is slowed for one.
     pub hot_loop: Option<HotLoop>,
-    /// What it was asked for by.
+    /// Trigger for which it was queued.
     pub trigger: Trigger,
-    /// How long it was queued.
+    /// Time that it was queued.
     pub waited: Duration,
 }
 
-/// A run that is over, as far as the queue knows it.
+/// Record of a run that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedRun {
-    /// What it was asked for by; none if the object went meanwhile.
+    /// Trigger for which it was queued; `None` if the object was deleted meanwhile.
     pub trigger: Option<Trigger>,
-    /// How long the object was queued before.
+    /// Time that the object was queued.
     pub waited: Duration,
-    /// How long the run took, the time apart that it waited for others.
+    /// Duration of the run without the time that it was parked.
     pub took: Duration,
-    /// Failures in a row, this one included.
+    /// Failures in a row, including this one.
     pub failures: u32,
 }
 
-/// What the queue knows of an object.
+/// State of an object in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuedObject {
-    /// Where it is.
+    /// Position in the queue.
     pub state: ObjectState,
     /// Failures in a row.
     pub failures: u32,
 }
 
-/// Where an object is in the queue.
+/// Position of an object in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ObjectState {
-    /// Nothing is to be done before something changes.
+    /// Idle until something changes.
     #[default]
     Idle,
-    /// It is queued, since then.
+    /// Queued since this time.
     Queued(Instant),
-    /// It waits for the cache to show its own writes.
+    /// Waits until the cache shows its own writes.
     Held,
-    /// It runs, since then.
+    /// Running since this time.
     Running(Instant),
-    /// It waits until then.
+    /// Waits until this time.
     Delayed(Instant),
 }
 
@@ -173,15 +172,15 @@ pub struct Depth {
     pub unseen: usize,
     /// Failed, and waiting for a time or a change.
     pub failing: usize,
-    /// How long the oldest of those that are ready has been so.
+    /// Time that the oldest ready object has been ready.
     pub oldest: Duration,
 }
 
-/// How many objects are reconciled at once.
+/// Limits of objects that are reconciled at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
-    /// Over all plugins.
+    /// Limit over all plugins.
     pub workers: usize,
-    /// Of one plugin, unless it has a limit of its own.
+    /// Limit of one plugin without a limit of its own.
     pub per_plugin: usize,
 }

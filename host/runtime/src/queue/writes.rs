@@ -1,4 +1,4 @@
-//! The objects that a run wrote, as digests: small enough to be remembered, and enough to know a write again.
+//! Digests of the objects that a run wrote: small enough to be remembered, and enough to recognize the same write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -8,29 +8,29 @@ use pilothouse_core::Key;
 /// The most objects that are remembered for one primary.
 const REMEMBERED: usize = 256;
 
-/// The state in which a run left an object.
+/// State in which a run left an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrittenBody {
-    /// As a body with this digest says.
+    /// Has a body with this digest.
     Digest(u64),
     /// Deleted.
     Gone,
-    /// Not known, or as it was before.
+    /// Not known, or unchanged.
     Unknown,
 }
 
 impl WrittenBody {
-    /// A body, by its digest or anything else that stands for it.
+    /// Makes the digest of a body, or of any value that identifies it.
     pub fn of(body: &impl Hash) -> Self {
         Self::Digest(hash(body))
     }
 }
 
-/// The objects that were written, each with the state in which it was left.
+/// Objects that were written, each with its last state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
     left: BTreeMap<u64, WrittenBody>,
-    /// Those that were made again after they had been deleted.
+    /// Objects that were created again after they had been deleted.
     made_again: BTreeSet<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Writes {
         self.left.insert(hash(key), body);
     }
 
-    /// Adds all of another run; the newer write of an object counts.
+    /// Adds the writes of a later run; the later write of an object counts.
     pub fn extend(&mut self, newer: Self) {
         for (object, body) in newer.left {
             let before = self.left.insert(object, body);
@@ -50,7 +50,7 @@ impl Writes {
         }
     }
 
-    /// Remembers another run beside these; what has no place is forgotten, the older first.
+    /// Adds the writes of a later run. Beyond the limit, the older writes are forgotten first.
     pub fn remember(&mut self, newer: &Self) {
         self.extend(newer.clone());
         if self.left.len() > REMEMBERED {
@@ -63,23 +63,23 @@ impl Writes {
         self.made_again.retain(|object| left.contains_key(object));
     }
 
-    /// The number of objects.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.left.len()
     }
 
-    /// Whether nothing was written.
+    /// Returns `true` if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// The state in which an object was left, if it was written.
+    /// State in which an object was left, if it was written.
     pub fn of(&self, key: &Key) -> Option<WrittenBody> {
         self.left.get(&hash(key)).copied()
     }
 
-    /// Whether one of the objects was written by another run, too. A run that only deletes what others made repeats nothing,
-    /// but where an object had been deleted before and made again.
+    /// Returns `true` if another run wrote one of the objects, too. A run that only deletes what others made repeats
+    /// nothing, unless the object had been deleted before and created again.
     pub fn overlaps(&self, other: &Self) -> bool {
         let only_deletes = self.left.values().all(|body| *body == WrittenBody::Gone);
         let is_again =
@@ -87,12 +87,12 @@ impl Writes {
         self.left.keys().any(is_again)
     }
 
-    /// Whether an object was made again after it had been deleted.
+    /// Returns `true` if an object was created again after it had been deleted.
     pub fn has_made_again(&self, key: &Key) -> bool {
         self.made_again.contains(&hash(key))
     }
 
-    /// Whether one of the objects was written by another run with the same body: somebody has undone that since.
+    /// Returns `true` if another run wrote one of the objects with the same body: that write has been reverted since.
     pub fn repeats(&self, other: &Self) -> bool {
         let is_same = |(object, body): (&u64, &WrittenBody)| {
             matches!(body, WrittenBody::Digest(_)) && other.left.get(object) == Some(body)

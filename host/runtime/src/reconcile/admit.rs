@@ -1,9 +1,9 @@
-//! Owns the part of the second stage that runs the plugin's defaulter, then its validator, before each reconcile. Whether
-//! they ran at admission makes no difference: a second host, or the next process, could not know it, and would come to
-//! another result. A refusal becomes the condition. Reads the cache through the plugin's view.
+//! Runs the plugin's defaulter, then its validator, before each reconcile, as a part of the second stage. Whether they
+//! ran at admission makes no difference: a second host, or the next process, could not know it, and would get another
+//! result. A refusal becomes the condition. Reads the cache through the plugin's view.
 //!
-//! An object that is being deleted gets its defaults, too, and is never refused: one that is invalid has to be able to go. What
-//! the defaulter refuses is finalized as it is.
+//! An object that is being deleted gets its defaults, too, but is never refused: an invalid object must remain
+//! deletable. If the defaulter refuses it, it is finalized as it is.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ use serde_json::Value;
 use crate::lanes::lane::Lane;
 use crate::view::View;
 
-/// What came of asking, with what the calls used.
+/// Result of admission, with the usage of the calls.
 pub struct Admitted {
     /// The request with defaults filled in, or why the object is refused.
     pub result: Result<Request, Failure>,
-    /// What was asked.
+    /// The view, with the recorded reads.
     pub view: View,
-    /// How long it took.
+    /// Time spent in the guest.
     pub used: Duration,
 }
 
-/// Asks the defaulter and the validator, as far as the plugin has them for this kind; the defaulter alone about an object that is being
-/// deleted. Blocks while they run.
+/// Calls the defaulter and the validator, if the plugin has them for this kind; only the defaulter for an object that
+/// is being deleted. Blocks while they run.
 pub fn admit(lane: &Lane, name: &str, is_deleting: bool, request: Request, view: View) -> Admitted {
     let Request {
         object,
@@ -114,7 +114,7 @@ fn refused(lane: &Lane, name: &str, errors: &[FieldError], object: &str) -> Fail
     Failure::user(Reason::Invalid, format!("{}; correct the object", refusal.message()))
 }
 
-/// What a plugin is shown is copied as it is written, and may be nested too deeply, or have a number that is too large.
+/// Parses an object. The plugin sees it as stored, so it may nest too deep or have a number that is too large.
 fn parsed(object: &str) -> Result<Value, Failure> {
     serde_json::from_str(object).map_err(|error| {
         let problem = format!("the object cannot be read: {error}; reduce its nesting or the size of its numbers");

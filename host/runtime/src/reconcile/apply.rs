@@ -1,5 +1,5 @@
-//! The fifth stage: carries out the plan. Makes requests. If one object fails, the others are still applied. Where an object
-//! that is new in this answer could not be made, nothing is pruned in its namespace.
+//! The fifth stage: carries out the plan. Makes requests. If one object fails, the others are still applied. If an
+//! object that is new in this answer could not be created, nothing is pruned in its namespace.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -40,31 +40,31 @@ use crate::state::tables::refusals::RefusedPart;
 use crate::state::tables::unpersisted::UnpersistedApply;
 use crate::state::tables::visibility;
 
-/// The most fields of a reverted change that are remembered, the longest of them in bytes, and the most managers.
+/// The most fields of a revert that are recorded, the longest of them in bytes, and the most managers.
 const NAMED_FIELDS: usize = 5;
 const LONGEST_FIELD: usize = 256;
 const NAMED_TAKERS: usize = 3;
 
-/// What was done, and what can be reported of it.
+/// Result of the fifth stage, for the report.
 pub struct Applied {
-    /// The plugin's answer; none when there was none to carry out.
+    /// The plugin's answer; `None` if there was none to carry out.
     pub answer: Option<CheckedAnswer>,
-    /// The failure that decides when the object is tried again.
+    /// The failure that decides when the object is retried.
     pub failure: Option<Failure>,
-    /// The objects that were changed.
+    /// Objects that were changed.
     pub writes: Writes,
-    /// What the server does not keep of what is desired, for the author.
+    /// Desired fields that the server does not store, for the plugin's author.
     pub unpersisted_fields: Vec<String>,
-    /// What the server stores in place of what was applied, for people.
+    /// Values that the server stores in place of applied ones, for people.
     pub rewritten_values: Vec<String>,
-    /// When time alone would change the answer, in milliseconds since the epoch.
+    /// Time at which the answer would change without other changes, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
-    /// The turn to go on, where the object had to wait for others.
+    /// Slot in which the primary continues, if it had to wait for others.
     pub turn: Option<ResumeSlot>,
 }
 
 impl Applied {
-    /// Nothing was done, because of a failure before.
+    /// The result without any change, because of an earlier failure.
     pub fn nothing(failure: Failure) -> Self {
         Self {
             answer: None,
@@ -77,7 +77,7 @@ impl Applied {
         }
     }
 
-    /// When the object has to run again if nothing changes.
+    /// Time at which the object has to run again if nothing changes.
     pub fn again(&self, host: &HostContext) -> Option<RequeueAt> {
         let asked = self.answer.as_ref().and_then(|answer| answer.requeue_after);
         let moment = self
@@ -90,7 +90,7 @@ impl Applied {
         })
     }
 
-    /// Notes a failure. What time can help with is worth another try, even if something else waits for a change.
+    /// Records a failure. A failure that time can help with takes precedence over one that waits for a change.
     pub fn fail(&mut self, failure: Failure) {
         match &self.failure {
             Some(first) if first.retry == Retry::Backoff || failure.retry == Retry::Change => {}
@@ -101,7 +101,7 @@ impl Applied {
 
 /// Carries the plan out.
 ///
-/// Without the primary, nothing is desired, and there is nothing to contribute.
+/// Without the primary, nothing is desired and nothing is contributed.
 pub async fn apply(
     host: &Arc<HostContext>,
     lane: &Arc<Lane>,
@@ -146,7 +146,7 @@ pub async fn apply(
                     || primary.is_some_and(|primary| visibility::is_reported(lane, primary, &failure))
             };
             let is_new = !was_made && !was_desired();
-            // The server has not said whether it takes the object.
+            // The server has not answered whether it accepts the object.
             let is_unanswered = matches!(failure.reason, Reason::ClusterUnavailable | Reason::HostFault);
             if is_new || is_unanswered {
                 unmade.push(key);
@@ -159,7 +159,7 @@ pub async fn apply(
         let Contributed { failures, wrote, turn } = contribute(host, lane, primary_ref, primary, contributed).await;
         work.applied.turn = turn;
         for target in targets.iter().filter(|_| wrote) {
-            // The fields of others are in it, too; a fight over it slows the target.
+            // It also has fields of others; a fight over it slows the target.
             work.applied.writes.record(target, WrittenBody::Unknown);
         }
         for failure in failures {
@@ -184,28 +184,28 @@ pub async fn apply(
         }
     }
     if let Some(failure) = work.applied.failure.as_mut().filter(|_| !staying.is_empty()) {
-        // After a restart, this also tells an object that holds others up from one that was reported without them.
+        // After a restart, the message also tells an object that delays pruning from one that was reported without it.
         let staying = first_few(staying.iter().map(String::as_str));
         failure.message = format!("{}; no longer desired, and kept until then: {staying}", failure.message);
     }
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);
     host.state
-        .note_desired(primary_ref, desired.iter().filter(|key| !holds(key)));
+        .record_desired(primary_ref, desired.iter().filter(|key| !holds(key)));
     work.applied
 }
 
-/// How often a step is decided anew because the object has changed under it.
+/// Number of times that a step is decided anew because the object has changed meanwhile.
 const LOOKS: u32 = 3;
 
-/// What became of a step.
+/// Result of a step.
 pub enum StepResult {
-    /// It was carried out.
+    /// The step was carried out.
     Done,
-    /// The object is another than the step was decided for; nothing was changed.
+    /// The object is not the one that the step was decided for; nothing was changed.
     Outdated(Box<RequestError>),
 }
 
-/// Nothing can be done before an object is gone.
+/// The failure of a step that waits until an object is deleted.
 pub fn waiting(message: String) -> Failure {
     Failure::cluster(Reason::Waiting, message).retry(Retry::Change)
 }
@@ -221,10 +221,12 @@ pub struct PlanExecution<'a> {
 }
 
 impl PlanExecution<'_> {
-    /// Carries a step out. Where the object is not what the step was decided for, another is made from a look at it.
+    /// Carries out a step. If the object is not the one that the step was decided for, the step is decided anew from a
+    /// live read.
     async fn carry_out(&mut self, mut step: PlannedObject) -> Result<(), Failure> {
         if self.host.state.is_orphaned(&self.owner.uid) {
-            // An owner reference that is written now is the object's end, and the primary's change has queued it.
+            // An owner reference written now would let the garbage collector delete the object; the primary's change
+            // has queued it.
             return Ok(());
         }
         let mut looks = 0;
@@ -241,7 +243,7 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Whether an object was made for this owner before, as far as the cache knows.
+    /// Returns `true` if an object was created for this owner before, as far as the cache knows.
     fn is_made(&self, step: &PlannedObject) -> bool {
         let controller = step.live.as_ref().and_then(|live| live.controller.as_ref());
         controller.is_some_and(|controller| *controller.uid == *self.owner.uid)
@@ -273,7 +275,7 @@ impl PlanExecution<'_> {
                 self.depend_on_obstacle(step);
                 self.host.state.wait_for_plugin(manager, self.primary_ref);
                 if Decider::new(self.host, self.lane, &self.owner).decide(step) != step.action {
-                    // It has let go before, and told nobody who did not wait yet.
+                    // The plugin released it before this primary was recorded as waiting.
                     self.host
                         .state
                         .requeue(self.primary_ref, Cause::Others, TriggerReason::PluginLeft);
@@ -307,8 +309,8 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Decides anew what a step is for, from the object as it is now. The primary runs again only once the cache has seen
-    /// that.
+    /// Decides a step anew from a live read of the object. The primary runs again only after the cache shows that
+    /// version.
     async fn look_again(&self, step: PlannedObject) -> Result<PlannedObject, Failure> {
         let live = self.requests.live(&step.desired.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
@@ -348,7 +350,7 @@ impl PlanExecution<'_> {
         failure
     }
 
-    /// The failure with which the server refused the same before, if nothing has changed since.
+    /// Returns the failure with which the server rejected the same before, if nothing has changed since.
     fn refused_before(&self, step: &PlannedObject) -> Result<(), Failure> {
         let key = key(&step.desired.served, &step.desired.name);
         let live = step.live.as_deref();
@@ -356,7 +358,7 @@ impl PlanExecution<'_> {
         known.map_or(Ok(()), Err)
     }
 
-    /// What the refusal of a request means; one that is for good is remembered.
+    /// Returns the failure of a rejected request, and remembers it if it is permanent.
     pub(super) fn refused(&self, step: &PlannedObject, verb: &str, error: RequestError) -> Failure {
         let failure = match self.without_namespace(step, &error) {
             Some(failure) => failure,
@@ -373,7 +375,7 @@ impl PlanExecution<'_> {
         let live = step.live.as_deref();
         self.host
             .state
-            .note_refusal(refused, &step.digest, live, failure.clone());
+            .record_refusal(refused, &step.digest, live, failure.clone());
     }
 
     async fn update(&mut self, step: &PlannedObject, difference: &Difference) -> Result<StepResult, Failure> {
@@ -387,7 +389,7 @@ impl PlanExecution<'_> {
         if *difference == Difference::Values && self.is_another_form(step).await? {
             return Ok(StepResult::Done);
         }
-        // What an earlier operator made, or somebody else has changed, is not made anew.
+        // An object of an earlier operator, or one that others have changed, is not recreated.
         let is_ours = matches!(step.action, Action::Apply(Difference::Desired)) && held && live.digest.is_some();
         if step.desired.lifecycle.replace && is_ours {
             self.replace_if_other(step).await?;
@@ -416,7 +418,7 @@ impl PlanExecution<'_> {
                     lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(),
                     fields = ?&fields[..fields.len() - more], more, ?managers, "reverted drift"
                 );
-                self.note_revert(step, fields, takers);
+                self.record_revert(step, fields, takers);
             }
             Difference::Desired | Difference::Values | Difference::ApiVersion | Difference::Unclear => {
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "updated");
@@ -426,8 +428,8 @@ impl PlanExecution<'_> {
         Ok(StepResult::Done)
     }
 
-    /// Who has taken the fields that are about to be set again; nobody where that cannot be found out now. It costs one
-    /// request for each drift, because the cache does not keep what others hold.
+    /// Finds the managers that have taken the fields to be set again; empty if that fails. It costs one request for
+    /// each drift, because the cache does not keep the fields of others.
     async fn takers(&self, step: &PlannedObject, difference: &Difference) -> Vec<FieldTaker> {
         let Difference::Drift(fields) = difference else {
             return Vec::new();
@@ -438,7 +440,7 @@ impl PlanExecution<'_> {
         contest::takers(fields, &step.body, &live, writer.manager())
     }
 
-    pub(super) fn note_revert(&self, step: &PlannedObject, fields: &[String], mut takers: Vec<FieldTaker>) {
+    pub(super) fn record_revert(&self, step: &PlannedObject, fields: &[String], mut takers: Vec<FieldTaker>) {
         let named = |fields: &[String]| {
             let named = fields.iter().take(NAMED_FIELDS);
             named.map(|field| shorten(field.clone(), LONGEST_FIELD)).collect()
@@ -454,10 +456,10 @@ impl PlanExecution<'_> {
             fields: named(fields),
             more_fields: fields.len().saturating_sub(NAMED_FIELDS),
         };
-        self.host.state.note_revert(self.primary_ref, revert);
+        self.host.state.record_revert(self.primary_ref, revert);
     }
 
-    /// Takes over what former managers wrote. Says whether the object is ours now.
+    /// Takes over fields of former managers. Returns `true` if the object is ours now.
     async fn take_over(&self, step: &PlannedObject, former: &[String]) -> Result<bool, Failure> {
         if former.is_empty() {
             return Ok(false);
@@ -470,8 +472,7 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Has an object that must not be changed say whose it is, and what becomes of it with its owner; its other fields
-    /// stay as they are.
+    /// Updates the owner and the deletion behaviour in the metadata of an object whose other fields must not change.
     async fn rebind(&mut self, step: &PlannedObject) -> Result<StepResult, Failure> {
         let (Some(known), title) = (&step.live, step.desired.title()) else {
             return Err(unknown_object(step));
@@ -504,7 +505,7 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Applies an object of ours. Where fields of others make the result invalid, they are taken out of the way first.
+    /// Applies an object of ours. If fields of others make the result invalid, they are removed first.
     async fn apply_past_others(
         &mut self,
         step: &PlannedObject,
@@ -521,8 +522,8 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Ends an update that the server refuses whatever others hold. Where it would create the same object, the refusal is
-    /// about a field that cannot be changed in place: the object is deleted if the plugin asks for that.
+    /// Ends an update that the server rejects independently of the fields of others. If the server would create the
+    /// same object, the rejection is about an immutable field: the object is deleted if the plugin asks for that.
     async fn cannot_be_changed(&mut self, step: &PlannedObject, refused: RequestError) -> Failure {
         let title = step.desired.title();
         let live = match self.live_whole(step).await {
@@ -545,8 +546,8 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Deletes an object that is to be made anew where something else is desired than before, unless applying would leave its
-    /// content as it is, or is refused.
+    /// Deletes an object with lifecycle `replace` if something else is desired than before, unless applying would leave
+    /// its content as it is, or is rejected.
     async fn replace_if_other(&mut self, step: &PlannedObject) -> Result<(), Failure> {
         let live = self.live_whole(step).await?;
         let (served, name) = (&step.desired.served, &step.desired.name);
@@ -558,7 +559,7 @@ impl PlanExecution<'_> {
             Ok(stored) if recreate::has_same_content(&live, &stored) => return Ok(()),
             Ok(_) => self.try_successor(step, &live).await,
             Err(error) if error.is_without_dry_run() => Successor::Unknown(error),
-            // The apply itself says what is wrong.
+            // The apply itself reports the problem.
             Err(error) if error.is_for_good() || error.is_about_another_object() => return Ok(()),
             Err(error) => return Err(error.into_failure("try to apply", &step.desired.title())),
         };
@@ -593,7 +594,7 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// The object of a step as it is now, whole.
+    /// The whole live object of a step.
     async fn live_whole(&self, step: &PlannedObject) -> Result<Value, Failure> {
         let Some(known) = &step.live else {
             return Err(unknown_object(step));
@@ -610,7 +611,7 @@ impl PlanExecution<'_> {
         failure
     }
 
-    /// Deletes an object; it is made anew once it has been seen to be gone.
+    /// Deletes an object; it is recreated after its deletion was observed.
     async fn delete_predecessor(&mut self, step: &PlannedObject, live: &Value, cause: &str) -> Failure {
         let (served, title) = (&step.desired.served, step.desired.title());
         self.depend_on_obstacle(step);
@@ -653,14 +654,14 @@ impl PlanExecution<'_> {
                 self.applied.writes.record(&key(served, &child.name), WrittenBody::Gone);
                 Ok(())
             }
-            // Somebody was faster.
+            // Another writer was faster.
             Ok(Deleted::Before) => Ok(()),
             Err(error) => Err(error.into_failure("delete", &title)),
         }
     }
 
-    /// Finds out, for an object whose values the host has not applied itself since its start, whether they are only written
-    /// in another form. Makes one request, and remembers the form.
+    /// Finds out whether values that this process has not applied itself only differ in their form. Makes one request,
+    /// and remembers the form.
     async fn is_another_form(&mut self, step: &PlannedObject) -> Result<bool, Failure> {
         let key = key(&step.desired.served, &step.desired.name);
         let Some(known) = &step.live else {
@@ -681,7 +682,7 @@ impl PlanExecution<'_> {
         Ok(is_same)
     }
 
-    /// The values of a stored object that are others than those of the body.
+    /// Values of a stored object that differ from those of the body.
     fn rewritten(&self, step: &PlannedObject, object: &CachedObject) -> Vec<ValueDifference> {
         let Some(entry) = object.entry(self.lane.writer.manager(), false) else {
             return Vec::new();
@@ -689,8 +690,9 @@ impl PlanExecution<'_> {
         values::differences(&entry.field_set(), &step.body, &object.value(), step.desired.kind())
     }
 
-    /// What the walk misses right after our own apply, the server does not keep: it is remembered, so that it costs one
-    /// request and not one for each reconcile. The same holds for values that it stores in another form or rewrites.
+    /// Remembers fields that the server did not store, as found right after our own apply, so that they cost one
+    /// request and not one for each reconcile. Values that it rewrites, or stores in another form, are remembered
+    /// likewise.
     pub(super) fn remember_unpersisted(&mut self, step: &PlannedObject, object: &CachedObject) {
         let key = key(&step.desired.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
@@ -699,14 +701,14 @@ impl PlanExecution<'_> {
             .as_ref()
             .map(|set| set.missing(&step.body, LeafSemantics::AsApplied).paths)
             .unwrap_or_default();
-        // What our own apply leaves as it was had not been taken: the kind is merged in another way than was known.
+        // Our own apply changed nothing, so no field had been taken: the merge types of the kind have changed.
         let was_whole = matches!(step.action, Action::Apply(Difference::Drift(_)))
             && missing.is_empty()
             && entry.map(|entry| entry.fields()) == step.entry(self.lane).map(|entry| entry.fields());
         if was_whole {
             self.host.schemas.forget(step.desired.kind());
         }
-        // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
+        // An entry that the types of its kind do not explain is complete as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
         let has_its_values = object.digest.as_deref() == Some(&*step.digest)
             && entry
@@ -730,8 +732,8 @@ impl PlanExecution<'_> {
         self.host.state.applied(key, Some(unpersisted));
     }
 
-    /// Reports what is remembered of an object that was left alone because of it. What somebody else has set right since,
-    /// another host for example, is forgotten.
+    /// Reports the remembered differences of an object that was left alone because of them. They are forgotten if
+    /// another writer, for example another host, has changed them since.
     fn recall_unpersisted(&mut self, step: &PlannedObject) {
         let key = key(&step.desired.served, &step.desired.name);
         let (Some(unpersisted), Some(live)) = (self.host.state.unpersisted(&key), &step.live) else {
@@ -749,7 +751,7 @@ impl PlanExecution<'_> {
 
     fn report_unpersisted(&mut self, step: &PlannedObject, missing: &[String], rewritten: &[ValueDifference]) {
         let title = step.desired.title();
-        // A field that is not kept at all is named once.
+        // A field that is not stored at all is named once.
         let also: HashSet<&str> = rewritten.iter().map(|it| it.path.as_str()).collect();
         let missing = missing.iter().filter(|path| !also.contains(path.as_str()));
         let named = missing.map(|path| format!("{path} of {title}"));
@@ -761,7 +763,7 @@ impl PlanExecution<'_> {
     }
 }
 
-/// Another plugin has the object.
+/// The failure for an object that another plugin applies.
 fn held_by_plugin(step: &PlannedObject, manager: &str) -> Failure {
     Failure::cluster(
         Reason::ForeignObject,

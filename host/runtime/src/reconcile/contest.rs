@@ -1,4 +1,4 @@
-//! The report about an object that is written again and again: one read of the live child shows who fights over it. Makes a
+//! Reports an object that is written again and again: one live read of the child shows the conflicting writer. Makes a
 //! request, and only for an object that the queue has slowed.
 
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use super::report;
 use crate::lanes::lane::Lane;
 use crate::queue::{HotLoop, Job, WrittenBody};
 
-/// Why the object of a job does not come to rest; none when it does, or when that cannot be found out just now.
-pub async fn look(lane: &Lane, job: &Job, object: &CachedObject, planned: &Planned) -> Option<Arc<Failure>> {
+/// Returns why the object of a job does not come to rest; `None` if it does, or if the cause cannot be found at
+/// present.
+pub async fn find_contention(lane: &Lane, job: &Job, object: &CachedObject, planned: &Planned) -> Option<Arc<Failure>> {
     let hot_loop = job.hot_loop.as_ref()?;
     // Time does not help; the queue runs the object again when the hot loop may be over.
     let found = |failure: Failure| Some(Arc::new(failure.retry(Retry::Change)));
@@ -43,8 +44,8 @@ pub async fn look(lane: &Lane, job: &Job, object: &CachedObject, planned: &Plann
     hot_loop.lasting_contention()
 }
 
-/// Why a child is about to be written once more. Nobody is blamed for a child that the hot loop is not about, nor for one
-/// that is written because others have changed something.
+/// Returns why a child is about to be written once more. Children outside of the hot loop, and those that are written
+/// because others have changed something, are not contested.
 async fn contested(lane: &Lane, hot_loop: &HotLoop, step: &PlannedObject) -> Option<Failure> {
     let title = step.desired.title();
     let written = hot_loop.writes.of(&key(&step.desired.served, &step.desired.name))?;
@@ -54,7 +55,7 @@ async fn contested(lane: &Lane, hot_loop: &HotLoop, step: &PlannedObject) -> Opt
         Action::Create if matches!(written, WrittenBody::Digest(_)) => Some(contest::deleted(&title)),
         Action::Create if hot_loop.by_itself && written == WrittenBody::Gone => Some(contest::wanted_by_turns(&title)),
         Action::Apply(difference) if is_repeated || (hot_loop.by_itself && *difference == Difference::Desired) => {
-            // If it cannot be looked at now, the next run will: this one goes on.
+            // If it cannot be read now, the next run will read it: this one continues.
             let live = lane.writer.live_whole(&step.desired.served, &step.desired.name).await;
             Some(contest::explain(&Fight {
                 title: &title,

@@ -1,5 +1,5 @@
-//! Owns the fourth stage: what is desired against what the cache has, object by object. Makes no request but for the
-//! types of a kind, once, where our entry alone does not say whether anything was taken.
+//! The fourth stage: compares desired objects with the cache, one by one. Makes no requests except for the types of a
+//! kind, once, if our entry alone does not tell whether a field was taken.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
@@ -22,19 +22,19 @@ use crate::lanes::lane::Lane;
 use crate::state::tables::unpersisted::UnpersistedApply;
 use crate::state::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
 
-/// What has to be done, in this order.
+/// The plan, in the order in which it is carried out.
 pub struct Planned {
-    /// The desired objects, each with what it needs.
+    /// Desired objects, each with its action.
     pub steps: Vec<PlannedObject>,
-    /// Objects of ours that are not desired any more.
+    /// Objects of ours that are no longer desired.
     pub prune: Vec<(ServedKind, Arc<CachedObject>)>,
-    /// What is desired of others' objects.
+    /// Desired fields of objects that others own.
     pub contributed: Vec<DesiredObject>,
-    /// The rest of the answer.
+    /// Rest of the answer.
     pub answer: CheckedAnswer,
-    /// The owner of the children.
+    /// Owner of the children.
     pub owner: Owner,
-    /// When time alone would change the answer.
+    /// Time at which the answer would change without other changes, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
 }
 
@@ -42,18 +42,18 @@ pub struct Planned {
 pub struct PlannedObject {
     /// The object, without its body.
     pub desired: DesiredObject,
-    /// What is sent if anything is.
+    /// Body to send, if any.
     pub body: Map<String, Value>,
-    /// The digest that the body carries.
+    /// Digest in the body.
     pub digest: String,
-    /// The object as the cache has it.
+    /// The object as cached.
     pub live: Option<Arc<CachedObject>>,
-    /// What has to be done.
+    /// Action to take.
     pub action: Action,
 }
 
 impl PlannedObject {
-    /// Our entry in the object as the cache has it.
+    /// Our entry in the cached object.
     pub fn entry(&self, lane: &Lane) -> Option<AppliedFields<'_>> {
         self.live.as_ref()?.entry(lane.writer.manager(), false)
     }
@@ -63,7 +63,7 @@ impl PlannedObject {
     }
 }
 
-/// What an owner's objects are decided by, beside themselves.
+/// Context in which an owner's objects are decided.
 pub struct Decider<'a> {
     /// The host.
     pub host: &'a HostContext,
@@ -71,15 +71,15 @@ pub struct Decider<'a> {
     pub lane: &'a Lane,
     /// Their owner.
     pub owner: &'a Owner,
-    /// The owner and the lanes as they are.
+    /// Owner and lanes as cached.
     pub snapshot: OwnerSnapshot,
-    /// Whether what the server rewrites is applied once more.
+    /// Set if values that the server rewrites are applied once more.
     pub is_resync: bool,
 }
 
-/// Compares.
+/// Compares the desired objects with the cache.
 ///
-/// At a resync, what the server rewrites is planned to be applied once more.
+/// At a resync, values that the server rewrites are planned to be applied once more.
 pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated, is_resync: bool) -> Planned {
     let mut planned = compare(host, lane, owner, validated, is_resync).await;
     let unclear = planned.steps.iter().filter(|step| step.is_unclear());
@@ -140,7 +140,7 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
 }
 
 impl<'a> Decider<'a> {
-    /// Decides by what is there now.
+    /// Makes a decider for the present state.
     pub fn new(host: &'a HostContext, lane: &'a Lane, owner: &'a Owner) -> Self {
         Self {
             host,
@@ -151,7 +151,7 @@ impl<'a> Decider<'a> {
         }
     }
 
-    /// Plans what is to be done with a desired object.
+    /// Plans the action for a desired object.
     fn plan(
         &self,
         mut desired: DesiredObject,
@@ -172,7 +172,7 @@ impl<'a> Decider<'a> {
         }
     }
 
-    /// Decides a step, from the object that it has.
+    /// Decides the action of a step from its object.
     pub fn decide(&self, step: &PlannedObject) -> Action {
         let unpersisted = self
             .host
@@ -231,12 +231,12 @@ impl<'a> Decider<'a> {
     }
 }
 
-/// Where an object stands.
+/// Key of an object.
 pub fn key(served: &ServedKind, name: &Name) -> Key {
     Key::new(served.kind.clone(), name.clone())
 }
 
-/// Who holds an object, seen from an owner.
+/// Returns the holder of an object, seen from an owner.
 pub fn holder<'a>(controller: &'a ControllerRef, object: &CachedObject, owner: &Owner) -> CurrentOwner<'a> {
     let ControllerRef {
         bond,
@@ -265,7 +265,7 @@ pub fn holder<'a>(controller: &'a ControllerRef, object: &CachedObject, owner: &
     }
 }
 
-/// Whether a child names the owner as it is, not only its uid.
+/// Returns `true` if a child names the owner with its present identity, not only its UID.
 pub fn is_named(child: &CachedObject, owner: &Owner) -> bool {
     let controller = child.controller.as_deref();
     controller.is_some_and(|controller| {
@@ -274,8 +274,8 @@ pub fn is_named(child: &CachedObject, owner: &Owner) -> bool {
     })
 }
 
-/// The living children that this plugin applied for the owner and that are not wanted any more, in the reverse of the
-/// order in which they are made. What was to be kept is not among them.
+/// Living children that this plugin applied for the owner and that are no longer wanted, in the reverse order of their
+/// creation. Kept objects are excluded.
 fn undesired(
     mut children: Vec<(ServedKind, Arc<CachedObject>)>,
     owner: &Owner,

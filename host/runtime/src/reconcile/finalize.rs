@@ -1,5 +1,5 @@
-//! Owns the plugin's finalizer on its primaries: set before anything is made for one, and taken off when all that was
-//! owned is gone. Makes requests.
+//! Adds the plugin's finalizer to a primary before anything is created for it, and removes it when all owned objects
+//! are gone. Makes requests.
 
 use std::borrow::Cow;
 
@@ -19,18 +19,18 @@ use crate::lanes::primary::PrimaryRef;
 use crate::reconcile::write::requests::{Requests, Tries, version};
 use crate::state::tables::echo::AwaitedEcho;
 
-/// How often an object that changes under our hands is looked at anew.
+/// Number of times that an object that changes meanwhile is read again.
 const LOOKS: u32 = 3;
 
-/// Whether the finalizer is to be there.
+/// Desired presence of the finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FinalizerChange {
     There,
     Gone,
 }
 
-/// Sets the finalizer, if the lane has one and the object has not. Says whether it did: then the object runs again when
-/// the cache shows it.
+/// Adds the finalizer, if the lane has one and the object lacks it. Returns `true` if it was added: the object runs
+/// again when the cache shows it.
 pub async fn set(
     host: &HostContext,
     lane: &Lane,
@@ -46,7 +46,7 @@ pub async fn set(
     }
 }
 
-/// Takes the finalizer off, once all that was owned is gone. What is still there is waited for.
+/// Removes the finalizer once all owned objects are gone, and waits for those that are left.
 pub async fn release(
     host: &HostContext,
     lane: &Lane,
@@ -57,28 +57,28 @@ pub async fn release(
         return Ok(());
     }
     wait_for_children(host, lane, primary_ref, object)?;
-    if take_off(host, lane, primary_ref, object).await? {
+    if remove_finalizer(host, lane, primary_ref, object).await? {
         tracing::info!(lane = lane.title(), object = %object.name, finalizer = lane.finalizer, "released");
     }
     Ok(())
 }
 
-/// Takes the finalizer off an object whatever it owns.
-pub async fn let_go(
+/// Removes the finalizer from an object, whatever it owns.
+pub async fn release_unconditionally(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<(), Failure> {
-    take_off(host, lane, primary_ref, object).await.map(drop)
+    remove_finalizer(host, lane, primary_ref, object).await.map(drop)
 }
 
-/// Takes the finalizer off; says whether it did.
+/// Removes the finalizer. Returns `true` if it was removed.
 ///
-/// The finalizer that the plugin declares goes, whoever has written it: a backup, a GitOps tool, the operator that was there
-/// before. One that only the Plugin's status remembers may be anybody's, since anybody may have written the status: it
-/// goes only where the host has set it itself, and else it stays, and the Plugin's warnings say so.
-async fn take_off(
+/// The finalizer that the plugin declares is removed independent of its writer: a backup, a GitOps tool, an earlier
+/// operator. One that only the Plugin's status lists may belong to another controller, because anybody may have written
+/// the status: it is removed only if the host has set it itself; otherwise it stays, and the Plugin's warnings name it.
+async fn remove_finalizer(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
@@ -100,7 +100,7 @@ async fn take_off(
     Ok(true)
 }
 
-/// Whether the live object's managedFields have the finalizer under the host's own manager of finalizers.
+/// Returns `true` if the live object's managedFields list the finalizer under the host's own manager of finalizers.
 async fn is_set_by_host(
     host: &HostContext,
     lane: &Lane,
@@ -121,8 +121,8 @@ async fn is_set_by_host(
     }))
 }
 
-/// Takes the finalizer off an object that the Plugin does not select any more, if the Plugin has put it there: another one
-/// with the same component, in another host, may have done so.
+/// Removes the finalizer from an object that the Plugin no longer selects, if this host has set it: another Plugin with
+/// the same component, in another host, may have set it.
 pub async fn unselect(
     host: &HostContext,
     lane: &Lane,
@@ -140,9 +140,9 @@ pub async fn unselect(
     Ok(())
 }
 
-/// Takes the finalizer off every primary that a lane selects and whose plugin goes, whatever they own: nobody would ever
-/// finalize them. Returns the primaries that still have it, with why. Where replicas divide the work, each does so for what is
-/// its own.
+/// Removes the finalizer from every primary that a lane of a removed plugin selects, whatever they own: nothing would
+/// ever finalize them. Returns the primaries that still have it, with the reasons. If replicas divide the work, each
+/// handles its own part.
 pub async fn release_all(host: &HostContext, lane: &Lane) -> Vec<(String, Failure)> {
     let lanes = host.state.lanes();
     let mut held = host.state.primaries_of(lane);
@@ -154,7 +154,7 @@ pub async fn release_all(host: &HostContext, lane: &Lane) -> Vec<(String, Failur
                 lane: lane.id,
                 name: object.name.clone(),
             };
-            take_off(host, lane, &primary_ref, object).await
+            remove_finalizer(host, lane, &primary_ref, object).await
         } else {
             let problem = "another replica has yet to take the finalizer off".to_owned();
             Err(Failure::cluster(Reason::ClusterUnavailable, problem))
@@ -166,7 +166,7 @@ pub async fn release_all(host: &HostContext, lane: &Lane) -> Vec<(String, Failur
     left
 }
 
-/// Writes the list of finalizers, with or without ours. An object that has changed meanwhile is looked at anew.
+/// Writes the list of finalizers, with or without ours. An object that has changed meanwhile is read again.
 async fn rewrite(
     host: &HostContext,
     lane: &Lane,
@@ -184,7 +184,7 @@ async fn rewrite(
     loop {
         let present: Vec<String> = object.finalizers().iter().map(ToString::to_string).collect();
         let is_there = present.iter().any(|it| it == finalizer);
-        // None can be added to an object that is being deleted.
+        // No finalizer can be added to an object that is being deleted.
         if is_there == (wanted == FinalizerChange::There) || (wanted == FinalizerChange::There && object.deleting) {
             return Ok(());
         }
@@ -205,7 +205,7 @@ async fn rewrite(
                     format!("cannot write the finalizers of {title}: it changes all the time; retrying"),
                 ));
             }
-            Err(error) if requests.may_go_on(&mut tries, &error).await => {}
+            Err(error) if requests.pause_if_transient(&mut tries, &error).await => {}
             Err(error) => {
                 let failure = error.into_failure("write the finalizers of", &title);
                 return Err(failure.retry(Retry::Backoff));
@@ -229,7 +229,7 @@ async fn write(
             FinalizerChange::Gone => lane.writer.remove_finalizer(served, object, present, finalizer).await,
         }
     };
-    // The last finalizer of an object that is being deleted goes with the object: there is no version to wait for.
+    // An object that is being deleted is gone with its last finalizer: there is no version to wait for.
     let awaited = |left: &CachedObject| {
         if left.deleting {
             AwaitedEcho::Deletion(left.uid.clone())
@@ -243,7 +243,7 @@ async fn write(
         .map(drop)
 }
 
-/// Whether the object has another version than the patch was made for. A test in a JSON patch that fails is 422.
+/// Returns `true` if the object has changed since the patch was made. A failed test in a JSON patch is a 422.
 fn has_changed(error: &RequestError) -> bool {
     matches!(error.code(), Some(409 | 422))
 }

@@ -1,5 +1,5 @@
-//! Owns the first stage: collects the object, its owner data and the configuration before the plugin is called. Reads
-//! the cache, makes no request.
+//! The first stage: collects the object, its owner data and the configuration before the plugin is called. Reads the
+//! cache, makes no request.
 
 use std::sync::Arc;
 
@@ -15,43 +15,43 @@ use crate::lanes::lane::{Lane, RunMode};
 use crate::queue::Job;
 use crate::view::not_granted;
 
-/// What the queue's job is about.
+/// Subject of the queue's job.
 pub enum GatherResult {
     /// An object that the lane reconciles; one that is being deleted waits for the plugin's finalizer.
     Selected(Gathered),
-    /// An object that is there and not reconciled (any more).
+    /// An object that exists and is not, or no longer, reconciled.
     Filtered(ExcludedPrimary),
-    /// An object whose deletion is to leave its children.
+    /// An object that is deleted with orphan propagation.
     Orphaning(ExcludedPrimary),
-    /// An object in a namespace that the Plugin does not select (any more).
+    /// An object in a namespace that the Plugin does not, or no longer, select.
     Unselected(ExcludedPrimary),
-    /// Nothing, or an object that is being deleted without our finalizer: its children are collected once it is gone.
+    /// No object, or one that is being deleted without our finalizer: its children are collected once it is gone.
     Gone,
-    /// An object whose plugin ends; it stays as it is.
+    /// An object whose plugin is finishing; it stays as it is.
     Kept,
 }
 
 /// An object to reconcile, or to finalize.
 pub struct Gathered {
-    /// The object as the cache has it.
+    /// The object as cached.
     pub object: Arc<CachedObject>,
-    /// The owner of its children.
+    /// Owner of its children.
     pub owner: Owner,
-    /// What the plugin is asked.
+    /// Request to the plugin.
     pub request: Request,
-    /// Why it is not asked.
+    /// Reason why the plugin is not called.
     pub unreadable: Option<Failure>,
 }
 
-/// An object that the plugin is not called for.
+/// An object for which the plugin is not called.
 pub struct ExcludedPrimary {
-    /// The object as the cache has it.
+    /// The object as cached.
     pub object: Arc<CachedObject>,
-    /// The owner of the children that it may still have.
+    /// Owner of the children that it may still have.
     pub owner: Owner,
 }
 
-/// Looks the object up.
+/// Looks up the object.
 pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
     let primary = lane.grants.primary();
     let Some(object) = host.state.get(primary, &job.name) else {
@@ -100,7 +100,7 @@ pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
 }
 
 impl Gathered {
-    /// An object of which the plugin is not asked.
+    /// Makes the input of a report for an object for which the plugin is not called.
     pub fn unasked(lane: &Lane, object: Arc<CachedObject>, why: Failure) -> Self {
         Self {
             owner: Owner {

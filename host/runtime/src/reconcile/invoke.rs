@@ -1,5 +1,5 @@
-//! Owns the second stage: calls the plugin in a fresh instance on a blocking thread. Reads the cache through the
-//! plugin's view. [`admit()`] has defaults filled in and the object validated first; an object that is being deleted is never
+//! The second stage: calls the plugin in a fresh instance on a blocking thread. Reads the cache through the plugin's
+//! view. [`admit()`] fills in defaults and validates the object first; an object that is being deleted is never
 //! validated.
 
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::reconcile::contribute::Waiting;
 use crate::telemetry::traces::Trace;
 use crate::view::View;
 
-/// What came of the call.
+/// Result of the call.
 pub struct Invoked {
-    /// The plugin's answer, or why there is none.
+    /// The plugin's answer, or the failure.
     pub result: Result<Outcome, Failure>,
-    /// Whether the plugin lets an object go that is being deleted; nothing is desired of it then.
+    /// Set if the plugin releases an object that is being deleted; nothing is desired then.
     pub is_done: bool,
-    /// What it asked; none when the call did not come to an end.
+    /// The view with the recorded reads; `None` if the call was lost.
     pub view: Option<View>,
-    /// How long it took.
+    /// Time spent in the guest.
     pub used: Duration,
-    /// The room that its answer takes as text.
+    /// Memory reserved for its answer as text.
     room: Option<CallRoom>,
 }
 
 impl Invoked {
-    /// The bytes of the answer that have to be parsed.
+    /// Size of the answer in bytes, before it is parsed.
     fn bytes(&self) -> usize {
         let Ok(Outcome { desired, status, .. }) = &self.result else {
             return 0;
@@ -48,8 +48,8 @@ impl Invoked {
         desired.sum::<usize>() + status.as_ref().map_or(0, String::len)
     }
 
-    /// Weighs the answer and waits for its room, before it is parsed; an answer for which there can be none is a failure. A
-    /// `worker` that waits is left to others meanwhile: answers that are as large would keep all of them.
+    /// Weighs the answer and waits for memory to parse it. An answer for which there cannot be enough is a failure. A
+    /// `worker` that waits is left to others meanwhile: several large answers would occupy all of them.
     pub async fn make_room(
         &mut self,
         host: &Arc<HostContext>,
@@ -72,7 +72,7 @@ impl Invoked {
     }
 }
 
-/// Asks the plugin what should exist; of an object that is being deleted, what should still exist.
+/// Calls the plugin for the desired objects; for an object that is being deleted, for those that should still exist.
 pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gathered, trace: &Trace) -> Invoked {
     let view = View::new(host.clone(), lane.clone(), gathered.object.name.clone()).traced(trace.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
@@ -80,7 +80,7 @@ pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gather
     let room = host.room.for_call(&lane.limits).await;
     let book = host.clone();
     let call = host.blocking.run(move || {
-        // Given back when the call is over, also when nobody waits for it any more.
+        // Released when the call is over, also if its caller was cancelled.
         let _turn = turn;
         let ended = || room.ended();
         let Admitted { result, view, used } = admit(&asked, &object.name.name, object.deleting, request, view);

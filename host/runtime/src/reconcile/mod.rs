@@ -1,8 +1,8 @@
 //! Reconciles one object: six stages, each in its own file. Each takes the type that the one before it returns.
 //!
-//! gather and diff read the cache; invoke runs the guest; validate checks the answer and records what was read; apply and
-//! report make requests. Beside them, `collect` deletes children of deleted primaries, `finalize` handles the
-//! plugin's finalizer, and `preview` takes the place of apply and report for a plugin in preview.
+//! gather and diff read the cache; invoke runs the guest; validate checks the answer and records the reads; apply and
+//! report make requests. Beside them, `collect` deletes children of deleted primaries, `finalize` handles the plugin's
+//! finalizer, and `preview` replaces apply and report for a plugin in preview.
 //!
 //! The fields of these types are public within the crate, so the order is kept by [`reconcile`] alone. It deviates from it in these
 //! cases: a primary that has left the filter, and one that is not selected by a Plugin that deletes what it does not select, have their
@@ -78,7 +78,7 @@ async fn reconcile_traced(
         gather::GatherResult::Selected(gathered)
             if has_gone_with_a_child(host, lane, primary_ref, &gathered.object).await =>
         {
-            // Its watch is behind, and will say so.
+            // The primary's watch is behind, and will requeue it.
             JobResult::unchanged(ReconcileResult::Done { again: None })
         }
         gather::GatherResult::Selected(gathered)
@@ -110,9 +110,10 @@ async fn reconcile_traced(
     ended
 }
 
-/// Whether a primary is gone or going that has lost a child, or a child's reference to it, to somebody else. Where its own
-/// watch is behind that of the child, as when it is listed anew, the cache does not know: the child would be made again and
-/// collected again, over and over. An API server that does not answer is no reason to wait.
+/// Returns `true` if a primary that has lost a child, or a child's owner reference, to another writer is deleted or
+/// being deleted. If its own watch is behind that of the child, for example during a relist, the cache does not show
+/// that: the child would be recreated and collected again and again. An API server that does not answer is no reason to
+/// wait.
 async fn has_gone_with_a_child(
     host: &HostContext,
     lane: &Lane,
@@ -189,8 +190,8 @@ async fn reconcile_selected(
         && failure.reason == Reason::NotSynced
         && !host.state.is_open(lane.id)
     {
-        // A kind went during the call. Everything is reconciled again when the lane opens, and until then there is nothing
-        // to say that the lane's closing did not.
+        // A kind was removed during the call. Everything is reconciled again when the lane opens; until then the lane's
+        // closing has reported all there is.
         return without_writes(Some(failure.clone()));
     }
     if lane.mode == RunMode::Preview {
@@ -200,7 +201,7 @@ async fn reconcile_selected(
         };
     }
     let contention = match &planned {
-        Ok(planned) => contest::look(lane, job, object, planned).await,
+        Ok(planned) => contest::find_contention(lane, job, object, planned).await,
         Err(_) => None,
     };
     let applied = match planned {
@@ -223,7 +224,7 @@ async fn reconcile_selected(
         }
     }
     let to_report = apply::Applied {
-        // A plugin that is done has nothing more to say; what it said last stays.
+        // A plugin that is done has nothing more to report; its last status stays.
         answer: applied.answer.filter(|_| !is_done),
         failure: applied
             .failure
@@ -253,7 +254,7 @@ async fn reconcile_selected(
     }
 }
 
-/// The end of a reconcile that failed before the plugin was called.
+/// Reports a reconcile that failed before the plugin was called.
 async fn told(
     host: &HostContext,
     lane: &Lane,
@@ -269,7 +270,7 @@ async fn told(
     }
 }
 
-/// The finalizer of a primary, as a write of it: the same each time, or somebody takes it off.
+/// The finalizer of a primary as a write: repeated only if another writer removes it.
 fn finalizer_write(lane: &Lane, primary_ref: &PrimaryRef) -> Writes {
     let key = Key::new(Arc::new(lane.grants.primary().clone()), primary_ref.name.clone());
     let mut writes = Writes::default();
@@ -277,7 +278,7 @@ fn finalizer_write(lane: &Lane, primary_ref: &PrimaryRef) -> Writes {
     writes
 }
 
-/// Reports that a primary waits because its controller does not run. The answer is why that could not be said.
+/// Reports that a primary waits because its controller does not run. Returns the failure of that report.
 pub async fn report_waiting(
     host: &HostContext,
     lane: &Lane,
@@ -291,17 +292,17 @@ pub async fn report_waiting(
     reported.failure.filter(|told| *told != failure)
 }
 
-/// Whether the write of a status counts for the hot-loop limiter.
+/// Returns `true` if the write of a status counts for the hot-loop limiter.
 fn counts(written: &StatusWrite, job: &Job) -> bool {
     match written {
         StatusWrite::Nothing => false,
-        // In a hot loop it is the host that says so, and says otherwise when the hot loop is over.
+        // In a hot loop the host reports that, and reports otherwise when it is over.
         StatusWrite::OfHost(_) => job.hot_loop.is_none(),
         StatusWrite::OfPlugin(_) => true,
     }
 }
 
-/// Lets a lane's plugin answer for an object, and says why it cannot. Nothing comes of the answer: plugins are pure.
+/// Calls a lane's plugin for an object on trial, and returns its failure. The answer is dropped: plugins are pure.
 pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> Option<Failure> {
     let job = Job {
         lane: lane.id,
@@ -322,7 +323,7 @@ pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> 
     validate::check(lane, &gathered, invoked.result).err()
 }
 
-/// An object that has left the filter: nothing is desired of it any more.
+/// Cleans up after an object that has left the filter: nothing is desired of it any more.
 async fn leave(
     host: &Arc<HostContext>,
     lane: &Arc<Lane>,
@@ -354,7 +355,7 @@ async fn leave(
     }
 }
 
-/// An object whose deletion is to leave its children.
+/// Releases the children of an object that is deleted with orphan propagation.
 async fn orphaned(
     host: &Arc<HostContext>,
     lane: &Arc<Lane>,
@@ -365,7 +366,7 @@ async fn orphaned(
     if lane.mode == RunMode::Preview {
         return without_writes(None);
     }
-    let let_go = cleanup::orphan::let_go(host, lane, primary_ref, &object, &owner).await;
+    let let_go = cleanup::orphan::release_orphaned(host, lane, primary_ref, &object, &owner).await;
     if let Err(failure) = &let_go {
         tracing::warn!(
             lane = lane.title(), object = %primary_ref.name, %failure,
@@ -382,9 +383,8 @@ async fn orphaned(
     }
 }
 
-/// An object in a namespace that the Plugin does not select any more. The Plugin has nothing to do with it: what it made
-/// for the object stays as it is, unless the Plugin deletes what it does not select. Where another Plugin selects the
-/// object, everything is that Plugin's.
+/// Releases an object in a namespace that the Plugin no longer selects. Its children stay, unless the Plugin prunes
+/// them. If another Plugin selects the object, everything is left to that one.
 async fn unselect(
     host: &Arc<HostContext>,
     lane: &Arc<Lane>,
@@ -414,7 +414,7 @@ async fn unselect(
     without_writes(failure)
 }
 
-/// The end of a reconcile of a plugin that is in preview; a failure is told in the log alone.
+/// Ends a reconcile in preview; a failure is only logged.
 async fn previewed(
     host: &HostContext,
     lane: &Lane,
@@ -431,7 +431,7 @@ async fn previewed(
     without_writes(failure)
 }
 
-/// The end of a reconcile that did nothing that the queue has to know of.
+/// The result of a reconcile without writes that the queue has to know.
 fn without_writes(failure: Option<Failure>) -> JobResult {
     JobResult {
         verdict: verdict(failure.as_ref(), None),
@@ -451,7 +451,7 @@ fn verdict(failure: Option<&Failure>, again: Option<RequeueAt>) -> ReconcileResu
             at_least: failure.at_least,
             edited: failure.wait_after_edit(),
         },
-        // The time is something that was read; to be run again was part of an answer that did not come to anything.
+        // The wall clock is an input; a requeue, in contrast, is part of an answer that was not carried out.
         Some(_) => ReconcileResult::AwaitChange {
             again: again.filter(|again| again.by_clock),
         },

@@ -1,5 +1,5 @@
-//! Owns the fifth stage of a plugin that is in preview: reports what would be written, and writes nothing. Makes only
-//! requests that read, once for each plan.
+//! The fifth stage in preview: reports what would be written, and writes nothing. Makes only requests that read, once
+//! for each plan.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::lanes::primary::PrimaryRef;
 use crate::reconcile::contribute;
 use crate::reconcile::write::requests::Requests;
 
-/// Notes and logs what carrying out the plan would change.
+/// Stores and logs the changes of a plan.
 pub async fn preview(
     host: &HostContext,
     lane: &Lane,
@@ -46,7 +46,7 @@ pub async fn preview(
     }
     let claims = contribute::take_all_apart(host, lane, contributed).await?;
     for (desired, (key, live)) in contributed.iter().zip(&targets) {
-        // Nothing is made only to contribute to it, nor to what goes.
+        // No object is created only to contribute to it, and one that is being deleted gets no contributions.
         if let (Some(live), Some(claim)) = (live.as_ref().filter(|live| !live.deleting), claims.get(key)) {
             let change = PreviewedChange::contribution(desired.title(), desired.kind(), &live.value(), claim);
             changes.extend(change.map(|change| change.wanting(digest(&json!(desired.body)))));
@@ -70,7 +70,7 @@ pub async fn preview(
     Ok(())
 }
 
-/// What is done to one object, if anything is.
+/// The change of one object, if any.
 async fn change_of(
     lane: &Lane,
     requests: &Requests<'_>,
@@ -85,7 +85,7 @@ async fn change_of(
             let Some(live) = live else {
                 return Ok(Some(PreviewedChange::whole(PreviewAction::Create, object)));
             };
-            // What nobody took is ours; what was taken will not be missed.
+            // Fields that no other manager took are ours; fields that were taken are not removed.
             let applied = match &step.action {
                 Action::Apply(Difference::Desired) => live.object.entry(lane.writer.manager(), false),
                 _ => None,
@@ -100,7 +100,7 @@ async fn change_of(
     }
 }
 
-/// What is contributed to, as the cache has it: all of each object. The primary is asked again when one changes.
+/// Targets of contributions as whole cached objects. The primary is requeued when one changes.
 fn targets(
     host: &HostContext,
     primary_ref: &PrimaryRef,
@@ -116,7 +116,7 @@ fn targets(
     contributed.iter().map(target).collect()
 }
 
-/// What decides about the changes: what is desired, what has to be done, and to which versions of what is there.
+/// Inputs that decide the changes: desired objects, actions, and versions of live objects.
 fn basis(planned: &Planned, targets: &[(Key, Option<Arc<CachedObject>>)]) -> String {
     let steps = planned.steps.iter().map(|step| {
         let live = step.live.as_ref().map(|live| (&*live.uid, &*live.resource_version));

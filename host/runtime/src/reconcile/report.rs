@@ -1,4 +1,4 @@
-//! Owns the sixth stage: writes the status with its conditions, and emits events. Makes a request only if something has
+//! The sixth stage: writes the status with its conditions, and emits events. Makes a request only if something has
 //! changed.
 
 use std::hash::{Hash as _, Hasher as _};
@@ -31,22 +31,22 @@ use crate::reconcile::write::requests::{Requests, version};
 use crate::state::tables::refusals::RefusedPart;
 use crate::state::tables::visibility;
 
-/// The reason of the Warning event that tells of a failed reconcile.
+/// Reason of the Warning event about a failed reconcile.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
 
 /// The most bytes of an event's message, by the server's validation.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// How a reconcile ended, and what was told of it.
+/// Result of a reconcile, after its report.
 pub struct Reported {
-    /// The failure of an earlier stage, or one of this.
+    /// The failure of an earlier stage, or of this one.
     pub failure: Option<Failure>,
-    /// What of the status was written.
+    /// Part of the status that was written.
     pub written: StatusWrite,
 }
 
 impl Reported {
-    /// The digest of the status that was written, by which the queue knows whether it is the one that was written before.
+    /// Digest of the written status, by which the queue recognizes a repetition.
     pub fn said(&self) -> Option<u64> {
         match self.written {
             StatusWrite::Nothing => None,
@@ -55,21 +55,21 @@ impl Reported {
     }
 }
 
-/// What of a status was written, with the digest of the whole status without its times.
+/// Part of a status that was written, with the digest of the whole status without its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusWrite {
-    /// It is as it was.
+    /// The status is unchanged.
     Nothing,
-    /// What the host itself says: its conditions.
+    /// The host's part: its conditions.
     OfHost(u64),
-    /// What the plugin says.
+    /// The plugin's part.
     OfPlugin(u64),
 }
 
-/// What became of a status.
+/// Result of writing a status.
 struct Stated {
     written: StatusWrite,
-    /// Since when the object fails, as its status in the cluster says.
+    /// Time since which the object fails, according to its status in the cluster.
     failing_since: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl Stated {
     }
 }
 
-/// Since when an object fails, if its status says that it does.
+/// Time since which an object fails, if its status says that it does.
 fn failing_since(status: &Value) -> Option<&str> {
     let conditions = status["conditions"].as_array()?;
     let failed = conditions
@@ -91,7 +91,7 @@ fn failing_since(status: &Value) -> Option<&str> {
     failed?["lastTransitionTime"].as_str()
 }
 
-/// Reports, and says how the reconcile ended.
+/// Reports, and returns the result of the reconcile.
 pub async fn report(
     host: &HostContext,
     lane: &Lane,
@@ -106,11 +106,11 @@ pub async fn report(
         unpersisted_fields,
         rewritten_values,
         wake_at: _,
-        // Kept to the end: so many report at once, and no more.
+        // Held to the end: it bounds the number of concurrent reports.
         turn: _turn,
     } = applied;
     let whole = StatusExtent::Whole(answer.as_ref());
-    let mut stated = state(
+    let mut stated = write_status(
         host,
         lane,
         primary_ref,
@@ -124,12 +124,12 @@ pub async fn report(
     )
     .await;
     let mut failure = failure;
-    // The API server refuses what the plugin says of the status: that has to be said without it, and if need be without
-    // all that was said before.
+    // If the API server rejects the plugin's part of the status, the failure is reported without it, and, if need be,
+    // without the part that was kept from before.
     for less in [StatusExtent::WithoutAnswer, StatusExtent::Bare] {
         match stated {
             Err(refused) if refused.retry == Retry::Change => {
-                stated = state(
+                stated = write_status(
                     host,
                     lane,
                     primary_ref,
@@ -147,7 +147,7 @@ pub async fn report(
     if let Err(refused) = &stated
         && refused.retry == Retry::Change
     {
-        schema::say(host, lane, gathered, &refused.message).await;
+        schema::report_omission(host, lane, gathered, &refused.message).await;
     }
     let mut events = answer.as_ref().map(|answer| answer.events.clone()).unwrap_or_default();
     if failure.is_none() && !rewritten_values.is_empty() {
@@ -158,7 +158,7 @@ pub async fn report(
         });
     }
     let since = stated.as_ref().ok().and_then(|stated| stated.failing_since.as_deref());
-    let told = tell(
+    let told = emit_events(
         host,
         lane,
         gathered,
@@ -179,14 +179,14 @@ pub async fn report(
     } else {
         tracing::debug!(lane = lane.title(), %object, writes = writes.len(), "reconciled");
     }
-    // What could not be said is said at the next try, even if nothing else is worth one.
+    // A report that failed is repeated by the next attempt, even if nothing else has to be.
     Reported {
         written: stated.as_ref().map_or(StatusWrite::Nothing, |stated| stated.written),
         failure: stated.and(told).err().or(failure),
     }
 }
 
-/// Whether an answer has anything to report that the status does not say yet.
+/// Returns `true` if an answer has a status that is not written yet.
 pub fn has_news(object: &CachedObject, answer: &CheckedAnswer) -> bool {
     let live = visibility::status(object);
     let desired = status::desired_status(&StatusInput {
@@ -200,7 +200,7 @@ pub fn has_news(object: &CachedObject, answer: &CheckedAnswer) -> bool {
     status::says_more_than_the_host(&desired, live.as_ref())
 }
 
-async fn tell(
+async fn emit_events(
     host: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
@@ -221,7 +221,7 @@ async fn tell(
         lane.recorder.recovered(regarding.uid);
         return Ok(());
     };
-    // A child always goes before its successor comes; the condition says so.
+    // A child is always deleted before its successor is created; the condition reports that.
     if failure.reason != Reason::Waiting {
         let event = Event {
             type_: EventType::Warning,
@@ -234,14 +234,14 @@ async fn tell(
     Ok(())
 }
 
-/// How much is said of an object.
+/// Extent of a status.
 #[derive(Clone, Copy)]
 enum StatusExtent<'a> {
-    /// What the plugin says, and the host.
+    /// The plugin's part and the host's.
     Whole(Option<&'a CheckedAnswer>),
-    /// What the host says, beside what the plugin said last.
+    /// The host's part, beside the plugin's last one.
     WithoutAnswer,
-    /// What the host says.
+    /// The host's part.
     Bare,
 }
 
@@ -256,7 +256,7 @@ impl StatusExtent<'_> {
 }
 
 /// Writes the status if it differs.
-async fn state(
+async fn write_status(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
@@ -273,7 +273,7 @@ async fn state(
     }
     if !served.facts.has_status {
         let problem = status::without_subresource(&lane.grants.primary().kind);
-        schema::say(host, lane, gathered, &problem).await;
+        schema::report_omission(host, lane, gathered, &problem).await;
         return Ok(Stated::new(StatusWrite::Nothing, None));
     }
     let key = Key::new(served.kind.clone(), gathered.object.name.clone());
@@ -288,7 +288,7 @@ async fn state(
     loop {
         let schema = schema::known(host, lane, is_asked).await;
         let live = LiveStatus::new(lane, object.clone(), schema);
-        // A call that failed says nothing about the plugin's part of the status: what was there stays.
+        // A failed call says nothing about the plugin's part of the status: the present one stays.
         let kept = match extent {
             StatusExtent::Whole(None) | StatusExtent::WithoutAnswer => live.own_part(),
             StatusExtent::Whole(Some(_)) | StatusExtent::Bare => None,
@@ -338,7 +338,7 @@ async fn state(
                     let sent = failure.and(stored.status);
                     return Ok(Stated::new(written, sent.as_ref()));
                 }
-                // It went meanwhile: there is nothing left to report to.
+                // The object was deleted meanwhile: there is nothing to report to.
                 Ok(Sent::Gone) => return Ok(Stated::new(StatusWrite::Nothing, None)),
                 Ok(Sent::Outdated(_, now)) if looks < LOOKS => {
                     looks += 1;
@@ -352,16 +352,17 @@ async fn state(
             return Err(failure);
         }
         let refused = (key.clone(), extent.part());
-        host.state.note_refusal(refused, &asked, Some(&object), failure.clone());
+        host.state
+            .record_refusal(refused, &asked, Some(&object), failure.clone());
         if is_asked || live.schema.is_some() {
             return Err(failure);
         }
-        // Perhaps it is refused for what its schema does not declare.
+        // The rejection may be about a field that its schema does not declare.
         is_asked = true;
     }
 }
 
-/// Tells what the schema says of a status that was taken and not kept as it was sent, unless it was known before.
+/// Reports fields that the schema drops from an accepted status, unless they were known before.
 async fn report_dropped(
     host: &HostContext,
     lane: &Lane,
@@ -376,21 +377,21 @@ async fn report_dropped(
     }
 }
 
-/// How often a status is made anew because somebody else has changed the object meanwhile.
+/// Number of times that a status is made anew because another writer has changed the object meanwhile.
 const LOOKS: u32 = 3;
 
-/// What became of a status that was sent.
+/// Result of sending a status.
 enum Sent {
-    /// It was written; the object as it is now.
+    /// The status was written; the object as it is now.
     Written(CachedObject),
-    /// The object is gone.
+    /// The object does not exist any more.
     Gone,
-    /// The object has changed under it; the failure if it does so again, and the object as it is now.
+    /// The object has changed meanwhile; the failure to return if it keeps changing, and the object as it is now.
     Outdated(Failure, Arc<CachedObject>),
 }
 
-/// Applies the status. A list of conditions that is replaced as a whole is sent for this version of the object only, because
-/// others may have changed it meanwhile.
+/// Applies the status. A list of conditions that is replaced as a whole is only sent for this version of the object,
+/// because others may have changed it meanwhile.
 async fn send(
     host: &HostContext,
     lane: &Lane,
@@ -435,7 +436,7 @@ async fn send(
     };
     let error = match sent {
         Ok(object) => return Ok(Sent::Written(object)),
-        // It went meanwhile.
+        // The object was deleted meanwhile.
         Err(error) if error.is_not_found() => return Ok(Sent::Gone),
         Err(error) => error,
     };
@@ -446,7 +447,7 @@ async fn send(
     let failure = error.into_failure("report the status of", &title);
     match now {
         Some(Some(now)) if now.object.uid == object.uid => Ok(Sent::Outdated(failure, Arc::new(now.object))),
-        // Another object has taken the name, so that nothing can be said of that one any more.
+        // Another object has the name now, so nothing can be reported.
         Some(_) => Ok(Sent::Gone),
         None => Err(failure),
     }
@@ -490,7 +491,7 @@ fn rewritten_message(rewritten: &[String]) -> String {
     format!("all is applied, but something rewrites it, such as a mutating webhook or policy: {named}")
 }
 
-/// A digest's beginning, which is enough to compare two statuses of one object.
+/// Beginning of a digest, enough to compare two statuses of one object.
 fn said(digest: &str) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     digest.hash(&mut hasher);

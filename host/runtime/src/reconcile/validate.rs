@@ -1,5 +1,5 @@
-//! Owns the third stage: the answer is held against the grants, and what the call read becomes the object's
-//! dependencies, also when the call failed. Makes no request.
+//! The third stage: checks the answer against the grants, and records the reads of the call as the object's
+//! dependencies, also if the call failed. Makes no request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::state::tables::reads::{ReadFingerprint, Recheck};
 
 /// An answer that may be carried out.
 pub struct Validated {
-    /// What is desired.
+    /// The desired objects.
     pub answer: CheckedAnswer,
-    /// When time alone would change the answer, in milliseconds since the epoch.
+    /// Time at which the answer would change without other changes, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
 }
 
@@ -62,10 +62,10 @@ pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>)
     answer::check(result?, &primary, &lane.grants, &lane.limits, |kind| lane.served(kind))
 }
 
-/// Replaces the object's dependencies. What has changed since it was read wakes the object again: between the read and
-/// this moment nobody watched on its behalf.
+/// Replaces the object's dependencies. If a read has changed since, the object is requeued: no change between the read
+/// and this moment has requeued it.
 ///
-/// What is compared is taken from the cache in the same step, and compared without its lock.
+/// The compared state is taken from the cache in the same step, and compared without its lock.
 async fn depend(
     host: &HostContext,
     lane: &Arc<Lane>,
@@ -80,11 +80,11 @@ async fn depend(
         let compared = host
             .blocking
             .run(move || slow.iter().any(|recheck| recheck.is_outdated(&lane)));
-        // To run once too often does no harm.
+        // An unnecessary run does no harm.
         outdated = compared.await.unwrap_or(true);
     }
     if outdated {
-        // It may have been the host itself, on behalf of another object.
+        // The host itself may have changed it, for another object.
         host.state
             .requeue(primary_ref, Cause::Ours, TriggerReason::DependencyChanged);
     }

@@ -1,5 +1,5 @@
-//! Answers monitoring: `/metrics`, `/livez` and `/readyz`. The server has a thread of its own and asks the host's state on
-//! another one, so that it answers also while the host is stuck.
+//! Answers monitoring: `/metrics`, `/livez` and `/readyz`. The server has a thread of its own and reads the host's
+//! state on another one, so that it also answers while the host is stuck.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,47 +17,47 @@ use tokio::time::Instant;
 use crate::host::Handle;
 use crate::process::heartbeat::Heartbeat;
 
-/// For so long an answer is given again, so that clients that ask all the time cost no more than one does, and clients that
-/// read slowly hold few copies.
+/// Time for which an answer is repeated, so that frequent clients cost no more than one, and slow readers hold few
+/// copies.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long the shared state may take to answer. It is locked for microseconds.
+/// Time limit for reading the shared state. It is locked for microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the root says.
+/// Body of the root.
 const INDEX: &str = "/metrics: metrics in the text format of Prometheus\n/livez: whether the main loop turns\n\
                      /readyz: whether the caches have synced and the plugins run\n";
 
-/// What is said of a host.
+/// Endpoints of a host.
 pub struct Endpoints {
     version: &'static str,
     metrics: Metrics,
     heartbeat: Heartbeat,
-    /// The host, once it is there.
+    /// The host, once it is set.
     host: OnceLock<Handle>,
     was_ready: AtomicBool,
     figures: Flight<Bytes>,
     missing: Flight<Vec<String>>,
 }
 
-/// A server that answers; it stops when this is dropped.
+/// A running server; it stops on drop.
 #[derive(Debug)]
 pub struct EndpointServer(PlainServer);
 
 impl EndpointServer {
-    /// Serves what comes in by a listener.
+    /// Serves connections of a listener.
     pub fn start(listener: TcpListener, endpoints: Arc<Endpoints>) -> io::Result<Self> {
         PlainServer::start(listener, endpoints).map(Self)
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
 }
 
 impl Endpoints {
-    /// Of a host that is to come, and that will have these metrics and this heartbeat.
+    /// Makes the endpoints of a host that is set later, with these metrics and this heartbeat.
     pub fn new(version: &'static str, metrics: Metrics, heartbeat: Heartbeat) -> Self {
         Self {
             version,
@@ -70,7 +70,7 @@ impl Endpoints {
         }
     }
 
-    /// The host is there.
+    /// Sets the host.
     pub fn set_host(&self, host: Handle) {
         // There is one host in a process.
         let _ = self.host.set(host);
@@ -93,7 +93,7 @@ impl Endpoints {
                 self.figures.take_part(print).await
             }
         };
-        // Nothing here waits for the host: a host that is stuck still says for how long it has been so.
+        // Nothing here waits for the host: a stuck host still reports for how long it has been so.
         let body = body.unwrap_or_else(|| {
             let figures = StateFigures {
                 version,
@@ -151,7 +151,7 @@ fn answer(check: Result<(), String>) -> PlainResponse {
     }
 }
 
-/// A question that is asked once for all who want to know at about the same time, on a thread that may block.
+/// A computation that runs once for all concurrent callers, on a blocking thread.
 struct Flight<T> {
     last: RwLock<Option<(Instant, T)>>,
     running: tokio::sync::Mutex<Option<JoinHandle<T>>>,
@@ -167,7 +167,7 @@ impl<T> Default for Flight<T> {
 }
 
 impl<T: Clone + Send + 'static> Flight<T> {
-    /// The answer; none if it does not come in time. A question that is stuck is not asked again until it is answered.
+    /// Returns the result; `None` if it is late. A stuck computation is not started again until it ends.
     async fn take_part(&self, ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let part = async {
             let mut running = self.running.lock().await;
@@ -191,7 +191,7 @@ impl<T: Clone + Send + 'static> Flight<T> {
     }
 }
 
-/// The physical memory of this process, as Linux says it; other systems do not.
+/// Physical memory of this process in bytes, on Linux; `None` on other systems.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_starts_is_live_and_not_ready_and_its_counters_can_be_read() {
+    async fn a_starting_host_is_live_not_ready_and_has_metrics() {
         let endpoints = endpoints(&Heartbeat::default());
         assert_eq!(said(endpoints.get("/livez").await), (200, "ok\n".to_owned()));
         let (code, problem) = said(endpoints.get("/readyz").await);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_whose_loop_is_stuck_is_neither_live_nor_ready_and_one_that_stops_is_live() {
+    async fn a_stuck_host_is_not_live_and_a_stopping_one_is() {
         let heartbeat = Heartbeat::with_longest_turn(Duration::ZERO);
         let endpoints = endpoints(&heartbeat);
         heartbeat.turn();

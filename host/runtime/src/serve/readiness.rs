@@ -1,9 +1,9 @@
-//! Decides whether the host is ready: its caches have synced, each plugin that should run does, or says why not, and webhooks
-//! are served, if any are to be.
+//! Decides whether the host is ready: its caches have synced, each desired plugin runs or reports why not, and webhooks
+//! are served, if configured.
 //!
-//! Once the host has been ready, a plugin that comes or changes later is its own matter: it must not take the others'
-//! webhooks out of their Service. A replica that does not lead is ready by the same rule, as it answers webhooks, too; but
-//! only as long as it hears of the API server, because its caches get old otherwise.
+//! Once the host has been ready, a plugin that starts or changes later does not affect readiness: it must not take the
+//! others' webhooks out of their Service. A replica that does not lead is ready by the same rule, because it answers
+//! webhooks, too; but only as long as the API server responds, because its caches get old otherwise.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::context::HostContext;
 use crate::lanes::lane::Lane;
 use crate::plugins::{PluginRegistry, StartingPlugin};
 
-/// For how long a plugin may keep the host from being ready by what may fail for it alone: to fetch, to compile, to make the
-/// requests of its start, and to list a kind that the server cannot list.
+/// Maximum time for which a plugin may delay readiness by steps that may fail for it alone: fetching, compiling, the
+/// requests of its start, and listing a kind that the server cannot list.
 const LONGEST_START: Duration = Duration::from_mins(5);
 
-/// A replica that neither leads nor holds shards, and has heard nothing of the API server for so long, is not ready any more. A
-/// watch that shows nothing, not even a bookmark, is opened again before. Where all replicas lose the API server for longer than this,
-/// none is ready, and that harms nothing: an API server that does not answer calls no webhooks.
+/// Time without a response of the API server after which a replica that neither leads nor holds shards is no longer
+/// ready. A silent watch, without even a bookmark, is reopened earlier. If all replicas lose the API server for longer
+/// than this, none is ready, which harms nothing: an API server that does not answer calls no webhooks.
 const LONGEST_SILENCE: Duration = Duration::from_mins(3);
 
-/// What ends the readiness of a host that has been ready.
+/// Reason why a host that was ready no longer is.
 pub fn lost(host: &HostContext) -> Option<String> {
     let holds_shards = host.shards.lock().as_ref().is_some_and(|share| share.held > 0);
     let silence = host.contact.silence();
@@ -37,7 +37,7 @@ pub fn lost(host: &HostContext) -> Option<String> {
     })
 }
 
-/// What keeps the host from being ready, each in words; nothing if it is.
+/// Reasons why the host is not ready yet; empty if it is ready.
 pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
     let Some(starting) = registry.starting() else {
         return vec!["the Plugin resources have not been listed yet".to_owned()];
@@ -70,8 +70,8 @@ pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
     starting.iter().filter_map(of_plugin).chain(webhooks).collect()
 }
 
-/// The kinds that a lane waits for and that will be listed. What the cluster does not serve, or does not let the host see,
-/// the plugin's status tells of.
+/// Kinds that a lane waits for and that will be listed. The plugin's status reports those that the cluster does not
+/// serve, or does not let the host see.
 fn unlisted(host: &HostContext, lane: &Lane, is_late: bool) -> Vec<Kind> {
     let kinds = lane.kinds().filter(|(kind, optional)| {
         let is_listed = |need: &_| host.state.has_listed_need(kind, need);

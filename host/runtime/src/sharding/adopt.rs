@@ -1,5 +1,5 @@
-//! Owns the change from one plan of shards to another: what the new plan gives to others ends first, and nobody takes it up
-//! before.
+//! Changes from one plan of shards to another: work that the new plan gives to others ends first, and no replica takes
+//! it over before.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use super::{Adopting, HURRY, Replica};
 
-/// What another plan gives to others.
+/// Work that another plan gives to others.
 #[derive(Default)]
 struct PlanChanges {
-    /// Shards that have other namespaces.
+    /// Shards with other namespaces.
     shards: Vec<usize>,
-    /// Whether the work of a controller is divided otherwise.
+    /// Set if the work of a controller is divided differently.
     divisions: bool,
 }
 
@@ -34,13 +34,13 @@ impl PlanChanges {
 }
 
 impl Replica {
-    /// Begins to work by another plan: what it changes is given up first. While something of that runs, the replica begins
-    /// nothing more of it, holds its Leases, and tries again in the next round; until it works by the plan, the others take up
-    /// nothing new.
+    /// Adopts another plan: work that it changes is given up first. While a job of that runs, the replica starts no
+    /// more of it, keeps its Leases, and tries again in the next round; until it has adopted the plan, the others take
+    /// over nothing new.
     ///
-    /// That lasts no longer than it would if this replica had died: when a Lease has lasted, the fence closes for what still
-    /// runs, and the replica works by the plan as soon as all that has passed before is settled. Then a namespace may be in
-    /// a shard that another replica takes at once, so here it does not help to leave Leases to end.
+    /// That lasts no longer than if this replica had died: after the duration of a Lease, the fence closes for what
+    /// still runs, and the replica adopts the plan as soon as all writes that have passed are settled. A namespace may
+    /// then be in a shard that another replica takes at once, so leaving Leases to expire does not help here.
     pub(super) async fn adopt(&mut self, plan: Arc<ShardPlan>) {
         let changes = self.plan.as_ref().map(|before| PlanChanges::between(before, &plan));
         let changes = changes.unwrap_or_default();
@@ -53,13 +53,13 @@ impl Replica {
         divisions.retain(|controller, division| plan.controllers.get(controller) == Some(division));
         self.divisions = Arc::new(divisions);
         self.own();
-        let drained = self.host.state.nothing_runs_that_is_not_owned();
+        let drained = self.host.state.drain_unowned();
         let adopting = self.adopting.get_or_insert_with(|| Adopting {
             version: 0,
             since: Instant::now(),
             is_said: false,
         });
-        // The Leases are renewed after this, so only the first try waits for long.
+        // The Leases are renewed after this, so only the first attempt waits for long.
         let is_first_try = std::mem::replace(&mut adopting.version, plan.version) != plan.version;
         let patience = if is_first_try {
             self.times.renew_deadline / 3
@@ -100,20 +100,20 @@ impl Replica {
         self.plan = Some(plan);
     }
 
-    /// Whether no write can take effect any more that has passed before the fence closed for what a plan changes.
+    /// Returns `true` if no write that passed the fence before it closed for the changed work can still take effect.
     fn is_settled(&self, PlanChanges { shards, divisions }: &PlanChanges) -> bool {
         let as_of = |passage| self.fence.is_settled_as_of(passage, self.fenced_since);
-        // Also in shards that this replica has lost: it may have written in them shortly before.
+        // Lost shards count, too: this replica may have written in them shortly before.
         let planned = 0..self.plan.as_ref().map_or(0, |plan| plan.shards.len());
         let of_divisions = || as_of(Passage::Leader) && planned.clone().all(|shard| as_of(Passage::Shard(shard)));
         let mut shards = shards.iter().map(|shard| Passage::Shard(*shard));
         shards.all(|passage| self.fence.is_settled(passage)) && (!divisions || of_divisions())
     }
 
-    /// From here on nothing passes the fence that is not agreed on.
+    /// Lets only agreed divisions pass the fence from here on.
     pub(super) fn pass_divisions(&mut self) {
         self.fence.set_divisions(self.divisions.clone(), self.valid_until);
-        // Only now: what has passed before has to be settled before another plan.
+        // Set only now: earlier writes have to be settled before another plan.
         if self.fenced_divisions != self.divisions {
             self.fenced_divisions = self.divisions.clone();
             self.fenced_since = Instant::now();

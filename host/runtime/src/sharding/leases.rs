@@ -1,5 +1,5 @@
-//! Owns the Leases of a replica that takes part in dividing the work: its own, and those of the shards that it holds. They are
-//! taken, renewed, handed over and given back, and the fence is opened and closed with them.
+//! Handles the Leases of a replica that takes part in dividing the work: its own, and those of the shards that it
+//! holds. They are taken, renewed, handed over and released, and the fence is opened and closed with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::peers::{ReplicaState, shard_lease};
 use super::{HURRY, HeldShard, Replica, ShardingError};
 
 impl Replica {
-    /// What this replica says of itself.
-    pub(super) fn state(&self) -> ReplicaState {
+    /// State that this replica publishes.
+    pub(super) fn published_state(&self) -> ReplicaState {
         ReplicaState {
             plan: self.version().unwrap_or_default(),
             digest: self.plan.as_ref().map(|plan| hash_of(&plan.print())),
@@ -26,7 +26,7 @@ impl Replica {
         }
     }
 
-    /// Says in this replica's Lease that it lives, and which plan it works by.
+    /// Renews this replica's own Lease, with the plan that it works by.
     pub(super) async fn announce(&mut self, state: &ReplicaState) -> Result<(), ShardingError> {
         let sent = Instant::now();
         let time = self.host.clock.microseconds();
@@ -54,8 +54,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Renews what is held, takes what is free and to be this replica's, and gives one shard away that is to be another's.
-    /// Says whether everything is as it is to be.
+    /// Renews held shards, takes free ones that are assigned to this replica, and hands over one that is assigned to
+    /// another. Returns `true` if the assignment is complete.
     pub(super) async fn take_and_renew(&mut self, is_settled: bool) -> Result<bool, ShardingError> {
         let (Some(plan), Some(valid_until)) = (self.plan.clone(), self.valid_until) else {
             return Ok(false);
@@ -98,7 +98,7 @@ impl Replica {
             let name = shard_lease(shard);
             let sent = Instant::now();
             let Some((live, record)) = self.peers.next(&name, sent - self.begun, &time) else {
-                // Somebody else has taken it.
+                // Another replica has taken it.
                 if let Some(held) = self.held.remove(&shard) {
                     self.fence.close_shard(shard);
                     tracing::warn!(
@@ -128,7 +128,7 @@ impl Replica {
                 }
             }
         }
-        // The answers come in any order, and the log is to say the same while nothing changes.
+        // Responses arrive in any order, and the log should be stable while nothing changes.
         if let Some((_, error)) = failed.pop_first() {
             return Err(error.into());
         }
@@ -139,9 +139,10 @@ impl Replica {
         Ok(is_done && has_all)
     }
 
-    /// Before shards are taken that another replica may have had, the cache forgets what it has of them: their watches may
-    /// have been interrupted, and come back one after another, so that a primary may be known, and not what the other replica
-    /// has made for it. What is listed after a shard was taken shows all of that. Says whether the cache has done so.
+    /// Drops the cached objects of shards that are about to be taken and that another replica may have held. Their
+    /// watches may have been interrupted, and recover one after another, so that a primary may be cached without the
+    /// children that the other replica made for it. A list after the shard was taken shows all of them. Returns `true`
+    /// if the cache has done so.
     async fn forget(&mut self, taken: &BTreeSet<usize>, plan: &ShardPlan) -> bool {
         let foreign = taken
             .iter()
@@ -151,7 +152,7 @@ impl Replica {
             self.cached = self.cached.without(&ranges);
             self.hold_in_cache();
         }
-        let forgotten = self.host.cached.is_taken_in();
+        let forgotten = self.host.cached.wait_until_taken_in();
         tokio::time::timeout(self.times.retry_period / HURRY, forgotten)
             .await
             .is_ok()
@@ -181,8 +182,8 @@ impl Replica {
         }
     }
 
-    /// Gives one shard to the replica that is to have it: first nothing of it is begun any more, then, when what runs has
-    /// ended, its Lease is given back.
+    /// Hands one shard over to the replica to which it is assigned: first no job of it is started any more, then, when
+    /// running jobs have ended, its Lease is released.
     async fn hand_over(&mut self, is_settled: bool, is_target: &impl Fn(usize) -> bool) {
         if let Some((shard, since)) = self.handed_over {
             let holder = self.peers.holder(&shard_lease(shard), self.now());
@@ -193,7 +194,7 @@ impl Replica {
         }
         let is_leaving = self.held.values().any(|held| held.is_leaving);
         if is_settled && !is_leaving && self.handed_over.is_none() {
-            // One that would have to be kept for longer comes last.
+            // A shard that would have to be kept for longer is handed over last.
             let is_unsettled = |shard: &usize| !self.fence.is_settled(Passage::Shard(*shard));
             let moving = self.held.keys().copied().filter(|shard| !is_target(*shard));
             if let Some(held) = moving
@@ -208,8 +209,8 @@ impl Replica {
             return;
         }
         self.own();
-        // What does not end soon is looked at again in the next round: until then the shard is renewed.
-        let drained = self.host.state.nothing_runs_that_is_not_owned();
+        // Jobs that do not end soon are checked again in the next round: until then the shard is renewed.
+        let drained = self.host.state.drain_unowned();
         if tokio::time::timeout(self.times.retry_period / HURRY, drained)
             .await
             .is_err()
@@ -223,13 +224,13 @@ impl Replica {
         }
     }
 
-    /// The shards of which nothing is begun any more.
+    /// Shards of which no job is started any more.
     pub(super) fn leaving(&self) -> Vec<usize> {
         let held = self.held.iter().filter(|(_, held)| held.is_leaving);
         held.map(|(shard, _)| *shard).collect()
     }
 
-    /// Lets nothing of a shard pass the fence any more, until it is held anew.
+    /// Closes the fence for a shard, until it is held anew.
     pub(super) fn close(&mut self, shard: usize) {
         self.fence.close_shard(shard);
         let Some(held) = self.held.get_mut(&shard) else {
@@ -244,8 +245,8 @@ impl Replica {
         }
     }
 
-    /// Gives the Lease of a shard back, so that nobody has to wait for it. Says whether it has: while a write in the shard may
-    /// still take effect, the Lease is kept, and nothing passes by it.
+    /// Releases the Lease of a shard, so that nobody waits for it to expire. Returns `true` if it was released: while a
+    /// write in the shard may still take effect, the Lease is kept, and no further write passes.
     pub(super) async fn give_back(&mut self, shard: usize) -> bool {
         self.close(shard);
         if !self.fence.is_settled(Passage::Shard(shard)) {
@@ -254,7 +255,7 @@ impl Replica {
         let Some(held) = self.held.remove(&shard) else {
             return false;
         };
-        // Said before the request, which is abandoned if the time of another Lease is over meanwhile.
+        // Logged before the request, which is abandoned if another Lease expires meanwhile.
         tracing::info!(
             lease = self.leases.lease(&shard_lease(shard)).title(),
             hashes = %held.ranges,
@@ -266,7 +267,7 @@ impl Replica {
         true
     }
 
-    /// Gives Leases back that this replica holds, all at once.
+    /// Releases held Leases, all at once.
     async fn give_back_leases(&mut self, names: Vec<String>) {
         let time = self.host.clock.microseconds();
         let mut requests = JoinSet::new();
@@ -287,7 +288,7 @@ impl Replica {
                     tracing::info!(lease, "gave a Lease back");
                     self.peers.written(&name, written, self.now());
                 }
-                // Somebody else has it.
+                // Another replica has it.
                 Ok(None) => {}
                 Err(error) => tracing::warn!(
                     lease,
@@ -298,7 +299,7 @@ impl Replica {
         }
     }
 
-    /// Drops what could not be renewed in time. The fence has closed by itself.
+    /// Drops Leases that could not be renewed in time. The fence has closed by itself.
     pub(super) fn expire(&mut self) {
         let now = Instant::now();
         if self.valid_until.is_some_and(|until| until <= now) {
@@ -345,15 +346,16 @@ impl Replica {
                 "left Leases to end by themselves: writes got no answer, and may still take effect"
             );
         }
-        // Others leave no shard to a replica that has given its own Lease back, and do not wait for it to work by their plan.
+        // Others leave no shard to a replica that has released its own Lease, and do not wait for it to adopt their
+        // plan.
         let own_lease = self.own_lease.clone();
         self.give_back_leases(vec![own_lease.clone()]).await;
         self.give_back_leases(held.into_iter().map(shard_lease).collect()).await;
         self.own();
-        // Where there are others, they are to see it, and the leader deletes it later.
+        // If there are others, they have to see it, and the leader deletes it later.
         let is_last = self.peers.others(&own_lease, self.now()).next().is_none();
-        // While the leader's Lease names this replica, this Lease says that it divided the work, and while that of a shard does,
-        // by which plan.
+        // As long as the leader's Lease names this replica, this Lease shows that it divided the work, and, as long as
+        // that of a shard does, by which plan.
         let gives_all = left.is_empty() && self.fence.is_settled(Passage::Leader);
         if is_last
             && gives_all

@@ -1,11 +1,11 @@
-//! Owns this replica's part in dividing the work among active replicas: it announces itself, takes and gives back shards, and
-//! tells the queue and the fence what is its own. How namespaces are divided into shards, and shards among replicas, is
-//! decided in [`pilothouse_core::replicas::shards`].
+//! Takes part in dividing the work among active replicas: announces this replica, takes and releases shards, and sets
+//! the work of the queue and the fence. [`pilothouse_core::replicas::shards`] decides how namespaces are divided into
+//! shards, and shards among replicas.
 //!
-//! Each shard has a Lease, and so has each replica. A replica's Lease says which version of the plan the replica works by.
-//! Nobody takes up anything that is new in a version before all replicas that live work by it: a replica writes its Lease
-//! with the version, then reads the plan again, then all Leases, and only then takes up work. If another replica has a
-//! later version meanwhile, it sees in turn that this one still works by the earlier one, and waits.
+//! Each shard has a Lease, and so has each replica. A replica's Lease says which version of the plan the replica works
+//! by. No replica takes over work that is new in a version before all living replicas work by it: a replica writes its
+//! Lease with the version, then reads the plan again, then all Leases, and only then takes over work. If another
+//! replica has a later version meanwhile, it sees in turn that this one still works by the earlier one, and waits.
 //!
 //! With `--shards` all replicas write, and the fence checks the controller and namespace of every request again. A replica caches the
 //! namespaces of its shards: informers list again when shards move, and the queue takes in a namespace when all kinds of the lane have
@@ -48,19 +48,19 @@ use crate::lanes::cached_namespaces::CachedPart;
 use crate::process::clock::sleep_until;
 use crate::state::WorkCount;
 
-/// How much shorter the wait is while something is to come.
+/// Divisor of the wait while changes are expected.
 const HURRY: u32 = 4;
 
 /// The most Leases of other software that the log names.
 const MOST_NAMED: usize = 8;
 
-/// How long nothing has to move before what this replica does not work at any more is dropped from the cache.
+/// Time without changes after which work that this replica no longer has is dropped from the cache.
 const NARROW_AFTER: Duration = Duration::from_secs(30);
 
-/// How often a replica counts what it works at.
+/// Interval at which a replica counts its work.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Begins to take part, in so many shards. Other replicas reach the webhook server of this one at `address`.
+/// Starts to take part, with this number of shards. Other replicas reach the webhook server of this one at `address`.
 pub fn start(
     client: &Client,
     options: &ElectionOptions,
@@ -110,74 +110,74 @@ pub fn start(
 struct Replica {
     leases: LeaseGroup,
     plans: PlanKeeper,
-    /// The name of this replica's own Lease, without the prefix.
+    /// Name of this replica's own Lease, without the prefix.
     own_lease: String,
     peers: Peers,
-    /// Whether all Leases have been read once.
+    /// Set if all Leases have been read once.
     has_looked: bool,
-    /// Where other replicas reach the webhook server of this one.
+    /// Address at which other replicas reach the webhook server of this one.
     address: Option<SocketAddr>,
     times: LeaseTimes,
     fence: WriteFence,
     host: Arc<HostContext>,
-    /// Where the clock of the candidates begins.
+    /// Origin of the candidates' clock.
     begun: Instant,
-    /// What this replica works by.
+    /// Plan that this replica works by.
     plan: Option<Arc<ShardPlan>>,
-    /// The plan that it waits to work by, until what the plan changes has ended.
+    /// Plan that it waits to adopt, until work that the plan changes has ended.
     adopting: Option<Adopting>,
-    /// How the work of controllers is divided, as far as all replicas agree.
+    /// Divisions of controllers on which all replicas agree.
     divisions: Arc<Divisions>,
-    /// The same as the fence has it: what runs by what is no more agreed on comes to its end.
+    /// The divisions in the fence: jobs under divisions that are no longer agreed on may finish.
     fenced_divisions: Arc<Divisions>,
-    /// Since when the fence has them so.
+    /// Time since which the fence has them.
     fenced_since: Instant,
-    /// The version in this replica's Lease.
+    /// Version in this replica's Lease.
     announced: Option<u64>,
-    /// Until when others wait for this replica.
+    /// Time until which others wait for this replica.
     valid_until: Option<Instant>,
     held: BTreeMap<usize, HeldShard>,
-    /// The hashes of the namespaces that the cache is to hold: what is held, and what was held lately.
+    /// Hashes of the namespaces that the cache holds: those held now, and lately.
     cached: HashRanges,
-    /// Since when nothing is to be taken or given.
+    /// Time since which no shard has to be taken or handed over.
     settled_since: Option<Instant>,
-    /// What this replica works at, and when that was counted.
+    /// Size of this replica's work, and when it was counted.
     work: (WorkCount, Option<Instant>),
-    /// The shard that was given to another replica last, and when: the next is given when it has been taken.
+    /// Shard last handed over, and when: the next one waits until it has been taken.
     handed_over: Option<(usize, Instant)>,
     logged: LoggedProblems,
 }
 
-/// A shard that this replica has a Lease on.
+/// A shard whose Lease this replica holds.
 struct HeldShard {
     ranges: HashRanges,
-    /// Until when something may be begun.
+    /// Time until which jobs may start.
     until: Instant,
-    /// Nothing of it is begun any more; it is given back when what runs has ended.
+    /// Set if no job of it is started any more; it is released when running jobs have ended.
     is_leaving: bool,
-    /// Nothing of it passes the fence any more; it is given back when all that has passed is settled.
+    /// Set if no write of it passes the fence any more; it is released when all earlier ones are settled.
     is_closed: bool,
 }
 
-/// A plan that a replica waits to work by.
+/// A plan that a replica waits to adopt.
 struct Adopting {
     version: u64,
-    /// Since when it waits, be it for an earlier version.
+    /// Time since which it waits, possibly for an earlier version.
     since: Instant,
-    /// Whether the log has said that it waits no longer for what runs.
+    /// Set if the log has said that it no longer waits for running jobs.
     is_said: bool,
 }
 
-/// What came of a round.
+/// Result of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// Everybody has what is to be theirs.
+    /// Every replica has its assigned shards.
     Settled,
-    /// Something is to come soon.
+    /// Changes are expected soon.
     Moving,
 }
 
-/// Why a round failed.
+/// Reason why a round failed.
 #[derive(Debug, thiserror::Error)]
 enum ShardingError {
     #[error("{0}")]
@@ -193,7 +193,7 @@ enum ShardingError {
     Unlabelled(BTreeMap<String, String>),
 }
 
-/// What to do about Leases without the host's label, each with its holder.
+/// Message about Leases without the host's label, each with its holder.
 fn unlabelled(leases: &BTreeMap<String, String>) -> String {
     const LABEL: &str = "label app.kubernetes.io/managed-by=pilothouse";
     const OTHERWISE: &str = "if other software did, give another name with --lease";
@@ -230,7 +230,7 @@ impl Replica {
                 tokio::select! {
                     progress = &mut round => Some(progress),
                     () = sleep_until(expiry) => None,
-                    // What is on its way may take effect, and then has to be given back.
+                    // A request in flight may take effect, and then has to be undone.
                     _ = &mut stopped => {
                         let _ = tokio::time::timeout(patience, round).await;
                         break;
@@ -255,7 +255,7 @@ impl Replica {
                     pause / HURRY
                 }
                 Err(error) => {
-                    self.say_problem(&error);
+                    self.log_problem(&error);
                     pause
                 }
             };
@@ -277,28 +277,28 @@ impl Replica {
         self.begun.elapsed()
     }
 
-    /// The version of the plan that this replica works by.
+    /// Version of the plan that this replica works by.
     fn version(&self) -> Option<u64> {
         self.plan.as_ref().map(|plan| plan.version)
     }
 
-    /// Whether other replicas still wait for this one.
+    /// Returns `true` if other replicas still wait for this one.
     fn is_announced_for_now(&self) -> bool {
         self.valid_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// When the first of what this replica holds ends.
+    /// Time at which the first of this replica's Leases expires.
     fn expiry(&self) -> Option<Instant> {
         let held = self.held.values().map(|held| held.until);
         held.chain(self.valid_until).min()
     }
 
-    /// Tells the queue what is this replica's work.
+    /// Sets this replica's work in the queue.
     fn own(&mut self) {
         let stays = self.held.values().filter(|held| !held.is_leaving);
         let ranges: HashRanges = stays.flat_map(|held| held.ranges.iter()).collect();
         self.cached = self.cached.union(&ranges);
-        // What moves away may come back soon, and costs a list again.
+        // A shard that is handed over may return soon, and would have to be listed again.
         if self.settled_since.is_some_and(|since| since.elapsed() >= NARROW_AFTER) {
             self.cached.clone_from(&ranges);
         }
@@ -320,7 +320,7 @@ impl Replica {
         *self.host.holders.lock() = Arc::new(self.holders());
     }
 
-    /// Which replica holds which shard, as far as this one knows.
+    /// Holder of each shard, as far as known.
     fn holders(&self) -> ShardHolders {
         let (now, own) = (self.now(), self.peers.identity());
         let shards = self.plan.iter().flat_map(|plan| plan.shards.iter().enumerate());
@@ -338,7 +338,7 @@ impl Replica {
         ShardHolders(holders.collect())
     }
 
-    /// Tells the informers which namespaces are to be cached.
+    /// Sets the namespaces that the informers cache.
     fn hold_in_cache(&self) {
         let divisions = self
             .plan
@@ -348,11 +348,11 @@ impl Replica {
         let part = CachedPart::Namespaces(self.cached.clone(), Arc::new(divisions));
         if self.host.cached.set(part) {
             self.host.state.cached_namespaces_change();
-            self.host.cached.tell();
+            self.host.cached.announce();
         }
     }
 
-    /// Counts what this replica works at, from time to time.
+    /// Counts this replica's work, from time to time.
     fn count(&mut self) {
         if self.work.1.is_none_or(|counted| counted.elapsed() >= COUNT_INTERVAL) {
             let held = self
@@ -373,7 +373,7 @@ impl Replica {
     }
 
     /// Reads all Leases.
-    async fn look(&mut self) -> Result<(), ShardingError> {
+    async fn read_leases(&mut self) -> Result<(), ShardingError> {
         let listed = self.leases.list().await?;
         self.host.contact.heard();
         self.peers.observe(listed, self.now());
@@ -382,15 +382,15 @@ impl Replica {
     }
 
     async fn round(&mut self) -> Result<Progress, ShardingError> {
-        // A leader that knows nothing of the others would write a plan over theirs.
+        // A leader that does not know the others would overwrite their plan.
         if !self.has_looked {
-            self.look().await?;
+            self.read_leases().await?;
         }
         // Written in an earlier round, so before the plan is read now.
         let announced = self.announced;
         let version = self.version().unwrap_or_default();
         let known = version.max(self.peers.latest_plan(self.now()));
-        // A version of which there are two plans counts as passed.
+        // A version with two plans counts as passed.
         let known = known + u64::from(self.peers.is_disputed(&self.own_lease, self.now()));
         let (counts, loads) = (
             self.peers.counts(self.now()),
@@ -411,13 +411,13 @@ impl Replica {
         } else {
             self.plans.read().await
         };
-        // A leader with another number would leave undone what is not divided.
+        // A leader with another number would neglect work that is not divided.
         let is_other = |problem: &ShardingError| match problem {
             ShardingError::OtherNumber { planned, .. } => self.peers.counts(self.now()).contains(planned),
             _ => false,
         };
         let is_other = read.as_ref().is_err_and(is_other);
-        // Without the plan nothing new is taken up; what is held is renewed.
+        // Without the plan nothing new is taken; held shards are renewed.
         let (read, problem) = match read {
             Ok(read) => (read, None),
             Err(error) => (None, Some(error)),
@@ -428,34 +428,34 @@ impl Replica {
             self.adopt(read.clone()).await;
         }
         self.count();
-        let own = self.state();
+        let own = self.published_state();
         let said = self.announce(&own).await;
-        // Somebody else has its Lease, so it can do nothing of a leader's work either.
+        // If another holder has its Lease, it cannot do a leader's work either.
         let is_kept_out = |error: &ShardingError| !matches!(error, ShardingError::Request(_));
         let is_kept_out = said.as_ref().is_err_and(is_kept_out) && !self.is_announced_for_now();
         self.host.leadership.set_eligible(!is_other && !is_kept_out);
         said?;
-        self.look().await?;
+        self.read_leases().await?;
         let now = self.now();
         let agrees = {
-            // Who works by no plan yet has nothing, and takes up nothing before it has announced one.
+            // A replica without a plan has no work, and takes none before it has announced a plan.
             let mut others = self.peers.others(&self.own_lease, now).filter(|peer| peer.plan > 0);
             others.all(|peer| own.agrees_with(peer)) && !self.peers.has_left_work(self.announced, now)
         };
-        // What is not announced is not known to others, who may still work by the plan before.
+        // Others do not know an unannounced version, and may still work by the previous plan.
         let is_announced = self.version() == self.announced;
         let is_current = is_announced && read.is_some_and(|read| self.plan.as_ref() == Some(&read));
         let has_leader = self.peers.leader_takes_part(now);
         if !has_leader {
             let problem = "a replica that was started without --shards leads; start all replicas with the same options. Until \
                            then this one takes up nothing";
-            self.say_problem(&ShardingError::Plan(problem.to_owned()));
+            self.log_problem(&ShardingError::Plan(problem.to_owned()));
         }
         let is_settled = is_current && agrees && has_leader && announced.is_some() && announced == self.announced;
         if is_settled && let Some(plan) = self.plan.clone() {
             self.divisions = Arc::new(agreed(&plan.controllers, &self.host.divisions()));
-            // All replicas agree on the plan. What this one alone leaves out passes until it works by another plan: that plan
-            // waits for what has passed until then.
+            // All replicas agree on the plan. Controllers that only this one leaves out may pass until it adopts
+            // another plan: that plan waits for writes that have passed until then.
             self.fenced_divisions = Arc::new(plan.controllers.clone());
         }
         self.fence
@@ -474,7 +474,7 @@ impl Replica {
         }
     }
 
-    fn say_problem(&mut self, error: &ShardingError) {
+    fn log_problem(&mut self, error: &ShardingError) {
         let problem = match error {
             ShardingError::Request(error) if error.code() == Some(403) => format!(
                 "{error}; grant the host get, list, create, update and delete on leases.coordination.k8s.io and get, create and \
@@ -482,7 +482,7 @@ impl Replica {
             ),
             error => chain(error),
         };
-        if self.logged.is_due(&problem) {
+        if self.logged.take_due(&problem) {
             tracing::warn!(
                 leases = self.leases.title(),
                 "cannot take part in dividing the work: {problem}; retrying"
@@ -491,8 +491,9 @@ impl Replica {
     }
 }
 
-/// How a replica divides the work of controllers by a plan. Its plugins may be of another version than the leader's: it leaves out
-/// the controllers that the plan divides and its own versions do not, because they would contribute for a part of the primaries.
+/// The division of controllers' work that a replica applies. Its plugins may be of another version than the leader's:
+/// it leaves out controllers that the plan divides and its own versions do not, because they would contribute for a
+/// part of the primaries.
 fn agreed(planned: &Divisions, own: &Divisions) -> Divisions {
     let mut agreed = planned.clone();
     agreed.retain(|controller, planned| *planned == Division::Leader || own.get(controller) != Some(&Division::Leader));
@@ -530,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_of_other_software_are_named_in_order_and_not_without_end() {
+    fn foreign_leases_are_named_in_order_up_to_a_limit() {
         let leases = |numbers: std::ops::Range<usize>| {
             let holder = |number: usize| if number == 1 { "theirs" } else { "" };
             let lease = |number: usize| (format!("a/it-shard-{number}"), holder(number).to_owned());

@@ -1,4 +1,4 @@
-//! Owns what has been seen of the Leases of shards and replicas, and since when.
+//! Tracks the observed Leases of shards and replicas, and since when.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ const OBJECTS: &str = "pilothouse.dev/objects";
 const LOADS: &str = "pilothouse.dev/loads";
 const ADDRESS: &str = "pilothouse.dev/webhook-address";
 
-/// The names of replicas' Leases begin so.
+/// Prefix of the names of replicas' Leases.
 const REPLICA: &str = "-replica-";
 
-/// And those of shards' Leases.
+/// Prefix of the names of shards' Leases.
 const SHARD: &str = "-shard-";
 
-/// How much longer than the prefix the names of these Leases are, at most: a replica's has 16 digits.
+/// Maximum length of these names beyond the common prefix: a replica's has 16 digits.
 pub const LONGEST_LEASE_SUFFIX: usize = REPLICA.len() + 16;
 
 /// The Lease of a replica, without the prefix.
@@ -40,34 +40,34 @@ pub fn shard_lease(shard: usize) -> String {
     format!("{SHARD}{shard}")
 }
 
-/// How long the Lease of a replica that is gone is kept, at least.
+/// Minimum time for which the Lease of a removed replica is kept.
 const KEPT: Duration = Duration::from_mins(10);
 
-/// What a replica says of itself in its Lease.
+/// State that a replica publishes in its Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaState {
-    /// The version of the plan that it works by; zero if it has none yet.
+    /// Version of the plan that it works by; zero if it has none yet.
     pub plan: u64,
-    /// What that plan says, in short: somebody may have changed it without giving it another version. Earlier versions of the
-    /// host say none. A later one that prints plans otherwise has to use another annotation, or an update of the replicas would
-    /// look like two plans.
+    /// Digest of that plan: it may have been edited without another version. Earlier versions of the host publish none.
+    /// A later one that prints plans differently has to use another annotation, or an update of the replicas would look
+    /// like two plans.
     pub digest: Option<u64>,
     /// The number of shards that it was started with.
     pub shards: usize,
-    /// What it works at.
+    /// Size of its work.
     pub work: WorkCount,
-    /// Where its webhook server listens for other replicas. Somebody who writes another address there gets no review: the
-    /// server has to prove that it is a replica.
+    /// Address at which its webhook server listens for other replicas. A forged address gets no review: the server has
+    /// to prove that it is a replica.
     pub address: Option<SocketAddr>,
 }
 
 impl ReplicaState {
-    /// Whether the replica works by the same plan as one that says so of itself.
+    /// Returns `true` if both replicas work by the same plan.
     pub fn agrees_with(&self, other: &Self) -> bool {
         self.plan == other.plan && !self.disputes(other)
     }
 
-    /// Whether the two work by different plans of one version.
+    /// Returns `true` if both work by different plans of one version.
     fn disputes(&self, other: &Self) -> bool {
         self.plan == other.plan && self.digest.zip(other.digest).is_some_and(|(own, theirs)| own != theirs)
     }
@@ -88,7 +88,7 @@ impl ReplicaState {
         annotations
     }
 
-    /// What somebody else has written into an annotation counts as nothing.
+    /// Reads the annotations; invalid values of others count as absent.
     fn read(lease: &LiveLease) -> Self {
         fn value<T: DeserializeOwned + Default>(lease: &LiveLease, annotation: &str) -> T {
             let text = lease.annotation(annotation).unwrap_or_default();
@@ -108,14 +108,14 @@ impl ReplicaState {
     }
 }
 
-/// Who takes part in dividing shards, and who holds each.
+/// Replicas that take part in dividing shards, and the holder of each shard.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     pub replicas: Vec<String>,
     pub holders: Vec<Option<String>>,
 }
 
-/// All Leases that have been seen, by what follows the common prefix.
+/// All observed Leases, by the name after the common prefix.
 pub struct Peers {
     identity: String,
     times: LeaseTimes,
@@ -124,9 +124,9 @@ pub struct Peers {
 
 struct SeenLease {
     candidate: LeaseCandidate,
-    /// As it was read or written last; none if it is not there.
+    /// The Lease as last read or written; `None` if it does not exist.
     live: Option<LiveLease>,
-    /// What it says of its replica, if it is one's. It stays known after the Lease is deleted.
+    /// State of its replica, if it is a replica's. It stays known after the Lease is deleted.
     state: ReplicaState,
 }
 
@@ -143,13 +143,13 @@ impl Peers {
         &self.identity
     }
 
-    /// The wait between two rounds, with jitter, so that replicas do not ask together.
+    /// Returns the wait between two rounds, with jitter, so that replicas do not ask together.
     pub fn pause(&self, number: u64) -> Duration {
         let seed = hash_of(&self.identity).wrapping_add(number);
         backoff::jittered(self.times.retry_period, seed)
     }
 
-    /// Takes note of all Leases as they are now.
+    /// Records all Leases as they are now.
     pub fn observe(&mut self, mut listed: BTreeMap<String, LiveLease>, now: Duration) {
         for (name, seen) in &mut self.leases {
             seen.see(listed.remove(name), now);
@@ -157,12 +157,12 @@ impl Peers {
         for (name, lease) in listed {
             self.entry(&name).see(Some(lease), now);
         }
-        // Replicas come with a new name each time.
+        // Replicas get a new name at each start.
         self.leases
             .retain(|_, seen| seen.live.is_some() || seen.candidate.holder(now).is_some());
     }
 
-    /// A Lease was written by this replica.
+    /// Records a Lease that this replica has written.
     pub fn written(&mut self, name: &str, lease: LiveLease, now: Duration) {
         self.entry(name).see(Some(lease), now);
     }
@@ -180,7 +180,8 @@ impl Peers {
         })
     }
 
-    /// What to write into a Lease to take or renew it, and what it has to be written over; none if another holds it.
+    /// The record with which a Lease is taken or renewed, and the Lease that it replaces; `None` if another replica
+    /// holds it.
     pub fn next(&mut self, name: &str, now: Duration, time: &str) -> Option<(Option<LiveLease>, LeaseRecord)> {
         let SeenLease { candidate, live, .. } = self.entry(name);
         match candidate.next(live.as_ref().map(|live| &live.record), now, time) {
@@ -189,19 +190,19 @@ impl Peers {
         }
     }
 
-    /// A Lease as it was read or written last, if this replica holds it.
+    /// A Lease as last read or written, if this replica holds it.
     pub fn own(&self, name: &str) -> Option<&LiveLease> {
         let seen = self.leases.get(name).filter(|seen| !seen.candidate.is_named())?;
         let live = seen.live.as_ref();
         live.filter(|live| live.record.holder == self.identity)
     }
 
-    /// A Lease as it was read or written last.
+    /// A Lease as last read or written.
     pub fn live(&self, name: &str) -> Option<&LiveLease> {
         self.leases.get(name)?.live.as_ref()
     }
 
-    /// Who holds a Lease.
+    /// Holder of a Lease.
     pub fn holder(&self, name: &str, now: Duration) -> Option<&str> {
         self.leases.get(name)?.candidate.holder(now)
     }
@@ -211,30 +212,31 @@ impl Peers {
         replicas.filter_map(move |(name, seen)| Some((name, seen.candidate.holder(now)?, &seen.state)))
     }
 
-    /// Where the webhook server of a replica that lives listens for others, if it says so.
+    /// Address at which the webhook server of a living replica listens for others, if published.
     pub fn address_of(&self, identity: &str, now: Duration) -> Option<SocketAddr> {
         let mut replicas = self.replicas(now).filter(|(_, holder, _)| *holder == identity);
         replicas.next()?.2.address
     }
 
-    /// What other replicas that live say of themselves; `own` is this one's Lease.
+    /// States of other living replicas; `own` is this one's Lease.
     pub fn others<'a>(&'a self, own: &'a str, now: Duration) -> impl Iterator<Item = &'a ReplicaState> + 'a {
         let others = self.replicas(now).filter(move |(name, ..)| *name != own);
         others.map(|(_, _, state)| state)
     }
 
-    /// The replicas that live, but for those whose Leases are deleted: earlier versions did that when they were about to end.
+    /// Living replicas, except those whose Leases are deleted: earlier versions did that before they ended.
     fn staying(&self, now: Duration) -> impl Iterator<Item = (&String, &str, &ReplicaState)> {
         self.replicas(now).filter(|(name, ..)| self.live(name).is_some())
     }
 
-    /// The replicas that live and stay, by identity.
+    /// Living replicas that are not ending, by identity.
     pub fn living(&self, now: Duration) -> BTreeSet<String> {
         self.staying(now).map(|(_, holder, _)| holder.to_owned()).collect()
     }
 
-    /// The replicas that stay, have so many shards and work by a plan, by name. A replica that has not read the plan can take
-    /// nothing, and neither can an identity that somebody has written into the Lease of another replica.
+    /// Identities of the replicas that are not ending, have this number of shards and work by this plan. A replica that
+    /// has not read the plan can take nothing, and neither can an identity that was written into the Lease of another
+    /// replica.
     pub fn taking_part(&self, shards: usize, plan: u64, now: Duration) -> Vec<&str> {
         let part = self.staying(now).filter(|(name, holder, state)| {
             **name == replica_lease(holder) && state.shards == shards && state.plan == plan
@@ -243,27 +245,27 @@ impl Peers {
         part.into_iter().collect()
     }
 
-    /// Whether a replica works by another plan of the version by which this one does.
+    /// Returns `true` if a replica works by another plan of the version by which this one does.
     pub fn is_disputed(&self, own: &str, now: Duration) -> bool {
         let state = self.leases.get(own).map(|seen| &seen.state);
         state.is_some_and(|state| self.others(own, now).any(|other| state.disputes(other)))
     }
 
-    /// Whether the leader takes part in dividing the work, or there is none. Another one, which was started without --shards,
-    /// believes that all of it is its own.
+    /// Returns `true` if the leader takes part in dividing the work, or there is none. A leader that was started
+    /// without --shards considers all of it its own.
     pub fn leader_takes_part(&self, now: Duration) -> bool {
-        // One that ends gives its own Lease back before that of the leader.
+        // A replica that ends releases its own Lease before that of the leader.
         let is_replica = |leader: &str| self.leases.contains_key(&replica_lease(leader));
         self.holder("", now).is_none_or(is_replica)
     }
 
-    /// A replica that takes part in dividing the work and lives, if there is one.
+    /// A living replica that takes part in dividing the work, if there is one.
     pub fn any_replica(&self, now: Duration) -> Option<&str> {
         self.replicas(now).map(|(_, holder, _)| holder).min()
     }
 
-    /// The Leases of replicas that have been gone for long. That of one that has ended in order is kept until all others have
-    /// seen that it was given back: who saw it deleted only would wait until it ends.
+    /// Leases of replicas that ended long ago. That of a replica that ended in order is kept until all others have seen
+    /// its release: one that only saw the deletion would wait until it expires.
     pub fn abandoned(&self, now: Duration) -> Vec<(String, LiveLease)> {
         let of_replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
         let abandoned = of_replicas.filter(|(_, seen)| {
@@ -280,13 +282,13 @@ impl Peers {
             .collect()
     }
 
-    /// The numbers of shards with which the replicas that stay were started.
+    /// Numbers of shards with which the replicas that are not ending were started.
     pub fn counts(&self, now: Duration) -> BTreeSet<usize> {
         self.staying(now).map(|(.., state)| state.shards).collect()
     }
 
-    /// How many objects each shard of a plan has, as the replicas say that hold them and work by it; none if that is not known of
-    /// each.
+    /// Number of objects in each shard of a plan, according to the replicas that hold them and work by it; `None` if
+    /// that is not known for each.
     pub fn loads(&self, shards: usize, plan: u64, now: Duration) -> Option<Vec<u64>> {
         let load = |shard: usize| {
             let holder = self.holder(&shard_lease(shard), now)?;
@@ -298,7 +300,7 @@ impl Peers {
         (0..shards).map(load).collect()
     }
 
-    /// The replicas among which so many shards are divided, and who holds each.
+    /// Replicas among which this number of shards is divided, and the holders.
     pub fn shares(&self, shards: usize, plan: u64, now: Duration) -> Shares {
         let owned = |name: &str| name.to_owned();
         Shares {
@@ -309,9 +311,9 @@ impl Peers {
         }
     }
 
-    /// Whether a replica that worked by another plan has ended, and left the Lease of a shard, or that of the leader, to end by
-    /// itself. Its last writes may still take effect, in namespaces that this plan has in other shards, or for controllers whose
-    /// work it divides otherwise.
+    /// Returns `true` if a replica that worked by another plan has ended, and left the Lease of a shard, or that of the
+    /// leader, to expire. Its last writes may still take effect, in namespaces that this plan has in other shards, or
+    /// for controllers whose work it divides differently.
     pub fn has_left_work(&self, plan: Option<u64>, now: Duration) -> bool {
         let is_of_work = |name: &str| name.is_empty() || name.starts_with(SHARD);
         let mut leases = self.leases.iter().filter(|(name, _)| is_of_work(name));
@@ -319,7 +321,7 @@ impl Peers {
             let Some(holder) = seen.candidate.holder(now) else {
                 return false;
             };
-            // Of somebody who is no replica nothing is known.
+            // Nothing is known of a holder that is no replica.
             self.leases.get(&replica_lease(holder)).is_some_and(|replica| {
                 let has_ended = replica.candidate.holder(now) != Some(holder);
                 has_ended && Some(replica.state.plan) != plan
@@ -341,7 +343,8 @@ impl SeenLease {
         self.candidate.observe(live.as_ref().map(|live| &live.record), now);
         if let Some(live) = &live {
             let before = std::mem::replace(&mut self.state, ReplicaState::read(live));
-            // Who has worked by a plan never works by none again, and may still write by it: somebody has changed the Lease.
+            // A replica that has worked by a plan never works by none again, and may still write by it: the Lease was
+            // edited.
             if self.state.plan == 0 {
                 (self.state.plan, self.state.digest) = (before.plan, before.digest);
             }

@@ -1,4 +1,4 @@
-//! Owns the plan of shards as it is stored: each replica reads it, and the leader keeps it true.
+//! Reads the stored plan of shards, and, as the leader, keeps it up to date.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::ShardingError;
 use super::peers::Shares;
 use crate::context::HostContext;
 
-/// How long the leader waits before it counts objects again, where that did not lead to a better plan.
+/// Bounds of the wait before the leader counts objects again, if the last count did not lead to a better plan.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
 const LONGEST_COUNT_INTERVAL: Duration = Duration::from_mins(30);
 
@@ -30,14 +30,14 @@ pub struct PlanKeeper {
     client: Client,
     /// The number of shards that this replica was started with.
     shards: usize,
-    /// How long a round waits for a count where there is no plan.
+    /// Time that a round waits for a count if there is no plan.
     patience: Duration,
-    /// When the leader counted objects last, and how long it waits before it does so again.
+    /// Time of the leader's last count of objects, and the wait before the next.
     counted: Option<(Instant, Duration)>,
-    /// The count that is under way: it may take longer than a Lease lasts, so no round waits for it to end.
+    /// Running count: it may take longer than the duration of a Lease, so no round waits for its end.
     counting: JoinSet<Result<NamespaceLoads, RequestError>>,
-    /// Since when the loads that replicas say would be shared better by a new assignment. While shards move, what they say is not
-    /// yet what they work at.
+    /// Time since which another assignment would share the published loads better. While shards move, the published
+    /// loads are not yet those of their work.
     unshared_since: Option<Instant>,
 }
 
@@ -58,9 +58,9 @@ impl PlanKeeper {
         self.shards
     }
 
-    /// The plan as it is now; none if there is none.
+    /// Reads the plan; `None` if there is none.
     pub async fn read(&mut self) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
-        // What was counted or said before belongs to the time in which this replica led.
+        // Earlier counts and loads belong to the time in which this replica led.
         self.counting = JoinSet::new();
         self.unshared_since = None;
         let live = self.read_live().await?;
@@ -72,9 +72,9 @@ impl PlanKeeper {
         Ok(Some(Arc::new(plan)))
     }
 
-    /// The same for the leader, who writes another plan where that is needed. `known` is the latest version that is known,
-    /// `works_by` the plan by which this replica works, `counts` are the numbers of shards of the replicas that live, and
-    /// `loads` is how many objects each shard has, if that is known, and `shares` who holds them.
+    /// Reads the plan as the leader, and writes another one if needed. `known` is the latest known version, `works_by`
+    /// the plan by which this replica works, `counts` are the numbers of shards of the living replicas, `loads` is the
+    /// number of objects in each shard, if known, and `shares` are their holders.
     pub async fn read_and_keep(
         &mut self,
         host: &HostContext,
@@ -87,7 +87,7 @@ impl PlanKeeper {
         let live = self.read_live().await?;
         let parsed = live.as_ref().map(|live| self.parse(live)).transpose();
         let parsed = match parsed {
-            // Of one version there is one plan, and that is the one by which replicas work.
+            // A version has one plan: the one by which replicas work.
             Ok(parsed) => parsed.filter(|plan| {
                 let is_edited = works_by.is_some_and(|own| own.version == plan.version && own != plan);
                 plan.version >= known && !is_edited
@@ -103,7 +103,7 @@ impl PlanKeeper {
                 return Err(self.other_number(plan));
             }
             Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host, loads, shares)?,
-            // It was deleted, spoilt, set back, or is for another number of shards.
+            // The plan was deleted, corrupted, reset, or is for another number of shards.
             _ => {
                 let known = known.max(parsed.as_ref().map_or(0, |plan| plan.version));
                 self.renewed(works_by, known, host).await?
@@ -120,11 +120,11 @@ impl PlanKeeper {
             );
             return Ok(Some(Arc::new(next)));
         }
-        // Somebody else was faster.
+        // Another replica was faster.
         self.read().await
     }
 
-    /// A plan in place of one that is there and can be used, if it is not as it should be.
+    /// Returns a plan that improves a usable one, if it needs to.
     fn improved(
         &mut self,
         plan: &ShardPlan,
@@ -161,8 +161,8 @@ impl PlanKeeper {
         Ok(is_other.then_some(next))
     }
 
-    /// A plan where there is none that can be used; none until objects are counted. What replicas work by is kept, if it can
-    /// be.
+    /// Returns a plan if there is no usable one; `None` until objects are counted. The plan that replicas work by is
+    /// kept, if possible.
     async fn renewed(
         &mut self,
         works_by: Option<&ShardPlan>,
@@ -187,7 +187,7 @@ impl PlanKeeper {
         Ok(Some(next))
     }
 
-    /// Begins to count how many objects each namespace has of those whose work is divided. The cache has a part of them only.
+    /// Starts to count the objects of divided controllers in each namespace. The cache only has a part of them.
     fn begin_count(&mut self, host: &HostContext, again_after: Duration) {
         self.counted = Some((Instant::now(), again_after));
         let lanes = host.state.lanes();
@@ -233,7 +233,7 @@ impl PlanKeeper {
     }
 }
 
-/// The same plan with what each shard has by now, if the replicas' shares would become noticeably more even by it.
+/// The same plan with the present loads, if they would make the replicas' shares noticeably more even.
 fn reloaded(plan: &ShardPlan, loads: &[u64], shares: &Shares) -> Option<ShardPlan> {
     let replicas: Vec<&str> = shares.replicas.iter().map(String::as_str).collect();
     let live = loads.iter().zip(&shares.holders).map(|(load, holder)| LiveShard {

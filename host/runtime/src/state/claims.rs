@@ -1,4 +1,5 @@
-//! Leads to the registry of claims, together with the cache, the lanes and the queue, on which its decisions depend.
+//! Gives access to the registry of claims, together with the cache, the lanes and the queue, on which its decisions
+//! depend.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,12 @@ use crate::state::tables::claims::{
 };
 
 impl SharedState {
-    /// Whether a primary has claims.
+    /// Returns `true` if a primary has claims.
     pub fn has_claims(&self, lane: &Lane, primary_ref: &PrimaryRef) -> bool {
         self.tables.read().contributions.has_claims(lane, primary_ref)
     }
 
-    /// Makes the claims of a primary, which has answered with them.
+    /// Registers the claims with which a primary's reconcile has answered.
     pub fn make_claims(&self, lane: &Lane, request: ClaimRequest<'_>) -> PendingClaims {
         let mut tables = self.tables.write();
         let Tables {
@@ -38,13 +39,13 @@ impl SharedState {
         pending
     }
 
-    /// A primary is gone, or about to go without the plugin being asked: nothing is known on its behalf any more.
+    /// Forgets all that was recorded for a primary that was deleted, or will be without another call of the plugin.
     pub fn forget_primary(&self, lane: &Lane, primary_ref: &PrimaryRef) {
         self.tables.write().forget_primary(lane, primary_ref);
         self.claims.notify_one();
     }
 
-    /// A primary has left the filter of its lane: it depends on nothing and claims nothing any more.
+    /// Drops the dependencies and claims of a primary that has left the filter of its lane.
     pub fn leave_filter(&self, lane: &Lane, primary_ref: &PrimaryRef) {
         let mut tables = self.tables.write();
         tables.forget_reader(primary_ref);
@@ -53,8 +54,8 @@ impl SharedState {
         self.claims.notify_one();
     }
 
-    /// Takes targets to look at, at most so many. A target waits for more claims for as long as `linger`; while one does,
-    /// it is considered again after `step`. Also says when to ask again if nothing comes before.
+    /// Takes at most `room` targets that are due. A target waits up to `linger` for more claims and is considered again
+    /// every `step` meanwhile. Also returns when to call again if nothing else happens.
     pub fn take_targets(&self, room: usize, linger: Duration, step: Duration) -> (Vec<TargetId>, Option<Instant>) {
         let mut tables = self.tables.write();
         let Tables {
@@ -70,8 +71,8 @@ impl SharedState {
         (taken, due)
     }
 
-    /// Captures what is known of a target, and takes those who wait for a look at it; none when it has been forgotten.
-    pub fn begin_look(&self, id: &TargetId) -> Option<(WaitingClaims, CapturedTarget)> {
+    /// Captures the state of a target and takes its waiters; `None` if the target has been forgotten.
+    pub fn begin_settlement(&self, id: &TargetId) -> Option<(WaitingClaims, CapturedTarget)> {
         let mut tables = self.tables.write();
         let Tables {
             store,
@@ -79,11 +80,11 @@ impl SharedState {
             contributions,
             ..
         } = &mut *tables;
-        contributions.begin_look(store, lanes, id)
+        contributions.begin_settlement(store, lanes, id)
     }
 
-    /// A look at a target has come to its end.
-    pub fn end_look(&self, id: &TargetId, look: EndedLook) {
+    /// Records the outcome of a target's settlement.
+    pub fn end_settlement(&self, id: &TargetId, look: EndedLook) {
         let mut tables = self.tables.write();
         let Tables {
             store,
@@ -92,17 +93,17 @@ impl SharedState {
             contributions,
             ..
         } = &mut *tables;
-        contributions.look_ended(store, lanes, queue, id, look);
+        contributions.apply_settlement(store, lanes, queue, id, look);
     }
 
-    /// A target is not looked at any more, also where the look did not come to its end.
+    /// Marks a target as no longer busy, also if its settlement was cancelled.
     pub fn target_done(&self, id: &TargetId) {
         self.tables.write().contributions.done(id);
         self.claims.notify_one();
         self.work.notify_one();
     }
 
-    /// Has what is left of a lane's contributions looked at, each object again only when it has changed.
+    /// Marks the leftover contributions of a lane for release. An object is marked again only after it has changed.
     pub fn give_up(&self, lane: &Lane, asked: &mut GivenUp) {
         let mut tables = self.tables.write();
         let Tables {
@@ -114,14 +115,14 @@ impl SharedState {
         self.claims.notify_one();
     }
 
-    /// Closes the claims of a plugin whose lanes are closed, so that nothing more is contributed. Says whether nothing of
-    /// it is being written.
+    /// Closes the claims of a plugin whose lanes are closed, so that nothing more is contributed. Returns `true` if no
+    /// target of it is being written.
     pub fn close_claims(&self, plugin: &str) -> bool {
         self.tables.write().contributions.close(plugin)
     }
 
-    /// All that the plugin of these lanes contributes, as the cache has it; what several lanes may contribute to is named by
-    /// each of them.
+    /// All cached objects to which the plugin of these lanes contributes. An object is listed once for each lane that
+    /// may contribute to it.
     pub fn contributed_by(&self, lanes: &[Arc<Lane>]) -> Vec<Contribution> {
         let tables = self.tables.read();
         let of_lane = |lane: &Arc<Lane>| {
@@ -135,7 +136,7 @@ impl SharedState {
         lanes.iter().flat_map(of_lane).collect()
     }
 
-    /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.
+    /// Primaries of a plugin, by controller, that must be reconciled before unclaimed fields are released.
     pub fn waited_for(&self, plugin: &str) -> Vec<(String, Name)> {
         let tables = self.tables.read();
         let readers = tables.contributions.waited_for(plugin);
@@ -149,7 +150,7 @@ impl SharedState {
 }
 
 impl Tables {
-    /// The claims of a primary go.
+    /// Withdraws the claims of a primary.
     pub(super) fn withdraw(&mut self, lane: &Lane, primary_ref: &PrimaryRef) {
         let Self {
             store,

@@ -1,4 +1,4 @@
-//! Hands out reconciles and takes in how they ended.
+//! Hands out reconciles and records their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::process::clock::WallClock;
 use crate::queue::{Cause, Job, JobResult, Priority, TriggerReason};
 
 impl SharedState {
-    /// The next reconcile, with its lane. Both are taken in one step: from here on a lane that takes over gets this object
-    /// only when the job is done.
+    /// Takes the next reconcile, with its lane. Both are taken in one step: a lane that replaces this one gets the
+    /// object only after the job is done.
     pub fn take_job(&self) -> Option<(Job, Arc<Lane>)> {
         let mut tables = self.tables.write();
         let job = tables.queue.pop(Instant::now())?;
@@ -26,7 +26,7 @@ impl SharedState {
         Some((job, lane))
     }
 
-    /// A job has ended, for the queue and for its plugin's health.
+    /// Ends a job, for the queue, the history and the plugin's health.
     pub fn finish(&self, lane: &Lane, job: &Job, ended: &JobResult, clock: &WallClock) {
         let now = Instant::now();
         let time = clock.now();
@@ -37,7 +37,7 @@ impl SharedState {
             tables.own_writes.abandon(&primary_ref);
             let is_there = tables.store.get(lane.grants.primary(), &job.name).is_some();
             if let Some(run) = run.filter(|_| is_there) {
-                tables.history.note(primary_ref, run, ended, time);
+                tables.history.record(primary_ref, run, ended, time);
             }
             is_there
         };
@@ -55,7 +55,7 @@ impl SharedState {
         self.ended.notify_waiters();
     }
 
-    /// How many objects a plugin has to serve, by whose they are.
+    /// Counts the objects of a plugin by tenant.
     fn census(&self, plugin: &str) -> Census {
         let lanes: Vec<(Arc<Lane>, Vec<Arc<CachedObject>>)> = {
             let tables = self.tables.read();
@@ -76,7 +76,7 @@ impl SharedState {
         census
     }
 
-    /// Asks for another reconcile of a primary.
+    /// Requeues a primary.
     pub fn requeue(&self, primary_ref: &PrimaryRef, cause: Cause, trigger: TriggerReason) {
         let mut tables = self.tables.write();
         tables
@@ -84,36 +84,36 @@ impl SharedState {
             .push_for(primary_ref.lane, &primary_ref.name, Priority::Change, cause, trigger);
     }
 
-    /// A job waits for what others do: another may run in its place.
+    /// Parks a job that waits for others: another may run in its place.
     pub fn park(&self, primary_ref: &PrimaryRef) {
         self.tables.write().queue.park(primary_ref.lane, &primary_ref.name);
         self.work.notify_one();
     }
 
-    /// A job that waited so long is to end.
+    /// Resumes a parked job.
     pub fn unpark(&self, primary_ref: &PrimaryRef, waited: Duration) {
         let mut tables = self.tables.write();
         tables.queue.unpark(primary_ref.lane, &primary_ref.name, waited);
     }
 
-    /// Hands out everything of a plugin again of which some had to wait.
+    /// Ends the pause of a plugin's tenants.
     pub fn resume(&self, plugin: &str) {
         self.tables.write().queue.resume(plugin);
         self.work.notify_one();
     }
 
-    /// When something is due that only waits for its time, and whether anybody waits for a time of day.
+    /// Returns the earliest time at which an object is due, and whether one waits for a time of day.
     pub fn next_due(&self) -> (Option<Instant>, bool) {
         let tables = self.tables.read();
         (tables.queue.next_due(), tables.queue.waits_for_clock())
     }
 
-    /// The wall clock has jumped: whoever waits for a time of day is asked again.
+    /// Requeues the objects that wait for a time of day, after the wall clock has jumped.
     pub fn clock_jumped(&self) {
         self.tables.write().queue.clock_jumped(Instant::now());
     }
 
-    /// How many objects are queued or held.
+    /// Number of objects that are queued or held.
     pub fn queued(&self) -> usize {
         self.tables.read().queue.waiting()
     }

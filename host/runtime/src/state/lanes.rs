@@ -1,5 +1,5 @@
-//! Opens, replaces and closes lanes. A lane that opens has all of its primaries queued and all of its claims awaited in the
-//! step in which it opens, so that nothing that changes meanwhile is missed.
+//! Opens, replaces and closes lanes. A lane opens, queues all of its primaries and begins to wait for all of their
+//! claims in one step, so that no change in between is missed.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::lanes::snapshot::Lanes;
 use crate::queue::{Depth, Priority, TriggerReason};
 use crate::state::tables::orphans::Witness;
 
-/// What is known of the kinds that a lane needs.
+/// Readiness of the kinds that a lane needs.
 pub trait KindsOfLane {
-    /// Whether a lane has all that it needs to open.
+    /// Returns `true` if a lane has all that it needs to open.
     fn are_ready(&self, lane: &Lane, store: &Store) -> bool;
-    /// Why the lane cannot go on, if it cannot.
+    /// Returns the reason why the lane cannot run, if there is one.
     fn obstacle(&self, lane: &Lane) -> Option<LaneObstacle>;
 }
 
-/// Why a lane cannot go on.
+/// Reason why a lane cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneObstacle {
-    /// The cluster does not serve a kind any more.
+    /// The cluster no longer serves a kind.
     NotServed(Kind),
-    /// The account of its plugin does not have the rights that it needs.
+    /// The account of its plugin lacks rights that the lane needs.
     NotGranted,
 }
 
@@ -39,33 +39,33 @@ pub enum LaneObstacle {
 pub struct OpenedLane {
     /// The lane.
     pub lane: Arc<Lane>,
-    /// How many objects of its primary kind there are.
+    /// Number of objects of its primary kind.
     pub objects: usize,
-    /// Objects that it reads and that nest too deep, so that they may have to be kept from it.
+    /// Objects that it reads and that nest too deep, so that they may have to be hidden from it.
     pub too_deep: Vec<(Arc<Kind>, Arc<CachedObject>)>,
 }
 
-/// What became of a lane whose kinds were looked at.
+/// Change of a lane after its kinds were checked.
 pub enum LaneChange {
-    /// It opens.
+    /// The lane has opened.
     Opened(OpenedLane),
-    /// It is closed until the obstacle is gone.
+    /// The lane is closed until the obstacle is gone.
     Closed(Arc<Lane>, LaneObstacle),
 }
 
 impl SharedState {
-    /// The lanes as they are now.
+    /// Snapshot of the lanes.
     pub fn lanes(&self) -> Lanes {
         self.tables.read().lanes.clone()
     }
 
-    /// A number for a lane that is to come.
+    /// Reserves the number of a future lane.
     pub fn reserve_lane(&self) -> LaneId {
         self.tables.write().lanes.reserve()
     }
 
-    /// Puts a lane in its place. One that replaces an open lane goes on where that one was, and has every primary of both
-    /// reconciled, each after what of it is under way. Says which one it replaces, and what it opens with.
+    /// Inserts a lane. If it replaces an open lane, it is opened in its place, and every primary of both is queued,
+    /// after a running reconcile of it. Returns the replaced lane and the opened one.
     pub fn put_lane(&self, lane: &Arc<Lane>) -> (Option<Arc<Lane>>, Option<OpenedLane>) {
         let mut tables = self.tables.write();
         let replaced = tables.lanes.put(lane.clone());
@@ -77,7 +77,7 @@ impl SharedState {
         tables.forget_previews_of(lane.id);
         if let Some(replaced) = &replaced {
             if replaced.former_managers != lane.former_managers {
-                // What was foreign may be taken over now.
+                // Objects of other managers may now be taken over.
                 for kind in lane.owned_kinds() {
                     tables.refusals.forget_kind(kind);
                 }
@@ -89,13 +89,13 @@ impl SharedState {
         (replaced, Some(opened))
     }
 
-    /// Puts a lane in the place of one that looks for other kinds of earlier versions, and does the same with it.
+    /// Replaces a lane by one that only differs in the kinds of earlier versions.
     pub fn exchange_lane(&self, lane: &Arc<Lane>) {
         self.tables.write().lanes.put(lane.clone());
     }
 
-    /// Opens those of these lanes whose kinds have all been listed, and closes those that need a kind which is not served
-    /// any more, or rights that they do not have. A lane that is not in its place, or that leaves, stays as it is.
+    /// Opens each selected lane whose kinds have all been listed, and closes each one that needs a kind which is no
+    /// longer served, or lacks rights. Lanes that are leaving stay as they are.
     pub fn settle_lanes(&self, select: impl Fn(&Lanes) -> Vec<Arc<Lane>>, kinds: &impl KindsOfLane) -> Vec<LaneChange> {
         let mut tables = self.tables.write();
         let mut changes = Vec::new();
@@ -124,15 +124,15 @@ impl SharedState {
         changes
     }
 
-    /// Stops a lane for good: nothing of it is woken or handed out any more; what runs, runs to its end.
+    /// Closes a lane for good: none of its objects is queued or handed out any more; running jobs continue.
     pub fn close_lane(&self, id: LaneId) {
         let mut tables = self.tables.write();
         tables.queue.close(id);
         tables.leaving.insert(id);
     }
 
-    /// Waits until nothing of a lane runs.
-    pub async fn nothing_runs_in(&self, id: LaneId) {
+    /// Waits until no job of a lane is running.
+    pub async fn drain_lane(&self, id: LaneId) {
         loop {
             let ended = self.ended.notified();
             if self.tables.read().queue.depth(id, Instant::now()).running == 0 {
@@ -142,14 +142,14 @@ impl SharedState {
         }
     }
 
-    /// Forgets a lane that is closed and of which nothing runs. Says which lane it was.
+    /// Removes a closed lane without running jobs. Returns it.
     pub fn remove_lane(&self, id: LaneId) -> Option<Arc<Lane>> {
         let mut tables = self.tables.write();
         let tables = &mut *tables;
         tables.queue.remove(id);
         let removed = tables.lanes.remove(id);
         if let Some(lane) = &removed {
-            tables.contributions.lane_goes(&tables.lanes, &mut tables.queue, lane);
+            tables.contributions.remove_lane(&tables.lanes, &mut tables.queue, lane);
         }
         tables.leaving.remove(&id);
         tables.selected.remove(&id);
@@ -164,19 +164,19 @@ impl SharedState {
         removed
     }
 
-    /// Whether a lane runs.
+    /// Returns `true` if a lane is open.
     pub fn is_open(&self, id: LaneId) -> bool {
         self.tables.read().queue.is_open(id)
     }
 
-    /// Whether every lane is open and nothing is queued, running or waiting for the cache.
+    /// Returns `true` if every lane is open and no object is queued, running or waiting for the cache.
     pub fn is_idle(&self) -> bool {
         let tables = self.tables.read();
         let mut lanes = tables.lanes.iter();
         lanes.all(|lane| tables.queue.is_open(lane.id)) && tables.queue.is_idle() && tables.contributions.is_idle()
     }
 
-    /// How many primaries a lane reconciles, and what it has to do.
+    /// Returns the number of primaries that a lane reconciles, and the depth of its queue.
     pub fn count(&self, lane: &Lane) -> (usize, Depth) {
         let tables = self.tables.read();
         let depth = tables.queue.depth(lane.id, Instant::now());
@@ -187,7 +187,7 @@ impl SharedState {
             let primaries = tables.store.iter(lane.grants.primary(), None);
             primaries.filter(|object| lane.reconciles(object)).count()
         };
-        // A lane that is closed is not routed to, and one that was replaced may have another filter.
+        // A closed lane gets no events, and a replaced one may have another filter.
         let current = tables.lanes.get(lane.id);
         let is_current = current.is_some_and(|it| std::ptr::eq(Arc::as_ptr(it), lane));
         let is_counted = is_current && tables.queue.is_open(lane.id);
@@ -198,7 +198,7 @@ impl SharedState {
         (selected, depth)
     }
 
-    /// What each lane has to do.
+    /// Depth of each lane's queue.
     pub fn depths(&self) -> Vec<(Arc<Lane>, Depth)> {
         let (tables, now) = (self.tables.read(), Instant::now());
         let lanes = tables.lanes.iter();
@@ -207,7 +207,7 @@ impl SharedState {
             .collect()
     }
 
-    /// Asks for a reconcile of every primary of a lane.
+    /// Queues every primary of a lane.
     pub fn push_all(&self, lane: &Lane) {
         let mut tables = self.tables.write();
         tables.dependencies.begin_anew(&lane.id);
@@ -216,7 +216,7 @@ impl SharedState {
         self.work.notify_one();
     }
 
-    /// A plugin is gone, or selects other primaries: whoever waits for what it applied is reconciled again.
+    /// Queues the primaries that wait for a plugin that was removed, or that now selects other primaries.
     pub fn competing_plugin_left(&self, plugin: &str) {
         let mut tables = self.tables.write();
         for primary_ref in tables.competing_waits.take(plugin) {
@@ -233,7 +233,7 @@ impl SharedState {
 }
 
 impl Tables {
-    /// Lets a lane run, and has the claims of its primaries awaited.
+    /// Opens a lane in the queue, and begins to wait for the claims of its primaries.
     fn open_claims(&mut self, lane: &Arc<Lane>) -> OpenedLane {
         let Self {
             store,
@@ -244,7 +244,7 @@ impl Tables {
         } = self;
         queue.open(lane.id, &lane.plugin, lane.title(), lane.concurrency);
         queue.cover(lane.id, lane.cached_namespaces());
-        contributions.lane_opens(store, lanes, queue, lane);
+        contributions.open_lane(store, lanes, queue, lane);
         let read = lane.grants.touched().filter(|grant| grant.allows(Access::Read));
         let read = read.filter_map(|grant| lane.served(&grant.touch.kind));
         let too_deep = read.flat_map(|served| {
@@ -258,7 +258,7 @@ impl Tables {
         }
     }
 
-    /// The lanes of a plugin share the bytes that its recorded reads may take.
+    /// Divides the limit for recorded reads (in bytes) among the lanes of a plugin.
     fn share_reads(&mut self, plugin: &str) {
         let of_plugin = self.lanes.iter().filter(|lane| *lane.plugin == *plugin);
         let lanes: Vec<LaneId> = of_plugin.map(|lane| lane.id).collect();
@@ -278,12 +278,12 @@ impl Tables {
         }
     }
 
-    /// Asks for a reconcile of every primary of a lane, and counts those that it reconciles.
+    /// Queues every primary of a lane, and counts those that it reconciles.
     pub(super) fn enqueue_all(&mut self, lane: &Lane, trigger: TriggerReason) {
         self.enqueue(lane, trigger, |_| true);
     }
 
-    /// The same for those of some namespaces; all are counted.
+    /// Queues the primaries that `is_meant` selects; all are counted.
     pub(super) fn enqueue(&mut self, lane: &Lane, trigger: TriggerReason, is_meant: impl Fn(&Name) -> bool) {
         let Self {
             store,
@@ -307,7 +307,7 @@ impl Tables {
             if !is_meant(&object.name) {
                 continue;
             }
-            // Objects that left the filter while nobody watched may still have our finalizer.
+            // Objects that left the filter while no host watched may still have our finalizer.
             if is_selected || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
                 queue.push(lane.id, &object.name, urgency(lane, object), trigger);
             }
@@ -316,7 +316,7 @@ impl Tables {
         for kind in lane.owned_kinds() {
             for child in store.iter(kind, None).filter(|child| is_ours(lane, child)) {
                 match custody(store, lane, child) {
-                    // They may still have children of ours, too.
+                    // These primaries may still have children of ours, too.
                     Some(Custody::Living(owner)) if is_meant(&owner) && (has_filter || is_to_prune(lane, &owner)) => {
                         queue.push(lane.id, &owner, Priority::Resync, trigger);
                     }
@@ -334,13 +334,13 @@ impl Tables {
     }
 }
 
-/// Whether what the plugin made for a primary is pruned because the primary is outside of the Plugin's namespaces.
+/// Returns `true` if the children of a primary are pruned because the primary is outside of the Plugin's namespaces.
 fn is_to_prune(lane: &Lane, owner: &Name) -> bool {
     lane.prunes_unselected && !lane.selects(owner)
 }
 
-/// How urgent a primary is of which nobody knows what has happened to it. At a start, one that has no status yet does not
-/// wait behind thousands that have been looked at before.
+/// Priority of a primary with an unknown past. After a start, one that has no status yet does not wait behind thousands
+/// that were reconciled before.
 fn urgency(lane: &Lane, object: &CachedObject) -> Priority {
     if lane.brings_crd && object.entry(lane.writer.manager(), true).is_none() {
         Priority::New

@@ -1,5 +1,5 @@
-//! Owns the lock of the shared state. In debug builds no object may be decoded while it is held: watches wait for it. Nor may a
-//! thread that holds it lock it again: a second read waits for a writer that waits for the first one.
+//! The lock of the shared state. In debug builds no object may be decoded while it is held, because watches wait for
+//! it. A thread that holds it must not lock it again: a second read waits for a writer that waits for the first read.
 
 #[cfg(debug_assertions)]
 use std::cell::RefCell;
@@ -10,37 +10,37 @@ use pilothouse_cluster::cache::decoding::NoDecoding;
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// The locks that this thread holds, by their addresses.
+    /// Addresses of the locks that this thread holds.
     static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A lock under which nothing is decoded, and that no thread takes twice.
+/// A lock under which nothing is decoded, and that a thread does not lock twice.
 pub struct StateLock<T>(RwLock<T>);
 
-/// What a guard gives access to, until it is dropped.
+/// Guard of the locked state.
 pub struct StateGuard<G> {
     guard: G,
     _no_decoding: NoDecoding,
     _held: HeldLock,
 }
 
-/// Notes that this thread holds a lock, as long as it lives.
+/// Records that this thread holds a lock, as long as it lives.
 struct HeldLock(#[cfg(debug_assertions)] usize);
 
 impl<T> StateLock<T> {
-    /// A lock that nobody holds.
+    /// Makes an unlocked lock.
     pub fn new(state: T) -> Self {
         Self(RwLock::new(state))
     }
 
-    /// Waits until nobody writes.
+    /// Locks for reading.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn read(&self) -> StateGuard<RwLockReadGuard<'_, T>> {
         let held = HeldLock::begin(&self.0);
         StateGuard::new(self.0.read(), held)
     }
 
-    /// Waits until nobody reads or writes.
+    /// Locks for writing.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn write(&self) -> StateGuard<RwLockWriteGuard<'_, T>> {
         let held = HeldLock::begin(&self.0);

@@ -1,18 +1,19 @@
-//! Owns the shared state, behind the one lock of the host: the cache, who has read what, the lanes, the work queue, the
-//! claims, and what is remembered of our own writes.
+//! The shared state, behind the host's only lock: the cache, the recorded reads, the lanes, the work queue, the claims,
+//! and the host's own unconfirmed writes.
 //!
-//! These change together, because between any two of them every race is a missed wake-up. An object that changes
-//! between a read of it and the record of that read would wake nobody; a lane that opens between a primary's coming and
-//! its routing would never reconcile it; a write whose echo comes before it is awaited would be awaited for ever. So
-//! each operation here is one step. It takes the lock once, holds it while it looks up and moves entries, and leaves
-//! parsing, comparing and logging to its caller. What each table does by itself is in its own module; the tables are
-//! private to this folder.
+//! These change together, because a race between any two of them is a missed wake-up. An object that changes between a
+//! read and the record of that read would requeue nobody; a lane that opens between the creation of a primary and its
+//! routing would never reconcile it; a write whose echo arrives before it is awaited would be awaited for ever. So each
+//! operation here is one step. It takes the lock once, holds it while it looks up and moves entries, and leaves
+//! parsing, comparing and logging to its caller. Each table is in a module of its own; the tables are private to this
+//! folder.
 //!
-//! `observe` takes in what watches see, and `route` decides which primaries that concerns. `lanes` opens, replaces and
-//! closes lanes, `ownership` takes up and gives up shards, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows
-//! our own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers`
-//! those about what earlier versions of a plugin made, `orphaned` those about what a primary leaves behind, `waits` lists what waits for something, `figures` counts what there
-//! is, and `explain` answers people who ask why.
+//! `observe` applies watch events, and `route` decides which primaries they requeue. `lanes` opens, replaces and closes
+//! lanes, `ownership` takes over and gives up shards, `jobs` hands out and ends reconciles, `reads` answers and records
+//! reads of plugins, `writes` follows the host's own writes, and `claims` gives access to the registry of claims. In
+//! `queries`, `snapshot` reads the cache, `leftovers` finds what earlier versions of a plugin made, `orphaned` finds
+//! what a primary leaves behind, `waits` lists pending waits, `figures` counts for metrics, and `explain` answers why
+//! an object was or was not reconciled.
 //!
 //! A change of an object (`route`) requeues
 //!
@@ -75,54 +76,54 @@ pub use ownership::WorkCount;
 /// The shared state.
 pub struct SharedState {
     tables: StateLock<Tables>,
-    /// Told whenever the queue may have something to do.
+    /// Notified whenever a job may be ready.
     work: Notify,
-    /// Told whenever there may be something to contribute.
+    /// Notified whenever a target of contributions may be due.
     claims: Notify,
-    /// Told whenever a job has ended.
+    /// Notified whenever a job has ended.
     ended: Notify,
-    /// Told whenever a primary begins to wait for a namespace.
+    /// Notified whenever a primary begins to wait for a namespace.
     namespaces: Notify,
 }
 
-/// What the lock guards.
+/// State behind the lock.
 struct Tables {
     /// The cache.
     store: Store,
-    /// Who has read what.
+    /// Recorded reads of each primary.
     dependencies: Dependencies<PrimaryRef>,
-    /// What is to be done.
+    /// Work queue of all lanes.
     queue: WorkQueue,
-    /// Whose work it is. A lane that is replaced keeps its number, and with it what is queued and what was read.
+    /// The lanes. A lane that is replaced keeps its number, and with it its queued objects and recorded reads.
     lanes: Lanes,
-    /// Lanes that will not open again.
+    /// Lanes that are closed for good.
     leaving: HashSet<LaneId>,
-    /// How many primaries each open lane reconciles: counted when it opens, and kept by `route`.
+    /// Number of primaries that each open lane reconciles: counted when it opens, and updated by `route`.
     selected: HashMap<LaneId, usize>,
-    /// Writes of ours that the cache has not seen yet.
+    /// Own writes that the cache does not show yet.
     own_writes: OwnWrites,
-    /// Children and statuses that the server does not hold as they were applied.
+    /// Applied children and statuses that the server stores differently.
     unpersisted: UnpersistedApplies,
-    /// Who contributes what to which object.
+    /// Claims on fields of shared objects.
     contributions: Contributions,
-    /// Bodies that the server refuses for good.
+    /// Bodies that the server has rejected permanently.
     refusals: Refusals,
-    /// Who waits because another plugin applies what is desired.
+    /// Primaries that wait because another plugin applies the same object.
     competing_waits: CompetingPluginWaits,
-    /// Who waits for a namespace.
+    /// Primaries that wait for a namespace.
     namespace_waits: NamespaceWaits,
-    /// What the last answer for each primary asked for.
+    /// Objects that the last answer for each primary desired.
     earlier_desires: EarlierDesires,
-    /// Whose children need a look.
+    /// Children without a living owner, and lost children.
     orphans: Orphans,
-    /// What plugins that are in preview would do.
+    /// Changes that plugins in preview would make.
     previews: Previews<PrimaryRef>,
-    /// What people are told of earlier reconciles.
+    /// Records of earlier reconciles, for people.
     history: History,
 }
 
 impl SharedState {
-    /// Nothing is known and nothing is to be done.
+    /// Makes an empty state.
     pub fn new(capacity: Capacity) -> Self {
         Self {
             tables: StateLock::new(Tables {
@@ -150,18 +151,18 @@ impl SharedState {
         }
     }
 
-    /// Waits until the queue may have something to do.
-    pub async fn work_comes(&self) {
+    /// Waits until a job may be ready.
+    pub async fn wait_for_work(&self) {
         self.work.notified().await;
     }
 
-    /// Waits until there may be something to contribute.
-    pub async fn claims_come(&self) {
+    /// Waits until a target of contributions may be due.
+    pub async fn wait_for_claims(&self) {
         self.claims.notified().await;
     }
 
-    /// Something has changed that no operation here has told of.
-    pub fn tell_all(&self) {
+    /// Wakes all waiting tasks, after a change outside of these operations.
+    pub fn notify_all(&self) {
         self.work.notify_one();
         self.claims.notify_one();
     }

@@ -1,4 +1,4 @@
-//! Takes in what the watches see of the cluster: the cache changes, and whoever is concerned is queued in the same step.
+//! Applies watch events: the cache is updated, and the affected primaries are queued in the same step.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::{SharedState, Tables};
 use crate::lanes::lane::Lane;
 use crate::state::tables::visibility::ChangeVisibility;
 
-/// An object that nests too deep for plugins, and the lanes that it may have to be kept from.
+/// An object that nests too deep for plugins, and the lanes from which it may have to be hidden.
 pub type TooDeepObject = (Arc<CachedObject>, Vec<Arc<Lane>>);
 
-/// What is read of a change before it is taken in.
+/// Facts about a change that are computed before the lock is taken for writing.
 struct PreparedChange {
-    /// What lanes see of it; none if the object is cached in this version.
+    /// The change as lanes see it; `None` if the cache already holds this version.
     seen: Option<ChangeVisibility>,
-    /// What the indexes list the object under.
+    /// Keys of the object in the indexes.
     values: IndexValues,
 }
 
 impl SharedState {
-    /// The watches of a kind begin, for the first time or in another form.
+    /// Starts the watches of a kind, for the first time or with another reach.
     pub fn watches_begin(&self, codec: &Arc<ObjectCodec>, reach: &Reach, namespaced: bool) -> Vec<WatchSource> {
         let mut tables = self.tables.write();
         let sources = tables.store.open(codec.clone(), reach.clone(), namespaced);
@@ -35,17 +35,17 @@ impl SharedState {
         sources
     }
 
-    /// Watches of a kind are to begin that are about this only.
+    /// Restricts the watches of a kind that will be started.
     pub fn watches_narrow(&self, kind: &Kind, reach: &Reach) {
         self.tables.write().store.narrow(kind, reach);
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub fn list_begins(&self, source: &WatchSource) {
         self.tables.write().store.begin_list(source);
     }
 
-    /// An object was listed, added or modified. If it nests too deep, and was not known to, the answer is that object.
+    /// Records an object that was listed, added or modified. Returns it if it nests too deep and was not known to.
     pub fn observed(&self, source: &WatchSource, object: CachedObject) -> Option<TooDeepObject> {
         let object = Arc::new(object);
         let PreparedChange { seen, values } = self.prepare(&source.kind, &object.name, Some(&object));
@@ -56,13 +56,13 @@ impl SharedState {
         let changes = tables.store.upsert(source, object, &values);
         self.route_all(&mut tables, changes, seen);
         let object = tables.store.get(&source.kind, &hidden?)?.clone();
-        // The others are told when they open.
+        // The other lanes get it when they open.
         let lanes = tables.lanes.of_kind(&source.kind);
         let open = lanes.filter(|lane| tables.queue.is_open(lane.id)).cloned().collect();
         Some((object, open))
     }
 
-    /// An object was deleted, or left what the source is about.
+    /// Records that an object was deleted, or left the source's selection.
     pub fn deleted(&self, source: &WatchSource, name: &Name) {
         let PreparedChange { seen, values: _ } = self.prepare(&source.kind, name, None);
         let mut tables = self.tables.write();
@@ -70,7 +70,7 @@ impl SharedState {
         self.route_all(&mut tables, change, seen);
     }
 
-    /// The list is complete; it shows the cluster at this resourceVersion.
+    /// Ends a list, which shows the cluster at this resourceVersion.
     pub fn list_ends(&self, source: &WatchSource, version: &str) {
         let mut tables = self.tables.write();
         let changes = tables.store.end_list(source);
@@ -84,7 +84,7 @@ impl SharedState {
         own_writes.list_ends(store, queue, source, version);
     }
 
-    /// An object cannot be read. What the cache has of it stays, and nobody waits for it to show a write.
+    /// Records that an object cannot be decoded. Its cached version stays, and no primary waits for it to show a write.
     pub fn unreadable(&self, source: &WatchSource, name: &Name) {
         let mut tables = self.tables.write();
         tables.store.keep(source, name);
@@ -94,7 +94,7 @@ impl SharedState {
         self.work.notify_one();
     }
 
-    /// A kind is not served: nothing of it is there.
+    /// Records that a kind is not served: it has no objects.
     pub fn kind_is_missing(&self, kind: &Arc<Kind>) {
         let mut tables = self.tables.write();
         let changes = tables.store.empty(kind);
@@ -102,7 +102,7 @@ impl SharedState {
         self.route_all(&mut tables, changes, None);
     }
 
-    /// Nobody needs a kind any more.
+    /// Forgets a kind that no lane needs any more.
     pub fn forget_kind(&self, kind: &Kind) {
         let mut tables = self.tables.write();
         tables.store.close(kind);
@@ -111,16 +111,16 @@ impl SharedState {
         self.work.notify_one();
     }
 
-    /// Trims what is cached of a kind, after its codec was told to show less. The objects are read without the lock, and
-    /// swapped in where they have not changed meanwhile.
+    /// Trims the cached objects of a kind after its codec was told to show less. The objects are decoded without the
+    /// lock, and swapped in unless they have changed meanwhile.
     pub fn trim(&self, codec: &ObjectCodec) {
         let objects = self.tables.write().store.untrimmed(codec.kind());
         self.replace(codec.kind(), objects, |object| codec.again(object));
     }
 
-    /// Has the cache know of each object of a kind what a lane asks for without reading the object. The codec is asked first,
-    /// so an object that arrives meanwhile has these facts, and the others are read again without the lock. Where the codec
-    /// was asked for them before, that has been done.
+    /// Adds the facts of a lane to the cached objects of a kind. The codec is set first, so that objects that arrive
+    /// meanwhile have these facts; the others are decoded again without the lock. Nothing is done if the codec already
+    /// had them.
     pub fn learn_facts(&self, lane: &Lane, codec: &ObjectCodec) {
         let kind = codec.kind();
         if !codec.ask(&lane.fact_keys(kind)) {
@@ -143,7 +143,7 @@ impl SharedState {
         self.tables.write().store.replace(kind, objects);
     }
 
-    /// Takes in what a look past the cache has shown; none: the object is gone. Says nothing where the cache is as new.
+    /// Corrects the cache after a live read; `None`: the object does not exist. Does nothing if the cache is as new.
     pub fn correct(&self, key: &Key, before: Option<&CachedObject>, live: Option<&CachedObject>) {
         let Some(codec) = self.tables.read().store.codec(&key.kind) else {
             return;
@@ -155,7 +155,7 @@ impl SharedState {
         self.route_all(&mut tables, changes, seen);
     }
 
-    /// Reads what taking in an object will need of it, before the lock is taken for writing.
+    /// Decodes what the change of an object needs, before the lock is taken for writing.
     fn prepare(&self, kind: &Arc<Kind>, name: &Name, new: Option<&Arc<CachedObject>>) -> PreparedChange {
         let tables = self.tables.read();
         let old = tables.store.get(kind, name).cloned();
@@ -186,7 +186,7 @@ impl SharedState {
         PreparedChange { seen, values }
     }
 
-    /// Routes each change; `seen` is what was decoded of the first one, if it is still that change.
+    /// Routes each change; `seen` belongs to the first one, if that is still the same change.
     fn route_all(
         &self,
         tables: &mut Tables,
@@ -203,7 +203,7 @@ impl SharedState {
             let seen = seen.unwrap_or_else(|| ChangeVisibility::new(&lanes, &change));
             tables.route(&lanes, &change, &seen);
         }
-        // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.
+        // Most changes are echoes of our own writes and make nothing ready: the workers are left asleep.
         if tables.queue.take_ready_signal() {
             self.work.notify_one();
         }
@@ -214,7 +214,7 @@ impl SharedState {
 }
 
 impl Tables {
-    /// The watches of a kind have ended, or are about less than before.
+    /// Ends the waits of a kind whose watches have ended or were restricted.
     fn watch_ends(&mut self, kind: &Kind) {
         let Self {
             store,

@@ -1,5 +1,5 @@
-//! Takes up and gives up shards: which of the primaries this replica works at. What is taken up is reconciled as soon as the
-//! cache has its namespace.
+//! Takes over and gives up shards: the primaries that this replica reconciles. A primary that is taken over is
+//! reconciled as soon as the cache holds its namespace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::queue::TriggerReason;
 use crate::state::tables::claims::contributes;
 
 impl SharedState {
-    /// From here on this replica works at this. What is new to it is reconciled, as nobody knows what has happened to it
-    /// since; what it has no more, it does not begin again.
+    /// Sets the work of this replica. Primaries that are new to it are reconciled, because their recent past is
+    /// unknown; those that it lost are not started again.
     pub fn own(&self, owned: &OwnedWork) {
         let mut tables = self.tables.write();
         let before = tables.queue.owned().clone();
@@ -45,11 +45,11 @@ impl SharedState {
             tables.enqueue(&lane, TriggerReason::Started, is_gained);
         }
         drop(tables);
-        self.tell_all();
+        self.notify_all();
     }
 
-    /// The cache is to hold other namespaces for lanes from here on. What it has all of by now is covered already; the rest
-    /// follows when it is listed.
+    /// Adapts the lanes to other cached namespaces. Those that the cache already holds stay covered; the rest follows
+    /// when it has been listed.
     pub fn cached_namespaces_change(&self) {
         let mut tables = self.tables.write();
         let lanes: Vec<Arc<Lane>> = tables.lanes.iter().cloned().collect();
@@ -65,13 +65,13 @@ impl SharedState {
         }
     }
 
-    /// Whether an object of a lane is this replica's work.
+    /// Returns `true` if an object of a lane is this replica's work.
     pub fn owns(&self, lane: &Lane, name: &Name) -> bool {
         let tables = self.tables.read();
         tables.queue.owned().of(&lane.title()).has(name.namespace.as_deref())
     }
 
-    /// How many primaries of a lane are this replica's work. The cache may have others, too.
+    /// Number of primaries of a lane that are this replica's work. The cache may hold others, too.
     pub fn count_owned(&self, lane: &Lane) -> usize {
         let tables = self.tables.read();
         let owned = tables.queue.owned().of(&lane.title());
@@ -82,14 +82,14 @@ impl SharedState {
             .count()
     }
 
-    /// Whether all objects of a lane are this replica's work.
+    /// Returns `true` if all objects of a lane are this replica's work.
     pub fn leads(&self, lane: &Lane) -> bool {
         let tables = self.tables.read();
         tables.queue.owned().of(&lane.title()) == OwnedOf::All
     }
 
-    /// Waits until nothing runs that is not this replica's work any more.
-    pub async fn nothing_runs_that_is_not_owned(&self) {
+    /// Waits until no job runs that is no longer this replica's work.
+    pub async fn drain_unowned(&self) {
         loop {
             let ended = self.ended.notified();
             if !self.tables.read().queue.runs_what_is_not_owned() {
@@ -99,24 +99,24 @@ impl SharedState {
         }
     }
 
-    /// How the work of each lane that is there can be divided.
+    /// Division of the work of each existing lane.
     pub fn divisions(&self) -> Divisions {
         let lanes = self.lanes();
         lanes.iter().map(|lane| (lane.title(), lane.division())).collect()
     }
 }
 
-/// What a replica works at.
+/// Size of a replica's work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkCount {
-    /// How many primaries each controller has here.
+    /// Number of primaries by controller.
     pub by_controller: BTreeMap<String, u64>,
-    /// How many each of the shards has.
+    /// Number of primaries by shard.
     pub by_shard: BTreeMap<usize, u64>,
 }
 
 impl SharedState {
-    /// Counts the primaries that this replica works at, of controllers whose work is divided.
+    /// Counts the primaries of this replica, for controllers whose work is divided.
     pub fn count_work(&self, shards: &BTreeMap<usize, HashRanges>) -> WorkCount {
         let mut by_lane: Vec<(String, Vec<Arc<str>>)> = Vec::new();
         let tables = self.tables.read();
@@ -145,8 +145,7 @@ impl SharedState {
 }
 
 impl super::Tables {
-    /// The cache has all that an open lane needs of the namespaces that it holds for it: the primaries that are new to the
-    /// lane are reconciled.
+    /// Records that the cache holds all cached namespaces of an open lane, and queues the primaries that are new to it.
     pub(super) fn cover(&mut self, lane: &Lane) {
         let before = self.queue.covered(lane.id).cloned();
         self.queue.cover(lane.id, lane.cached_namespaces());
@@ -157,7 +156,7 @@ impl super::Tables {
         self.enqueue(lane, TriggerReason::Started, |name| !was_covered(name));
     }
 
-    /// What was recorded of primaries that another replica works at from here on.
+    /// Forgets the recorded reads of primaries that another replica now reconciles.
     fn forget_lost(&mut self, lane: &Lane, is_lost: impl Fn(&Name) -> bool) {
         let lost: Vec<Name> = {
             let primaries = self.store.iter(lane.grants.primary(), None);
@@ -174,7 +173,7 @@ impl super::Tables {
         }
     }
 
-    /// What is known of claims is another replica's, or older than what it did: everybody is asked again.
+    /// Starts the claims of a lane anew: the recorded ones belong to another replica, or are older than what it did.
     fn reopen_claims(&mut self, lane: &Lane) {
         let Self {
             store,
@@ -183,7 +182,7 @@ impl super::Tables {
             contributions,
             ..
         } = self;
-        contributions.lane_goes(lanes, queue, lane);
-        contributions.lane_opens(store, lanes, queue, lane);
+        contributions.remove_lane(lanes, queue, lane);
+        contributions.open_lane(store, lanes, queue, lane);
     }
 }

@@ -1,5 +1,5 @@
-//! Answers what plugins read, and records who has read what. A record and the comparison with what was answered begin
-//! in one step, so that no change falls between them.
+//! Answers reads of plugins, and records which primary has read what. Recording a read and comparing it with its answer
+//! happen in one step, so that no change falls in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,23 +20,24 @@ use crate::queue::{Priority, Trigger, TriggerReason};
 use crate::state::tables::reads::{ReadFingerprint, Recheck};
 
 impl SharedState {
-    /// Whether all that is needed of a kind has been listed once, and is followed since.
+    /// Returns `true` if all that is needed of a kind has been listed and is watched since.
     pub fn has_listed(&self, kind: &Kind, projection: &Projection, reach: &Reach) -> bool {
         self.tables.read().store.has(kind, projection, reach)
     }
 
-    /// The same for what a lane needs.
+    /// Returns `true` if all that a lane needs of a kind has been listed and is watched since.
     pub fn has_listed_need(&self, kind: &Kind, need: &CacheNeed) -> bool {
         self.has_listed(kind, &need.projection, &need.reach)
     }
 
-    /// One object, and how often its kind had changed by then.
+    /// An object as cached, and the count of its kind's changes at that moment.
     pub fn get_with_changes(&self, kind: &Kind, name: &Name) -> (Option<Arc<CachedObject>>, u64) {
         let store = &self.tables.read().store;
         (store.get(kind, name).cloned(), store.changes(kind))
     }
 
-    /// The objects among which a query finds its own. An index that it needs is built without the lock, and swapped in.
+    /// Objects among which a query finds its matches. An index that is missing is built without the lock, and swapped
+    /// in.
     pub fn candidates(&self, kind: &Kind, query: &CheckedQuery) -> QueryCandidates {
         let draft = {
             let store = &self.tables.read().store;
@@ -51,8 +52,8 @@ impl SharedState {
         tables.store.candidates(kind, query)
     }
 
-    /// Replaces what a primary depends on. Answers with the reads whose answer may be another by now: between the read and
-    /// this moment nobody watched on its behalf.
+    /// Replaces the recorded reads of a primary. Returns the reads whose answer may have changed: no change between the
+    /// read and this moment has requeued the primary.
     pub fn depend(&self, primary_ref: &PrimaryRef, reads: BTreeMap<Read, ReadFingerprint>) -> Vec<Recheck> {
         let mut tables = self.tables.write();
         let rechecks = reads
@@ -63,8 +64,9 @@ impl SharedState {
         rechecks
     }
 
-    /// Depends on an object that stands in the way. If it has changed since it was seen so, the reader runs again at once:
-    /// meanwhile nobody watched on its behalf. That a cache does not have it which shows only some of the kind says nothing.
+    /// Records a dependency on a blocking object. If it has changed since it was seen, the primary is requeued at once,
+    /// because no change in between has requeued it. A cache that holds only a part of the kind proves nothing by
+    /// lacking the object.
     pub fn depend_on_obstacle(
         &self,
         primary_ref: &PrimaryRef,
@@ -95,7 +97,7 @@ impl Tables {
         }
     }
 
-    /// A primary depends on nothing any more.
+    /// Drops the dependencies of a primary.
     pub(super) fn forget_reader(&mut self, primary_ref: &PrimaryRef) {
         self.depend(primary_ref, BTreeSet::new());
         self.orphans.forget(primary_ref);

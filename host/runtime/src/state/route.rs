@@ -24,7 +24,7 @@ use crate::state::tables::refusals::RefusedPart;
 use crate::state::tables::visibility::ChangeVisibility;
 
 impl Tables {
-    /// Enqueues every primary that a change concerns.
+    /// Enqueues every primary that a change affects.
     pub(super) fn route(&mut self, lanes: &Lanes, change: &ObjectChange, seen: &ChangeVisibility) {
         let writer = match self.own_writes.observe(lanes, &mut self.queue, change) {
             ChangeOrigin::Ours(writer) => Some(writer),
@@ -44,7 +44,7 @@ impl Tables {
                     }
                 }
             }
-            // Another replica works at it, or the cache does not have all that is needed for it yet.
+            // Another replica reconciles it, or the cache does not hold all that is needed for it yet.
             if !self.queue.works_at(lane.id, change.name()) {
                 if is_primary && change.new.is_none() {
                     let primary_ref = PrimaryRef::new(lane.id, change.name().clone());
@@ -62,7 +62,7 @@ impl Tables {
         self.contributions.target_changed(&mut self.queue, change);
         self.wake_readers(change, seen, writer.as_ref());
         if change.new.is_none() {
-            // A successor of the same name is not judged by what is remembered of this one.
+            // A new object of the same name is not judged by what is remembered of this one.
             let key = Key::new(change.kind.clone(), change.name().clone());
             for part in RefusedPart::OF_STATUS {
                 self.refusals.forget(key.clone(), part);
@@ -121,7 +121,7 @@ impl Tables {
         }
     }
 
-    /// Whether a primary that is gone has children that the garbage collector does not see to, or not to all that is ours.
+    /// Returns `true` if a deleted primary has children that the garbage collector does not delete, or not all of them.
     fn has_left_children(&self, lane: &Lane, uid: &str) -> bool {
         let is_orphaned = self.orphans.is_orphaned(uid);
         let mut children = children_of(&self.store, lane, uid);
@@ -129,8 +129,8 @@ impl Tables {
             || self.orphans.unbound(lane.id, uid).next().is_some()
     }
 
-    /// The owner of a child is woken, but not by its own write; a child whose owner is gone is to be collected, whoever
-    /// wrote it: the owner may have gone while it was being made.
+    /// Requeues the owner of a child, unless by its own write. A child whose owner is gone has to be collected, whoever
+    /// wrote it: the owner may have been deleted while the child was being created.
     fn route_child(&mut self, lane: &Lane, change: &ObjectChange, by_us: bool) {
         let (mut woken, mut key) = (BTreeSet::new(), None);
         for child in [change.old.as_ref(), change.new.as_ref()].into_iter().flatten() {
@@ -158,8 +158,8 @@ impl Tables {
         }
     }
 
-    /// Notes that a child has lost the reference to its owner: so does every child of an owner that is deleted with
-    /// `orphan`. Says which owner that is.
+    /// Records that a child has lost its owner reference, as every child of an owner does that is deleted with orphan
+    /// propagation. Returns the owner's name.
     fn unbind(&mut self, lane: &Lane, change: &ObjectChange) -> Option<Name> {
         let (old, new) = (change.old.as_ref()?, change.new.as_ref()?);
         let controller = old.controller.as_ref().filter(|it| is_primary_of(lane, it))?;
@@ -183,14 +183,14 @@ impl Tables {
         Some(owner)
     }
 
-    /// Takes a change to everybody who has read what changed. Where a write of ours is what it may show, it was made for
-    /// `writer`.
+    /// Requeues every primary that has read the changed object. `writer` is set if the change may show a write of ours
+    /// made for it.
     fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility, writer: Option<&PrimaryRef>) {
         let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
         if readers.is_empty() && groups.is_empty() {
             return;
         }
-        // One for all whom the change wakes.
+        // Shared by all requeued primaries.
         let trigger = Trigger::of(TriggerReason::DependencyChanged, key_of(change));
         let cause_for = |reader: &PrimaryRef| match writer {
             None => Cause::Others,
@@ -211,13 +211,13 @@ impl Tables {
         }
     }
 
-    /// Whether the object that changed is the primary itself.
+    /// Returns `true` if the changed object is the primary itself.
     fn is_itself(&self, primary_ref: &PrimaryRef, change: &ObjectChange) -> bool {
         let lane = self.lanes.get(primary_ref.lane);
         *change.name() == primary_ref.name && lane.is_some_and(|lane| *lane.grants.primary() == *change.kind)
     }
 
-    /// A primary is gone, or about to go without the plugin being asked: nothing is known on its behalf any more.
+    /// Forgets all that was recorded for a primary that was deleted, or will be without another call of the plugin.
     pub(super) fn forget_primary(&mut self, lane: &Lane, primary_ref: &PrimaryRef) {
         self.forget_reader(primary_ref);
         self.previews.forget(primary_ref);
@@ -227,7 +227,7 @@ impl Tables {
         self.withdraw(lane, primary_ref);
     }
 
-    /// Whether an object was reconciled by a controller that is not there any more, and something of it is left.
+    /// Returns `true` if something is left of a controller that no longer exists: a finalizer or children.
     fn has_left_something(&self, lane: &Lane, object: &CachedObject) -> bool {
         lane.selects(&object.name)
             && (lane.has_finalized(object) || children_of(&self.store, lane, &object.uid).next().is_some())
@@ -245,7 +245,8 @@ fn is_touched(lane: &Lane, change: &ObjectChange) -> bool {
         .any(|object| is_ours(lane, object))
 }
 
-/// What others hold of a child, or the plugin itself contributes to it, is not its owner's matter.
+/// Returns `true` if the fields that the plugin owns did not change: fields of others, or its own contributions, do not
+/// concern the owner.
 fn is_held_alike(lane: &Lane, change: &ObjectChange) -> bool {
     let is_held_like =
         |old: &Arc<CachedObject>, new: &CachedObject| old.is_held_like(new, |manager| manager == lane.writer.manager());
@@ -255,7 +256,7 @@ fn is_held_alike(lane: &Lane, change: &ObjectChange) -> bool {
     }
 }
 
-/// Whether a lane reconciled an object before a change, and whether it does after it.
+/// Returns whether a lane reconciled an object before a change, and whether it does after it.
 fn selection(lane: &Lane, change: &ObjectChange) -> [bool; 2] {
     [&change.old, &change.new].map(|object| object.as_ref().is_some_and(|object| lane.reconciles(object)))
 }

@@ -1,5 +1,5 @@
-//! What the shared state promises: whom a change requeues, when lanes open and close, and that a primary waits for the
-//! cache to show what was written for it.
+//! Tests of the shared state: the primaries that a change requeues, the opening and closing of lanes, and the wait of a
+//! primary until the cache shows its writes.
 
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ async fn the_echo_of_a_write_queues_nobody_and_ends_the_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_after_the_answer_of_a_write_is_its_echo_in_the_version_of_the_answer_only() {
+async fn an_event_is_an_echo_only_in_the_version_of_the_response() {
     let Scene {
         host, lane, children, ..
     } = scene().await;
@@ -251,7 +251,7 @@ async fn a_lane_that_replaces_another_reconciles_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_that_replaces_another_reconciles_what_either_of_them_selects() {
+async fn a_replacing_lane_reconciles_the_primaries_of_both() {
     let host = TestHost::new().await;
     let filtered = |annotation: &str| {
         let mut lane = host.lane("plugin", controller(&[]));
@@ -322,7 +322,7 @@ fn by_label(value: &str) -> CheckedQuery {
     }
 }
 
-/// Which children a query for a label finds by the index that there is.
+/// Children that a query for a label finds with the index.
 fn labelled(host: &TestHost, value: &str) -> Vec<String> {
     let query = by_label(value);
     assert!(host.context.state.tables.read().store.is_indexed(&child_kind(), &query));
@@ -342,7 +342,7 @@ fn labelled(host: &TestHost, value: &str) -> Vec<String> {
 
 /// A debug build panics where an object is decoded under the lock.
 #[tokio::test(start_paused = true)]
-async fn an_index_follows_what_the_watch_shows_without_decoding_under_the_lock() {
+async fn an_index_follows_the_watch_without_decoding_under_the_lock() {
     let Scene { host, children, .. } = scene().await;
     let r = |name: &str, version, app: &str| text(name, version, &json!({"metadata": {"labels": {"app": app}}}));
     host.see(&children, &r("r", 1, "web"));

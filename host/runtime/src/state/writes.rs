@@ -1,5 +1,5 @@
-//! Follows our own writes: each is known before its request is made and until the cache has seen it, and what the server
-//! refuses or does not keep of one is remembered as long as the object is there.
+//! Follows own writes: each is recorded from its request until the cache shows it. What the server rejects or stores
+//! differently is remembered as long as the object exists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::state::tables::refusals::RefusedPart;
 use crate::state::tables::unpersisted::UnpersistedApply;
 
 impl SharedState {
-    /// A write of an object begins.
+    /// Records that a write of an object starts.
     pub fn begin_write(&self, key: Key, primary_ref: &PrimaryRef) {
         self.tables.write().own_writes.begin(key, primary_ref);
     }
 
-    /// A write of an object is over. When it had success, its primary waits for the cache to see it.
+    /// Ends a write of an object. If it succeeded, its primary waits for the cache to show it.
     pub fn end_write(&self, key: Key, awaited: Option<AwaitedEcho>, primary_ref: &PrimaryRef) {
         let mut tables = self.tables.write();
         let Tables {
@@ -38,8 +38,7 @@ impl SharedState {
         }
     }
 
-    /// An object was looked at past the cache: the primary runs again only once the cache has seen that version, where it
-    /// would.
+    /// Lets the primary of an object that was read live wait until the cache shows that version, if it ever will.
     pub fn await_version(&self, key: Key, awaited: AwaitedEcho, primary_ref: &PrimaryRef) {
         let mut tables = self.tables.write();
         let Tables {
@@ -54,14 +53,14 @@ impl SharedState {
         }
     }
 
-    /// Why the server would refuse a body of this digest again, as far as that is known.
+    /// The failure with which the server would reject a body of this digest again, as far as known.
     pub fn refusal(&self, key: &Key, part: RefusedPart, digest: &str, live: Option<&CachedObject>) -> Option<Failure> {
         let tables = self.tables.read();
         tables.refusals.recall(key, part, digest, live, Instant::now())
     }
 
-    /// The server has refused a body of this digest for good.
-    pub fn note_refusal(
+    /// Records that the server has rejected a body of this digest permanently.
+    pub fn record_refusal(
         &self,
         refused: (Key, RefusedPart),
         digest: &str,
@@ -69,33 +68,33 @@ impl SharedState {
         failure: Failure,
     ) {
         let mut tables = self.tables.write();
-        tables.refusals.note(refused, digest, live, failure, Instant::now());
+        tables.refusals.record(refused, digest, live, failure, Instant::now());
     }
 
-    /// A part of an object was taken.
+    /// Forgets the rejection of a part that was accepted.
     pub fn forget_refusal(&self, key: Key, part: RefusedPart) {
         self.tables.write().refusals.forget(key, part);
     }
 
-    /// What the server does not hold of an object as it was applied.
+    /// Difference between what was applied of an object and what the server stores.
     pub fn unpersisted(&self, key: &Key) -> Option<UnpersistedApply> {
         self.tables.read().unpersisted.get(key).cloned()
     }
 
-    /// An object was applied: the server refuses it no more, and does not hold this of it.
+    /// Records that an object was applied, and what the server stores differently.
     pub fn applied(&self, key: Key, unpersisted: Option<UnpersistedApply>) {
         let mut tables = self.tables.write();
         tables.refusals.forget(key.clone(), RefusedPart::Main);
         tables.unpersisted.set(key, unpersisted);
     }
 
-    /// A status was applied: the server does not hold this of it.
+    /// Records that a status was applied, and what the server stores differently.
     pub fn status_applied(&self, key: Key, unpersisted: Option<UnpersistedApply>) {
         self.tables.write().unpersisted.set(key, unpersisted);
     }
 
-    /// The definition of a kind is another than it was: what was refused or dropped by it may be taken now, so whoever may
-    /// have been refused is reconciled again. Says whether anything was refused.
+    /// Forgets rejections and differences of a kind whose definition has changed, and queues the primaries that may be
+    /// affected. Returns `true` if anything had been rejected.
     pub fn definition_changed(&self, kind: &Kind) -> bool {
         let mut tables = self.tables.write();
         tables.unpersisted.forget_kind(kind);
@@ -111,23 +110,23 @@ impl SharedState {
         true
     }
 
-    /// A primary waits until the plugin with this field manager is gone, or selects other primaries.
+    /// Lets a primary wait until the plugin with this field manager is removed, or selects other primaries.
     pub fn wait_for_plugin(&self, manager: &str, primary_ref: &PrimaryRef) {
         self.tables.write().competing_waits.wait_for(manager, primary_ref);
     }
 
-    /// A primary waits until there is a namespace of this name, or another one than there is.
+    /// Lets a primary wait until a namespace of this name is created.
     pub fn wait_for_namespace(&self, namespace: &Arc<str>, primary_ref: &PrimaryRef) {
         self.tables.write().namespace_waits.wait_for(namespace, primary_ref);
         self.namespaces.notify_one();
     }
 
     /// Waits until a primary waits for a namespace.
-    pub async fn namespace_is_awaited(&self) {
+    pub async fn wait_for_namespace_waits(&self) {
         self.namespaces.notified().await;
     }
 
-    /// There is a namespace that was not there before: whoever waits for it is reconciled again.
+    /// Queues the primaries that wait for a namespace that was created.
     pub fn namespace_added(&self, namespace: &str) {
         let mut tables = self.tables.write();
         let waiting = tables.namespace_waits.take(namespace);
@@ -150,27 +149,27 @@ impl SharedState {
         self.work.notify_one();
     }
 
-    /// Whether an earlier answer for a primary asked for an object.
+    /// Returns `true` if an earlier answer for a primary desired an object.
     pub fn was_desired(&self, primary_ref: &PrimaryRef, key: &Key) -> bool {
         self.tables.read().earlier_desires.has(primary_ref, key)
     }
 
-    /// An answer for a primary was carried out that asked for these.
-    pub fn note_desired<'a>(&self, primary_ref: &PrimaryRef, keys: impl Iterator<Item = &'a Key>) {
+    /// Records the desired objects of an answer that was carried out.
+    pub fn record_desired<'a>(&self, primary_ref: &PrimaryRef, keys: impl Iterator<Item = &'a Key>) {
         self.tables.write().earlier_desires.set(primary_ref, keys);
     }
 
-    /// Whether a primary has lost a child since this was asked last.
+    /// Returns `true` once after a primary has lost a child.
     pub fn take_lost_child(&self, primary_ref: &PrimaryRef) -> bool {
         self.tables.write().orphans.take_lost_child(primary_ref)
     }
 
-    /// The uids of the primaries of this name that are gone and have left children.
+    /// UIDs of the deleted primaries of this name that have left children.
     pub fn orphans_of(&self, primary_ref: &PrimaryRef) -> BTreeMap<Arc<str>, Witness> {
         self.tables.read().orphans.of(primary_ref)
     }
 
-    /// The children of one of them are collected.
+    /// Forgets a deleted primary whose children are collected.
     pub fn collected(&self, primary_ref: &PrimaryRef, uid: &str) {
         self.tables.write().orphans.collected(primary_ref, uid);
     }

@@ -1,4 +1,4 @@
-//! Records what happens for people: traces, recordings of calls, and what each plugin uses.
+//! Records events for people: traces, recordings of calls, and each plugin's usage.
 
 pub mod recording;
 pub mod traces;

@@ -1,9 +1,9 @@
-//! Owns recordings of calls: who asked for one, what is kept of it, and how it becomes the lines of a file. Without a recording
-//! a call costs one look at an atomic number. What is kept has the values of Secrets, as the cache has; they are masked before
-//! anything leaves the host, with all values that the whole recording knows.
+//! Records calls on request, and writes them as lines of a file. Without a recording a call costs the read of one
+//! atomic number. Recorded calls have the values of Secrets, like the cache; they are masked before anything leaves the
+//! host, with all values that the whole recording knows.
 //!
-//! The memory is bounded: [`MOST_RECORDINGS`] at a time, [`MOST_BYTES`] of each, [`MOST_CALL_BYTES`] of a call. What finds no
-//! room is counted. A recording that nobody asks for within [`ABANDONED_AFTER`] is forgotten.
+//! The memory is bounded: [`MOST_RECORDINGS`] at a time, [`MOST_BYTES`] of each, [`MOST_CALL_BYTES`] of a call. Calls
+//! that do not fit are counted. A recording that nobody asks for within [`ABANDONED_AFTER`] is dropped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,61 +40,61 @@ pub const LONGEST: Duration = Duration::from_hours(1);
 /// The most calls of a recording.
 pub const MOST_CALLS: u64 = 10_000;
 
-/// For how long a recording is kept that nobody asks for.
+/// Time for which a recording is kept that nobody asks for.
 const ABANDONED_AFTER: Duration = Duration::from_secs(30);
 
-/// What is recorded.
+/// Parameters of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingQuestion {
     /// The plugin's name.
     pub plugin: String,
     /// The calls about one object; none: all.
     pub object: Option<(Kind, Name)>,
-    /// For how long.
+    /// Duration.
     pub within: Duration,
-    /// How many calls at most.
+    /// Maximum number of calls.
     pub count: u64,
 }
 
-/// How far a recording is.
+/// Progress of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordingProgress {
     /// Calls that are kept.
     pub calls: u64,
-    /// Calls that found no room.
+    /// Calls that were dropped for lack of room.
     pub dropped: u64,
     /// The bytes that are kept.
     pub bytes: u64,
-    /// Whether nothing is recorded any more: the time is over, or there are enough calls.
+    /// Set if recording has ended: the time is over, or there are enough calls.
     pub is_over: bool,
 }
 
-/// Why there is no recording.
+/// Reason why there is no recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// The option is not set.
+    /// Recording is not allowed.
     #[error(
         "this host records no calls; start it with `pilothouse run --allow-recording`, or set api.recording=true in the values \
          of the chart"
     )]
     NotAllowed,
-    /// There are [`MOST_RECORDINGS`].
+    /// The limit of [`MOST_RECORDINGS`] is reached.
     #[error("{MOST_RECORDINGS} recordings are under way at this host; wait until one of them has ended")]
     TooMany,
-    /// A recording of this number records something else.
+    /// A recording of this identifier has other parameters.
     #[error("another recording has this id; begin again with another one")]
     Taken,
-    /// There is none.
+    /// There is no such recording.
     #[error(
         "the host has no such recording, because nobody has asked for it for 30 s, or because it has started anew; record again"
     )]
     Unknown,
-    /// No key.
+    /// No random key is available.
     #[error(
         "the host cannot read random bytes from /dev/urandom to mask Secrets with: {0}; give its container that device"
     )]
     NoKey(#[from] io::Error),
-    /// Too much to mask.
+    /// There is too much to mask.
     #[error("what was recorded cannot be masked: {0}; record fewer calls with --count")]
     NoMask(String),
 }
@@ -103,7 +103,7 @@ pub enum RecordingError {
 #[derive(Default)]
 pub struct Recordings {
     is_allowed: bool,
-    /// How many there are.
+    /// Number of recordings.
     under_way: AtomicUsize,
     sessions: Mutex<BTreeMap<String, Arc<Session>>>,
 }
@@ -111,7 +111,7 @@ pub struct Recordings {
 /// One recording.
 struct Session {
     question: RecordingQuestion,
-    /// A lane of the plugin as it was when the recording began.
+    /// A lane of the plugin when the recording began.
     lane: Arc<Lane>,
     begun: String,
     until: Instant,
@@ -119,16 +119,16 @@ struct Session {
 }
 
 struct Kept {
-    /// Each as JSON, with what is to be masked.
+    /// Recorded calls as JSON, not masked yet.
     calls: Vec<Vec<u8>>,
     bytes: usize,
     dropped: u64,
     of_other_versions: u64,
-    /// When somebody asked last.
+    /// Time of the last request.
     asked: Instant,
 }
 
-/// Notes what one call after the other of a reconcile or of a review asks and answers.
+/// Records the calls of one reconcile or review, one after the other.
 pub struct CallRecorder {
     sessions: Vec<Arc<Session>>,
     lane: Arc<Lane>,
@@ -140,7 +140,7 @@ pub struct CallRecorder {
 }
 
 impl Recordings {
-    /// None yet; whether there may be any.
+    /// Makes an empty set; `is_allowed` permits recordings.
     pub fn new(is_allowed: bool) -> Self {
         Self {
             is_allowed,
@@ -171,7 +171,7 @@ impl Recordings {
         })
     }
 
-    /// Begins a recording, or says how far it is.
+    /// Begins a recording, or reports its progress.
     pub fn begin(
         &self,
         id: &str,
@@ -213,7 +213,7 @@ impl Recordings {
         Ok(RecordingProgress::default())
     }
 
-    /// Whether the host may record.
+    /// Fails if the host may not record.
     pub fn check_allowed(&self) -> Result<(), RecordingError> {
         if self.is_allowed {
             Ok(())
@@ -222,7 +222,7 @@ impl Recordings {
         }
     }
 
-    /// Ends a recording: its lines, masked. Blocks for as long as that takes.
+    /// Ends a recording. Returns its masked lines. Blocks for as long as that takes.
     pub fn finish(
         &self,
         id: &str,
@@ -268,7 +268,7 @@ impl Session {
         is_object && **plugin == *lane.plugin && now < self.until && (self.kept.lock().calls.len() as u64) < *count
     }
 
-    /// How far it is, for somebody who asks for it.
+    /// Progress of the recording, for a client that asks for it.
     fn progress(&self, question: &RecordingQuestion, now: Instant) -> Result<RecordingProgress, RecordingError> {
         if (&self.question.plugin, &self.question.object) != (&question.plugin, &question.object) {
             return Err(RecordingError::Taken);
@@ -310,7 +310,7 @@ impl Session {
         self.masked(key, &manifest, &schema)
     }
 
-    /// The lines, with the values masked that any of the calls knows.
+    /// Lines of the file, masked with the values that any of the calls knows.
     fn masked(&self, key: [u8; KEY_BYTES], manifest: &Value, schema: &Value) -> Result<Vec<String>, RecordingError> {
         let mut kept = self.kept.lock();
         let calls = std::mem::take(&mut kept.calls);
@@ -338,7 +338,7 @@ impl Session {
         Ok(lines)
     }
 
-    /// What the plugin says of itself, without its CRDs, and the schema of its configuration.
+    /// Description of the plugin without its CRDs, and the schema of its configuration.
     fn describe(&self) -> (Value, Value) {
         let Lane {
             component,
@@ -383,52 +383,52 @@ fn line(line: &Line) -> String {
 }
 
 impl CallRecorder {
-    /// Notes a `cluster.get`.
+    /// Records a `cluster.get`.
     pub fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str, answer: &Result<Option<String>, Failure>) {
         let bytes = answer
             .as_ref()
             .map_or(0, |answer| answer.as_ref().map_or(0, String::len));
-        if self.has_room(bytes) {
+        if self.reserve(bytes) {
             self.reads
                 .push(RecordedRead::Get(RecordedGet::new(kind, namespace, name, answer)));
         }
     }
 
-    /// Notes a `cluster.list`.
+    /// Records a `cluster.list`.
     pub fn list(&mut self, kind: &Kind, options: &ListOptions, answer: &Result<Vec<String>, Failure>) {
         let bytes = answer.as_ref().map_or(0, |answer| answer.iter().map(String::len).sum());
-        if self.has_room(bytes) {
+        if self.reserve(bytes) {
             self.reads
                 .push(RecordedRead::List(RecordedList::new(kind, options, answer)));
         }
     }
 
-    /// Notes a `clock.now`.
+    /// Records a `clock.now`.
     pub fn now(&mut self, granularity: u64, answer: u64) {
-        if self.has_room(0) {
+        if self.reserve(0) {
             self.reads.push(RecordedRead::Now { granularity, answer });
         }
     }
 
-    /// Notes a `clock.reached`.
+    /// Records a `clock.reached`.
     pub fn reached(&mut self, moment: u64, answer: bool) {
-        if self.has_room(0) {
+        if self.reserve(0) {
             self.reads.push(RecordedRead::Reached { moment, answer });
         }
     }
 
-    /// Notes a line of the log.
+    /// Records a log line.
     pub fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         let fields_bytes: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if self.has_room(message.len() + fields_bytes) {
+        if self.reserve(message.len() + fields_bytes) {
             self.log.push(RecordedLog::new(level, message, fields));
         }
     }
 
-    /// Whether there is room for as many bytes, which are counted. What has none takes the call with it: one without all of
-    /// its reads could not be replayed.
-    fn has_room(&mut self, bytes: usize) -> bool {
-        /// What is written around a text.
+    /// Counts bytes, and returns `true` if they fit. Otherwise the whole call is dropped: a call without all of its
+    /// reads could not be replayed.
+    fn reserve(&mut self, bytes: usize) -> bool {
+        /// Estimated overhead of a text in JSON.
         const AROUND: usize = 100;
         self.bytes += bytes + AROUND;
         if self.bytes <= MOST_CALL_BYTES {
@@ -439,7 +439,7 @@ impl CallRecorder {
         false
     }
 
-    /// A call has ended. What is noted from here on belongs to the next one.
+    /// Ends a call. Later records belong to the next one.
     pub fn ended(&mut self, input: RecordedInput, answer: RecordedAnswer, usage: &Usage) {
         let (reads, log) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.log));
         let is_whole = std::mem::take(&mut self.bytes) <= MOST_CALL_BYTES;

@@ -1,6 +1,6 @@
-//! Owns the traces of reconciles: a span for each, with one for each of its stages, the lines that the guest logs as events,
-//! and links to what led to it: the run before, or the run that wrote what has changed. Off unless a sink is given, and then
-//! it costs nothing but a look at an option. Nothing is decided by it.
+//! Traces reconciles: a span for each, with one for each of its stages, the guest's log lines as events, and links to
+//! its cause: the previous run, or the run that wrote the changed object. Off unless a sink is set, at the cost of one
+//! check. No decision depends on it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,19 +18,19 @@ use crate::lanes::primary::PrimaryRef;
 use crate::process::clock::WallClock;
 use crate::queue::{Job, JobResult, TriggerReason};
 
-/// The most runs and the most written objects that links may lead to.
+/// The most runs and the most written objects that links may refer to.
 const MOST_LINKED: usize = 10_000;
 
-/// The most lines of a guest that one call's span has, and the longest of them in bytes; the log has all.
+/// The most log lines in a call's span, and the longest of them in bytes; the log has all.
 const MOST_LINES: usize = 64;
 const LONGEST_LINE: usize = 1024;
 
-/// Where spans go, and of how many reconciles.
+/// Sink of spans, and the ratio of traced reconciles.
 #[derive(Clone, Debug)]
 pub struct TraceOptions {
-    /// Where they go.
+    /// Sink of the spans.
     pub sink: SpanSink,
-    /// Which part of the reconciles is traced, from 0 to 1.
+    /// Ratio of reconciles that are traced, from 0 to 1.
     pub ratio: f64,
 }
 
@@ -43,7 +43,7 @@ struct Tracer {
     links: Mutex<Links>,
 }
 
-/// What links may lead to.
+/// Spans that links may refer to.
 #[derive(Default)]
 struct Links {
     running: HashMap<PrimaryRef, SpanContext>,
@@ -51,29 +51,29 @@ struct Links {
     writes: HashMap<Key, SpanContext>,
 }
 
-/// The trace of one reconcile, if it is traced. A clone is the same.
+/// Trace of one reconcile, if it is traced. Clones share it.
 #[derive(Clone, Default)]
 pub struct Trace(Option<Arc<RunningTrace>>);
 
 struct RunningTrace {
     root: SpanContext,
-    /// What led to it. Looked up when it begins: it may write again what has triggered it.
+    /// Links to its cause. Looked up at the start: the run may write again the object that triggered it.
     links: Vec<SpanLink>,
     sink: SpanSink,
-    /// When it began, in nanoseconds since the epoch, and by the clock that measures.
+    /// Start in nanoseconds since the epoch, and on the monotonic clock.
     began: u64,
     since: Instant,
     lines: Mutex<Lines>,
 }
 
-/// What a guest has logged in the stage that is under way.
+/// Log lines of the guest in the current stage.
 #[derive(Default)]
 struct Lines {
     kept: Vec<SpanEvent>,
     dropped: u32,
 }
 
-/// A stage that is under way; its span ends when this is dropped.
+/// A running stage; its span ends on drop.
 pub struct Stage {
     trace: Arc<RunningTrace>,
     name: &'static str,
@@ -81,7 +81,7 @@ pub struct Stage {
 }
 
 impl Traces {
-    /// None: nothing is traced.
+    /// Makes traces with these options; `None`: nothing is traced.
     pub fn new(options: Option<TraceOptions>, clock: &WallClock) -> Self {
         Self(options.map(|options| Tracer {
             options,
@@ -90,13 +90,13 @@ impl Traces {
         }))
     }
 
-    /// A reconcile begins.
+    /// Begins the trace of a reconcile.
     pub fn begin(&self, primary_ref: &PrimaryRef, job: &Job) -> Trace {
         let Some(Tracer { options, clock, links }) = &self.0 else {
             return Trace::default();
         };
         if fastrand::f64() >= options.ratio {
-            // A link to an earlier run would say that this one did not happen.
+            // A link to an earlier run would hide this one.
             links.lock().forget(primary_ref);
             return Trace::default();
         }
@@ -116,18 +116,18 @@ impl Traces {
         })))
     }
 
-    /// A primary writes an object.
+    /// Records that a primary writes an object.
     pub fn wrote(&self, key: &Key, primary_ref: &PrimaryRef) {
         let Some(Tracer { links, .. }) = &self.0 else { return };
         let mut links = links.lock();
         match links.running.get(primary_ref).copied() {
-            Some(context) => note(&mut links.writes, key.clone(), context),
-            // What an earlier run wrote there is not what triggers anything from now on.
+            Some(context) => remember(&mut links.writes, key.clone(), context),
+            // A write of an earlier run is not the cause of later triggers.
             None => drop(links.writes.remove(key)),
         }
     }
 
-    /// A reconcile is over.
+    /// Ends the trace of a reconcile.
     pub fn end(&self, trace: Trace, primary_ref: &PrimaryRef, lane: &Lane, job: &Job, ended: &JobResult) {
         let (Some(Tracer { links, .. }), Trace(Some(trace))) = (&self.0, trace) else {
             return;
@@ -135,7 +135,7 @@ impl Traces {
         {
             let mut known = links.lock();
             known.running.remove(primary_ref);
-            note(&mut known.runs, primary_ref.clone(), trace.root);
+            remember(&mut known.runs, primary_ref.clone(), trace.root);
         }
         let mut attributes = vec![
             ("pilothouse.plugin", Value::from(&*lane.plugin)),
@@ -184,13 +184,13 @@ fn milliseconds(time: std::time::Duration) -> Value {
 }
 
 impl Links {
-    /// A run of this primary is not traced, so that no link leads to one before it.
+    /// Forgets earlier runs of a primary whose present run is not traced.
     fn forget(&mut self, primary_ref: &PrimaryRef) {
         self.running.remove(primary_ref);
         self.runs.remove(primary_ref);
     }
 
-    /// What led to a job, as far as that was traced.
+    /// Links to the cause of a job, as far as that was traced.
     fn of(&self, primary_ref: &PrimaryRef, job: &Job) -> Vec<SpanLink> {
         let written = job
             .trigger
@@ -217,8 +217,8 @@ impl Links {
     }
 }
 
-/// Remembers one more, and nothing of before where there are too many.
-fn note<K: Eq + Hash>(known: &mut HashMap<K, SpanContext>, key: K, context: SpanContext) {
+/// Remembers a span, and drops all earlier ones if there are too many.
+fn remember<K: Eq + Hash>(known: &mut HashMap<K, SpanContext>, key: K, context: SpanContext) {
     if known.len() >= MOST_LINKED && !known.contains_key(&key) {
         known.clear();
     }
@@ -232,14 +232,14 @@ impl Trace {
         stage.await
     }
 
-    /// A stage begins; its span ends when what this returns is dropped.
+    /// Begins a stage; its span ends when the returned guard is dropped.
     pub fn stage(&self, name: &'static str) -> Option<Stage> {
         let trace = self.0.clone()?;
         let start = trace.now();
         Some(Stage { trace, name, start })
     }
 
-    /// The guest logs a line.
+    /// Records a log line of the guest.
     pub fn line(&self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         let Some(trace) = &self.0 else { return };
         let mut lines = trace.lines.lock();
@@ -301,7 +301,7 @@ mod tests {
     use crate::test_support::{TestHost, child_kind, controller, name, primary};
 
     #[tokio::test(start_paused = true)]
-    async fn a_link_leads_to_the_last_run_or_nowhere_if_that_was_not_traced() {
+    async fn a_link_refers_to_the_previous_run_only_if_it_was_traced() {
         let host = TestHost::new().await;
         let lane = host.lane("p", controller(&[]));
         let options = ExportOptions {

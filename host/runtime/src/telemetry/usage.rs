@@ -1,5 +1,5 @@
-//! Owns what each plugin has used since the host began: reconciles, time, the memory of its calls, and requests. It is
-//! counted where it happens and read by those who ask; nothing is decided by it.
+//! Counts each plugin's usage since the host started: reconciles, time, the memory of its calls, and requests. No
+//! decision depends on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// What one plugin has used. A clone is a copy of that moment.
+/// Usage of one plugin. A clone is a snapshot, except of the shared `requests`.
 #[derive(Clone, Debug, Default)]
 pub struct PluginUsage {
     /// Reconciles that ended.
     pub reconciles: u64,
-    /// Those of them that failed.
+    /// Failed reconciles among them.
     pub failures: u64,
-    /// How long they took together.
+    /// Total time of the reconciles.
     pub reconcile_time: Duration,
-    /// How long the plugin's own code ran in them.
+    /// Total time of the plugin's own code in them.
     pub call_time: Duration,
     /// The largest linear memory of a call, in bytes.
     pub largest_memory: u64,
@@ -25,24 +25,24 @@ pub struct PluginUsage {
     pub requests: Arc<AtomicU64>,
 }
 
-/// What all plugins have used, by their names.
+/// Usage of all plugins, by name.
 #[derive(Debug, Default)]
 pub struct UsageBook(Mutex<BTreeMap<Arc<str>, PluginUsage>>);
 
 impl UsageBook {
-    /// Where the requests of a plugin are counted.
+    /// Counter of a plugin's requests.
     pub fn requests_of(&self, plugin: &Arc<str>) -> Arc<AtomicU64> {
         self.0.lock().entry(plugin.clone()).or_default().requests.clone()
     }
 
-    /// A call of a plugin has ended, whose linear memory was so large.
+    /// Records a call of a plugin, with the size of its linear memory in bytes.
     pub fn called(&self, plugin: &str, memory: u64) {
         if let Some(usage) = self.0.lock().get_mut(plugin) {
             usage.largest_memory = usage.largest_memory.max(memory);
         }
     }
 
-    /// A reconcile has ended that took so long, of which the plugin's code took a part.
+    /// Records a reconcile, with its duration and the part in the plugin's code.
     pub fn reconciled(&self, plugin: &str, is_failure: bool, took: Duration, called: Duration) {
         if let Some(usage) = self.0.lock().get_mut(plugin) {
             usage.reconciles += 1;
@@ -52,19 +52,19 @@ impl UsageBook {
         }
     }
 
-    /// A plugin is gone.
+    /// Forgets a removed plugin.
     pub fn leave(&self, plugin: &str) {
         self.0.lock().remove(plugin);
     }
 
-    /// What a plugin has used.
+    /// Usage of a plugin.
     pub fn get(&self, plugin: &str) -> PluginUsage {
         self.0.lock().get(plugin).cloned().unwrap_or_default()
     }
 }
 
 impl PluginUsage {
-    /// How many requests were made in the plugin's name.
+    /// Number of requests in the plugin's name.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }

@@ -1,7 +1,6 @@
-//! Owns the consequences of a change of a CustomResourceDefinition: writes that the old one refused or changed are sent
-//! again, the host looks up again how values of the kind are merged, and a kind that appears or disappears is noticed at
-//! once. Without the right to watch definitions, all of this waits for the next start, for a watch to end, or for a refusal
-//! to expire.
+//! Reacts to changes of a CustomResourceDefinition: writes that the old one rejected or changed are sent again, the
+//! merge types of the kind are read again, and a kind that appears or disappears is noticed at once. Without the right
+//! to watch definitions, all of this waits for the next start, for a watch to end, or for a rejection to expire.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +15,8 @@ use tokio::time::Instant;
 use crate::context::HostContext;
 use crate::lanes::health::about_status;
 
-/// API servers take a change of a definition in a moment after it is seen: so it is acted on twice, at once and after so long.
+/// Delay of the second reaction: API servers apply a change of a definition a moment after it is observed, so it is
+/// handled twice.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// Follows the definitions of the cluster for ever.
@@ -24,7 +24,7 @@ pub async fn follow(client: Client, host: Arc<HostContext>) {
     let (sender, mut news) = mpsc::unbounded_channel();
     let mut told = false;
     let follow = definitions::follow(client, move |news| {
-        // Whoever has gone needs no news.
+        // The receiver may be gone.
         let _ = sender.send(news);
     });
     tokio::pin!(follow);
@@ -64,13 +64,13 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// The resource's name and the group of a definition's name.
+/// Splits the name of a definition into resource name and group.
 fn split(name: &str) -> (&str, &str) {
     name.split_once('.').unwrap_or((name, ""))
 }
 
 impl HostContext {
-    /// A definition is another than it was: what was refused or dropped by it may be taken now.
+    /// Forgets what was rejected or dropped by the old definition of a kind.
     fn definition_changed(&self, name: &str) {
         let (plural, group) = split(name);
         for kind in self.kinds.of_resource(plural, group) {
@@ -84,12 +84,12 @@ impl HostContext {
             }
         }
         self.recheck(name);
-        self.state.tell_all();
+        self.state.notify_all();
     }
 
-    /// The kinds of a definition's group may be served otherwise than they were.
+    /// Wakes the tasks that wait for a change of the group's definitions: its kinds may be served differently.
     fn recheck(&self, name: &str) {
         let (_, group) = split(name);
-        self.definitions.note(group);
+        self.definitions.record(group);
     }
 }

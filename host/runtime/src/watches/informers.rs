@@ -1,9 +1,8 @@
-//! Owns which kinds are watched, and how: each kind once for all lanes, for as long as a lane needs it, in the form that
-//! is enough for all of them.
+//! Watches kinds: each once for all lanes, as long as a lane needs it, in the form that satisfies all of them.
 //!
-//! A lane that needs more than what is watched has the kind listed again; the others go on with what is known. When one
-//! that needed more goes, what is cached is trimmed where it lies. How lanes open and close by it is `lane_registry`'s
-//! matter.
+//! A lane that needs more than what is watched has the kind listed again; the others keep using the cache. When a lane
+//! that needed more is removed, cached objects are trimmed in place. `lane_registry` opens and closes lanes
+//! accordingly.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -26,16 +25,16 @@ use crate::context::HostContext;
 use crate::lanes::cache_need::CacheNeed;
 use crate::lanes::lane::Lane;
 
-/// The waits between two looks for a kind that is not served.
+/// Bounds of the wait between two lookups of a kind that is not served.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
-/// Watches that have lasted so long are well, and the wait after their end is the first one again.
+/// Duration after which watches count as stable, so that the wait after their end is the first one again.
 const WELL_AFTER: Duration = Duration::from_mins(2);
-/// The waits before it is asked whether a kind is served otherwise, after a definition of its group has changed.
+/// Waits before a kind is looked up again, after a definition of its group has changed.
 const RECHECKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(8)];
 
-/// The watches of all kinds. They end with the value.
+/// Watches of all kinds. They end on drop.
 pub struct Informers {
     client: Client,
     discovery: Arc<Discovery>,
@@ -43,11 +42,11 @@ pub struct Informers {
     kinds: Mutex<HashMap<Kind, Informer>>,
 }
 
-/// One kind that is watched.
+/// A watched kind.
 struct Informer {
-    /// A lane and the one that is to replace it have the same number, and may need different things.
+    /// A lane and its replacement have the same number, and may have different needs.
     lanes: Vec<(Arc<Lane>, CacheNeed)>,
-    /// What the lanes need together.
+    /// Union of the lanes' needs.
     need: CacheNeed,
     codec: Arc<ObjectCodec>,
     task: AbortHandle,
@@ -60,7 +59,7 @@ impl Drop for Informer {
 }
 
 impl Informers {
-    /// Nothing is watched yet.
+    /// Makes informers without any watch.
     pub fn new(client: Client, host: Arc<HostContext>) -> Self {
         Self {
             discovery: Arc::new(Discovery::new(client.clone())),
@@ -70,7 +69,7 @@ impl Informers {
         }
     }
 
-    /// Watches what a lane needs, before the lane is registered. Once it has been, it opens when all of that is listed.
+    /// Watches the kinds of a lane, before the lane is registered. After that it opens when all of them are listed.
     pub fn add(&self, lane: &Arc<Lane>) {
         let asked = Instant::now();
         let mut kinds = self.kinds.lock();
@@ -100,7 +99,7 @@ impl Informers {
         self.host.open_if_synced(lane);
     }
 
-    /// Ends what only this lane needed. The lane is to be closed already.
+    /// Ends the watches that only this lane needed. The lane has to be closed already.
     pub fn remove(&self, lane: &Arc<Lane>) {
         let mut kinds = self.kinds.lock();
         for (kind, _) in needs(lane) {
@@ -126,7 +125,7 @@ impl Informers {
         }
     }
 
-    /// How the cluster serves a kind now, watched or not.
+    /// Returns how the cluster serves a kind now, watched or not.
     pub async fn find(&self, kind: &Kind) -> Result<Option<ServedKind>, RequestError> {
         self.discovery.find(&Arc::new(kind.clone()), Instant::now()).await
     }
@@ -136,8 +135,8 @@ impl Informers {
         self.discovery.find_version(kind).await
     }
 
-    /// The cache is to hold other namespaces: each kind is listed again of which lanes need another part. What is there stays
-    /// until it is listed.
+    /// Lists each kind again of which lanes need another part, after the cached namespaces have changed. Cached objects
+    /// stay until the list is complete.
     pub fn refresh(&self) {
         let mut kinds = self.kinds.lock();
         let mut lanes: Vec<Arc<Lane>> = Vec::new();
@@ -151,13 +150,13 @@ impl Informers {
                 continue;
             };
             if need.reach != watched.need.reach {
-                // The watches begin a little later; the cache may have been told to hold more again by then.
+                // The watches begin a little later; the cached namespaces may have grown again by then.
                 self.host.state.watches_narrow(kind, &need.reach);
                 self.restart(watched, need);
             }
         }
         drop(kinds);
-        // What another lane needs whole is there already.
+        // Objects that another lane needs whole are cached already.
         for lane in lanes {
             self.host.open_if_synced(&lane);
         }
@@ -182,14 +181,14 @@ impl Informers {
     }
 }
 
-/// So that the watches of kinds that ended together come back apart.
+/// Seed of the jitter, so that watches that ended together are reopened at different times.
 fn seed(kind: &Kind) -> u64 {
     let mut hasher = DefaultHasher::new();
     kind.hash(&mut hasher);
     hasher.finish()
 }
 
-/// What a lane needs of each kind; a kind that it reconciles and touches is named once.
+/// Need of a lane for each kind; a kind that it reconciles and touches is listed once.
 fn needs(lane: &Lane) -> HashMap<Kind, CacheNeed> {
     let kinds: BTreeSet<Kind> = lane.kinds().map(|(kind, _)| kind).collect();
     kinds
@@ -201,7 +200,7 @@ fn needs(lane: &Lane) -> HashMap<Kind, CacheNeed> {
         .collect()
 }
 
-/// The lists and watches of one kind.
+/// Lists and watches of one kind.
 struct InformerTask {
     client: Client,
     discovery: Arc<Discovery>,
@@ -212,9 +211,9 @@ struct InformerTask {
 }
 
 impl InformerTask {
-    /// Follows the kind for ever: while it is served, by lists and watches; while it is not, by asking again.
+    /// Follows the kind for ever: by lists and watches while it is served, by lookups while it is not.
     async fn run(self, mut since: Instant) {
-        // How often in a row the watches have ended soon.
+        // Number of times in a row that the watches have ended soon.
         let mut ends = 0;
         loop {
             let served = self.find(since).await;
@@ -236,12 +235,12 @@ impl InformerTask {
                 };
                 follows.spawn(watch.follow());
             }
-            // One of them has seen that the kind is not served as it was, or its definition is gone.
+            // A reflector has seen that the kind is served differently, or its definition was deleted.
             tokio::select! {
                 _ = follows.join_next() => {}
-                () = self.is_unserved(&served.kind.group) => {}
+                () = self.wait_until_unserved(&served.kind.group) => {}
             }
-            // The others end with it: until they begin again nothing is seen.
+            // The other watches end with it: nothing is observed until they begin again.
             drop(follows);
             if begun.elapsed() >= WELL_AFTER {
                 ends = 0;
@@ -252,13 +251,13 @@ impl InformerTask {
         }
     }
 
-    /// Waits until a definition of the kind's group changes, and the kind is not served after that. How else it may be served
-    /// is seen when its watch ends.
-    async fn is_unserved(&self, group: &str) {
+    /// Waits until a definition of the kind's group changes, and the kind is then not served. Other changes of how it
+    /// is served are noticed when its watch ends.
+    async fn wait_until_unserved(&self, group: &str) {
         let mut changes = self.host.definitions.subscribe();
         loop {
             changes.changed(group).await;
-            // A server takes a moment to do what the definition says.
+            // A server takes a moment to apply a definition.
             for wait in RECHECKS {
                 tokio::time::sleep(wait).await;
                 let found = self.discovery.find(self.codec.kind(), Instant::now()).await;
@@ -297,7 +296,7 @@ mod tests {
     use super::*;
     use crate::test_support::*;
 
-    /// What is watched of a kind, and by which task.
+    /// Need of a watched kind, and its task.
     fn watched(informers: &Informers, kind: &Kind) -> Option<(CacheNeed, Id)> {
         let kinds = informers.kinds.lock();
         let watched = kinds.get(kind)?;
@@ -456,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_first_lane_of_a_kind_decides_by_is_known_of_each_object() {
+    async fn facts_of_the_first_lane_of_a_kind_are_cached() {
         let host = TestHost::new().await;
         let informers = host.informers();
         let mut lane = host.lane("plugin", controller(&[]));
@@ -471,7 +470,7 @@ mod tests {
 
     /// A lane with a filter comes while a kind is cached for another lane.
     #[tokio::test(start_paused = true)]
-    async fn what_a_new_lane_decides_by_is_known_of_each_object_whenever_it_came() {
+    async fn facts_of_a_new_lane_are_added_to_cached_objects() {
         let host = TestHost::new().await;
         let informers = host.informers();
         informers.add(&host.put(host.lane("one", controller(&[]))));

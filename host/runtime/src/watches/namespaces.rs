@@ -1,5 +1,5 @@
-//! Wakes primaries when a namespace comes in which a child of theirs could not be made. The cluster's namespaces are watched
-//! from the first time that a primary waits for one. Without the right to do so, back-off alone tries again.
+//! Requeues primaries when a namespace is created in which their children could not be created. Namespaces are watched
+//! from the first time that a primary waits for one. Without the right to do so, only back-off retries.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::context::HostContext;
 
 /// Follows the namespaces of the cluster for ever, once a primary waits for one.
 pub async fn follow(client: Client, host: Arc<HostContext>) {
-    host.state.namespace_is_awaited().await;
+    host.state.wait_for_namespace_waits().await;
     let mut told = false;
     let tell = move |event| match event {
         NamespaceEvent::Added(name) => host.state.namespace_added(&name),

@@ -1,5 +1,5 @@
-//! Takes in what each watch sees: the shared state first, which queues whoever is concerned, then lanes that open by
-//! it, and what is told.
+//! Applies the events of each watch: first to the shared state, which queues the affected primaries, then to lanes that
+//! open by them, and to reports.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Sink for HostContext {
     }
 
     fn works(&self, kind: &Arc<Kind>) {
-        self.kinds.trouble_ends(kind);
+        self.kinds.record_watch_recovery(kind);
     }
 
     fn heard(&self) {
@@ -40,7 +40,7 @@ impl Sink for HostContext {
     }
 
     fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError) {
-        if self.kinds.has_new_trouble(kind, &trouble) {
+        if self.kinds.record_watch_failure(kind, &trouble) {
             self.settle_lanes_of(kind);
         }
     }
@@ -53,7 +53,7 @@ impl Sink for HostContext {
     }
 
     fn panicked(&self, kind: &Arc<Kind>, panic: &str) {
-        self.count_mistake();
+        self.count_internal_error();
         tracing::error!(%kind, panic, "the watch panicked; this is a bug of the host: report it; the kind is listed again");
     }
 }

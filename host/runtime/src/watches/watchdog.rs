@@ -1,8 +1,8 @@
-//! Owns the watchdog: what waits longer than its cause explains is a mistake of the host. The live object is read where one
-//! is waited for, and whoever waits goes on; the log names it, and it is counted.
+//! The watchdog: a wait that lasts longer than its cause explains is an internal error. The live object is read if one
+//! is awaited, and the waiting primary continues; the error is logged and counted.
 //!
-//! Every wait is ended by what it is for. The watchdog is for the mistake in that; while there is none it makes no
-//! request.
+//! Every wait is normally ended by its cause. The watchdog handles errors in that; it makes no request while there are
+//! none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::context::HostContext;
 use crate::lanes::primary::PrimaryRef;
 use crate::state::PendingWait;
 
-/// How often it looks.
+/// Interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// What a wait may take: a watch that has gone silent is noticed after 150 s and made anew, a request may take 30 s, and
-/// both may be tried again with back-off.
+/// Maximum duration of a regular wait: a silent watch is noticed after 150 s and reopened, a request may take 30 s, and
+/// both may be retried with back-off.
 const EXPLAINED: Duration = Duration::from_mins(5);
 
-/// The wait before a look past the cache that failed is made again.
+/// Wait after a failed live read before the next.
 const AGAIN_AFTER: Duration = Duration::from_mins(1);
 
-/// Looks at what waits; runs until it is dropped.
+/// Checks pending waits; runs until it is dropped.
 pub async fn run(host: Arc<HostContext>) {
     let mut known: HashMap<PendingWait, Instant> = HashMap::new();
     let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
@@ -36,7 +36,7 @@ pub async fn run(host: Arc<HostContext>) {
         let waits = host.state.pending_waits();
         known.retain(|wait, _| waits.contains(wait));
         for wait in waits {
-            // What the log has told of already explains any time.
+            // A failure that was logged explains any duration.
             if is_explained(&host, &wait) {
                 known.insert(wait, now);
                 continue;
@@ -47,7 +47,7 @@ pub async fn run(host: Arc<HostContext>) {
             }
             if resume(&host, &wait).await {
                 known.remove(&wait);
-                host.count_mistake();
+                host.count_internal_error();
             } else {
                 known.insert(wait, now + AGAIN_AFTER - EXPLAINED);
             }
@@ -55,7 +55,7 @@ pub async fn run(host: Arc<HostContext>) {
     }
 }
 
-/// Whether the watch that would end a wait has trouble.
+/// Returns `true` if the watch that would end a wait fails.
 fn is_explained(host: &HostContext, wait: &PendingWait) -> bool {
     match wait {
         PendingWait::Echo(key, ..) | PendingWait::Contributed((_, key), ..) => host.kinds.has_trouble(&key.kind),
@@ -63,11 +63,11 @@ fn is_explained(host: &HostContext, wait: &PendingWait) -> bool {
     }
 }
 
-/// Ends a wait. Says whether it did: a cluster that cannot be asked is asked again.
+/// Ends a wait. Returns `false` if the live read failed, which is retried.
 async fn resume(host: &HostContext, wait: &PendingWait) -> bool {
     let live = match wait {
         PendingWait::Echo(key, primary_ref, _) | PendingWait::Contributed((_, key), primary_ref, _) => {
-            look(host, key, primary_ref).await
+            read_live(host, key, primary_ref).await
         }
         PendingWait::Claims(_) | PendingWait::Write(..) | PendingWait::Held(..) => true,
     };
@@ -76,11 +76,11 @@ async fn resume(host: &HostContext, wait: &PendingWait) -> bool {
     }
     host.state.end_wait(wait);
     match wait {
-        PendingWait::Echo(key, primary_ref, awaited) => tell(
+        PendingWait::Echo(key, primary_ref, awaited) => log_ended(
             &format!("the cache has not shown a write of {key} ({awaited:?})"),
             primary_ref,
         ),
-        PendingWait::Contributed((_, key), primary_ref, version) => tell(
+        PendingWait::Contributed((_, key), primary_ref, version) => log_ended(
             &format!("the cache has not shown version {version} of {key}, which was contributed to"),
             primary_ref,
         ),
@@ -88,13 +88,13 @@ async fn resume(host: &HostContext, wait: &PendingWait) -> bool {
             plugin = &*id.0, object = %id.1,
             "claims on an object were not looked at within {EXPLAINED:?}; this is a bug of the host: report it; they are looked at now"
         ),
-        PendingWait::Write(key, primary_ref, _) => tell(&format!("a write of {key} has not ended"), primary_ref),
-        PendingWait::Held(primary_ref, _) => tell("it was held for no reason that is known", primary_ref),
+        PendingWait::Write(key, primary_ref, _) => log_ended(&format!("a write of {key} has not ended"), primary_ref),
+        PendingWait::Held(primary_ref, _) => log_ended("it was held for no reason that is known", primary_ref),
     }
     true
 }
 
-fn tell(problem: &str, primary_ref: &PrimaryRef) {
+fn log_ended(problem: &str, primary_ref: &PrimaryRef) {
     tracing::error!(
         object = %primary_ref.name,
         problem,
@@ -102,9 +102,9 @@ fn tell(problem: &str, primary_ref: &PrimaryRef) {
     );
 }
 
-/// Reads an object past the cache, and has the cache take in what it shows. Says whether that is possible now; where
-/// there is nobody to ask for, nothing has to be waited for either.
-async fn look(host: &HostContext, key: &Key, primary_ref: &PrimaryRef) -> bool {
+/// Reads an object live, and corrects the cache. Returns `false` if that is not possible now. If no lane is left to
+/// read it, there is nothing to wait for either.
+async fn read_live(host: &HostContext, key: &Key, primary_ref: &PrimaryRef) -> bool {
     let (lane, before) = host.state.lane_and_object(primary_ref, key);
     let Some((lane, served)) = lane.and_then(|lane| Some((lane.clone(), lane.served(&key.kind)?))) else {
         return true;

@@ -1,11 +1,11 @@
-//! Owns how the component of a Plugin comes from an OCI artifact: which artifact is meant, the credentials, what the
-//! conditions and events say of it, and when another artifact is due. The store that is asked is [`crate::artifacts`]'s.
+//! Obtains the component of a Plugin from an OCI artifact: resolves the reference, reads the pull secret, reports in
+//! conditions and events, and notices another artifact. Registries are accessed by [`crate::artifacts`].
 //!
-//! A host that starts takes the artifact that the Plugin's status records, if that takes no network, and asks the registry
-//! afterwards: so a registry that is down, slow or hostile does not keep a plugin from its start.
+//! A host that starts uses the artifact recorded in the Plugin's status, if that needs no network, and asks the
+//! registry afterwards: so a registry that is down, slow or hostile does not prevent a plugin from starting.
 //!
-//! Of several replicas only the leader asks which artifact a tag means. The others run what the Plugin's status says that the
-//! leader runs, so that no two versions work side by side for longer than a download takes.
+//! Among several replicas only the leader resolves tags. The others run the artifact that the Plugin's status records
+//! for the leader, so that two versions run side by side only as long as a download takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use crate::plugins::resource::desired::DesiredPlugin;
 use crate::plugins::resource::state::{ConditionState, RunningArtifact, StartupProblem, StartupStep};
 use crate::plugins::version::staging::compiled;
 
-/// How soon the registry is asked after a start that did without it.
+/// Time until the registry is queried after a start without it.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 impl PluginTask {
-    /// Loads the component of the artifact that is meant, unless it is the one that is known. Its signature is checked
-    /// either way: what is trusted may have changed.
+    /// Loads the component of the desired artifact, unless it is the known one. Its signature is verified either way:
+    /// the trust policy may have changed.
     pub async fn load_artifact(
         &self,
         library: &Library,
@@ -52,11 +52,11 @@ impl PluginTask {
                 (None, _) => self.fetch(store, request, trust).await?,
             },
         };
-        // A move stays noted until the artifact takes over, so that each retry brings the same one.
+        // A move stays recorded until the artifact takes over, so that each retry loads the same one.
         let before = running.map(|running| running.fetched.resolved.digest.clone());
         let before = before.or_else(|| self.recorded(request).map(|recorded| recorded.digest));
         self.artifact
-            .note_move(before.is_some_and(|before| before != fetched.resolved.digest));
+            .record_move(before.is_some_and(|before| before != fetched.resolved.digest));
         self.report_fetched(request, &fetched);
         let is_known = |known: &&LoadedComponent| known.component.digest() == fetched.component_digest;
         let component = if let Some(known) = known.filter(is_known) {
@@ -96,8 +96,8 @@ impl PluginTask {
         self.counted(LoadedComponent::of_artifact(component, artifact, trust), wanted)
     }
 
-    /// Waits until the registry means another artifact than this one, or the trust policy is another one. While the registry
-    /// does not answer, the Plugin's status says so, and what runs goes on.
+    /// Waits until the reference resolves to another artifact, or the trust policy changes. While the registry does not
+    /// answer, the Plugin's status says so, and the running version continues.
     pub async fn artifact_changed(
         &self,
         library: &Library,
@@ -115,12 +115,12 @@ impl PluginTask {
     }
 
     async fn another_is_meant(&self, store: &dyn ArtifactStore, request: &ArtifactRequest, before: Option<&str>) {
-        // What could not be resolved is tried again by the life cycle.
+        // The life cycle retries a reference that could not be resolved.
         let (Some(before), ArtifactUpdate::Tag | ArtifactUpdate::SemVer(_)) = (before, &request.update) else {
             return std::future::pending().await;
         };
         let mut leadership = self.context.host.leadership.follow();
-        // The condition as it was before the registry failed to answer.
+        // The condition before the registry failed to answer.
         let mut told: Option<ConditionState> = None;
         loop {
             let leads = *leadership.borrow_and_update();
@@ -130,10 +130,10 @@ impl PluginTask {
                 _ = leadership.changed() => {}
             }
         }
-        self.artifact.note_move(true);
+        self.artifact.record_move(true);
     }
 
-    /// Waits until the Plugin's status says that the leader runs another artifact of the same reference.
+    /// Waits until the Plugin's status records that the leader runs another artifact of the same reference.
     async fn leader_runs_another(&self, request: &ArtifactRequest, before: &str) {
         let Some(own) = &self.own else {
             return std::future::pending().await;
@@ -145,13 +145,13 @@ impl PluginTask {
                 return;
             }
             if live.changed().await.is_err() {
-                // The Plugin is gone, and its task ends.
+                // The Plugin is deleted, and its task ends.
                 return std::future::pending().await;
             }
         }
     }
 
-    /// Asks the registry now and then, until another artifact is meant.
+    /// Polls the registry until the reference resolves to another artifact.
     async fn registry_means_another(
         &self,
         store: &dyn ArtifactStore,
@@ -172,7 +172,7 @@ impl PluginTask {
                 Ok(resolved) => {
                     failures = 0;
                     wait = request.interval.saturating_sub(spread(request.interval, name));
-                    self.artifact.was_asked();
+                    self.artifact.record_resolved();
                     if let Some(fact) = told.take() {
                         tracing::info!(
                             plugin = name,
@@ -192,7 +192,7 @@ impl PluginTask {
                         .min(request.interval);
                     let StartupProblem { step, reason, message } = problem;
                     if step == StartupStep::Verified {
-                        // A changed trust policy is reported when it verifies what runs.
+                        // A changed trust policy is reported when the running version is verified.
                         continue;
                     }
                     let known = self.plugin_state.known();
@@ -212,7 +212,7 @@ impl PluginTask {
         }
     }
 
-    /// The artifact that the Plugin's status has.
+    /// The artifact recorded in the Plugin's status.
     pub fn told(&self) -> Option<ArtifactStatus> {
         let status = self.own.as_ref()?.live.borrow().status.clone();
         serde_json::from_value::<PluginStatus>(status).ok()?.artifact
@@ -235,8 +235,8 @@ impl PluginTask {
         self.recorded(request)
     }
 
-    /// Brings the artifact that the leader runs. The registry is asked for its bytes alone, and for what the tag means once this
-    /// replica leads.
+    /// Fetches the artifact that the leader runs. The registry is only asked for its bytes; the tag is resolved once
+    /// this replica leads.
     async fn fetch_leaders(
         &self,
         store: &dyn ArtifactStore,
@@ -248,8 +248,8 @@ impl PluginTask {
         self.fetch_again(store, request, &leaders, trust).await
     }
 
-    /// Brings the artifact of a plugin that does not run: the one that is recorded, from the cache or else by its digest. What
-    /// the reference means by now is asked for afterwards, and has its trial beside what ran before: it may need rights that
+    /// Fetches the artifact of a plugin that does not run: the recorded one, from the cache or by its digest. The
+    /// reference is resolved afterwards, and a new artifact gets its trial beside the old one: it may need rights that
     /// are not granted.
     async fn fetch_first(
         &self,
@@ -273,7 +273,7 @@ impl PluginTask {
         self.fetch(store, request, trust).await
     }
 
-    /// Brings an artifact that ran before: from the cache, or else by its digest.
+    /// Fetches an artifact that ran before: from the cache, or by its digest.
     async fn fetch_recorded(
         &self,
         store: &dyn ArtifactStore,
@@ -287,8 +287,8 @@ impl PluginTask {
         }
     }
 
-    /// Brings the artifact that runs once more: what is trusted, or the configuration, may have changed. The registry is
-    /// asked only if its signature is refused, because there may be another one by now.
+    /// Fetches the running artifact again: the trust policy or the configuration may have changed. The registry is
+    /// asked only if its signature is rejected, because there may be a new one by now.
     async fn fetch_again(
         &self,
         store: &dyn ArtifactStore,
@@ -304,13 +304,13 @@ impl PluginTask {
             Ok(None) | Err(_) => None,
         };
         match (self.fetch_resolved(store, request, running).await, refusal) {
-            // That nobody vouches for what runs matters more than that nobody could be asked.
+            // A rejected signature of the running artifact matters more than a registry that cannot be asked.
             (Err(problem), Some(refusal)) if problem.step != StartupStep::Verified => Err(startup_problem(refusal)),
             (fetched, _) => fetched,
         }
     }
 
-    /// Brings the artifact that is meant now.
+    /// Fetches the artifact that the reference resolves to.
     async fn fetch(
         &self,
         store: &dyn ArtifactStore,
@@ -320,7 +320,7 @@ impl PluginTask {
         self.artifact.set(None, trust, false);
         let resolved = self.resolve(store, request).await?;
         self.artifact.set(Some(resolved.clone()), trust, false);
-        // A pinned artifact that the cache has needs neither the registry nor the Secret.
+        // A pinned artifact in the cache needs neither the registry nor the Secret.
         if request.update == ArtifactUpdate::Pinned
             && let Ok(Some(fetched)) = store.fetch_offline(request, &resolved).await
         {
@@ -341,7 +341,7 @@ impl PluginTask {
         drop(turn);
         fetched.map_err(|problem| {
             if problem.is_about_trust {
-                // The bytes are not the matter.
+                // The bytes were fetched; only the signature is rejected.
                 let message = format!("{} is {}", request.reference, resolved.digest);
                 self.plugin_state
                     .set(|known| known.set(StartupStep::Fetched, ConditionState::yes("Resolved", message)));
@@ -364,7 +364,7 @@ impl PluginTask {
         resolved.map_err(startup_problem)
     }
 
-    /// Reads the pull secret. It is read each time, so that one that is renewed or deleted counts at once.
+    /// Reads the pull secret. It is read each time, so that a renewal or deletion takes effect at once.
     async fn credentials(&self, request: &ArtifactRequest) -> Result<Option<PullCredentials>, StartupProblem> {
         let Some(name) = &request.pull_secret else {
             return Ok(None);
@@ -413,10 +413,10 @@ impl PluginTask {
         });
     }
 
-    /// A version from this source has taken over, or runs on: the status records its artifact, and an event says that it
+    /// Records the artifact of a version that has taken over or continues in the status, and emits an event if it
     /// moved.
     pub async fn report_artifact(&self, loaded: &LoadedComponent) {
-        self.artifact.note_move(false);
+        self.artifact.record_move(false);
         let Some(artifact) = &loaded.artifact else {
             self.plugin_state.set(|known| known.artifact = RunningArtifact::None);
             return;
@@ -440,7 +440,7 @@ impl PluginTask {
             tracing::info!(plugin = &*self.identity.name, "{message}");
             self.plugin_state
                 .set(|known| known.artifact = RunningArtifact::Known(now));
-            // The other replicas follow the leader, and the Plugin has moved once.
+            // Only the leader emits the event: the Plugin has moved once.
             if self.context.host.leadership.leads() {
                 self.emit(EventType::Normal, "ArtifactMoved", message).await;
             }
@@ -462,7 +462,7 @@ fn store(library: &Library) -> Result<&dyn ArtifactStore, StartupProblem> {
     library.artifacts.as_deref().ok_or_else(no_store)
 }
 
-/// What an event says of a move.
+/// Message of the event about a move.
 fn moved(before: Option<&ArtifactStatus>, now: &ArtifactStatus) -> String {
     let ArtifactStatus {
         reference,
@@ -483,7 +483,7 @@ fn moved(before: Option<&ArtifactStatus>, now: &ArtifactStatus) -> String {
     format!("now runs {digest} from {reference}{tag}, {size} bytes, {signer}{before}")
 }
 
-/// A problem of a component, which names the artifact in place of a file that nobody has put there.
+/// Adds the artifact to a problem of its component, in place of a file name that means nothing to the user.
 fn of_artifact(problem: StartupProblem, request: &ArtifactRequest, fetched: &FetchedArtifact) -> StartupProblem {
     let StartupProblem { step, reason, message } = problem;
     let (reference, digest) = (&request.reference, &fetched.resolved.digest);
@@ -505,12 +505,12 @@ fn startup_problem(problem: ArtifactProblem) -> StartupProblem {
     StartupProblem::new(step, reason, message)
 }
 
-/// A part of a wait, up to a tenth of it, by which plugins that began together come apart.
+/// Up to a tenth of a wait, which spreads plugins that started together.
 fn spread(wait: Duration, name: &str) -> Duration {
     wait.mul_f64(f64::from(u8::try_from(seed(name) % 256).unwrap_or(0)) / 2560.0)
 }
 
-/// Spreads the tries of many plugins.
+/// Seed that spreads the retries of many plugins.
 pub fn seed(name: &str) -> u64 {
     let add = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
     name.bytes().fold(7, add)

@@ -1,60 +1,60 @@
-//! Owns what is known of a plugin's artifact beside the version that runs.
+//! Remembers the state of a plugin's artifact apart from the running version.
 
 use parking_lot::Mutex;
 
 use crate::artifacts::ResolvedArtifact;
 
-/// What is known of a plugin's artifact beside what runs.
+/// State of a plugin's artifact apart from the running version.
 #[derive(Default)]
 pub struct ArtifactMemory(Mutex<ArtifactMemoryState>);
 
 #[derive(Default)]
 struct ArtifactMemoryState {
-    /// What was meant when the registry was asked last, or when a start did without it.
+    /// The artifact last resolved, or taken at a start without the registry.
     last: Option<ResolvedArtifact>,
-    /// The number of the trust policy at that time.
+    /// Number of the trust policy at that time.
     trust: u64,
-    /// Whether the registry has not been asked since the start.
+    /// Set if the registry has not been asked since the start.
     is_unasked: bool,
-    /// Whether the registry means another artifact than the one that runs, which has not taken over yet.
+    /// Set if the reference resolves to another artifact, which has not taken over yet.
     has_moved: bool,
 }
 
 impl ArtifactMemory {
-    /// The digest that was meant last, and the number of the trust policy at that time.
+    /// Digest last resolved, and the number of the trust policy at that time.
     pub fn last(&self) -> Option<(String, u64)> {
         let state = self.0.lock();
         Some((state.last.as_ref()?.digest.clone(), state.trust))
     }
 
-    /// The number of the trust policy when an artifact was meant last.
+    /// Number of the trust policy when an artifact was last resolved.
     pub fn trust(&self) -> u64 {
         self.0.lock().trust
     }
 
-    /// An artifact is meant, or none is known to be.
+    /// Records the resolved artifact, or that none is known.
     pub fn set(&self, last: Option<ResolvedArtifact>, trust: u64, is_unasked: bool) {
         let mut state = self.0.lock();
         (state.last, state.trust, state.is_unasked) = (last, trust, is_unasked);
     }
 
-    /// Whether the registry has not been asked since the start.
+    /// Returns `true` if the registry has not been asked since the start.
     pub fn is_unasked(&self) -> bool {
         self.0.lock().is_unasked
     }
 
-    /// The registry has answered.
-    pub fn was_asked(&self) {
+    /// Records that the registry has answered.
+    pub fn record_resolved(&self) {
         self.0.lock().is_unasked = false;
     }
 
-    /// Whether the registry means another artifact than the one that runs.
+    /// Returns `true` if the reference resolves to another artifact than the running one.
     pub fn has_moved(&self) -> bool {
         self.0.lock().has_moved
     }
 
-    /// Notes whether it does.
-    pub fn note_move(&self, has_moved: bool) {
+    /// Records whether the artifact has moved.
+    pub fn record_move(&self, has_moved: bool) {
         self.0.lock().has_moved = has_moved;
     }
 }

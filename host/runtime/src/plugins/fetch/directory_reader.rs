@@ -1,5 +1,5 @@
-//! Reads the plugin directory, which may be on a mount that hangs. Reads therefore have their own threads, a bound on
-//! how many may hang, and a timeout.
+//! Reads the plugin directory, which may be on a mount that hangs. Reads therefore have threads of their own, a limit
+//! of hanging reads, and a timeout.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,38 +11,38 @@ use tokio::sync::Semaphore;
 
 use crate::process::blocking::Blocking;
 
-/// Looks that are under way at most, those included that nobody waits for any more. Each has a thread.
+/// Limit of concurrent reads, including abandoned ones. Each occupies a thread.
 const MOST_LOOKS: usize = 16;
 
-/// How long it is waited for a look.
+/// Timeout of a read.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
-/// A look that has not come back.
+/// A read that has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadHung {
-    /// This one.
+    /// The read itself hangs.
     #[error("the file system has not answered for {} s; check its mount", LONGEST_LOOK.as_secs())]
     This,
-    /// So many others, so that this one had no thread.
+    /// Other reads: the limit is reached, so this one had no thread.
     #[error(
         "{MOST_LOOKS} looks at other files of the plugin directory have not come back, and no more are made; check its mount"
     )]
     Others,
-    /// The thread was lost.
+    /// The thread panicked.
     #[error("the look was lost; this is a bug of the host")]
     Lost,
 }
 
-/// Looks into the plugin directory.
+/// Reads from the plugin directory.
 pub struct DirectoryReader {
     blocking: Blocking,
     threads: Arc<Semaphore>,
-    /// At most one look at a path is under way: one that hangs takes one thread, however often it is asked for.
+    /// At most one read of a path at a time: a hanging one occupies one thread, however often it is requested.
     paths: Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl DirectoryReader {
-    /// Nothing has been looked at yet.
+    /// Makes a reader without pending reads.
     pub fn new(blocking: Blocking) -> Self {
         Self {
             blocking,
@@ -51,7 +51,7 @@ impl DirectoryReader {
         }
     }
 
-    /// Looks at a path, on a thread that may block.
+    /// Runs `look` for a path on a blocking thread.
     pub async fn at<T: Send + 'static>(
         &self,
         path: &Path,
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// A look that comes back when it is let.
+    /// A read that blocks until it is released.
     fn stuck() -> (mpsc::Sender<()>, impl FnOnce() + Send + 'static) {
         let (let_go, wait) = mpsc::channel::<()>();
         (let_go, move || {

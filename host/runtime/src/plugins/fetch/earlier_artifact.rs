@@ -1,5 +1,5 @@
-//! Owns what a host starts when the version that is wanted may not run yet: the artifact that ran before, which a host that goes on
-//! would let go on, too. Of a plugin from a file nothing but the file is known.
+//! Selects the version that a host starts if the desired one may not run yet: the artifact that ran before, as a host
+//! that was not restarted would keep it. For a plugin from a file there is only that file.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin};
 use crate::plugins::resource::state::StartupProblem;
 use crate::plugins::version::prepare::DescribedPlugin;
 
-/// A version that is loaded and has said what it is.
+/// A loaded version and its description.
 pub type LoadedVersion = (LoadedComponent, DescribedPlugin);
 
 impl PluginTask {
-    /// The version that ran before this one, in an earlier process, if the account has not all rights that this one needs. The
-    /// wanted version is tried beside it afterwards.
+    /// The version that ran before in an earlier process, if the account lacks rights that the desired version needs.
+    /// The desired version is tried beside it afterwards.
     pub async fn earlier_version(
         &self,
         (loaded, described): &LoadedVersion,
@@ -71,7 +71,8 @@ impl PluginTask {
         Ok((loaded, described))
     }
 
-    /// Whether the account has all rights that a version needs, as far as they can be said: what is not served yet is waited for.
+    /// Returns `true` if the account has all rights that a version needs, as far as known: kinds that are not served
+    /// yet are awaited.
     pub async fn has_all_rights(&self, described: &DescribedPlugin, wanted: &DesiredPlugin) -> bool {
         let lanes: Vec<Arc<Lane>> = self.lanes(wanted, described);
         let served = self.look_up(&lanes, Some(described)).await;

@@ -1,5 +1,5 @@
-//! Owns fetching a component from the plugin directory, and noticing that there is another one. Leaves registries to a
-//! crate of their own, and to `directory_reader` what becomes of a file system that hangs.
+//! Finds a component in the plugin directory, and notices another one. OCI registries are handled by a crate of their
+//! own, a hanging file system by `directory_reader`.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -9,41 +9,41 @@ use std::time::Duration;
 
 use super::directory_reader::{DirectoryReader, ReadHung};
 
-/// How often a file is looked at.
+/// Interval of the checks of a file.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A component's file as it was.
+/// Identity of a component's file at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentFile {
-    /// Where it is.
+    /// Path of the file.
     pub file: PathBuf,
     stamp: FileStamp,
 }
 
-/// What differs when a file was written or exchanged: its device, inode, length, and the time of its last change.
+/// Properties that change when a file is written or replaced: device, inode, length, and the time of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp(u64, u64, u64, i64, i64);
 
-/// Why there is no component.
+/// Reason why no component was found.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The file cannot be looked at.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}; put the component there, or correct spec.source.file", .path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// The file system does not answer.
+    /// The file system does not respond.
     #[error("cannot look at {}: {hung}", .path.display())]
     Hung {
         /// The file.
         path: PathBuf,
-        /// What has not come back.
+        /// The reads that have not returned.
         hung: ReadHung,
     },
-    /// A link leads out of the plugin directory.
+    /// A link points outside of the plugin directory.
     #[error("{} leads out of the plugin directory {}; put the component itself there", .path.display(), .root.display())]
     Outside {
         /// The file.
@@ -51,7 +51,7 @@ pub enum SourceError {
         /// The plugin directory.
         root: PathBuf,
     },
-    /// A directory has not exactly one component.
+    /// A directory does not contain exactly one component.
     #[error("the directory {} has {} components: [{}]; leave one there, or name it in spec.source.file",
         .path.display(), .names.len(), .names.join(", "))]
     NotOne {
@@ -63,7 +63,7 @@ pub enum SourceError {
 }
 
 impl DirectoryReader {
-    /// Looks a component up: a file, or the only `.wasm` file of a directory.
+    /// Finds a component: a file, or the only `.wasm` file of a directory.
     pub async fn find(&self, root: &Path, path: &Path) -> Result<ComponentFile, SourceError> {
         let whole = root.join(path);
         let (root, path) = (root.to_owned(), path.to_owned());
@@ -71,8 +71,8 @@ impl DirectoryReader {
         found.unwrap_or_else(|hung| Err(SourceError::Hung { path: whole, hung }))
     }
 
-    /// Waits until there is another component than this one, or one where there was none, or until looks begin or end to
-    /// hang: `trouble` is what was found of that before.
+    /// Waits until the component is replaced or appears, or until reads start or stop hanging: `trouble` is their state
+    /// before.
     pub async fn changed(
         &self,
         root: &Path,
@@ -96,16 +96,16 @@ impl DirectoryReader {
     }
 }
 
-/// What has changed about a component's file.
+/// Change of a component's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceChange {
-    /// There is another one.
+    /// The component is another one.
     Component,
-    /// Looks hang, or do not any more.
+    /// Reads hang, or no longer do.
     Trouble(Option<ReadHung>),
 }
 
-/// Looks a component up, on a thread that may block.
+/// Finds a component; blocks.
 fn find_now(root: &Path, path: &Path) -> Result<ComponentFile, SourceError> {
     let path = root.join(path);
     let read = |source| SourceError::Read {

@@ -1,4 +1,4 @@
-//! Owns what is wanted of one plugin: from the command line or from a Plugin resource, checked once, in the same form.
+//! Validates the request for a plugin, from the command line or a Plugin resource, once and in the same form.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -20,68 +20,68 @@ use serde_json::Value;
 use crate::artifacts::{ArtifactRequest, ArtifactUpdate};
 use crate::lanes::lane::RunMode;
 
-/// The longest name: with it, field managers stay under the 128 bytes that Kubernetes allows.
+/// The longest name: with it, field managers stay within the 128 bytes that Kubernetes allows.
 const LONGEST_NAME: usize = 63;
 
-/// How often a registry may be asked at most, and must be asked at least.
+/// Bounds of the interval at which a registry is queried.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(10);
 const LONGEST_INTERVAL: Duration = Duration::from_hours(24 * 365);
 
-/// What somebody asked for, as far as it can be understood.
+/// A request for a plugin, as far as it can be understood.
 #[derive(Clone, Debug)]
 pub struct PluginRequest {
-    /// The Plugin resource that says so; none for a plugin of the command line.
+    /// The Plugin resource; `None` for a plugin of the command line.
     pub resource: Option<PluginResource>,
-    /// What is wanted, or why that cannot be.
+    /// The desired plugin, or why it is invalid.
     pub wanted: Result<DesiredPlugin, PluginRequestError>,
 }
 
-/// Which Plugin resource, and in which state.
+/// Identity and state of a Plugin resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginResource {
-    /// Its uid.
+    /// UID.
     pub uid: Arc<str>,
     /// The generation of the spec.
     pub generation: Option<i64>,
-    /// Whether it is being deleted.
+    /// Set if it is being deleted.
     pub deleting: bool,
 }
 
-/// A plugin that is wanted.
+/// A desired plugin.
 #[derive(Clone, Debug)]
 pub struct DesiredPlugin {
-    /// Who goes first where two want the same kind.
+    /// Age, which decides between two plugins that want the same kind.
     pub age: PluginAge,
-    /// Where the component comes from.
+    /// Source of the component.
     pub source: ComponentSource,
-    /// The configuration; none means the plugin's defaults.
+    /// Configuration; `None`: the plugin's defaults.
     pub config: Option<Value>,
-    /// What one call may use.
+    /// Limits of one call.
     pub limits: Limits,
-    /// Reconciles at once; none means the host's own limit.
+    /// Concurrent reconciles; `None`: the host's default.
     pub concurrency: Option<usize>,
-    /// Only primaries in these namespaces; none means all.
+    /// Namespaces of its primaries; empty: all.
     pub namespaces: Vec<String>,
-    /// The same, with the namespaces that it reads and writes in besides.
+    /// Namespaces of its primaries, and those that it reads and writes besides.
     pub confinement: Arc<Confinement>,
-    /// The ServiceAccount that it has; none means the one that is named after it.
+    /// Its ServiceAccount; `None`: the one named after it.
     pub service_account: Option<String>,
-    /// What its component may import of WASI.
+    /// WASI that its component may import.
     pub wasi: Wasi,
-    /// Whether it acts, if it runs.
+    /// Mode in which it runs.
     pub mode: RunMode,
-    /// Whether it is not to run for now.
+    /// Set if it is suspended.
     pub is_suspended: bool,
     /// Field managers of an earlier operator whose fields are taken over.
     pub former_managers: Vec<String>,
-    /// What becomes of its objects when it goes.
+    /// Treatment of its objects when it is deleted.
     pub deletion_policy: DeletionPolicy,
 }
 
-/// Where a component comes from.
+/// Source of a component.
 #[derive(Clone, Debug)]
 pub enum ComponentSource {
-    /// It is loaded.
+    /// A loaded component.
     Loaded(PluginComponent),
     /// A file, or a directory with one component, below the plugin directory.
     File {
@@ -94,19 +94,19 @@ pub enum ComponentSource {
     Artifact(Arc<ArtifactRequest>),
 }
 
-/// Why an order cannot be carried out.
+/// Reason why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginRequestError {
-    /// The name is nobody's identity.
+    /// The name is invalid.
     #[error("the name {0:?} cannot be used; it must be a DNS label of at most {LONGEST_NAME} characters")]
     Name(String),
-    /// The spec has not the form that this host knows.
+    /// The spec does not have the expected form.
     #[error("spec: {0}; correct it")]
     Shape(String),
     /// The path leads out of the plugin directory.
     #[error("spec.source.file is {0:?}; it must be a path below the host's plugin directory, without ..")]
     Path(String),
-    /// The policy does not fit the reference.
+    /// The update policy does not fit the reference.
     #[error("spec.source.oci: {0}")]
     Artifact(String),
     /// A limit is out of its range.
@@ -115,27 +115,27 @@ pub enum PluginRequestError {
     /// A number is out of its range.
     #[error("spec.concurrency is {0}; it must be between 1 and 1000")]
     Concurrency(u32),
-    /// It cannot be read in full.
+    /// The resource nests too deep.
     #[error("it nests deeper than {MAX_DEPTH} levels; make spec.configuration flatter")]
     TooDeep,
-    /// No ServiceAccount is called so.
+    /// The name of the ServiceAccount is invalid.
     #[error("spec.serviceAccountName is {0:?}; the name of a ServiceAccount is a DNS subdomain")]
     ServiceAccount(String),
     /// A list is too long.
     #[error("spec.namespaces and spec.accessNamespaces name {0} namespaces; the most are {MAX_NAMESPACES} in each")]
     Namespaces(usize),
-    /// The host sees none of its namespaces.
+    /// The host watches none of its namespaces.
     #[error(
         "spec.namespaces names none of the namespaces that this host sees (--watch-namespaces {0}); name one of them"
     )]
     NotWatched(String),
-    /// No namespace is called so, or there is nothing to add to.
+    /// A namespace name is invalid, or `accessNamespaces` has no namespaces to add to.
     #[error("spec.namespaces or spec.accessNamespaces: {0}")]
     Confinement(RightsError),
 }
 
 impl PluginRequest {
-    /// Reads a Plugin resource, for a host that sees these namespaces only; all if there is none.
+    /// Reads a Plugin resource, for a host that watches only these namespaces; empty: all.
     pub fn from_resource(resource: &HostResource, seen: &BTreeSet<String>) -> Self {
         Self {
             resource: Some(PluginResource {
@@ -147,8 +147,8 @@ impl PluginRequest {
         }
     }
 
-    /// Whether two orders are the same one. A resource's generation stands for its spec: the server counts it up with
-    /// every change.
+    /// Returns `true` if both are the same request. The generation of a resource identifies its spec: the server
+    /// increments it with every change.
     pub fn is_same(&self, other: &Self) -> bool {
         self.resource == other.resource
     }
@@ -159,12 +159,12 @@ impl PluginRequest {
     }
 }
 
-/// Whether a Plugin resource is one that this host can carry out, as far as the resource itself tells.
+/// Checks that this host can run a Plugin resource, as far as the resource itself tells.
 pub fn check_plugin(resource: &HostResource) -> Result<(), PluginRequestError> {
     read(resource, &BTreeSet::new()).map(drop)
 }
 
-/// What a plugin is confined to at a host that sees these namespaces only; all if there is none.
+/// Confines a plugin to the namespaces that the host watches; empty: all.
 pub fn confined(confinement: Confinement, seen: &BTreeSet<String>) -> Result<Confinement, PluginRequestError> {
     if seen.is_empty() {
         return Ok(confinement);
@@ -262,7 +262,7 @@ fn read_source(source: resource::PluginSource) -> Result<ComponentSource, Plugin
     })
 }
 
-/// Reads a reference and its policy. Whether the reference is one is the store's to say.
+/// Reads a reference and its update policy. The store checks the reference itself.
 fn read_artifact(source: resource::OciSource) -> Result<ArtifactRequest, String> {
     let resource::OciSource {
         reference,
@@ -309,7 +309,7 @@ fn read_artifact(source: resource::OciSource) -> Result<ArtifactRequest, String>
     })
 }
 
-/// Reads `1h30m`.
+/// Reads a duration such as `1h30m`.
 fn read_interval(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!(

@@ -1,9 +1,9 @@
-//! Owns what a plugin's resource remembers of its versions: the kinds that they own and contribute to, and the finalizers
-//! that they set. It is written before anything is created, and shortened when nothing is left of what is no longer
-//! declared. A plugin of the command line has no resource, and remembers nothing.
+//! Maintains the inventory of a plugin's versions in its resource: the kinds that they own and contribute to, and their
+//! finalizers. It is written before anything is created, and shortened when nothing is left of undeclared entries. A
+//! plugin of the command line has no resource, and no inventory.
 //!
-//! Two hosts may run two versions of the plugin at the same time. So the memory is what the resource says, written only if
-//! the resource has not changed since, and a version that runs sees to it that what it makes stays remembered.
+//! Two hosts may run two versions of the plugin at the same time. So the resource is the source of truth, written only
+//! if it is unchanged since it was read, and a running version restores its own entries if they were removed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,30 +24,30 @@ use crate::plugins::plugin::{PluginResourceHandle, PluginTask, RunningVersion};
 use crate::plugins::version::prepare::former_lanes;
 use crate::state::tables::claims::GivenUp;
 
-/// How often it is looked whether anything is left of earlier versions.
+/// Interval of the checks for leftovers of earlier versions.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// How long nothing must have been left before it is forgotten: another host may be about to make more.
+/// Time without leftovers before an entry is removed: another host may be about to make more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
 
-/// How long it is waited for the resource as another write has left it.
+/// Time to wait for the resource as another write has left it.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why nothing was written.
+/// Reason why nothing was written.
 enum SendError {
-    /// The resource is not as it was seen.
+    /// The resource has changed since it was read.
     Outdated,
     /// The request failed.
     Failed(String),
 }
 
-/// What has become of something that is remembered.
+/// Change of an inventory entry.
 enum InventoryChange {
-    /// Nothing is left of it.
+    /// Its last object is gone.
     Gone(Grants, Kind, Made),
-    /// It is served in another version.
+    /// Its kind is served in another version.
     Moved(Grants, Kind, Kind),
-    /// Its primaries are.
+    /// The kind of its primaries is served in another version.
     PrimaryMoved(Kind, Kind),
     /// No primary has the finalizer any more.
     Released(Kind, String),
@@ -65,19 +65,19 @@ impl InventoryChange {
 }
 
 impl PluginTask {
-    /// What the plugin's versions have made, or may have.
+    /// Kinds and finalizers that the plugin's versions use, or may use.
     pub fn known(&self) -> Inventory {
         let own = self.own.as_ref();
         own.map(|own| self.written.known(&own.live.borrow()))
             .unwrap_or_default()
     }
 
-    /// Sees to it that what these lanes make is remembered, before they take over. In preview nothing is made.
+    /// Adds all that these lanes make to the inventory, before they take over. Nothing is made in preview.
     pub async fn remember(&self, lanes: &[Arc<Lane>]) {
         self.until_done(|| self.write(|known| made_by(known, lanes))).await;
     }
 
-    /// Looks after the memory of a version that runs; ends when another memory has to be followed.
+    /// Maintains the inventory for a running version; ends when another inventory has to be followed.
     pub async fn maintain_inventory(&self, running: &RunningVersion) {
         let Some(own) = &self.own else {
             return std::future::pending().await;
@@ -86,7 +86,7 @@ impl PluginTask {
         loop {
             live.borrow_and_update();
             let known = self.known();
-            // Another host may have forgotten what this version makes.
+            // Another host may have removed what this version makes.
             if !is_remembered(&known, &running.lanes) {
                 self.write_or_say(|known| made_by(known, &running.lanes)).await;
             } else if !is_followed(&known, &running.lanes) {
@@ -99,8 +99,8 @@ impl PluginTask {
             let gone = tokio::select! {
                 changed = live.changed() => changed.is_err(),
                 () = tokio::time::sleep_until(self.written.looked() + LOOK), if looks => {
-                    // In a box of its own: every plugin that runs has room for this, and few ever come here.
-                    let changes = Box::pin(self.look(&running.lanes)).await;
+                    // Boxed: the future of every running plugin would reserve space for it, and it runs rarely.
+                    let changes = Box::pin(self.check_leftovers(&running.lanes)).await;
                     if !changes.is_empty() {
                         self.write_or_say(|known| changes.iter().fold(known.clone(), |known, change| change.apply(&known))).await;
                     }
@@ -113,9 +113,9 @@ impl PluginTask {
         }
     }
 
-    /// Looks once what has become of what is remembered. What was seen outlives a version: a look that is broken off is
-    /// made anew.
-    async fn look(&self, lanes: &[Arc<Lane>]) -> Vec<InventoryChange> {
+    /// Checks once for leftovers of all entries. Its observations outlive a version; a check that is cancelled is
+    /// repeated.
+    async fn check_leftovers(&self, lanes: &[Arc<Lane>]) -> Vec<InventoryChange> {
         let InventoryScan {
             mut cleared, mut asked, ..
         } = self.written.take_scan();
@@ -128,7 +128,7 @@ impl PluginTask {
         news
     }
 
-    /// What has become of all that is remembered beside what these lanes make.
+    /// Changes of all entries beyond what these lanes make.
     async fn what_is_left(
         &self,
         lanes: &[Arc<Lane>],
@@ -190,8 +190,8 @@ impl PluginTask {
         news
     }
 
-    /// Deletes the children of a controller whose primaries are all gone with their definition, as far as Kubernetes does
-    /// not. What cannot be deleted is tried again at the next look.
+    /// Deletes the children of a controller whose primaries are all gone with their CRD, unless the garbage collector
+    /// does. A failed deletion is retried in the next check.
     async fn collect(&self, lane: &Lane) {
         for (served, child) in self.context.host.state.left_behind(lane) {
             let (kind, object) = (&served.kind, &child.name);
@@ -204,9 +204,9 @@ impl PluginTask {
         }
     }
 
-    /// The version of a kind in which it is served, where its own is not.
+    /// The version in which a kind is served, if its own is not.
     async fn served_elsewhere(&self, kind: &Kind) -> Option<Kind> {
-        // What cannot be asked now is asked again.
+        // An error is retried in the next check.
         let served = self.context.informers.served_version(kind).await.ok().flatten();
         served.filter(|served| served != kind)
     }
@@ -215,7 +215,7 @@ impl PluginTask {
         matches!(self.context.informers.served_version(kind).await, Ok(None))
     }
 
-    /// Watches for what is remembered, and for nothing else of earlier versions.
+    /// Adapts the lanes to the inventory: exactly the listed kinds of earlier versions are watched.
     pub async fn follow_memory(&self, mut running: RunningVersion) -> RunningVersion {
         let PluginContext { host, informers, .. } = &*self.context;
         let known = self.known();
@@ -271,7 +271,7 @@ impl PluginTask {
         }
     }
 
-    /// Changes what is remembered. Where the resource has changed meanwhile, what it says then is changed.
+    /// Changes the inventory. If the resource has changed meanwhile, the change is applied to its new state.
     async fn write(&self, change: impl Fn(&Inventory) -> Inventory) -> Result<(), String> {
         let Some(own) = &self.own else { return Ok(()) };
         let mut seen = own.live.clone();
@@ -302,7 +302,7 @@ impl PluginTask {
         }
     }
 
-    /// Writes what is remembered; the answer is the version that has it, none if there is none that could.
+    /// Writes the inventory. Returns the resourceVersion that has it; `None` if the server cannot store it.
     async fn send(
         &self,
         own: &PluginResourceHandle,
@@ -315,7 +315,7 @@ impl PluginTask {
             finalizers,
         } = inventory;
         let whole = json!({"ownedKinds": owned, "contributedKinds": contributed, "finalizers": finalizers});
-        // What an older CRD has.
+        // Fields of an older CRD.
         let least = json!({"ownedKinds": owned});
         let mut refusal = None;
         for status in [whole, least] {
@@ -323,14 +323,14 @@ impl PluginTask {
             match written {
                 Ok(resource) if refusal.is_none() => return Ok(Some(resource.resource_version)),
                 Ok(_) => break,
-                // There is nothing to remember of a resource that is gone.
+                // There is nothing to record for a deleted resource.
                 Err(error) if error.is_not_found() => return Ok(None),
                 Err(error) if error.is_for_good() => refusal = Some(chain(&error)),
                 Err(error) if error.code() == Some(409) => return Err(SendError::Outdated),
                 Err(error) => return Err(SendError::Failed(chain(&error))),
             }
         }
-        // A server that refuses it for good keeps no plugin from running.
+        // A permanent rejection does not prevent a plugin from running.
         tracing::warn!(
             plugin = &*live.name,
             problem = refusal,
@@ -341,12 +341,12 @@ impl PluginTask {
     }
 }
 
-/// A memory with what lanes make.
+/// Adds all that lanes make to an inventory.
 fn made_by(known: &Inventory, lanes: &[Arc<Lane>]) -> Inventory {
     known.and(making(lanes))
 }
 
-/// Whether a memory has all that lanes make.
+/// Returns `true` if an inventory has all that lanes make.
 fn is_remembered(known: &Inventory, lanes: &[Arc<Lane>]) -> bool {
     known.covers(making(lanes))
 }
@@ -358,7 +358,7 @@ fn making(lanes: &[Arc<Lane>]) -> impl Iterator<Item = (&Grants, Option<&str>)> 
     makes.map(|lane| (&lane.grants, lane.finalizer.as_deref()))
 }
 
-/// Whether lanes watch for all that is remembered, and for nothing else of earlier versions.
+/// Returns `true` if lanes watch exactly the kinds of earlier versions that the inventory lists.
 fn is_followed(known: &Inventory, lanes: &[Arc<Lane>]) -> bool {
     let own = lanes.iter().filter(|lane| !lane.is_former).map(|lane| &lane.grants);
     let left = known.without_controller(own);

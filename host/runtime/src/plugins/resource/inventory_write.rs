@@ -1,4 +1,4 @@
-//! Owns the inventory that was written last to a plugin's resource, and what the watches have shown since of what it lists.
+//! Keeps the inventory last written to a plugin's resource, and the observations about its entries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,52 +14,52 @@ use tokio::time::Instant;
 
 use crate::state::tables::claims::GivenUp;
 
-/// When nothing was first seen to be left of something.
+/// Time at which nothing was first seen to be left of an entry.
 pub type Cleared = HashMap<(Kind, Kind, Option<Made>), Instant>;
 
-/// What was written last, and what was seen of what it is about.
+/// The inventory last written, and the observations about its entries.
 #[derive(Default)]
 pub struct InventoryWrite {
     last: Mutex<Option<WrittenInventory>>,
     scan: Mutex<InventoryScan>,
 }
 
-/// What the last look has seen.
+/// Observations of the last check.
 #[derive(Default)]
 pub struct InventoryScan {
-    /// When nothing was first seen to be left of something.
+    /// Time at which nothing was first seen to be left of an entry.
     pub cleared: Cleared,
-    /// The objects that were asked to be given up.
+    /// Objects marked for release.
     pub asked: GivenUp,
-    /// When the look was.
+    /// Time of the check.
     pub looked: Option<Instant>,
 }
 
 struct WrittenInventory {
-    /// Of the resource with this uid.
+    /// UID of the resource.
     uid: Arc<str>,
-    /// In which version the resource has it; none if its server does not take it.
+    /// The resourceVersion that has it; `None` if the server cannot store it.
     version: Option<String>,
     inventory: Inventory,
 }
 
 impl InventoryWrite {
-    /// What the last look has seen; the next one begins with it, and puts back what it has seen itself.
+    /// Takes the observations of the last check; the next check puts them back with its own.
     pub fn take_scan(&self) -> InventoryScan {
         std::mem::take(&mut *self.scan.lock())
     }
 
-    /// What a look has seen.
+    /// Stores the observations of a check.
     pub fn put_scan(&self, scan: InventoryScan) {
         *self.scan.lock() = scan;
     }
 
-    /// When the last look was; now if there was none.
+    /// Time of the last check; now if there was none.
     pub fn looked(&self) -> Instant {
         *self.scan.lock().looked.get_or_insert_with(Instant::now)
     }
 
-    /// What the resource remembers. What was written last may not have been seen yet.
+    /// The inventory of the resource. The last written one may not have been observed yet.
     pub fn known(&self, live: &HostResource) -> Inventory {
         match &*self.last.lock() {
             Some(entry) if entry.uid == live.uid && entry.is_newer_than(live) => entry.inventory.clone(),
@@ -67,7 +67,7 @@ impl InventoryWrite {
         }
     }
 
-    /// The resource with this uid has an inventory in this version; none if its server does not take it.
+    /// Records that the resource has an inventory in this version; `None` if its server cannot store it.
     pub fn written(&self, uid: Arc<str>, version: Option<String>, inventory: Inventory) {
         *self.last.lock() = Some(WrittenInventory {
             uid,
@@ -85,7 +85,7 @@ impl WrittenInventory {
     }
 }
 
-/// What a status remembers. An entry that another version of the host wrote in another form is passed over.
+/// The inventory in a status. Entries in the form of another host version are skipped.
 fn read(status: &Value) -> Inventory {
     Inventory {
         owned: entries(&status["ownedKinds"]),

@@ -1,4 +1,4 @@
-//! Follows the Plugin resource: what is wanted, and what its status says.
+//! Follows the Plugin resource: its spec, and its status.
 //!
 //! The inventory in the status remembers owned kinds, kinds contributed to and finalizers of all versions. What the running version no
 //! longer declares is watched until nothing of it is left. A removed controller keeps a lane without grants (`is_former`), which

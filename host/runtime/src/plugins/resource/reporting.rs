@@ -21,7 +21,7 @@ use crate::plugins::version::prepare::DescribedPlugin;
 const LONGEST_NOTE: usize = 1024;
 
 impl PluginTask {
-    /// Says whether all that the version that runs needs is there.
+    /// Reports whether the running version has all that it needs.
     pub fn report_ready(&self, running: Option<&RunningVersion>) {
         let Some(running) = running else { return };
         if self.identity.health.is_stopped() {
@@ -33,7 +33,7 @@ impl PluginTask {
             && is_granted
             && let Some(own) = &self.own
         {
-            // A refusal after this is a new one.
+            // A refusal after this is a new episode.
             self.identity.recorder.recovered(&own.live.borrow().uid);
         }
         let preview = running
@@ -51,7 +51,7 @@ impl PluginTask {
                 );
                 if !is_granted {
                     let problem = known.granted.clone().filter(|fact| fact.holds != Some(true));
-                    // Without one, the first review is under way.
+                    // Otherwise the first review is still running.
                     if let Some(problem) = problem {
                         known.set(StartupStep::Ready, ConditionState::no(NOT_GRANTED, problem.message));
                         known.busy = None;
@@ -81,13 +81,13 @@ impl PluginTask {
         });
     }
 
-    /// What is wanted waits for something outside.
-    pub fn waits(&self, why: &str) {
-        self.waits_because("Waiting", why);
+    /// Reports that the desired version waits for an external condition.
+    pub fn report_waiting(&self, why: &str) {
+        self.report_waiting_for("Waiting", why);
     }
 
-    /// The same with a reason of its own, for what somebody has to do.
-    pub fn waits_because(&self, reason: &'static str, why: &str) {
+    /// Reports the same with another reason, if a user has to act.
+    pub fn report_waiting_for(&self, reason: &'static str, why: &str) {
         let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.plugin_state.set(|known| {
             if ends {
@@ -104,7 +104,7 @@ impl PluginTask {
         });
     }
 
-    /// Nothing runs, as the spec wants it.
+    /// Reports that nothing runs because the spec suspends the plugin.
     pub fn report_suspension(&self) {
         self.context.claims.give_up(&self.identity.name);
         self.plugin_state.set(|known| {
@@ -116,8 +116,8 @@ impl PluginTask {
         });
     }
 
-    /// The request cannot be fulfilled; the running version continues. The log, the Plugin's status and an event on it
-    /// say so.
+    /// Reports that the request cannot be fulfilled and the running version continues, in the log, the Plugin's status
+    /// and an event.
     pub async fn refuse(&self, running: Option<&RunningVersion>, problem: &StartupProblem) {
         let StartupProblem { step, reason, message } = problem;
         if running.is_none() && *reason != KIND_TAKEN {
@@ -148,20 +148,20 @@ impl PluginTask {
         }
     }
 
-    /// Says beforehand what in the description of a version does not fit together, and what of a status its CRDs do not take.
+    /// Reports inconsistencies in the description of a version, and status fields that its CRDs do not accept.
     pub fn report_findings(&self, described: &DescribedPlugin) {
         let health = &self.identity.health;
         for lane in self.plugin_state.known().lanes {
             health.clear(&about_status(lane.grants.primary()));
         }
         for (kind, gaps) in described.gaps() {
-            health.note(&about_status(kind), &gaps);
+            health.set_warning(&about_status(kind), &gaps);
         }
         match described.findings().as_slice() {
             [] => {
                 health.clear(ABOUT_DESCRIPTION);
             }
-            findings => health.note(ABOUT_DESCRIPTION, &findings.join("; ")),
+            findings => health.set_warning(ABOUT_DESCRIPTION, &findings.join("; ")),
         }
     }
 
@@ -169,8 +169,8 @@ impl PluginTask {
         self.emit(EventType::Warning, reason, message).await;
     }
 
-    /// Emits an event on the Plugin. If that fails, nothing is lost: the status says it too. A warning is emitted once for as
-    /// long as its cause lasts, and anything else each time.
+    /// Emits an event on the Plugin. A failure loses nothing, because the status says the same. A warning is emitted
+    /// once as long as its cause lasts, other events each time.
     pub async fn emit(&self, type_: EventType, reason: &str, message: String) {
         let Some(own) = &self.own else { return };
         let live = own.live.borrow().clone();
@@ -186,7 +186,7 @@ impl PluginTask {
             message: shorten(message, LONGEST_NOTE),
         };
         let recorder = &self.identity.recorder;
-        // What was told before this process began is not told again, and not asked for again either.
+        // Events of earlier processes are recalled once, and not emitted again.
         let told = async {
             recorder.recall().await?;
             let now = self.context.host.clock.microseconds();
@@ -202,7 +202,7 @@ impl PluginTask {
         }
     }
 
-    /// It is stopped for its traps.
+    /// Reports that the plugin is stopped because of its crashes.
     pub fn report_crash(&self, wait: Duration, why: &str) {
         let message = format!(
             "its calls trap or break a limit again and again for most of those whom it serves; it is tried again in {} s: \

@@ -1,5 +1,5 @@
-//! Follows the Plugin resources of the cluster: each that the host selects has a task that runs its plugin, and one that
-//! writes its status.
+//! Follows the Plugin resources of the cluster: each selected one gets a task that runs its plugin, and one that writes
+//! its status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,22 +24,22 @@ use crate::plugins::PluginContext;
 use crate::plugins::plugin::{PluginResourceHandle, PluginTask};
 use crate::process::log_limit::ChosenLevel;
 
-/// The resource's name.
+/// Resource name (plural).
 const PLURAL: &str = "plugins";
 
-/// The annotation of a Plugin that says from which level on its guests' lines are logged.
+/// Annotation of a Plugin: minimum level of its guests' log lines.
 const LOG_LEVEL: &str = "pilothouse.dev/log-level";
 
-/// The subject of the warning about a former manager that is everybody's.
+/// Subject of the warning about a former manager that other clients use, too.
 const FORMER_MANAGERS: &str = "formerManagers";
 
 /// The longest part of a wrong value that a warning quotes, in bytes.
 const LONGEST_LEVEL: usize = 64;
 
-/// How long to wait before the CRD is tried again.
+/// Time between attempts to install the CRD.
 const CRD_WAIT: Duration = Duration::from_secs(5);
 
-/// One plugin of which a resource tells.
+/// A plugin defined by a resource.
 struct FollowedPlugin {
     requests: watch::Sender<Option<Arc<PluginRequest>>>,
     live: watch::Sender<Arc<HostResource>>,
@@ -54,7 +54,7 @@ pub async fn follow(context: Arc<PluginContext>) {
     }
     let kind = HostResourceApi::new(context.client.clone(), Kind::new(GROUP, VERSION, "Plugin"), PLURAL);
     let (sender, mut known) = watch::channel::<HostResources>(None);
-    let follow = kind.follow(sender, say_trouble());
+    let follow = kind.follow(sender, log_watch_problem());
     tokio::pin!(follow);
     let mut lives: JoinSet<Arc<str>> = JoinSet::new();
     let mut tellers: JoinSet<()> = JoinSet::new();
@@ -65,7 +65,7 @@ pub async fn follow(context: Arc<PluginContext>) {
             () = &mut follow => unreachable!("a kind is followed for ever"),
             changed = known.changed() => if changed.is_err() { return },
             Some(ended) = lives.join_next(), if !lives.is_empty() => match ended {
-                // Its resource may have come back meanwhile.
+                // Its resource may have been created again meanwhile.
                 Ok(name) => if let Some(ended) = followed.remove(&name) {
                     ended.status_writer.abort();
                 },
@@ -81,8 +81,9 @@ pub async fn follow(context: Arc<PluginContext>) {
             .partition(|(_, resource)| is_selected(&context, resource));
         context.registry.expect(resources.keys().cloned().collect());
         let elsewhere: BTreeSet<Arc<str>> = elsewhere.into_keys().collect();
-        // Before a plugin is let go, or no plugin would seem to apply its objects for a moment, and another one took them.
-        context.host.plugins.are_also_elsewhere(&elsewhere);
+        // Before a plugin is removed; otherwise no plugin would seem to apply its objects for a moment, and another one
+        // would take them over.
+        context.host.plugins.add_elsewhere(&elsewhere);
         for (name, plugin) in &followed {
             if !resources.contains_key(name) {
                 plugin.requests.send_if_modified(|request| request.take().is_some());
@@ -95,7 +96,7 @@ pub async fn follow(context: Arc<PluginContext>) {
                 warn_of_shared_managers(&plugin.health, resource);
                 plugin.live.send_replace(resource.clone());
                 plugin.requests.send_if_modified(|before| {
-                    // One that is on its way out comes to its end before it begins anew.
+                    // A plugin that is ending must end before it starts anew.
                     let differs = before.as_ref().is_some_and(|before| !before.is_same(&request));
                     if differs {
                         *before = Some(Arc::new(request));
@@ -135,14 +136,14 @@ pub async fn follow(context: Arc<PluginContext>) {
             });
         }
         leave_to_others(&context, elsewhere, &mut left_to_others);
-        context.host.plugins.are_complete();
-        context.registry.are_entered(true);
+        context.host.plugins.set_complete();
+        context.registry.set_entered(true);
         while tellers.try_join_next().is_some() {}
     }
 }
 
-/// Has the plugin log from the level on that its resource says, from now on. It is no part of the spec, because it changes
-/// nothing about what the plugin does: no generation, and nothing to be reconciled.
+/// Sets the plugin's log level from the annotation of its resource. The level is not in the spec because it does not
+/// change what the plugin does: no new generation, nothing to reconcile.
 fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
     let asked = resource.annotations[LOG_LEVEL].as_str();
     let level = asked.map(str::parse::<ChosenLevel>);
@@ -153,7 +154,7 @@ fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
             let warning = format!(
                 "the annotation {LOG_LEVEL} is {asked:?}, so the host's log filter decides; give off, error, warn, info, debug or trace"
             );
-            health.note(LOG_LEVEL, &warning);
+            health.set_warning(LOG_LEVEL, &warning);
         }
         _ => {
             health.clear(LOG_LEVEL);
@@ -161,7 +162,7 @@ fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
     }
 }
 
-/// Warns of field managers that are not the earlier operator's alone.
+/// Warns of former field managers that are not used by the earlier operator alone.
 fn warn_of_shared_managers(health: &PluginHealth, resource: &HostResource) {
     let former = resource.spec["formerManagers"].as_array().into_iter().flatten();
     let former: Vec<&str> = former.filter_map(Value::as_str).collect();
@@ -177,7 +178,7 @@ fn warn_of_shared_managers(health: &PluginHealth, resource: &HostResource) {
     }
 }
 
-/// Whether this host runs a Plugin, and not another host of the cluster.
+/// Returns `true` if this host runs a Plugin, and not another host of the cluster.
 fn is_selected(context: &PluginContext, resource: &HostResource) -> bool {
     let labels = &resource.labels;
     context
@@ -186,12 +187,12 @@ fn is_selected(context: &PluginContext, resource: &HostResource) -> bool {
         .matches(|key| labels.get(key).map(String::as_str))
 }
 
-/// Notes which Plugins other hosts run, and says so when that changes.
+/// Records the Plugins that other hosts run, and logs changes.
 fn leave_to_others(context: &PluginContext, names: BTreeSet<Arc<str>>, said: &mut BTreeSet<Arc<str>>) {
     if names == *said {
         return;
     }
-    for name in &context.host.plugins.are_elsewhere(names.clone()) {
+    for name in &context.host.plugins.set_elsewhere(names.clone()) {
         context.host.state.competing_plugin_left(name);
     }
     let plugins = names.iter().map(|name| &**name).collect::<Vec<_>>().join(", ");
@@ -202,7 +203,7 @@ fn leave_to_others(context: &PluginContext, names: BTreeSet<Arc<str>>, said: &mu
     *said = names;
 }
 
-/// Brings the CRD of Plugin itself.
+/// Installs the CRD of Plugin itself.
 async fn install(context: &PluginContext) {
     let crd = BroughtCrd {
         name: format!("{PLURAL}.{GROUP}"),
@@ -221,7 +222,7 @@ async fn install(context: &PluginContext) {
             }
             Err(error) => {
                 let problem = chain(&error);
-                // Who does not lead waits for the leader's CRD.
+                // Replicas that do not lead wait for the leader's CRD.
                 if context.host.leadership.leads() && said.as_ref() != Some(&problem) {
                     tracing::warn!("waiting: {problem}");
                     said = Some(problem);
@@ -232,8 +233,8 @@ async fn install(context: &PluginContext) {
     }
 }
 
-/// Says each trouble with the Plugin resources once, and when it is over.
-fn say_trouble() -> impl FnMut(Option<&str>) {
+/// Logs each problem with the Plugin resources once, and its end.
+fn log_watch_problem() -> impl FnMut(Option<&str>) {
     let mut said: Option<String> = None;
     move |trouble| match trouble {
         Some(trouble) if said.as_deref() != Some(trouble) => {

@@ -1,5 +1,5 @@
-//! Owns the state of a plugin's startup, and makes the status of the Plugin resource from it and from the plugin's
-//! health. Makes no request.
+//! State of a plugin's startup, and the Plugin's status that is made from it and from the plugin's health. Makes no
+//! request.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use crate::lanes::lane::Lane;
 /// The longest message of a condition, in bytes; Kubernetes allows 32 KiB.
 const LONGEST_MESSAGE: usize = 2048;
 
-/// The condition that says what keeps API servers from taking the plugin's objects.
+/// Condition about what prevents API servers from accepting the plugin's objects.
 const ADMITTING: &str = "Admitting";
 
-/// The condition that says whether the plugin's account has the rights that the plugin needs.
+/// Condition about the rights that the plugin's account needs.
 const GRANTED: &str = "Granted";
 
-/// What a condition says.
+/// Content of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionState {
-    /// Whether it holds; none: not known yet.
+    /// Status of the condition; `None`: unknown.
     pub holds: Option<bool>,
-    /// CamelCase, from a closed set.
+    /// Reason in CamelCase, from a closed set.
     pub reason: &'static str,
-    /// For people.
+    /// Message for people.
     pub message: String,
 }
 
 impl ConditionState {
-    /// It holds.
+    /// Makes a true condition.
     pub fn yes(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             holds: Some(true),
@@ -42,7 +42,7 @@ impl ConditionState {
         }
     }
 
-    /// It does not hold.
+    /// Makes a false condition.
     pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             holds: Some(false),
@@ -60,37 +60,37 @@ impl ConditionState {
     }
 }
 
-/// The steps of a plugin's way up, each with its condition.
+/// Steps of a plugin's startup, each with a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartupStep {
-    /// The component is there.
+    /// The component is available.
     Fetched,
-    /// Its signature was checked. Only an artifact has one.
+    /// Its signature was verified. Only an artifact has one.
     Verified,
-    /// It is a plugin that this host can run.
+    /// The component is a plugin that this host can run.
     Compiled,
     /// All its kinds are served and listed.
     Established,
-    /// It reconciles.
+    /// The plugin reconciles.
     Ready,
 }
 
-/// The reason of a problem that goes when an older plugin goes.
+/// Reason of a problem that ends when an older plugin is removed.
 pub const KIND_TAKEN: &str = "KindTaken";
 
-/// Why a plugin does not run as it is wanted.
+/// Reason why a plugin does not run as desired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartupProblem {
-    /// The step that failed.
+    /// Failed step.
     pub step: StartupStep,
-    /// The reason of the condition.
+    /// Reason of the condition.
     pub reason: &'static str,
-    /// What failed, why, and what to do.
+    /// Message with the failed step, the cause and what to do.
     pub message: String,
 }
 
 impl StartupProblem {
-    /// A step failed.
+    /// Makes the problem of a failed step.
     pub fn new(step: StartupStep, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             step,
@@ -100,56 +100,55 @@ impl StartupProblem {
     }
 }
 
-/// The artifact that runs.
+/// The running artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunningArtifact {
-    /// Not known yet: what an earlier process recorded stands.
+    /// Not known yet: the record of an earlier process stands.
     Unknown,
-    /// What runs is not from an artifact.
+    /// The component is not from an artifact.
     None,
-    /// This one.
+    /// An artifact.
     Known(ArtifactStatus),
 }
 
-/// What is known of a plugin.
+/// State of a plugin.
 #[derive(Clone)]
 pub struct PluginFacts {
-    /// The generation of the spec that this is about.
+    /// Generation of the spec that this is about.
     pub generation: Option<i64>,
-    /// By step.
+    /// Conditions by step.
     facts: [ConditionState; 5],
-    /// Whether the component comes from an artifact, so that there is something to verify.
+    /// Set if the component comes from an artifact, so that there is a signature to verify.
     pub is_artifact: bool,
-    /// The artifact that runs, as far as that is known.
+    /// The running artifact, as far as known.
     pub artifact: RunningArtifact,
-    /// The generation of the spec as which the plugin runs.
+    /// Generation of the spec that runs.
     pub running_generation: Option<i64>,
-    /// The digest of the component that runs.
+    /// Digest of the running component.
     pub digest: Option<String>,
     /// Its version.
     pub version: Option<String>,
     /// Its lanes.
     pub lanes: Vec<Arc<Lane>>,
-    /// Since when it is on its way to something else; none when there is news only if something happens.
+    /// Time since which it is changing; `None` while it only waits for events.
     pub busy: Option<Instant>,
-    /// What stands in the way of its objects outside of this host: the condition `Admitting`, which is there only then.
+    /// Condition `Admitting`, present only if something outside of this host blocks the plugin's objects.
     pub warning: Option<ConditionState>,
-    /// What the version that runs may do: the condition `Granted`, which is there only where the plugin has an account of its
-    /// own.
+    /// Condition `Granted` of the running version, present only if the plugin has an account of its own.
     pub granted: Option<ConditionState>,
-    /// Which rights the wanted version lacks, so that it does not run.
+    /// Rights that the desired version lacks, so that it does not run.
     pub not_granted: Option<String>,
-    /// Which rights the host lacks, if it may not act as the account of the version that runs.
+    /// Rights that the host lacks to act as the account of the running version.
     pub cannot_act: Option<String>,
 }
 
 impl PluginFacts {
-    /// What a step's condition says.
+    /// The condition of a step.
     pub fn fact(&self, step: StartupStep) -> &ConditionState {
         &self.facts[step as usize]
     }
 
-    /// What is known of a step; of the later ones nothing is, then, unless a version runs that has been through them.
+    /// Sets the condition of a step. If it is not true and no version runs, those of the later steps become unknown.
     pub fn set(&mut self, step: StartupStep, fact: ConditionState) {
         let is_news = self.facts[step as usize] != fact;
         if is_news && fact.holds != Some(true) && self.lanes.is_empty() {
@@ -161,10 +160,10 @@ impl PluginFacts {
     }
 }
 
-/// What is known of a plugin, shared by its life and by those who tell of it.
+/// State of a plugin, shared by its task and the status writer.
 pub struct PluginState {
     known: Mutex<PluginFacts>,
-    /// Told whenever it changes.
+    /// Notified whenever it changes.
     pub changed: Notify,
 }
 
@@ -192,39 +191,39 @@ impl Default for PluginState {
 }
 
 impl PluginState {
-    /// What is known now.
+    /// A copy of the state.
     pub fn known(&self) -> PluginFacts {
         self.known.lock().clone()
     }
 
-    /// Changes what is known.
+    /// Changes the state.
     pub fn set(&self, change: impl FnOnce(&mut PluginFacts)) {
         change(&mut self.known.lock());
         self.changed.notify_one();
     }
 }
 
-/// What the status is made of beside what is known.
+/// Further inputs of the status.
 pub struct StatusFigures {
-    /// By controller.
+    /// Status by controller.
     pub controllers: Vec<ControllerStatus>,
-    /// The last failure since the host began.
+    /// Last failure since the host started.
     pub last_failure: Option<Arc<LastFailure>>,
-    /// How many traps in a row the plugin is slowed for.
+    /// Traps in a row for which the plugin is slowed.
     pub slowed_for: Option<u32>,
-    /// Objects of primaries that the Plugin does not select.
+    /// Number of objects of primaries that the Plugin does not select.
     pub unselected_objects: u64,
-    /// How many primaries have not answered yet.
+    /// Number of primaries that have not been reconciled yet.
     pub unanswered: u64,
     /// The first of them.
     pub waited_for: Vec<WaitedPrimary>,
-    /// What keeps the plugin from working in full.
+    /// Reasons why the plugin does not work in full.
     pub warnings: Vec<String>,
-    /// What would be written, if the plugin is in preview.
+    /// Changes that would be made, if the plugin is in preview.
     pub previews: Vec<PreviewedPrimary>,
 }
 
-/// The status of a Plugin resource, given the one that it has.
+/// The status of a Plugin resource, given the present one.
 pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, now: &str) -> PluginStatus {
     let StatusFigures {
         controllers,
@@ -297,7 +296,8 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
     }
 }
 
-/// What the account of a plugin may do: for the version that runs, and for one that is wanted and lacks rights.
+/// The condition about the rights of a plugin's account, for the running version and for a desired one that lacks
+/// rights.
 fn granted(known: &PluginFacts) -> Option<ConditionState> {
     let Some(lacking) = &known.not_granted else {
         return known.granted.clone();
@@ -310,9 +310,9 @@ fn granted(known: &PluginFacts) -> Option<ConditionState> {
     Some(ConditionState::no("NewVersionNotGranted", message))
 }
 
-/// A failure that an earlier process saw stays until there is another one. The same once more is no news: to write each
-/// time when it was would cost a request for every try. Of two hosts, the one that has seen the later one tells; what is
-/// said to come after `now` was told by another clock, and does not count as later.
+/// Selects the failure to report. A failure that an earlier process saw stays until another one occurs. The same
+/// failure again is not reported: its time alone would cost a request for every attempt. Of two hosts, the one with the
+/// later failure reports; a time after `now` is of another clock, and does not count as later.
 fn last_failure_to_tell<'a>(
     seen: Option<&'a LastFailure>,
     told: Option<&'a LastFailure>,

@@ -1,5 +1,5 @@
-//! Owns writing the status of a Plugin resource: only when it differs, at once when a condition changes, and seldom when
-//! only counts do.
+//! Writes the status of a Plugin resource: only if it differs, at once if a condition changes, and rarely if only
+//! counts do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +18,24 @@ use crate::context::HostContext;
 use crate::lanes::health::PluginHealth;
 use crate::lanes::lane::Lane;
 
-/// The shortest time between two writes.
+/// Minimum time between two writes.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest time between two writes where what is written does not stay, as where two hosts know different things: a
-/// watch of one of them may say nothing for minutes.
+/// Maximum time between two writes if the written status does not stay, for example because two hosts see different
+/// things: the watch of one may be silent for minutes.
 const LONGEST_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The shortest time between two writes that tell of nothing but counts.
+/// Minimum time between two writes that only change counts.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How long a plugin may be on its way before that is told: a start that leads to what is told already writes nothing.
+/// Time that a plugin may be starting before that is reported: a start that ends with the present status writes
+/// nothing.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The most primaries whose previews a status shows; the log has all.
 const MOST_PREVIEWS: usize = 20;
 
-/// The most primaries that have not answered yet and are named.
+/// The most primaries not yet reconciled that are named.
 const MOST_WAITED_FOR: usize = 20;
 
 /// The most warnings that a status shows, and the longest of them, in bytes.
@@ -44,52 +45,52 @@ const LONGEST_WARNING: usize = 2048;
 /// The longest line of a preview, in bytes.
 const LONGEST_LINE: usize = 1024;
 
-/// Tells how one plugin fares, until it is dropped.
+/// Writes the status of one plugin, until it is dropped.
 pub struct PluginStatusWriter {
-    /// Where it is told.
+    /// API to write it.
     pub kind: HostResourceApi,
-    /// The resource as it was seen last.
+    /// Last observed state of the resource.
     pub live: watch::Receiver<Arc<HostResource>>,
-    /// What is known of its way up.
+    /// State of the startup.
     pub plugin_state: Arc<PluginState>,
-    /// What is known of its calls.
+    /// Health of the plugin.
     pub health: Arc<PluginHealth>,
-    /// Where objects are counted.
+    /// Host, which counts the objects.
     pub host: Arc<HostContext>,
 }
 
-/// The status that was written last.
+/// The status last written.
 struct WrittenStatus {
     status: PluginStatus,
-    /// What the server made of it, and the version of the resource with it.
+    /// The server's answer, and its resourceVersion.
     left: Value,
     version: String,
 }
 
-/// What has been written so far.
+/// State of the writer.
 #[derive(Default)]
 struct StatusWriterState {
     last: Option<Box<WrittenStatus>>,
-    /// When it was, with success or without.
+    /// Time of the last write, successful or not.
     written: Option<Instant>,
-    /// How often in a row what was written had not stayed: somebody had written something else, or it had been refused.
+    /// Number of writes in a row that did not stay, because another writer changed the status, or that were refused.
     unsuccessful: u32,
-    /// The objects of primaries that the Plugin does not select, as they were counted last.
+    /// Last count of the objects of primaries that the Plugin does not select.
     unselected: Option<UnselectedCount>,
 }
 
 /// A count of the objects of primaries that a Plugin does not select.
 struct UnselectedCount {
     counted: Instant,
-    /// What was counted: the selected namespaces, and of how many controllers.
+    /// Scope of the count: the selected namespaces, and the number of controllers.
     of: (Vec<String>, usize),
     count: u64,
-    /// Whether something has happened since.
+    /// Set if events have occurred since.
     is_stale: bool,
 }
 
 impl StatusWriterState {
-    /// When the objects that are not selected are counted again: what becomes of them is no news to this task.
+    /// Time of the next count of unselected objects: their changes do not wake this task.
     fn next_count(&self) -> Option<Instant> {
         let last = self.unselected.as_ref()?;
         (last.is_stale || last.count > 0).then(|| last.counted + COUNTS_INTERVAL)
@@ -97,18 +98,18 @@ impl StatusWriterState {
 }
 
 impl PluginStatusWriter {
-    /// Writes the status whenever it has changed. What only a write needs is allocated on the heap for its duration,
-    /// because there may be a thousand of these tasks, and nearly all of them wait.
+    /// Writes the status whenever it has changed. State of a single write is on the heap, because there may be a
+    /// thousand of these tasks, and nearly all of them wait.
     pub async fn run(mut self) {
         let begun = Instant::now();
         let mut writer_state = StatusWriterState::default();
         loop {
             self.host.leadership.leading().await;
-            let due = match self.look(&mut writer_state, begun) {
+            let due = match self.next_status(&mut writer_state, begun) {
                 (due, Some(desired)) if due.is_some_and(|due| due <= Instant::now()) => {
                     let stayed = writer_state.last.as_ref().is_none_or(|last| self.has_stayed(last));
                     writer_state.written = Some(Instant::now());
-                    let told = Box::pin(self.tell(desired)).await;
+                    let told = Box::pin(self.write(desired)).await;
                     writer_state.unsuccessful = if stayed && told.is_some() {
                         0
                     } else {
@@ -126,8 +127,8 @@ impl PluginStatusWriter {
         }
     }
 
-    /// What there is to tell, and when that is due or the next look is.
-    fn look(
+    /// Returns the status to write, if it differs, and when that or the next count is due.
+    fn next_status(
         &mut self,
         writer_state: &mut StatusWriterState,
         begun: Instant,
@@ -136,7 +137,7 @@ impl PluginStatusWriter {
         let resource = self.live.borrow_and_update().clone();
         let figures = self.figures(&known, writer_state);
         let last = writer_state.last.as_ref();
-        // Until the watch has caught up, what the server said last is what there is.
+        // Until the watch has caught up, the server's last answer is the present status.
         let ahead = last.filter(|last| is_before(&resource.resource_version, &last.version));
         let live = ahead.map_or(&resource.status, |last| &last.left);
         let live: PluginStatus = serde_json::from_value(live.clone()).unwrap_or_default();
@@ -150,7 +151,7 @@ impl PluginStatusWriter {
         (Some(due), Some(Box::new(desired)))
     }
 
-    async fn tell(&self, desired: Box<PluginStatus>) -> Option<Box<WrittenStatus>> {
+    async fn write(&self, desired: Box<PluginStatus>) -> Option<Box<WrittenStatus>> {
         let resource = self.live.borrow().clone();
         match self
             .kind
@@ -174,7 +175,7 @@ impl PluginStatusWriter {
         None
     }
 
-    /// Whether the status is as it was written last, as far as it is seen; what is remembered is written by others.
+    /// Returns `true` if the status is as it was last written, as far as observed; the inventory has another writer.
     fn has_stayed(&self, last: &WrittenStatus) -> bool {
         let resource = self.live.borrow().clone();
         let parts = |status: &Value| serde_json::from_value(status.clone()).map(|status| written_part(&status));
@@ -187,14 +188,14 @@ impl PluginStatusWriter {
             () = self.plugin_state.changed.notified() => {}
             () = self.health.changed.notified() => {}
             changed = self.live.changed() => if changed.is_err() {
-                // The resource is gone, and with it whoever could read a status.
+                // The resource is deleted, so no status is needed.
                 std::future::pending::<()>().await;
             },
         }
     }
 
-    /// Counts the objects of primaries that the Plugin does not select. That goes through all of them, so it is done when
-    /// the selection changes, and else seldom.
+    /// Counts the objects of primaries that the Plugin does not select. It visits all of them, so it runs when the
+    /// selection changes, and otherwise rarely.
     fn unselected(&self, known: &PluginFacts, writer_state: &mut StatusWriterState) -> u64 {
         let Some(lane) = known.lanes.first().filter(|lane| !lane.namespaces.is_empty()) else {
             writer_state.unselected = None;
@@ -281,7 +282,7 @@ impl PluginStatusWriter {
     }
 }
 
-/// What is written of a status; what is remembered is written by the plugin's life.
+/// The part of a status that this writer writes; the inventory has another writer.
 fn written_part(status: &PluginStatus) -> Value {
     let told = PluginStatus {
         owned_kinds: Vec::new(),
@@ -292,7 +293,7 @@ fn written_part(status: &PluginStatus) -> Value {
     serde_json::to_value(told).expect("a status is always JSON")
 }
 
-/// A preview for people: a line for each object.
+/// A preview for people, one line per object.
 fn lines(preview: &Preview) -> Vec<String> {
     let line = |change: &PreviewedChange| shorten(change.to_string(), LONGEST_LINE);
     let mut lines: Vec<_> = preview.changes.iter().map(line).collect();
@@ -302,7 +303,7 @@ fn lines(preview: &Preview) -> Vec<String> {
     lines
 }
 
-/// When a status that differs is written.
+/// Time at which a differing status is written.
 fn due(
     known: &PluginFacts,
     desired: &PluginStatus,
@@ -322,7 +323,7 @@ fn due(
         ..desired.clone()
     } == *live;
     let interval = if counts_only { COUNTS_INTERVAL } else { LEAST_INTERVAL };
-    // The first two are free: a configuration is edited while a host starts.
+    // The first two are free: the configuration may be edited while a host starts.
     let doublings = writer_state.unsuccessful.saturating_sub(2).min(16);
     let interval = (interval * 2u32.pow(doublings)).min(LONGEST_INTERVAL);
     let due = match writer_state.written {

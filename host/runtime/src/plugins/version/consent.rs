@@ -1,5 +1,5 @@
-//! Refuses a version in whose place another one ran, if what that one made would be deleted, until somebody consents:
-//! another plugin's component, or one that lacks a controller whose primaries have children.
+//! Refuses a version that would delete objects of the version that ran before, until a user consents: another plugin's
+//! component, or one that lacks a controller whose primaries have children.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::lanes::lane::{Lane, RunMode};
 use crate::plugins::plugin::{PluginTask, RunningVersion};
 use crate::plugins::resource::state::{StartupProblem, StartupStep};
 
-/// The reason of a version that nobody has consented to.
+/// Reason of a version without consent.
 const NOT_ACCEPTED: &str = "NotAccepted";
 
 impl PluginTask {
-    /// Refuses a version with these lanes if nobody has consented to what it deletes. Of a version that ran in an earlier
-    /// process, the inventory in the status tells which controllers it had, and the objects tell what they made: the status
+    /// Refuses a version with these lanes if there is no consent to what it deletes. For a version of an earlier
+    /// process, the inventory in the status names its controllers, and the objects show what they made: the status
     /// alone proves nothing.
     pub fn check_consent(
         &self,
@@ -82,7 +82,7 @@ impl PluginTask {
         ))
     }
 
-    /// Waits until somebody accepts something else than before.
+    /// Waits until the annotation with the consent changes.
     pub async fn consent_changed(&self) {
         let Some(own) = &self.own else {
             return std::future::pending().await;

@@ -1,5 +1,5 @@
-//! Where the host does not install CRDs itself: a version waits until the cluster has those that it brings. Whoever installs
-//! and upgrades plugins applies them, and nothing of the version is called before. The version that runs goes on meanwhile.
+//! Waits for CRDs that the host does not install itself: a version waits until the cluster has those that it brings. An
+//! installer applies them, and nothing of the version is called before. The running version continues meanwhile.
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ use crate::plugins::access::named_source;
 use crate::plugins::plugin::{LoadedComponent, PluginTask};
 use crate::plugins::resource::desired::DesiredPlugin;
 
-/// The reason of `Established` and `Ready` while the cluster has another CRD than the version brings.
+/// Reason of `Established` and `Ready` while the cluster has another CRD than the version brings.
 pub const CRD_DIFFERS: &str = "CrdDiffers";
 
-/// The same while the cluster has none.
+/// Reason of `Established` and `Ready` while the cluster has no such CRD.
 pub const CRD_MISSING: &str = "CrdMissing";
 
-/// How long to wait before the CRD is read again if no change of it is seen: the host may lack the right to watch CRDs.
+/// Time until the CRD is read again if no change of it is observed: the host may lack the right to watch CRDs.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
-/// What the warning is about, that CRDs cannot be compared.
+/// Subject of the warning that CRDs cannot be compared.
 const COMPARING: &str = "comparing CRDs";
 
 impl PluginTask {
     /// Waits until the cluster has all CRDs of a version, as the version brings them.
-    pub async fn crds_are_there(&self, wanted: &DesiredPlugin, described: &DescribedPlugin, loaded: &LoadedComponent) {
+    pub async fn wait_for_crds(&self, wanted: &DesiredPlugin, described: &DescribedPlugin, loaded: &LoadedComponent) {
         for crd in &described.crds {
-            self.crd_is_there(crd, wanted, loaded).await;
+            self.wait_for_crd(crd, wanted, loaded).await;
         }
     }
 
-    async fn crd_is_there(&self, crd: &BroughtCrd, wanted: &DesiredPlugin, loaded: &LoadedComponent) {
+    async fn wait_for_crd(&self, crd: &BroughtCrd, wanted: &DesiredPlugin, loaded: &LoadedComponent) {
         let plugin = &*self.identity.name;
         let mut definitions = self.context.host.definitions.subscribe();
         let mut leadership = self.context.host.leadership.follow();
@@ -55,20 +55,20 @@ impl PluginTask {
                     let problem = self.other_crd(crd, &difference, wanted, loaded);
                     (CRD_DIFFERS, problem)
                 }
-                // A host may be run without the right to see what is of cluster scope.
+                // A host may run without the right to read cluster-scoped objects.
                 Err(error) if error.code() == Some(403) => {
-                    self.tell_uncompared(crd);
+                    self.warn_uncompared(crd);
                     break;
                 }
                 Err(error) => ("Waiting", format!("cannot read CRD {}: {}", crd.name, chain(&error))),
             };
-            // Who does not lead waits for the same, and says nothing.
+            // Replicas that do not lead wait as well, but do not log.
             if said.as_ref() != Some(&problem) {
                 if self.context.host.leadership.leads() {
                     tracing::warn!(plugin, "waiting: {problem}");
                 }
-                self.waits_because(reason, &problem);
-                // It may take days, and the host's other plugins are ready.
+                self.report_waiting_for(reason, &problem);
+                // The wait may take days, and the host's other plugins are ready.
                 self.plugin_state.set(|known| known.busy = None);
                 said = Some(problem);
             }
@@ -112,7 +112,7 @@ impl PluginTask {
         )
     }
 
-    /// Who applies CRDs.
+    /// The command that applies the CRDs.
     fn next_step(&self, wanted: &DesiredPlugin, loaded: &LoadedComponent) -> String {
         let source = named_source(&self.identity.name, wanted, Some(loaded));
         let command = if self.own.is_some() {
@@ -123,8 +123,8 @@ impl PluginTask {
         format!("apply the CRD: {command}")
     }
 
-    /// The host may not see CRDs, so it runs the version whatever they are.
-    fn tell_uncompared(&self, crd: &BroughtCrd) {
+    /// Warns that the host may not read CRDs, and runs the version regardless.
+    fn warn_uncompared(&self, crd: &BroughtCrd) {
         let right = Permission {
             group: "apiextensions.k8s.io".to_owned(),
             resource: "customresourcedefinitions".to_owned(),

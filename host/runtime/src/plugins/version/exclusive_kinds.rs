@@ -1,4 +1,4 @@
-//! Keeps who has which kind to itself among the plugins that are there now; the decision is host/core's.
+//! Tracks which plugin has which kind to itself; host/core decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use pilothouse_core::plugin::exclusive_kinds::{ExclusiveKindRequest, KindTaken, Standing, decide};
 use tokio::sync::watch;
 
-/// What all plugins want to themselves.
+/// Kinds that all plugins claim for themselves.
 pub struct ExclusiveKinds {
     books: Mutex<ExclusiveKindsState>,
-    /// How often somebody who was there before has lost what it had, or got what it had not.
+    /// Number of decisions that changed for a known plugin.
     changed: watch::Sender<u64>,
 }
 
@@ -18,12 +18,12 @@ pub struct ExclusiveKinds {
 struct ExclusiveKindsState {
     claims: BTreeMap<Arc<str>, (ExclusiveKindRequest, Standing)>,
     decided: BTreeMap<Arc<str>, Result<(), KindTaken>>,
-    /// Plugins that have been examined since the host started: what they get from now on, they take from nobody.
+    /// Plugins that have been examined since the host started: their later claims have no precedence.
     examined: BTreeSet<Arc<str>>,
 }
 
 impl ExclusiveKindsState {
-    /// Decides anew; says whether that is news for somebody who was there before.
+    /// Decides anew. Returns `true` if the decision for a known plugin changed.
     ///
     /// A plugin that waited for another one before the host started waits until that one has been examined.
     fn decide(&mut self) -> bool {
@@ -50,7 +50,7 @@ impl ExclusiveKindsState {
         self.decided.iter().any(differs)
     }
 
-    /// Puts a claim in the place of the one before. Who wants no more than it has goes on to have it.
+    /// Replaces the claim of a plugin. If the new claim is within the old one, the plugin keeps its standing.
     fn put(&mut self, plugin: &Arc<str>, claim: &ExclusiveKindRequest) {
         let is_first = self.examined.insert(plugin.clone()) && claim.waited_for.is_none();
         let holds = |(before, standing): &(ExclusiveKindRequest, Standing)| {
@@ -75,8 +75,8 @@ impl Default for ExclusiveKinds {
 }
 
 impl ExclusiveKinds {
-    /// A plugin wants this, instead of what it wanted before. Says whether it may run. If not, it goes on to want what it
-    /// had, if there is a version that runs.
+    /// Replaces the claim of a plugin, and decides. If the claim is denied, the claim of the running version, if any,
+    /// is restored.
     pub fn want(
         &self,
         plugin: &Arc<str>,
@@ -96,11 +96,11 @@ impl ExclusiveKinds {
             is_news |= books.decide();
         }
         drop(books);
-        self.tell(is_news);
+        self.notify(is_news);
         decided
     }
 
-    /// A plugin has all rights that it needs.
+    /// Records that a plugin has all rights that it needs.
     pub fn confirm(&self, plugin: &str) {
         let mut books = self.books.lock();
         let claim = books.claims.get_mut(plugin).filter(|(claim, _)| !claim.is_granted);
@@ -110,20 +110,20 @@ impl ExclusiveKinds {
         });
         let is_news = is_news && books.decide();
         drop(books);
-        self.tell(is_news);
+        self.notify(is_news);
     }
 
-    /// A plugin wants nothing any more, or cannot run: it has been examined.
+    /// Removes the claim of a plugin that claims nothing any more, or cannot run.
     pub fn give_up(&self, plugin: &Arc<str>) {
         let mut books = self.books.lock();
         let is_first = books.examined.insert(plugin.clone());
         let had = books.claims.remove(plugin).is_some();
         let is_news = (is_first || had) && books.decide();
         drop(books);
-        self.tell(is_news);
+        self.notify(is_news);
     }
 
-    /// A plugin is gone; another of its name begins anew.
+    /// Forgets a removed plugin; another one of its name starts anew.
     pub fn forget(&self, plugin: &Arc<str>) {
         self.give_up(plugin);
         let mut books = self.books.lock();
@@ -133,19 +133,19 @@ impl ExclusiveKinds {
         }
     }
 
-    fn tell(&self, is_news: bool) {
+    fn notify(&self, is_news: bool) {
         if is_news {
             self.changed.send_modify(|count| *count += 1);
         }
     }
 
-    /// Waits until a plugin that may run may not.
+    /// Waits until a plugin loses its claim.
     pub async fn lost(&self, plugin: &str) {
         self.until(|| self.books.lock().decided.get(plugin).is_some_and(Result::is_err))
             .await;
     }
 
-    /// Waits until a plugin that may not run may.
+    /// Waits until a plugin is granted its claim.
     pub async fn granted(&self, plugin: &str) {
         self.until(|| self.books.lock().decided.get(plugin).is_some_and(Result::is_ok))
             .await;

@@ -1,4 +1,4 @@
-//! Brings one version of a plugin to run: describes and checks it, waits for what it needs, and lets it take over.
+//! Prepares one version of a plugin to run: describes and checks it, waits for what it needs, and lets it take over.
 //!
 //! A kind that is not served delays its plugin alone; so does, where the host installs no CRDs, another CRD. Of plugins that bring one kind,
 //! the one that runs keeps it; when the host starts, the oldest that has its rights gets it. A version that would delete what

@@ -1,5 +1,5 @@
-//! Owns which rights the host needs for a plugin, and the report of all that are missing as soon as one request is denied.
-//! Until then, no permission of the host is reviewed. What the plugin's own account needs is left to `access`.
+//! Determines the rights that the host needs for a plugin, and reports all missing ones as soon as one request is
+//! denied. Until then the host's rights are not reviewed. The rights of the plugin's account are reviewed by `access`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use crate::plugins::access::named_source;
 use crate::plugins::plugin::{PluginTask, RunningVersion};
 use crate::plugins::resource::desired::DesiredPlugin;
 
-/// The most rights that are asked about at once: a plugin that names many namespaces has very many.
+/// The most rights that are reviewed at once: a plugin that names many namespaces needs very many.
 const MOST_ASKED: usize = 500;
 
-/// How long after one look the next is made at the soonest.
+/// Minimum time between two reviews.
 const LEAST_WAIT: Duration = Duration::from_secs(30);
 
-/// How often it is looked again while some are missing.
+/// Interval of the reviews while some rights are missing.
 pub const RECHECK: Duration = Duration::from_mins(5);
 
-/// What the warning is about.
+/// Subject of the warning.
 const RIGHTS: &str = "rights";
 
 impl PluginTask {
-    /// Looks after the rights of a version that runs, for ever.
+    /// Watches the host's rights for a running version, for ever.
     pub async fn watch_permissions(&self, running: &RunningVersion) {
         let (host, health, recorder) = (&self.context.host, &self.identity.health, &self.identity.recorder);
         let mut looked: Option<Instant> = None;
         let mut is_asked = false;
         // Another version may have run before.
         let mut are_missing = health.has_warning(RIGHTS);
-        // Without this one nothing is written, and a plugin at rest would not find out.
+        // Without the right to impersonate nothing is written, so an idle plugin would not notice.
         let mut may_not_act = self.may_not_act(running).await;
         is_asked |= may_not_act;
-        self.tell_whether_it_acts(running, may_not_act);
+        self.report_impersonation(running, may_not_act);
         loop {
             let settled = host.kinds.settled();
             is_asked |= host.kinds.is_forbidden(&running.lanes);
@@ -58,47 +58,50 @@ impl PluginTask {
                 () = tokio::time::sleep_until(next), if is_asked || are_missing => {
                     looked = Some(Instant::now());
                     is_asked = false;
-                    // In a box of its own: every plugin that runs has room for this, and few ever come here.
+                    // Boxed: the future of every running plugin would reserve space for it, and it runs rarely.
                     are_missing = Box::pin(self.report_missing_permissions(running)).await;
                     if are_missing || may_not_act {
                         may_not_act = self.may_not_act(running).await;
                     }
-                    self.tell_whether_it_acts(running, may_not_act);
+                    self.report_impersonation(running, may_not_act);
                 }
             }
         }
     }
 
-    /// Whether the host may not act as the account of a version that runs. Who cannot ask finds out when it acts.
+    /// Returns `true` if the host may not act as the account of a running version. If the review fails, the first write
+    /// tells.
     async fn may_not_act(&self, running: &RunningVersion) -> bool {
         let account = running.lanes.first().and_then(|lane| lane.writer.identity());
         let Some(account) = account else { return false };
         matches!(has(&self.context.client, &account.permission()).await, Ok(false))
     }
 
-    /// A plugin whose account the host may not act as is not ready, with all rights that are missing as the reason.
-    fn tell_whether_it_acts(&self, running: &RunningVersion, may_not_act: bool) {
+    /// Reports that a plugin is not ready if the host may not act as its account, with all missing rights as the
+    /// reason.
+    fn report_impersonation(&self, running: &RunningVersion, may_not_act: bool) {
         let missing = self.identity.health.warning(RIGHTS).filter(|_| may_not_act);
         self.plugin_state.set(|known| known.cannot_act = missing);
         self.report_ready(Some(running));
     }
 
-    /// Tells all rights that a version needs whose CRDs the host may not install: those on the CRDs, and those on all kinds.
-    pub async fn tell_missing_rights_to_begin(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
+    /// Reports all missing rights of a version whose CRDs the host may not install: those on CRDs, and those on all
+    /// kinds.
+    pub async fn report_rights_to_start(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
         let lanes = self.lanes(wanted, described);
         let served = self.look_up(&lanes, Some(described)).await;
         let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
-        self.tell_missing(&self.needed(&lanes, served), None).await;
+        self.report_missing_rights(&self.needed(&lanes, served), None).await;
     }
 
     async fn report_missing_permissions(&self, running: &RunningVersion) -> bool {
-        // To begin with, no kind is watched yet.
+        // At the start no kind is watched yet.
         let served = self.look_up(&running.lanes, None).await;
         let needed = self.needed(&running.lanes, |_, kind| served.get(kind).cloned().flatten());
-        self.tell_missing(&needed, Some(running)).await
+        self.report_missing_rights(&needed, Some(running)).await
     }
 
-    async fn tell_missing(&self, needed: &BTreeSet<Permission>, running: Option<&RunningVersion>) -> bool {
+    async fn report_missing_rights(&self, needed: &BTreeSet<Permission>, running: Option<&RunningVersion>) -> bool {
         let health = &self.identity.health;
         let name = &*self.identity.name;
         if let Some(missing) = self.missing_of_host(needed, running).await {
@@ -113,12 +116,12 @@ impl PluginTask {
         false
     }
 
-    /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
+    /// Message about all rights that lanes need and the host lacks; `None` if there are none, or the review fails.
     pub async fn missing_permissions(&self, lanes: &[Arc<Lane>]) -> Option<String> {
         self.missing_of_host(&self.needed(lanes, Lane::served), None).await
     }
 
-    /// The rights that lanes need, given how their kinds are served.
+    /// Rights that lanes need, given how their kinds are served.
     fn needed(&self, lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKind>) -> BTreeSet<Permission> {
         let mut rights = needed(lanes, served);
         if let Some(identity) = lanes.first().and_then(|lane| lane.writer.identity()) {
@@ -137,7 +140,7 @@ impl PluginTask {
         rights
     }
 
-    /// The rights that the version that runs lacks, as they were told last.
+    /// The last report of rights that the running version lacks.
     pub fn told_missing(&self) -> Option<String> {
         self.identity.health.warning(RIGHTS)
     }
@@ -178,7 +181,7 @@ impl PluginTask {
         ))
     }
 
-    /// The command that grants them, if the host has a ServiceAccount.
+    /// The command that grants the rights, if the host has a ServiceAccount.
     fn command_for_host(&self, user: &str, running: &RunningVersion) -> Option<String> {
         let account = user.strip_prefix("system:serviceaccount:")?;
         let (namespace, name) = account.split_once(':')?;
@@ -196,13 +199,14 @@ impl PluginTask {
     }
 }
 
-/// Whether a right is the plugin's, where it has an account of its own. Watches, events and CRDs are the host's matter.
+/// Returns `true` if a right belongs to the plugin's account, if it has one. Watches, events and CRDs are handled by
+/// the host.
 fn is_of_account(right: &Permission) -> bool {
     let is_watch = matches!(right.verb, "list" | "watch");
     !is_watch && !matches!(right.resource.as_str(), "events" | "customresourcedefinitions")
 }
 
-/// The rights that lanes need on the kinds that are served, and on events.
+/// Rights that lanes need on the served kinds, and on events.
 fn needed(lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKind>) -> BTreeSet<Permission> {
     let mut rights = BTreeSet::new();
     for lane in lanes {
@@ -237,7 +241,7 @@ fn needed(lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKin
     rights
 }
 
-/// What of these namespaces a host sees that may see no more than a plugin does; none is nothing, and no namespace all.
+/// Namespaces that the host sees if it may see no more than the plugin. `None`: none at all; an empty list: all.
 fn within(namespaces: Vec<String>, confinement: &Confinement) -> Option<Vec<String>> {
     if !confinement.narrows_watches() {
         return Some(namespaces);
@@ -249,7 +253,7 @@ fn within(namespaces: Vec<String>, confinement: &Confinement) -> Option<Vec<Stri
     (!seen.is_empty()).then_some(seen)
 }
 
-/// The rights that a lane needs on one kind.
+/// Rights that a lane needs on one kind.
 fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) {
     let kind = &*served.kind;
     let is_primary = kind == lane.grants.primary();
@@ -279,7 +283,7 @@ fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) 
         Some(names) if !is_primary && !names.is_empty() => names.iter().cloned().map(Some).collect(),
         _ => every.to_vec(),
     };
-    // A primary is watched everywhere.
+    // Primaries are watched in all namespaces.
     let watched = if is_primary { Vec::new() } else { declared.clone() };
     let watched = within(watched, lane.grants.confinement());
     if let Some(watched) = watched.or_else(|| (!served.facts.namespaced).then(Vec::new)) {
@@ -298,7 +302,7 @@ fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) 
         is_contributed: allows(Access::Contributed) || lane.gives_up(kind),
     };
     let mut verbs: Vec<&'static str> = kind_use.verbs().iter().map(|verb| verb.as_str()).collect();
-    // What an earlier version owned is deleted.
+    // Leftovers of an earlier version are deleted.
     if lane.is_only_former(kind) && !is_primary {
         verbs.extend(["get", "delete"]);
     }

@@ -1,5 +1,5 @@
-//! Owns what a component says of itself: described with its configuration, checked, and made into lanes. Calls the guest
-//! once and makes no request.
+//! Describes a component with its configuration, checks the manifest, and makes lanes of it. Calls the guest once and
+//! makes no request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,32 +29,32 @@ use crate::lanes::primary::LaneId;
 use crate::plugins::resource::desired::DesiredPlugin;
 use crate::process::call_slots::CallSlots;
 
-/// What a plugin has for all its versions.
+/// Parts of a plugin that all its versions share.
 pub struct PluginIdentity {
-    /// Its name: field manager, lanes, events and log hang on it.
+    /// Its name, used for field manager, lanes, events and log.
     pub name: Arc<str>,
     /// Writes under its name.
     pub writer: FieldManagerClient,
     /// Writes what it contributes.
     pub contributor: FieldManagerClient,
-    /// Tells events under its name.
+    /// Emits events under its name.
     pub recorder: Arc<EventRecorder>,
-    /// What is remembered of its calls.
+    /// Health of the plugin.
     pub health: Arc<PluginHealth>,
-    /// Where its calls are counted.
+    /// Metrics of its calls.
     pub call_metrics: CallMetrics,
-    /// The calls that may be under way at once, over all versions.
+    /// Slots for concurrent calls, over all versions.
     pub calls: Arc<CallSlots>,
 }
 
-/// A component that says what it is, with its configuration.
+/// A component with its description and configuration.
 #[derive(Clone)]
 pub struct DescribedPlugin {
     /// The component.
     pub component: PluginComponent,
-    /// The version that its manifest names.
+    /// Version in its manifest.
     pub version: String,
-    /// The name that its manifest names.
+    /// Name in its manifest.
     pub name: String,
     /// The CRDs that it brings.
     pub crds: Vec<BroughtCrd>,
@@ -62,22 +62,22 @@ pub struct DescribedPlugin {
     config: String,
 }
 
-/// Why a component cannot be used.
+/// Reason why a component cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DescribeError {
     /// The call failed.
     #[error("its describe call failed: {0}")]
     Describe(Failure),
-    /// The plugin refuses its configuration.
+    /// The plugin rejects its configuration.
     #[error("{0}")]
     Refused(Failure),
-    /// The plugin of this name has no schema for a configuration, and is given one.
+    /// The plugin of this name has no configuration schema, but is given a configuration.
     #[error("the plugin {0} takes no configuration; remove the one that it is given")]
     NoConfiguration(String),
-    /// What it says of itself does not fit.
+    /// Its manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] manifest::ManifestError),
-    /// A controller wants to be called before an object goes, and cannot be.
+    /// A controller names a finalizer, but the component does not export the interface.
     #[error(
         "controller {0} names a finalizer, but the component does not export the interface finalizer; export it, or leave the name out of the manifest"
     )]
@@ -88,7 +88,7 @@ pub enum DescribeError {
 }
 
 impl DescribeError {
-    /// The reason of the condition.
+    /// Reason of the condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Refused(_) | Self::NoConfiguration(_) => "InvalidConfiguration",
@@ -99,8 +99,8 @@ impl DescribeError {
     }
 }
 
-/// Asks a component what it is. Until it has something to reconcile it sleeps: describing runs more of its code than anything
-/// else does, and all of that would stay mapped. Each call gets a log of its own.
+/// Describes a component. It then sleeps until it has something to reconcile: describing runs more of its code than
+/// anything else, and all of that would stay mapped. Each call gets a log of its own.
 pub fn describe(
     component: &PluginComponent,
     config: Option<&Value>,
@@ -123,7 +123,7 @@ fn ask(
     let described = match component.describe_with_log(text.as_deref(), limits, log()) {
         Ok(described) => described,
         Err(failure) if failure.blame == Blame::User => {
-            // A plugin that takes no configuration calls its members unknown, which says less.
+            // A plugin without configuration reports its members as unknown, which is less clear.
             if let Ok(bare) = component.describe_with_log(None, limits, log())
                 && let Ok(checked) = manifest::parse(&bare)
             {
@@ -149,7 +149,7 @@ fn ask(
     })
 }
 
-/// Whether a configuration fits its schema is the plugin's to say. Without a schema it takes none.
+/// Checks that a plugin without a configuration schema gets no configuration. With a schema, the plugin checks it.
 fn check_takes_configuration(manifest: &Manifest, config: Option<&Value>) -> Result<(), DescribeError> {
     let is_empty = |config: &Value| config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty);
     if manifest.configuration_schema.is_some() || config.is_none_or(is_empty) {
@@ -159,12 +159,12 @@ fn check_takes_configuration(manifest: &Manifest, config: Option<&Value>) -> Res
 }
 
 impl DescribedPlugin {
-    /// Whether its primaries get finalizers.
+    /// Returns `true` if its primaries get finalizers.
     pub fn has_finalizers(&self) -> bool {
         self.controllers.iter().any(|controller| controller.finalizer.is_some())
     }
 
-    /// What the CRDs that it brings do not take of what the host writes, by kind.
+    /// Fields that the host writes and the plugin's CRDs do not accept, by kind.
     pub fn gaps(&self) -> impl Iterator<Item = (&Kind, String)> {
         let gaps = |controller| self.gaps_of(controller);
         self.controllers
@@ -172,7 +172,7 @@ impl DescribedPlugin {
             .filter_map(move |controller| Some((&controller.kind, gaps(controller)?)))
     }
 
-    /// What else of its description does not fit together, for people.
+    /// Other inconsistencies in its description, for people.
     pub fn findings(&self) -> Vec<String> {
         let Optional {
             finalizer,
@@ -203,20 +203,20 @@ impl DescribedPlugin {
         crds.find(|crd| crd.group == kind.group && crd.kind == kind.kind)
     }
 
-    /// How a kind will be served once its CRD is installed, if the plugin brings it.
+    /// Returns how a kind will be served once its CRD is installed, if the plugin brings it.
     pub fn serves(&self, kind: &Kind) -> Option<ServedKind> {
         ServedKind::of_crd(self.crd_of_kind(kind)?, kind)
     }
 
-    /// The CRDs that it has to itself: their names, and the kinds for people.
+    /// CRDs that it has to itself: names, and the kinds for people.
     pub fn exclusive(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         let crds = self.crds.iter();
         crds.map(|crd| (crd.name.as_str().into(), crd.kind.as_str().into()))
             .collect()
     }
 
-    /// The lanes of its controllers, with numbers of their own, and of those that earlier versions had, given what these
-    /// may have made.
+    /// The lanes of its controllers, with new numbers, and of controllers that earlier versions had, according to the
+    /// inventory.
     pub fn lanes(
         &self,
         identity: &PluginIdentity,
@@ -287,7 +287,7 @@ impl DescribedPlugin {
     }
 }
 
-/// The lanes of controllers that the plugin of these lanes does not have any more, as far as something of theirs is known.
+/// The lanes of controllers that the plugin no longer has, as far as the inventory lists something of theirs.
 pub fn former_lanes(lanes: &[Arc<Lane>], known: &Inventory, host: &HostContext) -> Vec<Arc<Lane>> {
     let own = lanes.iter().filter(|lane| !lane.is_former);
     let Some(template) = own.clone().next() else {
@@ -302,7 +302,7 @@ pub fn former_lanes(lanes: &[Arc<Lane>], known: &Inventory, host: &HostContext) 
     left.into_iter().map(lane).collect()
 }
 
-/// A lane that takes the place of another.
+/// A copy of the lane under the number of another.
 pub fn in_place_of(lane: &Lane, id: LaneId) -> Arc<Lane> {
     Arc::new(Lane { id, ..lane.clone() })
 }

@@ -1,4 +1,4 @@
-//! Owns the version of a plugin that is loaded: how it takes over, what is looked after while it runs, and how it goes.
+//! Supervises the loaded version of a plugin: takes over, watches it while it runs, and unloads it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,11 @@ use crate::lanes::lane::Lane;
 use crate::plugins::life_cycle::LifeEvent;
 use crate::plugins::plugin::{PluginTask, RunningVersion};
 
-/// How often it is looked whether the plugin is idle.
+/// Interval of the checks whether the plugin is idle.
 const SLEEP_LOOK: Duration = Duration::from_secs(10);
 
 impl PluginTask {
-    /// Looks after the version that is loaded: whether it has what it needs, whether it is allowed and sound, and whether it
-    /// may sleep.
+    /// Supervises the loaded version: its inventory, rights, kinds and crashes, and whether it may sleep.
     pub async fn watch_over(&self, running: Option<&RunningVersion>) -> LifeEvent {
         let Some(running) = running else {
             return std::future::pending().await;
@@ -30,7 +29,7 @@ impl PluginTask {
         }
     }
 
-    /// A new version takes over: from here on each object is the new one's, once what of it is under way has ended.
+    /// Lets a new version take over: it gets each object after a running reconcile of it has ended.
     pub async fn take_over(&self, before: Option<RunningVersion>, arrival: StagedVersion) -> RunningVersion {
         let StagedVersion {
             request,
@@ -48,7 +47,7 @@ impl PluginTask {
                 let old = left.swap_remove(index);
                 let lane = in_place_of(&candidate, old.id);
                 host.register_lane(&lane);
-                // What the candidate needs is watched already, so none of this asks for a list.
+                // The candidate's needs are watched already, so this starts no list.
                 informers.remove(&old);
                 informers.add(&lane);
                 informers.remove(&candidate);
@@ -71,7 +70,7 @@ impl PluginTask {
             );
             self.identity.health.reset_crashes();
         }
-        self.go_on();
+        self.resume_calls();
         self.report_artifact(&loaded).await;
         self.report_findings(&described);
         self.remove(&left).await;
@@ -92,20 +91,20 @@ impl PluginTask {
         }
     }
 
-    /// The metrics have no series any more of controllers that the plugin does not have.
+    /// Removes the metric series of controllers that the plugin no longer has.
     pub fn keep_series(&self, lanes: &[Arc<Lane>]) {
         let controllers = lanes.iter().map(|lane| &*lane.controller).collect();
         let plugins = self.context.host.metrics.plugins();
         plugins.keep_controllers(&self.identity.name, &controllers);
     }
 
-    /// Nobody waits any more because calls crashed.
-    pub fn go_on(&self) {
+    /// Resumes calls after crashes.
+    pub fn resume_calls(&self) {
         self.identity.health.resume();
         self.context.host.state.resume(&self.identity.name);
     }
 
-    /// The version that runs goes; its objects stay.
+    /// Unloads the running version; its objects stay.
     pub async fn leave(&self, running: Option<RunningVersion>) {
         let Some(running) = running else { return };
         self.remove(&running.lanes).await;
@@ -120,7 +119,7 @@ impl PluginTask {
         );
     }
 
-    /// Lanes go, once what is under way has ended.
+    /// Removes lanes after their running jobs have ended.
     pub async fn remove(&self, lanes: &[Arc<Lane>]) {
         self.stop(lanes).await;
         for lane in lanes {
@@ -129,18 +128,18 @@ impl PluginTask {
         }
     }
 
-    /// Nothing of these lanes is begun any more; what is under way has ended.
+    /// Closes lanes, and waits for their running jobs.
     pub async fn stop(&self, lanes: &[Arc<Lane>]) {
         let host = &self.context.host;
         for lane in lanes {
             host.state.close_lane(lane.id);
         }
         for lane in lanes {
-            host.state.nothing_runs_in(lane.id).await;
+            host.state.drain_lane(lane.id).await;
         }
     }
 
-    /// Says whether all kinds are served and listed, as long as it is watched over.
+    /// Reports whether all kinds are served and listed, whenever that may change.
     async fn follow_kinds(&self, running: &RunningVersion) {
         loop {
             let settled = self.context.host.kinds.settled();
@@ -154,7 +153,7 @@ impl PluginTask {
         let after = self.context.options.sleep_after;
         loop {
             tokio::time::sleep(SLEEP_LOOK.min(after)).await;
-            self.identity.health.log_limiter.tell(&self.identity.name);
+            self.identity.health.log_limiter.log_dropped(&self.identity.name);
             if component.is_awake() && component.idle() >= after {
                 component.sleep();
                 tracing::debug!(plugin = &*self.identity.name, "unloaded the code of the idle plugin");

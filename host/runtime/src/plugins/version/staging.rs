@@ -1,5 +1,5 @@
-//! Stages a version of a plugin: loads and describes it, checks that it may have its kinds, waits for its CRDs and, if
-//! another version runs, lists its kinds and tries its first calls. An abandoned version leaves nothing behind.
+//! Stages a version of a plugin: loads and describes it, claims its kinds, waits for its CRDs and, if another version
+//! runs, lists its kinds and tries its first calls. An abandoned version leaves nothing behind.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,26 +29,26 @@ use crate::plugins::resource::state::{ConditionState, KIND_TAKEN, StartupProblem
 use crate::plugins::{Library, PluginContext};
 use crate::reconcile::try_out;
 
-/// The waits between two looks for what is missing.
+/// Bounds of the wait between two attempts.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// Primaries of each controller on which a new version is tried before it takes over.
 const TRIED: usize = 10;
 
-/// A version that can take over.
+/// A version that is ready to take over.
 pub struct StagedVersion {
-    /// What it was brought for.
+    /// Request that it fulfils.
     pub request: Arc<PluginRequest>,
-    /// Where it came from.
+    /// Its component and source.
     pub loaded: LoadedComponent,
-    /// What it says of itself.
+    /// Its description.
     pub described: DescribedPlugin,
-    /// Its lanes, watched for already if another version runs.
+    /// Its lanes, already watched if another version runs.
     pub lanes: StagedLanes,
 }
 
-/// Lanes for which the cache is widened before they take over. What is not taken is not watched for any more.
+/// Lanes whose needs are cached before they take over. If they are dropped, their watches end.
 pub struct StagedLanes {
     context: Arc<PluginContext>,
     lanes: Vec<Arc<Lane>>,
@@ -56,7 +56,7 @@ pub struct StagedLanes {
 }
 
 impl StagedLanes {
-    /// The lanes, and whether they are watched for already, under their own numbers.
+    /// Takes the lanes, and whether they are already watched under their own numbers.
     pub fn take(mut self) -> (Vec<Arc<Lane>>, bool) {
         (std::mem::take(&mut self.lanes), self.watched)
     }
@@ -78,8 +78,8 @@ impl Drop for StagedLanes {
 }
 
 impl PluginTask {
-    /// Brings what is wanted as far as it can come without taking over, and `life` through the stages of a startup; none if
-    /// it runs already.
+    /// Prepares the desired version to take over, and brings `life` through the stages of a startup; `None` if it
+    /// already runs.
     pub async fn stage(
         &self,
         life: &mut LifeState,
@@ -118,7 +118,7 @@ impl PluginTask {
         if self.context.options.install_crds.has_those_of_plugins() {
             self.install(wanted, &described).await;
         } else {
-            self.crds_are_there(wanted, &described, &loaded).await;
+            self.wait_for_crds(wanted, &described, &loaded).await;
         }
         self.recall_events().await;
         self.enter(life, LifeEvent::CrdsInstalled);
@@ -128,7 +128,7 @@ impl PluginTask {
             let lanes = self.candidates(wanted, &described);
             self.listed(lanes.lanes()).await;
             self.enter(life, LifeEvent::KindsListed);
-            // Now all kinds are known, and nothing of the version has been called for an object.
+            // All kinds are known now, and nothing of the version has been called for an object.
             let checked = async {
                 self.check_consent(Some(running), &described, lanes.lanes())?;
                 self.check_access(running, lanes.lanes(), wanted, &loaded, Lane::served)
@@ -150,8 +150,8 @@ impl PluginTask {
         }))
     }
 
-    /// The lanes of the first version that runs. If earlier ones had other controllers, it waits until it is known what
-    /// they made.
+    /// The lanes of the first version that runs. If earlier versions had other controllers, waits until their objects
+    /// are listed.
     async fn first_lanes(
         &self,
         wanted: &DesiredPlugin,
@@ -172,7 +172,7 @@ impl PluginTask {
         Ok(lanes)
     }
 
-    /// Lanes that are not registered yet, for which the cache is widened.
+    /// Lanes that are not registered yet, whose needs are cached.
     pub fn candidates(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) -> StagedLanes {
         let lanes = self.lanes(wanted, described);
         for lane in &lanes {
@@ -196,7 +196,7 @@ impl PluginTask {
         )
     }
 
-    /// In whose name a version writes; none is the host's own.
+    /// The account in whose name a version writes; `None`: the host's own.
     fn acting(&self, wanted: &DesiredPlugin) -> Option<Impersonation> {
         let Identity::ServiceAccounts { namespace, tokens } = &self.context.options.identity else {
             return None;
@@ -207,7 +207,7 @@ impl PluginTask {
         Some(acting.expect("the names of plugins, accounts and namespaces are checked before"))
     }
 
-    /// Asks a component what it is.
+    /// Describes a component.
     pub async fn describe(
         &self,
         loaded: &LoadedComponent,
@@ -231,7 +231,7 @@ impl PluginTask {
             .map_err(|error| StartupProblem::new(StartupStep::Ready, error.reason(), error.to_string()))
     }
 
-    /// Loads a component, unless it is the one that is known. Its calls count as the plugin's.
+    /// Loads a component, unless it is the known one. Its calls are counted for the plugin.
     pub async fn load(
         &self,
         wanted: &DesiredPlugin,
@@ -240,9 +240,9 @@ impl PluginTask {
         self.counted(self.load_uncounted(wanted, known).await?, wanted)
     }
 
-    /// A component whose calls count as the plugin's, if it may import what it does.
+    /// Checks the component's WASI imports, and counts its calls for the plugin.
     pub fn counted(&self, loaded: LoadedComponent, wanted: &DesiredPlugin) -> Result<LoadedComponent, StartupProblem> {
-        // What is known may have been loaded with another grant.
+        // The known component may have been loaded with another grant.
         let granted = loaded.component.check_wasi(wanted.wasi);
         granted.map_err(|error| load_problem(&error))?;
         Ok(LoadedComponent {
@@ -276,7 +276,7 @@ impl PluginTask {
         }
     }
 
-    /// Where components come from, with a sandbox that grants what the Plugin does.
+    /// The library, with a sandbox that grants the WASI of the Plugin.
     pub fn library(&self, wanted: &DesiredPlugin) -> Result<Library, StartupProblem> {
         let Some(library) = &self.context.library else {
             return Err(StartupProblem::new(
@@ -291,7 +291,7 @@ impl PluginTask {
         })
     }
 
-    /// Loads a component from the plugin directory, unless it is the one that is known.
+    /// Loads a component from the plugin directory, unless it is the known one.
     async fn load_file(
         &self,
         library: &Library,
@@ -367,7 +367,7 @@ impl PluginTask {
             .map_err(|error| load_problem(&error))
     }
 
-    /// Asks for the kinds whose CRDs the plugin brings. If somebody else has one, a version that runs keeps what it has.
+    /// Claims the kinds whose CRDs the plugin brings. If another plugin has one, the running version keeps its claim.
     async fn claim(
         &self,
         running: Option<&RunningVersion>,
@@ -384,7 +384,7 @@ impl PluginTask {
         let running = running.and_then(claimed_by);
         let taken = self.context.claims.want(name, &claim, running.as_ref()).err();
         if running.is_none() {
-            self.note_waiting(taken.as_ref().map(|taken| &*taken.holder)).await;
+            self.annotate_waiting(taken.as_ref().map(|taken| &*taken.holder)).await;
         }
         let Some(taken) = taken else {
             return Ok(());
@@ -399,15 +399,15 @@ impl PluginTask {
         ))
     }
 
-    /// The plugin for which this one waited when its Plugin was annotated, if there is one of that name.
+    /// The plugin for which this one waited according to its annotation, if there is one of that name.
     fn waited_for(&self) -> Option<Arc<str>> {
         let live = self.own.as_ref()?.live.borrow();
         let holder = live.annotations[WAITS_ANNOTATION].as_str()?;
         self.context.host.plugins.may_have(holder).then(|| holder.into())
     }
 
-    /// Annotates the Plugin with the plugin for which it waits, so that it waits for it after a restart, too.
-    async fn note_waiting(&self, holder: Option<&str>) {
+    /// Annotates the Plugin with the plugin for which it waits, so that it also waits after a restart.
+    async fn annotate_waiting(&self, holder: Option<&str>) {
         let Some(own) = &self.own else { return };
         let live = own.live.borrow().clone();
         if live.annotations[WAITS_ANNOTATION].as_str() == holder {
@@ -423,7 +423,7 @@ impl PluginTask {
         }
     }
 
-    /// Asks for no more than what a version that runs has.
+    /// Reduces the claim to that of the running version.
     fn claim_for(&self, running: &RunningVersion) {
         if let Some(claim) = claimed_by(running) {
             let _ = self.context.claims.want(&self.identity.name, &claim, None);
@@ -444,8 +444,8 @@ impl PluginTask {
                 let is_due = |told: Option<Instant>| told.is_none_or(|told| told.elapsed() >= RECHECK);
                 if error.is_forbidden() && is_due(*told.lock()) {
                     *told.lock() = Some(Instant::now());
-                    // In a box of its own: every plugin that begins has room for this, and few ever come here.
-                    Box::pin(self.tell_missing_rights_to_begin(wanted, described)).await;
+                    // Boxed: the future of every starting plugin would reserve space for it, and it runs rarely.
+                    Box::pin(self.report_rights_to_start(wanted, described)).await;
                 }
                 Err(chain(&error))
             });
@@ -464,7 +464,7 @@ impl PluginTask {
         .await;
     }
 
-    /// Waits until the cache has all that these lanes need, which are not registered yet.
+    /// Waits until the cache has all that these unregistered lanes need.
     pub async fn listed(&self, lanes: &[Arc<Lane>]) {
         loop {
             let settled = self.context.host.kinds.settled();
@@ -478,13 +478,12 @@ impl PluginTask {
             {
                 why = format!("{why}; {rights}");
             }
-            self.waits(&why);
+            self.report_waiting(&why);
             settled.await;
         }
     }
 
-    /// Lets the new version answer for primaries that the old one can answer for. Plugins are pure: a call changes
-    /// nothing.
+    /// Calls the new version for primaries that the old one handles. Plugins are pure: a call changes nothing.
     async fn try_out(&self, running: &RunningVersion, lanes: &[Arc<Lane>]) -> Result<(), StartupProblem> {
         let host = &self.context.host;
         for lane in lanes {
@@ -515,7 +514,7 @@ impl PluginTask {
         Ok(())
     }
 
-    /// Tries until it is done, with back-off; a message comes whenever the cause changes, not at each try.
+    /// Retries until it succeeds, with back-off; logs whenever the cause changes, not at each attempt.
     pub async fn until_done<T, F: Future<Output = Result<T, String>>>(&self, mut attempt: impl FnMut() -> F) -> T {
         let mut wait = FIRST_WAIT;
         let mut said = None;
@@ -529,17 +528,17 @@ impl PluginTask {
                     return done;
                 }
                 Err(problem) => {
-                    // Who does not lead waits for what the leader writes.
+                    // Replicas that do not lead wait for the leader's writes.
                     if self.context.host.leadership.leads() && said.as_ref() != Some(&problem) {
                         tracing::warn!(plugin = &*self.identity.name, "waiting: {problem}");
-                        self.waits(&problem);
+                        self.report_waiting(&problem);
                         said = Some(problem);
                     }
                 }
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
-                // Most that a replica waits for which does not lead is that it leads.
+                // A replica that does not lead mostly waits to become leader.
                 _ = leadership.changed() => wait = FIRST_WAIT,
             }
         }
@@ -560,13 +559,13 @@ fn exclusive_kinds(
     }
 }
 
-/// What a version that runs has to itself.
+/// The claim of a running version.
 fn claimed_by(running: &RunningVersion) -> Option<ExclusiveKindRequest> {
     let wanted = running.request.wanted.as_ref().ok()?;
     Some(exclusive_kinds(running.crds.clone(), wanted, true))
 }
 
-/// What is said of compiled code.
+/// Message about compiled code.
 pub fn compiled(component: &PluginComponent) -> String {
     let bytes = component.code_bytes();
     match component.kept_in_memory_because() {

@@ -1,6 +1,6 @@
-//! Collects children that Kubernetes does not collect: those in other namespaces, those of cluster scope that an object
-//! of a namespace has, and those whose owner references something strips. They go once the server itself has said that their
-//! owner is gone. Where the owner was deleted with `orphan`, they stay, and are nobody's.
+//! Collects children that the garbage collector does not: those in other namespaces, cluster-scoped children of
+//! namespaced objects, and those whose owner references are stripped. They are deleted after a live read confirms that
+//! their owner is gone. If the owner was deleted with orphan propagation, they stay without an owner.
 
 use pilothouse_core::Failure;
 use pilothouse_core::diff::rank;
@@ -16,7 +16,7 @@ use crate::reconcile::write::requests::{Deleted, Requests};
 use crate::state::LeftChild;
 use crate::state::tables::orphans::Witness;
 
-/// Collects what primaries of this name have left behind.
+/// Collects the children that deleted primaries of this name have left.
 pub async fn collect(host: &HostContext, lane: &Lane, primary_ref: &PrimaryRef) -> Result<(), Failure> {
     let gone = host.state.orphans_of(primary_ref);
     if gone.is_empty() {
@@ -44,7 +44,7 @@ async fn collect_one(
 ) -> Result<(), Failure> {
     let mut left = host.state.left_by(lane, owner);
     left.labelled.append(&mut left.stripped);
-    // What else has the uid in its label says nothing about them: anybody may have written it.
+    // A mere label with the UID proves nothing: anybody may have written it.
     left.labelled
         .retain(|(_, child)| is_named(child, owner) && !child.deleting);
     let is_known = host.state.is_orphaned(&owner.uid);
@@ -74,7 +74,7 @@ async fn collect_one(
             .map(drop);
     }
     if live.is_some() {
-        // Another has its name: that one adopts what it desires, and the rest stays.
+        // Another object has the name: it adopts what it desires, and the rest stays.
         return Ok(());
     }
     delete(lane, requests, &title, left.labelled).await

@@ -1,4 +1,5 @@
-//! Lets go of children outside the stages: those that no garbage collector deletes, and those that an orphaning deletion leaves.
+//! Releases children outside of the stages: those that the garbage collector does not delete, and those of orphaning
+//! deletions.
 //!
 //! `collect` deletes a child that has only the label after a live GET has said that its owner does not exist. A label alone proves nothing,
 //! because anybody may have written it; deploy/policy.yaml reserves it. A primary with the finalizer `orphan` is remembered by its uid,

@@ -1,9 +1,9 @@
-//! Lets go of the children of a primary whose deletion is to leave them (`--cascade=orphan`): owner reference, label and the
-//! host's annotations are taken off, and nothing else of them changes. Makes requests.
+//! Releases the children of a primary that is deleted with orphan propagation (`--cascade=orphan`): owner reference,
+//! label and the host's annotations are removed, nothing else changes. Makes requests.
 //!
-//! The garbage collector takes the owner references off before it takes the finalizer `orphan` off the primary. Meanwhile
-//! the host writes no child that has one, because a reference that is written back then is the child's end once the primary
-//! is gone.
+//! The garbage collector removes the owner references before it removes the finalizer `orphan` from the primary.
+//! Meanwhile the host writes no child that has one, because a reference that is restored then lets the child be deleted
+//! once the primary is gone.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ use crate::reconcile::finalize;
 use crate::reconcile::write::requests::{Requests, version};
 use crate::state::{LeftChild, LeftChildren};
 
-/// How often a child that changes under our hands is looked at anew.
+/// Number of times that a child that changes meanwhile is read again.
 const LOOKS: u32 = 3;
 
-/// The most children that are looked at to find out how their owner went.
+/// The most children that are read to find out how their owner was deleted.
 const WITNESSES: usize = 3;
 
-/// Lets go of what is a primary's by label, and of the primary. The plugin is not called: what it would clean up is to stay.
-/// What has an owner reference keeps the host's annotations until the primary is gone: a host that starts meanwhile knows
-/// by them how the primary is deleted. Says whether anything was written.
-pub async fn let_go(
+/// Releases the children that belong to a primary by label, and the primary. The plugin is not called: what it would
+/// clean up has to stay. Children with an owner reference keep the host's annotations until the primary is gone: a host
+/// that starts meanwhile recognizes the kind of deletion by them. Returns `true` if anything was written.
+pub async fn release_orphaned(
     host: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
@@ -57,12 +57,12 @@ pub async fn let_go(
     } = host.state.left_by(lane, owner);
     wrote |= release_all(&requests, lane, owner, labelled, Ties::All).await?;
     if is_orphaning(object) || !is_held {
-        // The primary runs again when the garbage collector has taken `orphan` off, and is collected when it is gone.
+        // The primary runs again when the garbage collector has removed `orphan`, and is collected when it is gone.
         return Ok(wrote);
     }
-    // One may have been made after the garbage collector looked.
+    // A child may have been created after the garbage collector listed them.
     release_all(&requests, lane, owner, referring, Ties::Reference).await?;
-    finalize::let_go(host, lane, primary_ref, object).await?;
+    finalize::release_unconditionally(host, lane, primary_ref, object).await?;
     tracing::info!(
         lane = lane.title(), object = %object.name, finalizer = lane.finalizer,
         "released without a call of the plugin; its children stay, because it is deleted with `orphan`"
@@ -70,8 +70,9 @@ pub async fn let_go(
     Ok(true)
 }
 
-/// Tells whether the deletion of a primary leaves its children though no watch has shown that. It is looked for once for each
-/// deletion, where there are children that would not come back. An API server that does not answer is no reason to wait.
+/// Returns `true` if a primary is deleted with orphan propagation though no watch has shown that. It is checked once
+/// for each deletion, if there are children that would be lost. An API server that does not answer is no reason to
+/// wait.
 pub async fn was_missed(
     host: &HostContext,
     lane: &Lane,
@@ -93,8 +94,8 @@ pub async fn was_missed(
     matches!(was_let_go, Ok(true))
 }
 
-/// Tells whether the owner reference is gone from children that the cache still shows with one: a deletion with `orphan` that no
-/// watch has shown.
+/// Returns `true` if children that the cache shows with an owner reference have none any more: a deletion with `orphan`
+/// that no watch has shown.
 pub async fn was_let_go(requests: &Requests<'_>, referring: &[LeftChild]) -> Result<bool, Failure> {
     for (served, child) in referring.iter().take(WITNESSES) {
         let title = format!("{} {}", served.kind.kind, child.name);
@@ -116,8 +117,8 @@ pub enum Ties {
     All,
 }
 
-/// Takes off the children of an owner what ties them to it. Says whether anything was written. One that
-/// cannot be changed holds up no other.
+/// Removes the ties of children to their owner. Returns `true` if anything was written. A child that cannot be changed
+/// does not delay the others.
 pub async fn release_all(
     requests: &Requests<'_>,
     lane: &Lane,
@@ -136,8 +137,8 @@ pub async fn release_all(
     all
 }
 
-/// Takes off a child what ties it to its owner. Says no where there is nothing to take off, or where the child is
-/// somebody else's meanwhile.
+/// Removes the ties of a child to its owner. Returns `false` if there are none, or if the child belongs to another
+/// owner meanwhile.
 async fn release(
     requests: &Requests<'_>,
     lane: &Lane,
@@ -181,7 +182,7 @@ async fn release(
     }
 }
 
-/// Tells whether the child has another version than the patch was made for. A test in a JSON patch that fails is 422.
+/// Returns `true` if the child has changed since the patch was made. A failed test in a JSON patch is a 422.
 fn has_changed(error: &RequestError) -> bool {
     matches!(error.code(), Some(409 | 422))
 }

@@ -1,8 +1,8 @@
-//! Carries out contributions: fields in other people's objects. A reconcile makes its primary's claims in the registry of
-//! [`crate::state::tables::claims`] and waits for what becomes of them; [`worker`] makes the claims of many primaries into few writes, and
-//! [`settle`] finds out which claims the server takes.
+//! Carries out contributions: fields in objects that others own. A reconcile registers its primary's claims in
+//! [`crate::state::tables::claims`] and waits for their outcomes; [`worker`] combines the claims of many primaries into
+//! few writes, and [`settle`] finds out which claims the server accepts.
 //!
-//! A primary that waits occupies no worker, so that all that are queued can make their claims before the first write.
+//! A waiting primary occupies no worker, so that all queued primaries can make their claims before the first write.
 //!
 //! All claims of a plugin on a target are one body, sent without force, with uid and resourceVersion. Its field manager is another than that
 //! of owned objects: where a plugin owns its target, too, neither apply drops the other's fields, and the owner's fields count.
@@ -42,18 +42,18 @@ use crate::lanes::lane::Lane;
 use crate::lanes::primary::PrimaryRef;
 use crate::state::tables::claims::{ClaimRequest, PendingClaims, contributes};
 
-/// What became of a primary's claims.
+/// Outcome of a primary's claims.
 #[derive(Default)]
 pub struct Contributed {
-    /// The claims that are not held.
+    /// Failures of the claims that are not held.
     pub failures: Vec<Failure>,
-    /// Whether something was written for it.
+    /// Set if something was written for it.
     pub wrote: bool,
-    /// The primary's turn to go on; given back when this is dropped.
+    /// Slot in which the primary continues; released on drop.
     pub turn: Option<ResumeSlot>,
 }
 
-/// Makes the claims of a primary and waits for what becomes of them. `primary` is the object as the plugin saw it.
+/// Makes the claims of a primary and waits for their outcomes. `primary` is the object as the plugin saw it.
 pub async fn contribute(
     host: &Arc<HostContext>,
     lane: &Arc<Lane>,
@@ -114,7 +114,7 @@ pub async fn contribute(
     contributed
 }
 
-/// The fields that are wanted of each object.
+/// Wanted fields of each object.
 pub async fn take_all_apart(
     host: &HostContext,
     lane: &Lane,
@@ -140,17 +140,17 @@ pub async fn take_all_apart(
     Ok(wanted)
 }
 
-/// The kind has gone since the answer was checked.
+/// The failure for a kind that is no longer served since the answer was checked.
 fn not_served(title: &str) -> Failure {
     let problem = format!("cannot contribute to {title}: the cluster does not serve its kind any more; retrying");
     Failure::cluster(Reason::NotSynced, problem)
 }
 
-/// A primary that waits and leaves its worker to others until this is dropped.
+/// A waiting primary, which leaves its worker to others until this is dropped.
 pub struct Waiting(Option<Parked>);
 
 impl Waiting {
-    /// Begins to wait. Where too many wait already, the primary keeps its worker.
+    /// Begins to wait. If too many wait already, the primary keeps its worker.
     pub fn begin(host: &Arc<HostContext>, primary_ref: &PrimaryRef) -> Self {
         if !host.resume_slots.begin() {
             return Self(None);
@@ -163,7 +163,7 @@ impl Waiting {
         }))
     }
 
-    /// Waits for a turn to go on. Those who kept their worker need none.
+    /// Waits for a slot to continue. A primary that kept its worker needs none.
     async fn end(self) -> Option<ResumeSlot> {
         let parked = self.0?;
         let permit = parked.host.resume_slots.turn().await;
@@ -174,13 +174,13 @@ impl Waiting {
     }
 }
 
-/// A primary that waited goes on, beside the workers, until this is dropped.
+/// Slot of a primary that continues after a wait, beside the workers, until this is dropped.
 pub struct ResumeSlot {
     _permit: Option<OwnedSemaphorePermit>,
     _parked: Parked,
 }
 
-/// A primary's place among those that wait.
+/// Place of a primary among the waiting ones.
 struct Parked {
     host: Arc<HostContext>,
     primary_ref: PrimaryRef,

@@ -1,4 +1,4 @@
-//! Owns the requests of a look at a target: what is wanted is sent, and the answer is judged.
+//! Sends the requests that settle a target, and classifies the responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use serde_json::{Map, Value, json};
 use super::settle::TargetReconcile;
 use crate::lanes::primary::PrimaryRef;
 
-/// How often a request is tried at once when the cluster has trouble.
+/// Number of attempts of a request if the cluster has problems.
 const TRIES: u32 = 3;
 
-/// The wait between these.
+/// Time between attempts.
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 
-/// What a try came to.
+/// Result of an attempt.
 pub enum SendResult {
-    /// It is held.
+    /// All is held.
     Held,
     /// Other managers hold fields of these claims.
     Conflict(BTreeMap<PrimaryRef, Failure>),
-    /// The server refuses something in it.
+    /// The server rejects the body.
     Refused(String, Box<Failure>),
-    /// The target is not as it was believed to be; what is known of it is new.
+    /// The target is not as expected; its state has been read anew.
     Outdated,
-    /// Time may help.
+    /// Failure that time may help, and the minimum wait.
     Trouble(Box<Failure>, Duration),
 }
 
 impl TargetReconcile {
-    /// Sends what is to be tried, unless it is what is held.
+    /// Sends what has to be tried, unless it is already held.
     pub async fn attempt(
         &mut self,
         candidates: &BTreeMap<PrimaryRef, Claim>,
@@ -107,7 +107,7 @@ impl TargetReconcile {
         Ok(applied.object)
     }
 
-    /// Empties the members in whose place the apply of a body would leave null; none where there are none.
+    /// Empties the members that the apply of a body would turn into null; `None` if there are none.
     async fn empty(
         &self,
         live: &CachedObject,
@@ -138,7 +138,8 @@ impl TargetReconcile {
             .await
         {
             Ok(emptied) => Ok(Some(emptied)),
-            // The object has changed meanwhile, or cannot be so: the apply, which is for the same version, tells which.
+            // The object has changed meanwhile, or must not be empty: the apply, which is for the same version, tells
+            // which.
             Err(error) if matches!(error.code(), Some(409 | 422)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -148,7 +149,7 @@ impl TargetReconcile {
         &self.look.key.kind
     }
 
-    /// What an error means, and for whom.
+    /// Classifies an error, and attributes it to claims.
     async fn judge(
         &mut self,
         error: RequestError,

@@ -1,5 +1,5 @@
-//! Owns one look at a target: what of the claims can be held, found out with as few requests as possible. Makes requests
-//! by `send`, each only when what is wanted is not what is held.
+//! Settles a target: finds out with as few requests as possible which claims can be held. `send` makes requests only if
+//! the desired fields differ from the held ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -15,10 +15,10 @@ use super::send::SendResult;
 use crate::lanes::primary::PrimaryRef;
 use crate::state::tables::claims::{SettledTarget, TargetSnapshot, UnpersistedContribution, refusal_fingerprint};
 
-/// How often a look starts anew because the target was changed meanwhile, before it is left for later.
+/// Number of restarts because the target was changed meanwhile, before it is left for later.
 const MOST_RESTARTS: u32 = 5;
 
-/// Finds out what can be held, and sees to it that it is.
+/// Finds out which claims can be held, and applies them.
 pub async fn settle(look: TargetSnapshot) -> SettledTarget {
     let mut work = TargetReconcile {
         newest: None,
@@ -47,31 +47,31 @@ pub async fn settle(look: TargetSnapshot) -> SettledTarget {
         }
     };
     let (failure, wait) = failure;
-    // The look is repeated by itself, so that the primaries need not be asked again and again.
+    // The settlement is repeated by itself, so the primaries need not be retried.
     work.end_for_all(&failure.retry(Retry::Change), Some(wait))
 }
 
-/// What one way through all claims came to.
+/// Result of one pass over all claims.
 enum PassResult {
     Done,
-    /// What was found out lets other claims have another chance.
+    /// New facts give other claims another chance.
     Again,
     Outdated,
     Trouble(Box<Failure>, Duration),
 }
 
-/// A look that is under way.
+/// A settlement in progress.
 pub struct TargetReconcile {
-    /// What it began with, and what is known by now.
+    /// Its input, updated by responses.
     pub look: TargetSnapshot,
     newest: Option<Arc<CachedObject>>,
-    /// Whether something was written.
+    /// Set if something was written.
     pub wrote: bool,
-    /// The server does not let what is held be given up.
+    /// Set if the server does not accept the removal of held fields.
     stays: bool,
-    /// What is held of the target, with the live values.
+    /// Fields held in the target, with the live values.
     pub held: Leaves,
-    /// Claims that want something else than the plugin itself says as the target's owner, each with one such field.
+    /// Claims that want another value than the plugin itself sets as the target's owner, each with one such field.
     overruled: BTreeMap<PrimaryRef, Path>,
 }
 
@@ -117,7 +117,7 @@ impl TargetReconcile {
         if self.look.refused.len() == refused_before {
             return PassResult::Done;
         }
-        // What goes was tried only together with claims that were refused: now by itself.
+        // Fields to remove were only tried together with rejected claims: now by themselves.
         match self.attempt(&candidates, &narrowing.into_passed()).await {
             SendResult::Held => {}
             SendResult::Conflict(theirs) => {
@@ -128,7 +128,7 @@ impl TargetReconcile {
             SendResult::Outdated => return PassResult::Outdated,
             SendResult::Trouble(failure, wait) => return PassResult::Trouble(failure, wait),
         }
-        // A claim that is refused stands in nobody's way.
+        // A rejected claim blocks no other.
         if self
             .candidates()
             .keys()
@@ -140,8 +140,8 @@ impl TargetReconcile {
         }
     }
 
-    /// The server does not let what is claimed no more be taken away: then all that is held stays, and each claim has
-    /// another chance beside it.
+    /// Keeps all held fields, because the server rejects the removal of unclaimed ones. Each claim then gets another
+    /// chance.
     fn keep_all(&mut self, words: &str) -> PassResult {
         let (lane, object) = (self.look.lane.title(), &self.look.title);
         if self.stays {
@@ -158,7 +158,7 @@ impl TargetReconcile {
         PassResult::Again
     }
 
-    /// The claims that neither the target's owner overrules nor the server is known to refuse.
+    /// Claims that the target's owner does not overrule and the server is not known to reject.
     fn usable(&self) -> impl Iterator<Item = (&PrimaryRef, &Claim)> {
         let claims = self.look.claims.iter();
         claims.filter(|(primary_ref, _)| {
@@ -166,7 +166,7 @@ impl TargetReconcile {
         })
     }
 
-    /// Of these, the claims that do not lose to others.
+    /// Usable claims that do not lose to others.
     fn candidates(&self) -> BTreeMap<PrimaryRef, Claim> {
         let lost = unite(self.usable(), &self.look.holders(&self.held)).lost;
         let winners = self
@@ -177,17 +177,17 @@ impl TargetReconcile {
             .collect()
     }
 
-    /// Reads out of the target what is held of it, and what cannot be.
+    /// Updates the held and overruled fields from the live target.
     fn look_at_live(&mut self) {
         self.held = self.look.contributed();
         self.overruled = contribution::overruled(&self.look.claims, &self.look.owned());
     }
 
-    /// Everything that is sent when these claims are tried.
+    /// All fields that are sent when these claims are tried.
     ///
-    /// What is held without being tried stays as it is where it may be wanted: by a claim that waits for its try, by one
-    /// that is overruled or refused or has lost another field (a failure prunes nothing), or, until all have answered, by
-    /// somebody.
+    /// Held fields that are not tried stay if they may be wanted: by a claim that waits for its try, by one that is
+    /// overruled, rejected or has lost another field (a failure prunes nothing), or, until all primaries have answered,
+    /// by an unknown one.
     pub fn desired(&self, candidates: &BTreeMap<PrimaryRef, Claim>, tried: &BTreeSet<PrimaryRef>) -> Leaves {
         let holders = self.look.holders(&self.held);
         let tried = candidates
@@ -214,7 +214,7 @@ impl TargetReconcile {
         desired
     }
 
-    /// The target is now known to be like this.
+    /// Records a new state of the target.
     pub fn know(&mut self, live: Option<Arc<CachedObject>>) {
         self.newest.clone_from(&live);
         self.look.live = live;
@@ -266,7 +266,7 @@ impl TargetReconcile {
         }
     }
 
-    /// Ends with the same failure for all claims; with `trouble`, for those that are not held anyway.
+    /// Ends with the same failure for all claims; with `trouble`, only for those that are not held.
     fn end_for_all(self, failure: &Failure, trouble: Option<Duration>) -> SettledTarget {
         let is_held = |claim: &Claim| {
             trouble.is_some()

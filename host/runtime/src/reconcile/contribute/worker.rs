@@ -1,4 +1,4 @@
-//! Owns when targets are looked at: the task that does it, the wait for more claims, and what is told afterwards.
+//! Runs the settlements of targets, and delays them while more claims are expected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use crate::context::HostContext;
 use crate::process::clock::sleep_until;
 use crate::state::tables::claims::{EndedLook, TargetId, TargetSnapshot};
 
-/// How long a look waits at most for claims of primaries that are queued already, and for more of them after a write.
+/// Upper bound of the wait for claims of primaries that are already queued, and for more of them after a write.
 const LONGEST_LINGER: Duration = Duration::from_millis(250);
 
-/// How often that is looked at.
+/// Interval at which a delayed target is considered.
 const LINGER_STEP: Duration = Duration::from_millis(5);
 
-/// Targets that are looked at at once.
+/// Concurrent settlements.
 const LOOKS_AT_ONCE: usize = 16;
 
-/// Looks at targets whenever there is something to look at; runs until it is dropped.
+/// Settles targets whenever one is due; runs until it is dropped.
 pub async fn run(host: Arc<HostContext>) {
     let mut looks = JoinSet::new();
     loop {
         let room = LOOKS_AT_ONCE.saturating_sub(looks.len());
         let (targets, due) = host.state.take_targets(room, LONGEST_LINGER, LINGER_STEP);
         for id in targets {
-            looks.spawn(WeighedTask::new(look(host.clone(), id)));
+            looks.spawn(WeighedTask::new(settle_target(host.clone(), id)));
         }
         tokio::select! {
-            () = host.state.claims_come() => {}
+            () = host.state.wait_for_claims() => {}
             Some(ended) = looks.join_next(), if !looks.is_empty() => if let Err(error) = ended {
                 tracing::error!(%error, "reconciling a contribution target panicked; this is a bug of the host");
             },
@@ -39,7 +39,7 @@ pub async fn run(host: Arc<HostContext>) {
     }
 }
 
-/// Marks a target as looked at, also when the look does not come to its end.
+/// Ends the settlement of a target on drop, also if it is cancelled.
 struct TargetInProgress<'a> {
     host: &'a HostContext,
     id: &'a TargetId,
@@ -51,9 +51,9 @@ impl Drop for TargetInProgress<'_> {
     }
 }
 
-async fn look(host: Arc<HostContext>, id: TargetId) {
+async fn settle_target(host: Arc<HostContext>, id: TargetId) {
     let _busy = TargetInProgress { host: &host, id: &id };
-    let Some((waiters, captured)) = host.state.begin_look(&id) else {
+    let Some((waiters, captured)) = host.state.begin_settlement(&id) else {
         return;
     };
     let look = TargetSnapshot::new(captured);
@@ -67,5 +67,5 @@ async fn look(host: Arc<HostContext>, id: TargetId) {
         waiters,
         settled,
     };
-    host.state.end_look(&id, look);
+    host.state.end_settlement(&id, look);
 }

@@ -1,5 +1,5 @@
-//! The live status of a primary as the sixth stage compares it with the desired one: our entry, the schema as far as it is
-//! known, and what the server made of our last write. Makes no request.
+//! The live status of a primary, compared with the desired one in the sixth stage: our entry, the schema if known, and
+//! what the server made of our last write. Makes no request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::state::tables::visibility;
 
 /// A live status.
 pub struct LiveStatus {
-    /// The object that has it.
+    /// Object of the status.
     pub object: Arc<CachedObject>,
-    /// The status; none where the object has none.
+    /// The status; `None` if the object has none.
     pub status: Option<Value>,
-    /// The schema of the status, where it is known.
+    /// Schema of the status, if known.
     pub schema: Option<Arc<Value>>,
     fields: Option<FieldSet>,
-    /// Whether a write of ours replaces the list of conditions as a whole, where that is known.
+    /// Set if a write of ours replaces the list of conditions as a whole; `None`: unknown.
     plain: Option<bool>,
 }
 
@@ -44,24 +44,24 @@ impl LiveStatus {
         }
     }
 
-    /// Whether a write of ours replaces the list of conditions as a whole.
+    /// Returns `true` if a write of ours replaces the list of conditions as a whole.
     pub fn is_plain(&self) -> bool {
         self.plain == Some(true)
     }
 
-    /// Our field set of the status; none where nothing of it is ours.
+    /// Our field set of the status; `None` if no field is ours.
     pub fn fields(&self) -> Option<&FieldSet> {
         self.fields.as_ref()
     }
 
-    /// Whether the schema has to be known before a status is written: it tells defaults of the server from changes, and how
-    /// conditions of others are kept.
+    /// Returns `true` if the schema has to be known before a status is written: it distinguishes the server's defaults
+    /// from changes, and says how conditions of others are kept.
     pub fn needs_schema(&self) -> bool {
         self.schema.is_none() && (self.fields.is_some() || status::has_other_conditions(self.status.as_ref()))
     }
 
-    /// The types of the conditions that the plugin has given, where others' conditions have to be told from them: in a list that
-    /// is replaced as a whole, or may be.
+    /// Condition types that the plugin has returned, if the conditions of others have to be told from them: in a list
+    /// that is, or may be, replaced as a whole.
     pub fn given_conditions(&self, lane: &Lane, answer: Option<&CheckedAnswer>) -> Option<Arc<BTreeSet<String>>> {
         if self.plain == Some(false) {
             return None;
@@ -70,7 +70,7 @@ impl LiveStatus {
         Some(lane.health.give_conditions(lane.grants.primary(), given))
     }
 
-    /// The fields of the status that this plugin applied, conditions apart: they are merged by type anyway.
+    /// Status fields that this plugin applied. Conditions are merged by type.
     pub fn own_part(&self) -> Option<Map<String, Value>> {
         let own = self.fields.as_ref()?.below("status")?;
         let mut part = self.status.as_ref()?.as_object()?.clone();
@@ -85,14 +85,14 @@ impl LiveStatus {
         Some(part)
     }
 
-    /// Whether the status is as desired, or is what the server made of the same status before.
+    /// Returns `true` if the status is as desired, or is what the server made of the same status before.
     pub fn is_as_desired(&self, host: &HostContext, key: &Key, desired: &Map<String, Value>) -> bool {
         let unpersisted = || host.state.unpersisted(key);
         self.shows(desired) || unpersisted().is_some_and(|unpersisted| unpersisted == self.unpersisted(desired))
     }
 
-    /// Remembers what the server made of a status that it did not keep as it was sent, so that it is sent once. Says whether
-    /// it is as desired.
+    /// Remembers what the server made of a status that it stored differently, so that it is sent once. Returns `true`
+    /// if it is as desired.
     pub fn remember(&self, host: &HostContext, key: Key, desired: &Map<String, Value>) -> bool {
         let is_as_desired = self.shows(desired);
         let unpersisted = (!is_as_desired).then(|| self.unpersisted(desired));
@@ -114,7 +114,7 @@ impl LiveStatus {
     }
 }
 
-/// A status as it is compared with an earlier one: where the server drops conditions, their times are new each time.
+/// A status for comparison with an earlier one: if the server drops conditions, their times are new each time.
 pub fn without_times(desired: &Map<String, Value>) -> Map<String, Value> {
     let mut desired = desired.clone();
     for condition in desired

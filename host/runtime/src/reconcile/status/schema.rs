@@ -1,5 +1,5 @@
-//! Finds which part of a status the cluster's CRD of a kind accepts. The rest is left out, which is reported once for the
-//! kind: in the log, in an event about the first such object, and in the Plugin's status. Makes requests.
+//! Finds the part of a status that the cluster's CRD of a kind accepts. The rest is omitted, which is reported once for
+//! the kind: in the log, in an event about the first such object, and in the Plugin's status. Makes requests.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::lanes::health::about_status;
 use crate::lanes::lane::Lane;
 use crate::reconcile::gather::Gathered;
 
-/// The reason of the Warning event.
+/// Reason of the Warning event.
 const STATUS_INCOMPLETE: &str = "StatusIncomplete";
 
 /// The longest message of an event, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// The schema of the status of a lane's primaries, as the cluster has it. The cluster is asked if it was before, or if it is to
-/// be now; none where that is not known.
+/// Schema of the status of a lane's primaries in the cluster. It is requested if it was before, or if `ask` is set;
+/// `None` if it is not known.
 pub async fn known(host: &HostContext, lane: &Lane, ask: bool) -> Option<Arc<Value>> {
     let kind = lane.grants.primary();
     let schema = host.schemas.known_status(kind);
@@ -37,8 +37,8 @@ pub async fn known(host: &HostContext, lane: &Lane, ask: bool) -> Option<Arc<Val
     }
 }
 
-/// A status as far as the schema takes it. Fields that the schema does not declare are left out. What else it refuses of the
-/// members that the plugin gives now (`own`) stays, because that is the plugin's failure.
+/// A status reduced to what the schema accepts. Undeclared fields are omitted. Other violations in the members that the
+/// plugin returns now (`own`) stay, because they are the plugin's failure.
 pub async fn fitted(
     host: &HostContext,
     lane: &Lane,
@@ -57,7 +57,7 @@ pub async fn fitted(
     let mut omitted = schema_pruning::prune_to_schema(schema, &mut value, STATUS);
     omitted.extend(schema_pruning::prune_undeclared(schema, &mut kept, STATUS));
     if let Some(all) = lane.health.omit(&about_status(lane.grants.primary()), omitted) {
-        say(
+        report_omission(
             host,
             lane,
             gathered,
@@ -72,8 +72,8 @@ pub async fn fitted(
     members.flatten().collect()
 }
 
-/// Tells what keeps a status from being written, or a part of it.
-pub async fn say(host: &HostContext, lane: &Lane, gathered: &Gathered, problem: &str) {
+/// Reports why a status, or a part of it, is not written.
+pub async fn report_omission(host: &HostContext, lane: &Lane, gathered: &Gathered, problem: &str) {
     let kind = lane.grants.primary();
     if !lane.health.warn(&about_status(kind), problem) {
         return;
@@ -90,7 +90,7 @@ pub async fn say(host: &HostContext, lane: &Lane, gathered: &Gathered, problem: 
         reason: STATUS_INCOMPLETE.to_owned(),
         message: pilothouse_core::text::printable::shorten(problem.to_owned(), LONGEST_NOTE),
     };
-    // The log and the Plugin's status say it, too.
+    // The log and the Plugin's status report it, too.
     let now = host.clock.microseconds();
     if let Err(error) = lane.recorder.record_for_kind(&regarding, &event, &now).await {
         tracing::debug!(lane = lane.title(), object = %name, %error, "cannot emit an event");

@@ -1,5 +1,5 @@
-//! Clears the way for an apply that the server refuses because of fields that are not ours: the fields become ours, and the
-//! next apply, which does not name them, removes them. Makes requests, and only after a refusal.
+//! Resolves an apply that the server rejects because of fields of others: the fields become ours, and the next apply,
+//! which does not name them, removes them. Makes requests, and only after a rejection.
 
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
@@ -20,21 +20,21 @@ use crate::queue::WrittenBody;
 use crate::reconcile::apply::{PlanExecution, changed_meanwhile};
 use crate::reconcile::diff::{PlannedObject, key};
 
-/// The result of a search for fields in the way.
+/// Result of a search for invalid fields of others.
 pub enum Clearing {
     /// The fields are ours now, so the next apply removes them.
     Cleared,
-    /// Nothing of others is in the way: the refusal has another cause.
+    /// No field of others is the cause: the rejection has another one.
     NotFound,
 }
 
-/// The result of a dry run of an object's successor.
+/// Result of a dry run of an object's successor.
 pub enum Successor {
     /// The server would create it.
     Accepted,
-    /// The server refuses it, too.
+    /// The server rejects it, too.
     Refused(RequestError),
-    /// The server could not be asked.
+    /// The server could not tell.
     Unknown(RequestError),
 }
 
@@ -144,12 +144,12 @@ impl PlanExecution<'_> {
             lane = self.lane.title(), owner = %self.primary_ref.name, object = title, ?fields, ?managers,
             "removing fields that make the desired object invalid"
         );
-        self.note_revert(step, &fields, takers);
+        self.record_revert(step, &fields, takers);
         Ok(())
     }
 
-    /// Applies what can be of an object while a field of another plugin stays in the way: what is around that field stays as it
-    /// is. The digest stays, too, so that the whole is tried again when something changes.
+    /// Applies the possible part of an object while a field of another plugin blocks the rest: members around that
+    /// field stay as they are. The digest stays, too, so that the whole is retried when something changes.
     async fn apply_around(&mut self, step: &PlannedObject, live: &Value, entries: &Entries, field: &FieldLocation) {
         let (served, name, writer) = (&step.desired.served, &step.desired.name, &self.lane.writer);
         let (Some(ours), Some(uid)) = (&entries.ours, live["metadata"]["uid"].as_str()) else {
@@ -196,7 +196,7 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Asks whether the server would create a desired object if its predecessor were gone.
+    /// Tries with a dry run whether the server would create a desired object if its predecessor were gone.
     pub(in crate::reconcile) async fn try_successor(&self, step: &PlannedObject, live: &Value) -> Successor {
         let (served, name) = (&step.desired.served, &step.desired.name);
         let body = recreate::without_held(step.desired.kind(), live, &step.body);

@@ -1,5 +1,5 @@
-//! Owns the creation of an object that does not exist as far as the host knows. If one exists, the server refuses the
-//! create and nothing of the object is changed; a read of it then shows whose it is. Makes requests.
+//! Creates an object that does not exist as far as the host knows. If one exists, the server rejects the create and
+//! changes nothing; a read of it then shows its owner. Makes requests.
 
 use pilothouse_cluster::write::ApplyPrecondition;
 use pilothouse_core::Failure;
@@ -11,16 +11,16 @@ use crate::reconcile::apply::{PlanExecution, StepResult};
 use crate::reconcile::diff::PlannedObject;
 
 impl PlanExecution<'_> {
-    /// Creates an object. If one exists, made by somebody else, by another host or by an earlier create whose response was
-    /// lost, the step is outdated.
+    /// Creates an object. If one exists, made by another writer, by another host or by an earlier create whose response
+    /// was lost, the step is outdated.
     pub async fn create(&mut self, step: &PlannedObject) -> Result<StepResult, Failure> {
         let mut tries = Tries::default();
         let sent = loop {
             match self.requests.apply_once(step, ApplyPrecondition::Absent).await {
                 Ok(sent) => break sent,
                 Err(error) if error.code() == Some(409) => return Ok(StepResult::Outdated(Box::new(error))),
-                // A create that took effect unheard of meets itself: the next try is refused.
-                Err(error) if self.requests.may_go_on(&mut tries, &error).await => {}
+                // If a create took effect but its response was lost, the next attempt is rejected.
+                Err(error) if self.requests.pause_if_transient(&mut tries, &error).await => {}
                 Err(error) => return Err(self.refused(step, "create", error)),
             }
         };
@@ -33,8 +33,8 @@ impl PlanExecution<'_> {
         Ok(StepResult::Done)
     }
 
-    /// The server has changed an object where it was to make one. What the object was before is not known, so nothing is
-    /// taken back.
+    /// The failure after the server has changed an object in place of creating one. The object's earlier state is not
+    /// known, so nothing is reverted.
     fn created_over_another(&self, step: &PlannedObject) -> Failure {
         let title = step.desired.title();
         tracing::error!(

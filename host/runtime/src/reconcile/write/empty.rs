@@ -1,5 +1,5 @@
-//! Applies, after a patch has emptied the members in whose place the apply would leave null ([`pilothouse_core::diff::emptied`]).
-//! Makes requests.
+//! Applies after a patch has emptied the members that the apply would turn into null
+//! ([`pilothouse_core::diff::emptied`]). Makes requests.
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
@@ -12,31 +12,31 @@ use serde_json::{Map, Value};
 use super::requests::{Requests, version};
 use crate::reconcile::diff::{PlannedObject, key};
 
-/// How often an object is looked at anew because it has changed before it was emptied.
+/// Number of times that an object that changed before it was emptied is read again.
 const LOOKS: u32 = 3;
 
-/// The members of an object, or of a subresource of it, that are to be empty.
+/// Members of an object, or of its subresource, that have to be empty.
 #[derive(Clone, Copy)]
 pub struct Emptying<'a> {
-    /// How the kind is served.
+    /// Served kind of the object.
     pub served: &'a ServedKind,
-    /// The object's place.
+    /// Name of the object.
     pub name: &'a Name,
-    /// The object; another one of its name is left alone.
+    /// UID of the object; another one of its name is left alone.
     pub uid: &'a str,
-    /// The subresource that is applied.
+    /// Subresource that is applied.
     pub subresource: Option<&'a str>,
-    /// What is applied next.
+    /// Body that is applied next.
     pub body: &'a Map<String, Value>,
 }
 
 impl Requests<'_> {
     /// Applies a desired object to a live one, which is ours.
     ///
-    /// A list that becomes empty is left to the apply, which removes it, unless that is refused.
+    /// A list that becomes empty is left to the apply, which removes it, unless that is rejected.
     pub async fn apply_over(&self, step: &PlannedObject, live: &CachedObject) -> Result<ApplyResponse, RequestError> {
         let entry = step.entry(self.lane).map(|entry| entry.field_set());
-        // Where the cache has no entry of ours, its fields may just have been taken over.
+        // If the cache has no entry of ours, the object's fields may just have been taken over.
         let has = |which: Emptied| entry.as_ref().is_none_or(|entry| which.is_in(&step.body, entry));
         let emptying = Emptying {
             served: &step.desired.served,
@@ -59,7 +59,7 @@ impl Requests<'_> {
         }
     }
 
-    /// Empties members of a live object; none if there was nothing to empty.
+    /// Empties members of a live object; `None` if there was nothing to empty.
     pub async fn empty(&self, emptying: Emptying<'_>, which: Emptied) -> Result<Option<CachedObject>, RequestError> {
         let Emptying {
             served,
@@ -73,7 +73,7 @@ impl Requests<'_> {
             let Some(LiveObject { object, managers }) = self.live(served, name).await? else {
                 return Ok(None);
             };
-            // A refusal that another version of the object does not explain is about what was sent.
+            // If the object has not changed since, the rejection is about what was sent.
             if let Some((before, error)) = refused.take()
                 && before.resource_version == object.resource_version
             {
@@ -103,7 +103,7 @@ impl Requests<'_> {
     }
 }
 
-/// Whether a body has an empty object anywhere but in its metadata.
+/// Returns `true` if a body has an empty object anywhere but in its metadata.
 fn has_empty_member(body: &Map<String, Value>) -> bool {
     fn is_empty(value: &Value) -> bool {
         match value {

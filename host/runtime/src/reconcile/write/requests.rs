@@ -1,5 +1,5 @@
-//! Owns the write requests of a reconcile: each is recorded in the shared state before and after, and transient errors are
-//! retried within the reconcile's time budget.
+//! Sends the write requests of a reconcile: each is recorded in the shared state before and after, and transient errors
+//! are retried within the reconcile's time budget.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::lanes::primary::PrimaryRef;
 use crate::reconcile::diff::{PlannedObject, key};
 use crate::state::tables::echo::AwaitedEcho;
 
-/// How often one request is made at most.
+/// The most attempts of one request.
 const TRIES: u32 = 3;
 
-/// How long one reconcile waits in all for a server that is busy. It has a worker meanwhile, which is as it should be:
-/// what is in the queue would go to the same server.
+/// Time that one reconcile waits in all for a busy server. It keeps its worker meanwhile: other queued objects would
+/// use the same server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The wait before the second try where the server asks for none; it doubles.
+/// Wait before the second attempt if the server names none; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The requests of one reconcile.
@@ -35,12 +35,12 @@ pub struct Requests<'a> {
     deadline: Instant,
 }
 
-/// The tries of one request.
+/// Number of attempts of one request.
 #[derive(Default)]
 pub struct Tries(u32);
 
 impl<'a> Requests<'a> {
-    /// For a reconcile that begins to make requests now.
+    /// Starts the time budget of a reconcile.
     pub fn new(host: &'a HostContext, lane: &'a Lane, primary_ref: &'a PrimaryRef) -> Self {
         Self {
             host,
@@ -50,13 +50,13 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Waits if a request that failed is worth another try now; else says no.
-    pub async fn may_go_on(&self, tries: &mut Tries, error: &RequestError) -> bool {
-        error.may_pass() && self.has_paused(tries, error).await
+    /// Waits if a failed request is worth retrying now. Returns `false` otherwise.
+    pub async fn pause_if_transient(&self, tries: &mut Tries, error: &RequestError) -> bool {
+        error.may_pass() && self.pause(tries, error).await
     }
 
-    /// Waits as long as the server asks for; says no where there is no time left for that.
-    async fn has_paused(&self, tries: &mut Tries, error: &RequestError) -> bool {
+    /// Waits as long as the server asks. Returns `false` if there is no time left for that.
+    async fn pause(&self, tries: &mut Tries, error: &RequestError) -> bool {
         tries.0 += 1;
         let pause = error
             .retry_after()
@@ -68,18 +68,18 @@ impl<'a> Requests<'a> {
         true
     }
 
-    /// Looks at an object as it is now.
+    /// Reads an object live.
     pub async fn live(&self, served: &ServedKind, name: &Name) -> Result<Option<LiveObject>, RequestError> {
         self.with_retries(|| self.lane.writer.live(served, name)).await
     }
 
-    /// Applies a desired object to the one of this uid, which is ours. The same apply twice is the same as once.
+    /// Applies a desired object to the one of this UID, which is ours. The apply is idempotent.
     pub async fn apply(&self, step: &PlannedObject, uid: &str) -> Result<ApplyResponse, RequestError> {
         self.with_conflict_retries(|| self.apply_once(step, ApplyPrecondition::Uid(uid)))
             .await
     }
 
-    /// Applies a desired object, and leaves it to the caller what a failure means.
+    /// Applies a desired object once; the caller handles the failure.
     pub async fn apply_once(
         &self,
         step: &PlannedObject,
@@ -93,8 +93,8 @@ impl<'a> Requests<'a> {
         self.tracked(key, request, |applied| version(&applied.object)).await
     }
 
-    /// Deletes a child. One that has changed since the cache saw it is looked at again: it has to be the same, and still
-    /// held by our entry. One that another plugin applies too stays, and is that plugin's.
+    /// Deletes a child. One that has changed since the cache saw it is read again: it must be the same object, and
+    /// still have our entry. A child that another plugin applies, too, is left to that plugin.
     pub async fn delete(&self, served: &ServedKind, child: &CachedObject) -> Result<Deleted, RequestError> {
         if is_shared(self.lane, child) {
             let released = release_child(self.lane, served, child).await?;
@@ -103,7 +103,7 @@ impl<'a> Requests<'a> {
         self.delete_with(served, child, Propagation::Background).await
     }
 
-    /// The same, and the policy says what becomes of the dependents of the child.
+    /// Deletes a child with this propagation policy for its dependents.
     pub async fn delete_with(
         &self,
         served: &ServedKind,
@@ -148,8 +148,8 @@ impl<'a> Requests<'a> {
         .await
     }
 
-    /// Makes a request that changes an object; what the cache has to see before the primary runs again is taken from
-    /// the answer.
+    /// Sends a request that changes an object. `awaited` names the echo that the cache has to show before the primary
+    /// runs again.
     pub async fn tracked<T>(
         &self,
         key: Key,
@@ -164,7 +164,7 @@ impl<'a> Requests<'a> {
         sent
     }
 
-    /// Makes a request that can be made again, and does so while that is worth it.
+    /// Sends an idempotent request, with retries.
     pub async fn with_retries<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         request: impl FnMut() -> F,
@@ -172,8 +172,8 @@ impl<'a> Requests<'a> {
         self.retry_while(RequestError::may_pass, request).await
     }
 
-    /// The same for a request that names no version and gives way to nobody: a conflict is the server's own, which met
-    /// other writes of the object too often.
+    /// Sends an idempotent request without precondition, with retries also on conflict: such a conflict is the server's
+    /// own, after too many concurrent writes.
     pub async fn with_conflict_retries<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         request: impl FnMut() -> F,
@@ -189,7 +189,7 @@ impl<'a> Requests<'a> {
         let mut tries = Tries::default();
         loop {
             match request().await {
-                Err(error) if is_worth_it(&error) && self.has_paused(&mut tries, &error).await => {}
+                Err(error) if is_worth_it(&error) && self.pause(&mut tries, &error).await => {}
                 ended => return ended,
             }
         }
@@ -200,13 +200,13 @@ fn is_worth_insisting(error: &RequestError) -> bool {
     error.may_pass() || (error.code() == Some(409) && !error.is_about_another_object())
 }
 
-/// Whether another plugin applies a child, too.
+/// Returns `true` if another plugin applies a child, too.
 pub fn is_shared(lane: &Lane, child: &CachedObject) -> bool {
     child.appliers().any(|manager| manager != lane.writer.manager())
 }
 
-/// Gives up what a plugin applied of a child that another one applies too: no field changes, and the child is the other's
-/// alone. Says no where there is nothing to give up.
+/// Releases a child that another plugin applies, too: no field changes, and the child is the other's alone. Returns
+/// `false` if there is nothing to release.
 pub async fn release_child(lane: &Lane, served: &ServedKind, child: &CachedObject) -> Result<bool, RequestError> {
     let live = lane.writer.live(served, &child.name).await?;
     let Some(LiveObject { object, managers }) = live.filter(|live| live.object.uid == child.uid) else {
@@ -226,18 +226,18 @@ pub async fn release_child(lane: &Lane, served: &ServedKind, child: &CachedObjec
     Ok(true)
 }
 
-/// What became of an object that was to be deleted.
+/// Result of deleting an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// The server took the request.
+    /// The server accepted the request.
     Now,
     /// There was nothing to delete any more.
     Before,
-    /// Another plugin applies it: it stays.
+    /// Another plugin applies it, so it stays.
     Released,
 }
 
-/// The version that the cache has to see.
+/// The version that the cache has to show.
 pub fn version(object: &CachedObject) -> AwaitedEcho {
     AwaitedEcho::Version(object.resource_version.clone())
 }

@@ -1,5 +1,5 @@
-//! Owns what becomes of objects that an earlier operator made: its fields are taken over before the first apply, where
-//! the plugin's installation names its field managers.
+//! Takes over objects of an earlier operator: its fields become ours before the first apply, if the installation names
+//! its field managers.
 
 use pilothouse_cluster::object::ControllerRef;
 use pilothouse_cluster::write::LiveObject;
@@ -11,8 +11,8 @@ use super::requests::{Requests, version};
 use crate::lanes::lane::Lane;
 use crate::reconcile::diff::{PlannedObject, holder, key};
 
-/// Takes over the fields of former managers. Says whether the object is ours now: it has such fields, and is nobody
-/// else's. Makes a request where there is something to take over.
+/// Takes over the fields of former managers. Returns `true` if the object is ours now: it has such fields, and no other
+/// owner. Makes a request if there is something to take over.
 pub async fn take_over(
     requests: &Requests<'_>,
     lane: &Lane,

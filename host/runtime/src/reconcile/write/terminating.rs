@@ -1,4 +1,4 @@
-//! Decides what to do when a child's namespace is missing or terminating: the API server creates nothing in it. Makes no
+//! Decides what to do if a child's namespace is missing or terminating: the API server creates nothing in it. Makes no
 //! request.
 
 use pilothouse_cluster::error::RequestError;
@@ -9,7 +9,7 @@ use crate::reconcile::apply::PlanExecution;
 use crate::reconcile::diff::PlannedObject;
 
 impl PlanExecution<'_> {
-    /// Why a child is not made, if that is because of its namespace.
+    /// Returns the failure of a child that is not created because of its namespace.
     pub(in crate::reconcile) fn without_namespace(
         &self,
         step: &PlannedObject,
@@ -30,9 +30,8 @@ impl PlanExecution<'_> {
         Some(failure)
     }
 
-    /// Why a child is not made, if that is because its namespace is being deleted. A primary that is in the same namespace
-    /// goes with it: nothing that it could wait for will happen, so the same is not asked for again. One that is elsewhere
-    /// waits for a namespace of the same name.
+    /// Returns the failure of a child that is not created because its namespace is being deleted. A primary in the same
+    /// namespace is deleted with it, so it is not retried. A primary elsewhere waits for a namespace of the same name.
     fn in_terminating_namespace(&self, step: &PlannedObject, error: &RequestError) -> Option<Failure> {
         if !error.is_in_terminating_namespace() {
             return None;
@@ -58,7 +57,7 @@ impl PlanExecution<'_> {
     }
 }
 
-/// A kind as the command line takes it: `KIND` or `KIND.GROUP`.
+/// A kind as a command-line argument: `KIND` or `KIND.GROUP`.
 fn qualified(kind: &str, group: &str) -> String {
     match group {
         "" => kind.to_owned(),

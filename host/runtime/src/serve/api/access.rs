@@ -1,8 +1,8 @@
-//! Decides who may ask what. On the machine itself, whoever shows the key that only the host's own user can read may see
-//! everything. From elsewhere a client shows a token; the API server says whose it is, and whether that user may see what
-//! is asked about. Nobody else is answered: an address proves nothing about a client.
+//! Decides which client may read what. On the machine itself, a client that shows the key, which only the host's own
+//! user can read, may read everything. From elsewhere a client shows a token; the API server tells its user, and
+//! whether that user may see the requested objects. No other client is answered: an address proves nothing.
 //!
-//! Reviews are kept for [`FRESH`], so a right that is revoked ends within that time.
+//! Reviews are cached for [`FRESH`], so a right that is revoked ends within that time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -21,51 +21,51 @@ use tokio::time::{Instant, timeout};
 
 use super::review_limit::{Bucket, ClientAddress, FairTurns, NoTurn};
 
-/// The audience of tokens that are made for the host. Such a token is of no use to anybody who takes it from the host.
+/// Audience of tokens made for the host. Such a token is useless to anybody who takes it from the host.
 pub const AUDIENCE: &str = "pilothouse.dev";
 
-/// For so long an answer of a review counts.
+/// Time for which the answer of a review is valid.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// The most answers that are kept, of each kind of review.
+/// The most answers that are kept, for each kind of review.
 const MOST_KEPT: usize = 2000;
 
-/// Anybody who reaches the port can have a token reviewed. Tokens that nobody knows get so many turns in a second, and those that
-/// the API server has accepted lately others. With what is saved up that is less than ten in any second.
+/// Reviews of tokens per second, for unknown tokens and for those that the API server has accepted lately. Anybody who
+/// reaches the port can cause one. Including saved-up turns that is less than ten in any second.
 const UNKNOWN_PER_SECOND: f64 = 6.0;
 const ACCEPTED_PER_SECOND: f64 = 1.8;
 
-/// For so long a token counts as accepted lately.
+/// Time for which an accepted token counts as accepted lately.
 const LATELY: Duration = Duration::from_hours(1);
 
-/// Reviews of rights, of one user and of all: so many in a second, and so many saved up.
+/// Reviews of rights, of one user and of all: rate per second, and burst.
 const RIGHTS_PER_SECOND: f64 = 5.0;
 const RIGHTS_BURST: f64 = 20.0;
 const ALL_RIGHTS_PER_SECOND: f64 = 40.0;
 const ALL_RIGHTS_BURST: f64 = 80.0;
 
-/// How long a review may take.
+/// Time limit of a review.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How clients show who they are.
+/// Authentication of clients.
 #[derive(Clone)]
 pub enum ClientAccess {
-    /// By this key, which the host has written into a file that only its own user can read.
+    /// A key, which the host has written into a file that only its own user can read.
     Key(String),
-    /// By a token, which the API server reviews.
+    /// A token, which the API server reviews.
     Tokens,
 }
 
-/// Who asks.
+/// Authenticated client.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// The user that the host runs as, on the same machine.
+    /// User that runs the host, on the same machine.
     Local,
-    /// A user of the cluster, with a digest of all that is known of it.
+    /// User of the cluster, with a digest of all its attributes.
     User(Arc<User>, Arc<str>),
 }
 
-/// Why something is not answered: an HTTP status code, and words with the next step.
+/// Reason why a request is not answered: an HTTP status code, and a message with the next step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -76,17 +76,17 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal with its words.
+    /// Makes a refusal.
     pub fn new(code: u16, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { code, message }
     }
 }
 
-/// Lets clients in, or not.
+/// Authenticates and authorizes clients.
 pub struct Gate {
     access: ClientAccess,
-    /// How the API server is asked, and on which threads, once the host is there.
+    /// Client and runtime for reviews, once the host is there.
     cluster: OnceLock<(Client, RuntimeHandle)>,
     users: ReviewCache<Option<Caller>>,
     rights: ReviewCache<bool>,
@@ -99,7 +99,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate that knows no cluster yet.
+    /// Makes a gate without a cluster.
     pub fn new(access: ClientAccess) -> Self {
         Self {
             access,
@@ -114,13 +114,13 @@ impl Gate {
         }
     }
 
-    /// The cluster is asked so, on the threads of a runtime.
+    /// Sets the client and the runtime for reviews.
     pub fn connect(&self, client: Client, runtime: RuntimeHandle) {
         // There is one cluster in a process.
         let _ = self.cluster.set((client, runtime));
     }
 
-    /// Who shows this, from an address.
+    /// Authenticates a client by its credential.
     pub async fn identify(&self, client: &ClientAddress, credential: Option<&str>) -> Result<Caller, Refusal> {
         match &self.access {
             ClientAccess::Key(key) => match credential {
@@ -155,7 +155,7 @@ impl Gate {
         })
     }
 
-    /// Asks the API server whose a token is, when it is the client's turn. None: nobody's.
+    /// Reviews a token, when it is the client's turn. `None`: the token is invalid.
     async fn review(&self, client: &ClientAddress, token: &str, shown: String) -> Result<Option<Caller>, Refusal> {
         let (cluster, runtime) = self.cluster()?;
         let now = SystemTime::now()
@@ -196,7 +196,7 @@ impl Gate {
         Ok(caller)
     }
 
-    /// Whether a caller has a right.
+    /// Returns `true` if a caller has a right.
     pub async fn allows(&self, caller: &Caller, right: &Permission) -> Result<bool, Refusal> {
         let Caller::User(user, who) = caller else {
             return Ok(true);
@@ -223,7 +223,7 @@ impl Gate {
         Ok(allowed)
     }
 
-    /// The same, where the lack of the right is the end.
+    /// Fails if a caller lacks a right.
     pub async fn demand(&self, caller: &Caller, right: &Permission) -> Result<(), Refusal> {
         if self.allows(caller, right).await? {
             return Ok(());
@@ -241,13 +241,14 @@ impl Gate {
         ))
     }
 
-    /// Whether a caller may see objects of which `get` is the right to get them. Whoever may list them in the same place sees them
-    /// whole, too: the account of a host that acts as its plugins' accounts may do that alone.
+    /// Returns `true` if a caller may see objects, given the right to get them. The right to list them in the same
+    /// place is enough, because it shows them whole, too: the account of a host that acts as its plugins' accounts may
+    /// only list.
     pub async fn may_see(&self, caller: &Caller, get: &Permission) -> Result<bool, Refusal> {
         Ok(self.allows(caller, get).await? || self.allows(caller, &in_its_place(get)).await?)
     }
 
-    /// The same, where the lack of both rights is the end.
+    /// Fails if a caller may not see objects.
     pub async fn demand_to_see(&self, caller: &Caller, get: &Permission) -> Result<(), Refusal> {
         match (self.may_see(caller, get).await?, caller) {
             (true, _) | (_, Caller::Local) => Ok(()),
@@ -292,7 +293,7 @@ impl Gate {
         }
     }
 
-    /// Takes a review of a right from what a user has, and from what all have.
+    /// Takes a turn to review a right from those of the user and of all users.
     fn may_review_right(&self, who: &Arc<str>) -> Result<(), Refusal> {
         let mut users = self.rights_of.lock();
         if users.len() >= MOST_KEPT {
@@ -312,7 +313,7 @@ impl Gate {
     }
 }
 
-/// Compares in a time that does not depend on where the two differ.
+/// Compares in constant time.
 fn is_same(one: &str, other: &str) -> bool {
     let differing = one
         .bytes()
@@ -321,7 +322,7 @@ fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len() && differing == 0
 }
 
-/// Answers of reviews, for a while.
+/// Answers of reviews, while they are valid.
 struct ReviewCache<T>(Mutex<HashMap<String, (Instant, T)>>);
 
 impl<T> Default for ReviewCache<T> {
@@ -349,7 +350,8 @@ impl<T: Clone> ReviewCache<T> {
     }
 }
 
-/// The right to list what a right is to get. With a name it is that to list the object alone, with a field selector.
+/// The right to list in place of the right to get. With a name it is the right to list that object alone, with a field
+/// selector.
 fn in_its_place(get: &Permission) -> Permission {
     Permission {
         verb: "list",
@@ -357,7 +359,7 @@ fn in_its_place(get: &Permission) -> Permission {
     }
 }
 
-/// The right to see which plugins there are, and how they fare.
+/// The right to see the plugins and their status.
 pub fn to_list_plugins() -> Permission {
     Permission {
         group: pilothouse_crds::plugin::GROUP.to_owned(),
@@ -368,7 +370,7 @@ pub fn to_list_plugins() -> Permission {
     }
 }
 
-/// The body of a refusal.
+/// Body of a refusal.
 pub fn as_json(refusal: &Refusal) -> Value {
     json!({"error": {"code": refusal.code, "message": refusal.message}})
 }
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_user_has_a_few_rights_reviewed_in_a_second_and_takes_none_of_others() {
+    async fn reviews_of_rights_are_limited_per_user() {
         let gate = Gate::new(ClientAccess::Tokens);
         let [ann, ben] = ["ann", "ben"].map(Arc::from);
         let passed = |who: &Arc<str>| (0..100).filter(|_| gate.may_review_right(who).is_ok()).count();

@@ -1,5 +1,5 @@
-//! Owns the documents of the API, version 1. Members may be added and are never removed, renamed or given another meaning
-//! within a version, so clients ignore members that they do not know. docs/api.md describes each; a test compares.
+//! Documents of the API, version 1. Members may be added and are never removed, renamed or given another meaning within
+//! a version, so clients ignore members that they do not know. docs/api.md describes each; a test compares.
 //!
 //! Times are RFC 3339 in UTC. Durations are seconds, sizes bytes.
 
@@ -16,7 +16,7 @@ pub struct StatusDocument {
     pub plugins: Vec<PluginStatus>,
     /// Objects whose last reconcile failed, those that have failed for the longest time first.
     pub failing: Vec<FailingObject>,
-    /// How many more fail that are not listed: there are too many, or the client may not see them.
+    /// Number of further failing objects that are not listed: there are too many, or the client may not see them.
     pub failing_not_listed: u64,
 }
 
@@ -28,28 +28,28 @@ pub struct HostStatus {
     pub version: String,
     /// The name of the process in events: in a pod, the pod's.
     pub instance: String,
-    /// Whether it writes. A replica that does not lead has made no runs.
+    /// Set if it writes. A replica that does not lead has made no runs.
     pub is_leading: bool,
-    /// How many shards it holds, where the work is divided among replicas. It then has the runs, failures and usage of these
-    /// shards alone.
+    /// Number of shards that it holds, if the work is divided among replicas. It then has the runs, failures and usage
+    /// of these shards alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards_held: Option<u64>,
-    /// Where the work is divided: its identity in Leases.
+    /// Its identity in Leases, if the work is divided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Where the work is divided: the identities of all replicas that live, by their Leases; this one is among them. To know
-    /// everything, a client asks each.
+    /// Identities of all living replicas, including this one, according to their Leases, if the work is divided. To
+    /// know everything, a client asks each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<String>,
-    /// When it began.
+    /// Start of the process.
     pub started: String,
-    /// What keeps it from being ready, each in words.
+    /// Reasons why it is not ready.
     pub not_ready: Vec<String>,
-    /// Mistakes of its own that it has noticed and recovered from.
+    /// Number of internal errors that it has noticed and recovered from.
     pub internal_errors: u64,
-    /// How many runs it remembers.
+    /// Number of runs that it remembers.
     pub remembered_runs: u64,
-    /// The memory that they take.
+    /// Memory that they take.
     pub remembered_runs_bytes: u64,
 }
 
@@ -65,14 +65,14 @@ pub struct PluginStatus {
     /// The SHA-256 of its component.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Whether its condition Ready is true; absent while that is not known.
+    /// Set if its condition Ready is true; absent while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
     /// The reason of the condition.
     pub reason: String,
     /// The message of the condition: the cause and the next step, where it is not ready.
     pub message: String,
-    /// What keeps it from working in full, as `status.warnings` of its Plugin.
+    /// Reasons why it does not work in full, as `status.warnings` of its Plugin.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Its controllers.
@@ -87,13 +87,13 @@ pub struct ControllerStatus {
     pub name: String,
     /// The kind that it reconciles.
     pub kind: KindName,
-    /// Whether all kinds that it needs are listed, so that it reconciles.
+    /// Set if all kinds that it needs are listed, so that it reconciles.
     pub synced: bool,
-    /// How many objects it reconciles.
+    /// Number of objects that it reconciles.
     pub objects: u64,
     /// Objects that are ready to be reconciled.
     pub queued: u64,
-    /// How long the oldest of them has been so.
+    /// Time that the oldest of them has been ready.
     pub oldest_queued_seconds: f64,
     /// Objects that are being reconciled.
     pub running: u64,
@@ -109,9 +109,9 @@ pub struct ControllerStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KindName {
-    /// As objects spell it: `apps/v1`.
+    /// Group and version as in objects: `apps/v1`.
     pub api_version: String,
-    /// As objects spell it: `Deployment`.
+    /// Kind as in objects: `Deployment`.
     pub kind: String,
 }
 
@@ -139,27 +139,27 @@ pub struct FailingObject {
     pub controller: String,
     /// The object.
     pub object: ObjectName,
-    /// Why.
+    /// Its failure.
     pub failure: FailureDocument,
 }
 
-/// Why an object fails.
+/// Failure of an object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailureDocument {
-    /// Since when, as far as this process knows.
+    /// Time of the first failure, as far as this process knows.
     pub since: String,
-    /// How often in a row.
+    /// Number of failures in a row.
     pub times: u64,
-    /// Who can fix it: `guest` (the plugin), `user`, `cluster` or `host`.
+    /// Party that can fix it: `guest` (the plugin), `user`, `cluster` or `host`.
     pub blame: String,
-    /// As the condition Reconciled has it; docs/conditions.md explains each.
+    /// Reason as in the condition Reconciled; docs/conditions.md explains each.
     pub reason: String,
     /// The cause.
     pub message: String,
-    /// What to do about it.
+    /// Next step.
     pub next_step: String,
-    /// In how long it is tried again; absent if only a change helps, or it is being tried.
+    /// Time until the next attempt; absent if only a change helps, or it is being retried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_in_seconds: Option<f64>,
 }
@@ -172,19 +172,19 @@ pub struct ObjectDocument {
     pub host: HostStatus,
     /// The object that was asked about.
     pub object: ObjectName,
-    /// Whether this replica reconciles it. One that does not has made no runs of it.
+    /// Set if this replica reconciles it. Another one has made no runs of it.
     pub reconciled_here: bool,
-    /// Whether the cache has it.
+    /// Set if the cache has it.
     pub exists: bool,
-    /// Whether it is being deleted.
+    /// Set if it is being deleted.
     pub deleting: bool,
-    /// What each controller that reconciles it knows of it.
+    /// State of the object in each controller that reconciles it.
     pub controllers: Vec<ControllerView>,
-    /// The objects for which plugins made it, if it is such an object.
+    /// Objects for which plugins made it, if it is such an object.
     pub made_for: Vec<MakerDocument>,
 }
 
-/// For which object another one was made.
+/// Object for which another one was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MakerDocument {
@@ -196,7 +196,7 @@ pub struct MakerDocument {
     pub object: ObjectName,
 }
 
-/// What a controller knows of an object.
+/// State of an object in a controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ControllerView {
@@ -204,30 +204,31 @@ pub struct ControllerView {
     pub plugin: String,
     /// Its controller.
     pub controller: String,
-    /// Whether the controller's kinds are listed, so that it reconciles.
+    /// Set if the controller's kinds are listed, so that it reconciles.
     pub synced: bool,
-    /// Where the object is: `Idle`, `Queued`, `Held` (until the cache shows the host's own writes), `Running` or `Delayed`.
+    /// Position in the queue: `Idle`, `Queued`, `Held` (until the cache shows the host's own writes), `Running` or
+    /// `Delayed`.
     pub state: String,
-    /// How long it has been queued or has been running.
+    /// Time that it has been queued or running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<f64>,
-    /// In how long it runs again if nothing changes.
+    /// Time until it runs again if nothing changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_run_in_seconds: Option<f64>,
-    /// Why it fails, if it does.
+    /// Its failure, if it fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureDocument>,
-    /// What its last call has read: it is reconciled again when that changes.
+    /// Reads of its last call: it is reconciled again when one changes.
     pub depends_on: Vec<DependencyDocument>,
-    /// How many more there are that are not listed: there are too many, or the client may not see them.
+    /// Number of further ones that are not listed: there are too many, or the client may not see them.
     pub depends_on_not_listed: u64,
-    /// What was made for it.
+    /// Objects that were made for it.
     pub children: Vec<ChildDocument>,
-    /// How many more there are that are not listed.
+    /// Number of further ones that are not listed.
     pub children_not_listed: u64,
     /// The objects of others to which it contributes fields.
     pub contributes_to: Vec<ObjectName>,
-    /// How many more there are that are not listed.
+    /// Number of further ones that are not listed.
     pub contributes_to_not_listed: u64,
     /// Its last runs, the latest first.
     pub runs: Vec<RunDocument>,
@@ -235,12 +236,12 @@ pub struct ControllerView {
     pub reverted: Vec<RevertDocument>,
 }
 
-/// Something that a call has read.
+/// A read of a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DependencyDocument {
-    /// How: `Get` (one object), `List` (those that match), `Obstacle` (an object that stands in the way of a write), or
-    /// `Kind` (all objects of the kind, because there was no room to remember which).
+    /// Kind of read: `Get` (one object), `List` (matching objects), `Obstacle` (an object that blocks a write), or
+    /// `Kind` (all objects of the kind, because the limit of recorded reads was reached).
     pub read: String,
     /// The kind.
     #[serde(flatten)]
@@ -256,14 +257,14 @@ pub struct DependencyDocument {
     pub selector: Option<String>,
 }
 
-/// Something that was made for an object.
+/// An object that was made for another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ChildDocument {
-    /// Which.
+    /// The object.
     #[serde(flatten)]
     pub object: ObjectName,
-    /// Whether it is being deleted.
+    /// Set if it is being deleted.
     pub deleting: bool,
 }
 
@@ -271,15 +272,15 @@ pub struct ChildDocument {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunDocument {
-    /// When it ended; of several, the last.
+    /// End of the run; of several, the last.
     pub ended: String,
-    /// How long it took, without waiting for other objects.
+    /// Duration, without waiting for other objects.
     pub seconds: f64,
-    /// How long the object was queued before.
+    /// Time that the object was queued before.
     pub queued_seconds: f64,
-    /// What triggered it; docs/api.md lists the values.
+    /// Reason why it was queued; docs/api.md lists the values.
     pub trigger: String,
-    /// The object whose change triggered it, if it was another one that the client may see.
+    /// Object whose change triggered it, if it was another one that the client may see.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub triggered_by: Option<ObjectName>,
     /// `Success`, `Gone` or `Failure`.
@@ -287,12 +288,12 @@ pub struct RunDocument {
     /// The reason of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who can fix a failure.
+    /// Party that can fix a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blame: Option<String>,
-    /// Whether it wrote anything.
+    /// Set if it wrote anything.
     pub wrote: bool,
-    /// How often the like happened right before.
+    /// Number of equal runs directly before.
     pub repeats: u64,
 }
 
@@ -300,13 +301,13 @@ pub struct RunDocument {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RevertDocument {
-    /// When.
+    /// Time of the revert.
     pub at: String,
     /// The object that had been changed.
     pub object: ObjectName,
     /// The first of the fields that were set again.
     pub fields: Vec<String>,
-    /// How many there were beside these.
+    /// Number of further fields.
     pub more_fields: u64,
     /// The field managers that had written them; a field that was removed has none.
     pub managers: Vec<FieldManagerDocument>,
@@ -318,7 +319,7 @@ pub struct RevertDocument {
 pub struct FieldManagerDocument {
     /// Its name, as `metadata.managedFields` has it.
     pub manager: String,
-    /// When it wrote last.
+    /// Time of its last write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// The first of the fields that it had written.
@@ -331,13 +332,13 @@ pub struct FieldManagerDocument {
 pub struct UsageDocument {
     /// The process that answers.
     pub host: HostStatus,
-    /// When this was counted.
+    /// Time of the count.
     pub at: String,
-    /// Since the process began.
+    /// Usage since the process started.
     pub plugins: Vec<PluginUsageDocument>,
 }
 
-/// What a plugin has used since the process began. All but the gauges, which say so, only grow.
+/// Usage of a plugin since the process started. All but the gauges, which say so, only grow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PluginUsageDocument {
@@ -345,13 +346,13 @@ pub struct PluginUsageDocument {
     pub plugin: String,
     /// Reconciles that ended.
     pub reconciles: u64,
-    /// Those of them that failed.
+    /// Failed reconciles among them.
     pub failures: u64,
-    /// The time from the start of these reconciles to their ends, waiting for the API server and for other objects included.
+    /// Time from the start of these reconciles to their ends, including waits for the API server and for other objects.
     pub reconcile_seconds: f64,
-    /// The time in which the plugin's own code ran in them.
+    /// Time that the plugin's own code ran in them.
     pub call_seconds: f64,
-    /// Requests to the API server in the plugin's name. Watches are shared, and not among them.
+    /// Requests to the API server in the plugin's name, without the shared watches.
     pub requests: u64,
     /// The largest linear memory of a call.
     pub largest_call_bytes: u64,
@@ -359,7 +360,7 @@ pub struct PluginUsageDocument {
     pub dependency_bytes: u64,
     /// Gauge: the objects that it reconciles.
     pub objects: u64,
-    /// Gauge: whether its code is mapped into memory.
+    /// Gauge: set if its code is mapped into memory.
     pub awake: bool,
 }
 
@@ -369,29 +370,29 @@ pub struct PluginUsageDocument {
 pub struct RecordingDocument {
     /// The process that answers.
     pub host: HostStatus,
-    /// Whether the process that answers makes calls, and so records them.
+    /// Set if the process that answers makes calls, and so records them.
     pub reconciled_here: bool,
-    /// Whether nothing is recorded any more: the time is over, or there are enough calls.
+    /// Set if recording has ended: the time is over, or there are enough calls.
     pub over: bool,
-    /// How many calls are recorded.
+    /// Number of recorded calls.
     pub calls: u64,
-    /// How many calls found no room.
+    /// Number of calls that were dropped for lack of room.
     pub dropped: u64,
-    /// The bytes that the calls take.
+    /// Size of the calls in bytes.
     pub bytes: u64,
-    /// When the recording has ended: its lines.
+    /// Lines of the recording, once it has ended.
     pub lines: Vec<Tree>,
 }
 
-/// What is answered in place of a document.
+/// Answer in place of a document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ErrorDocument {
-    /// What went wrong.
+    /// The error.
     pub error: ErrorDetail,
 }
 
-/// What went wrong.
+/// An error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ErrorDetail {

@@ -1,18 +1,18 @@
-//! Owns what a process may ask the host that it runs itself. Nobody's rights are looked at: whoever runs a host sees all that
-//! it sees. Leaves making the documents to `objects`.
+//! Lets a process query the host that it runs itself. No rights are checked: whoever runs a host may see all that it
+//! sees. `objects` makes the documents.
 
 use std::sync::Arc;
 
 use pilothouse_core::{Kind, Name};
 
 use super::documents::ObjectDocument;
-use super::objects::look;
+use super::objects::lookup;
 use super::status::ProcessFacts;
 use crate::host::Handle;
 use crate::lanes::lane::Lane;
 
 impl Handle {
-    /// What the host knows of an object, as docs/api.md describes it. What is said of the process is left out.
+    /// Explains an object, as docs/api.md describes, without the facts about the process.
     pub fn explain(&self, kind: &Kind, name: &Name) -> ObjectDocument {
         let parts = self.parts();
         let process = ProcessFacts {
@@ -20,7 +20,7 @@ impl Handle {
             instance: String::new(),
             started: 0,
         };
-        let known = look(&process, &parts.context, &parts.registry, kind, name);
+        let known = lookup(&process, &parts.context, &parts.registry, kind, name);
         let places = known.places();
         known.told(&places)
     }

@@ -1,7 +1,8 @@
-//! Owns the JSON API of the host, by which people ask what it does: `documents` are what is said, `status`, `objects` and
-//! `usage` make them, `access` decides who may see what, `review_limit` how much the API server is asked for that, `next_step` says what to do about a failure, and `server` answers
-//! requests. docs/api.md describes it. It changes nothing, and has no data of objects: only names, kinds, times and the
-//! messages of conditions. `recordings` is the exception, which a host has to be told to allow.
+//! The JSON API of the host, by which people ask what it does: `documents` defines the answers, `status`, `objects` and
+//! `usage` make them, `access` decides who may see what, `review_limit` limits the reviews that this takes, `next_step`
+//! advises on a failure, and `server` answers requests. docs/api.md describes it. It changes nothing, and has no
+//! content of objects: only names, kinds, times and the messages of conditions. `recordings` is the exception, which a
+//! host has to be told to allow.
 
 mod access;
 pub mod documents;

@@ -1,9 +1,9 @@
-//! Says what to do about a failure: in one sentence, by its reason. docs/conditions.md has more about each.
+//! Advises on a failure in one sentence, by its reason. docs/conditions.md has more about each.
 
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::{Blame, Failure};
 
-/// What to do about a failure.
+/// Advice on a failure.
 pub fn next_step(failure: &Failure) -> &'static str {
     match failure.reason {
         Reason::Failure if failure.blame == Blame::User => {

@@ -1,5 +1,5 @@
-//! Makes the document about one object: finds the kind that is meant, and tells what the controllers that reconcile it know,
-//! or, if plugins made the object, for which others they did.
+//! Makes the document about one object: resolves its kind, and shows its state in the controllers that reconcile it,
+//! or, if plugins made the object, its owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,25 +21,25 @@ use crate::queue::ObjectState;
 use crate::state::Explanation;
 use crate::state::tables::history::{Revert, Run, RunResult};
 
-/// The longest text of a question.
+/// The longest value in a query, in bytes.
 const LONGEST: usize = 512;
 
-/// Which object is meant.
+/// A query for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectQuestion {
     /// `KIND`, `KIND.GROUP`, or the plural or a short name in the place of the kind, in upper or lower case.
     pub kind: String,
-    /// Its place.
+    /// Name and namespace.
     pub name: Name,
 }
 
-/// Why it is not known which object is meant.
+/// Reason why a query does not identify an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownObject {
-    /// The question is none.
+    /// The query is malformed.
     #[error("ask for kind=KIND, name=NAME and, for an object in a namespace, namespace=NAMESPACE, without escapes")]
     NoQuestion,
-    /// No plugin has to do with it.
+    /// No plugin uses the kind.
     #[error("no plugin of this host reconciles or makes objects of kind {0}; `pilothouse status` lists the kinds")]
     Kind(String),
     /// Several kinds have this name.
@@ -58,7 +58,7 @@ impl From<UnknownObject> for Refusal {
 }
 
 impl ObjectQuestion {
-    /// Reads the query of a request. Names have nothing that a query has to escape.
+    /// Reads the query of a request. Valid names need no escapes.
     pub fn read(query: &str) -> Result<Self, UnknownObject> {
         let mut members = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -79,7 +79,7 @@ impl ObjectQuestion {
     }
 }
 
-/// The kind that is meant, among those that plugins reconcile, else among those that they make.
+/// Resolves a kind among those that plugins reconcile, else among those that they make.
 pub fn resolve(context: &HostContext, asked: &str) -> Result<Kind, UnknownObject> {
     let lanes = context.state.lanes();
     let primaries: BTreeSet<&Kind> = lanes.iter().map(|lane| lane.grants.primary()).collect();
@@ -113,7 +113,7 @@ pub fn resolve(context: &HostContext, asked: &str) -> Result<Kind, UnknownObject
     Err(UnknownObject::Kind(asked.to_owned()))
 }
 
-/// The object of a kind that is meant: one of cluster scope is in no namespace, whatever a client adds.
+/// Drops the namespace of a cluster-scoped object, whatever a client adds.
 pub fn placed(context: &HostContext, kind: &Kind, name: Name) -> Name {
     let served = context.kinds.served().get(kind);
     if served.is_some_and(|served| !served.facts.namespaced) {
@@ -122,10 +122,10 @@ pub fn placed(context: &HostContext, kind: &Kind, name: Name) -> Name {
     name
 }
 
-/// A kind in a place: what somebody may see or not. None: in all namespaces, or at the cluster scope.
+/// A kind and a namespace, in which a client may see objects or not. `None`: all namespaces, or cluster scope.
 pub type Place = (Kind, Option<String>);
 
-/// What is known of an object, before anything is left out.
+/// State of an object, before anything is left out.
 pub struct KnownObject {
     document: ObjectDocument,
     kind: Kind,
@@ -133,7 +133,7 @@ pub struct KnownObject {
 }
 
 /// Looks an object up.
-pub fn look(
+pub fn lookup(
     process: &ProcessFacts,
     context: &HostContext,
     registry: &PluginRegistry,
@@ -145,7 +145,7 @@ pub fn look(
     let object = object.or_else(|| context.state.get(kind, name));
     let works = context.leadership.leads() || context.shards.lock().is_some();
     let mut host = host(process, context, registry);
-    // It names plugins, which is a right of its own.
+    // They name plugins, which takes a right of its own.
     host.not_ready.clear();
     let made_for = context
         .state
@@ -172,7 +172,7 @@ pub fn look(
 }
 
 impl KnownObject {
-    /// The places of all other objects that are named.
+    /// Places of all other objects that are named.
     pub fn places(&self) -> BTreeSet<Place> {
         let mut places = BTreeSet::new();
         for explanation in &self.explained {
@@ -202,7 +202,7 @@ impl KnownObject {
         places
     }
 
-    /// What is told to somebody who may see the objects in these places.
+    /// Makes the document for a client that may see the objects in these places.
     pub fn told(self, visible: &BTreeSet<Place>) -> ObjectDocument {
         let Self {
             mut document,
@@ -220,7 +220,7 @@ impl KnownObject {
     }
 }
 
-/// The right to get objects in a place, with which, or with that to list them, somebody may see them here.
+/// The right to get objects in a place. With it, or with the right to list them, a client may see them here.
 pub fn right_to_see_place(context: &HostContext, (kind, namespace): &Place) -> Option<Permission> {
     let served = context.kinds.served().get(kind)?;
     Some(Permission {
@@ -319,7 +319,7 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
     }
 }
 
-/// What somebody may see of some things, and how many of them they may not.
+/// The visible items, and the number of hidden ones.
 fn shown<T, D>(all: Vec<T>, sees: impl Fn(&T) -> bool, tell: impl Fn(T) -> D) -> (Vec<D>, u64) {
     let before = all.len();
     let shown: Vec<D> = all.into_iter().filter(|it| sees(it)).map(tell).collect();
@@ -348,7 +348,7 @@ fn dependency(read: &Read) -> DependencyDocument {
     }
 }
 
-/// The conditions of a query. The values of fields are left out, because those of a Secret are nobody's to see.
+/// Conditions of a query. Values of fields are left out, because those of a Secret must not be shown.
 fn selector(query: &CheckedQuery) -> Option<String> {
     let CheckedQuery {
         namespace: _,

@@ -1,6 +1,6 @@
-//! Makes the document about a recording: finds the plugin whose calls are meant, begins the recording or says how far it is,
-//! and ends it. Like a watch, a recording lasts as long as somebody asks for it, which is why a GET begins it: nobody needs
-//! another right to the API server's proxy than for the rest of the API.
+//! Makes the document about a recording: selects the plugin, begins the recording or reports its progress, and ends it.
+//! Like a watch, a recording lasts as long as a client asks for it, which is why a GET begins it: no other right to the
+//! API server's proxy is needed than for the rest of the API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::plugins::PluginRegistry;
 use crate::process::clock::rfc3339;
 use crate::telemetry::recording::{LONGEST, MOST_CALLS, RecordingError, RecordingProgress, RecordingQuestion};
 
-/// The longest text in a question.
+/// The longest value in a query, in bytes.
 const MOST_TEXT: usize = 512;
 
-/// How long a recording takes, and how many calls it has, unless the question says so.
+/// Duration and number of calls of a recording, unless the query sets them.
 const DEFAULT_SECONDS: u64 = 60;
 const DEFAULT_CALLS: u64 = 1000;
 
-/// What is asked, before it is known which plugin is meant.
+/// A query for a recording, before its plugin is resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedRecording {
-    /// What the client calls the recording.
+    /// Identifier that the client chose.
     pub id: String,
     /// The plugin's name.
     plugin: Option<String>,
@@ -35,7 +35,7 @@ pub struct AskedRecording {
     object: Option<(String, Name)>,
     within: Duration,
     count: u64,
-    /// Whether it is to end.
+    /// Set if the recording has to end.
     pub finish: bool,
 }
 
@@ -112,7 +112,7 @@ impl AskedRecording {
         })
     }
 
-    /// The plugin and the object that are meant.
+    /// Resolves the plugin and the object.
     pub fn meant(&self, context: &HostContext) -> Result<RecordingQuestion, Refusal> {
         context.recordings.check_allowed()?;
         let object = match &self.object {
@@ -158,8 +158,8 @@ impl AskedRecording {
     }
 }
 
-/// The right to record the calls of a plugin. It is of its own, because a recording has all that the plugin reads, whoever
-/// may see that otherwise.
+/// The right to record the calls of a plugin. It is separate, because a recording has all that the plugin reads,
+/// independent of who may see that otherwise.
 pub fn to_record(plugin: &str) -> Permission {
     Permission {
         group: pilothouse_crds::plugin::GROUP.to_owned(),
@@ -170,7 +170,7 @@ pub fn to_record(plugin: &str) -> Permission {
     }
 }
 
-/// Begins a recording where this process works, and says how far it is.
+/// Begins a recording if this process works, and reports its progress.
 pub fn begin(
     process: &ProcessFacts,
     context: &HostContext,
@@ -191,7 +191,7 @@ pub fn begin(
     Ok(document(process, context, registry, works, progress))
 }
 
-/// What is said of a recording, without its lines.
+/// The document about a recording, without its lines.
 pub fn document(
     process: &ProcessFacts,
     context: &HostContext,
@@ -200,7 +200,7 @@ pub fn document(
     progress: RecordingProgress,
 ) -> RecordingDocument {
     let mut host = host(process, context, registry);
-    // It names plugins, which is a right of its own.
+    // They name plugins, which takes a right of its own.
     host.not_ready.clear();
     let RecordingProgress {
         calls,

@@ -1,8 +1,10 @@
-//! Bounds how many tokens and rights the API server is asked about for clients of the API, and who gets the next turn.
+//! Limits the reviews of tokens and rights that clients of the API cause at the API server, and orders the waiting
+//! ones.
 //!
-//! Anybody who reaches the port can show a made-up token, so each review of one that is not known is for a stranger. Such tokens
-//! wait for turns, which go round among peers, and among the clients that a peer names: behind the API server's proxy all have
-//! its address, and the proxy adds theirs. Who is turned away has taken nothing from anybody.
+//! Anybody who reaches the port can show a made-up token, so each review of an unknown token is made for a stranger.
+//! Such tokens wait for turns, which rotate among peers, and among the clients that a peer names: behind the API
+//! server's proxy all clients have its address, and the proxy adds theirs. A rejected client has taken nothing from
+//! others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,20 +15,20 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-/// How long somebody waits for a turn.
+/// Time limit of the wait for a turn.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The most that wait for a turn, of all clients and of one.
+/// The most clients that wait for a turn, of all and of one client.
 const MOST_WAITING: usize = 256;
 const MOST_WAITING_OF_A_CLIENT: usize = 36;
 
-/// Of so many turns one is for tokens that do not look like those of a cluster, where both sorts wait.
+/// One in this many turns is for tokens that do not look like those of the cluster, if both sorts wait.
 const TURNS_OF_OTHERS: u64 = 6;
 
-/// Of so many clients it is known when they had a turn.
+/// Number of clients whose last turn is remembered.
 const MOST_REMEMBERED: usize = 1000;
 
-/// Turns, so many in a second; `burst` of them are saved up.
+/// A token bucket: turns per second, with a burst.
 #[derive(Debug)]
 pub struct Bucket {
     per_second: f64,
@@ -62,25 +64,25 @@ impl Bucket {
         has_one
     }
 
-    /// Whether nobody has taken anything lately.
+    /// Returns `true` if no turn was taken lately.
     pub fn is_full(&mut self) -> bool {
         self.refill();
         self.left >= self.burst
     }
 
-    /// When there is the next turn. A timer counts milliseconds.
+    /// Returns the time of the next turn. A timer counts milliseconds.
     fn next(&self) -> Instant {
         let wait = ((1.0 - self.left) / self.per_second).max(0.0);
         self.since + Duration::from_secs_f64(wait) + Duration::from_millis(1)
     }
 }
 
-/// Who asks, as far as its address says so.
+/// Address of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientAddress {
     /// The other end of the connection.
     pub peer: IpAddr,
-    /// The client for which the peer says that it asks. A peer may say what it likes; it is about its own turns alone.
+    /// Client named by the peer. A peer may name what it likes; that only affects its own turns.
     pub forwarded_for: Option<Arc<str>>,
 }
 
@@ -92,7 +94,7 @@ pub struct FairTurns(Mutex<Waiting>);
 struct Waiting {
     bucket: Bucket,
     queue: Vec<Waiter>,
-    /// Turns that were given, to tell when somebody had one.
+    /// Number of granted turns, which serves as a clock.
     turns: u64,
     peers: HashMap<IpAddr, u64>,
     clients: HashMap<ClientAddress, u64>,
@@ -105,12 +107,12 @@ struct Waiter {
     turn: oneshot::Sender<()>,
 }
 
-/// Nobody could have a turn in time.
+/// No turn was available in time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoTurn;
 
 impl FairTurns {
-    /// Turns of a bucket.
+    /// Makes the turns of a bucket.
     pub fn new(bucket: Bucket) -> Self {
         Self(Mutex::new(Waiting {
             bucket,
@@ -121,13 +123,13 @@ impl FairTurns {
         }))
     }
 
-    /// Waits for a turn; `is_likely` says that it is probably of use.
+    /// Waits for a turn; `is_likely` is set if the token is probably valid.
     pub async fn wait(&self, client: &ClientAddress, is_likely: bool) -> Result<(), NoTurn> {
         let until = Instant::now() + PATIENCE;
         let mut turn = {
             let mut waiting = self.0.lock();
             waiting.queue.retain(|waiter| !waiter.turn.is_closed());
-            if !waiting.has_place(client, is_likely) || !waiting.has_room(client) {
+            if !waiting.make_place(client, is_likely) || !waiting.make_room(client) {
                 return Err(NoTurn);
             }
             let (turn, wait) = oneshot::channel();
@@ -153,7 +155,7 @@ impl FairTurns {
         }
     }
 
-    /// Gives back a turn that was not needed.
+    /// Returns a turn that was not needed.
     pub fn give_back(&self) {
         let mut waiting = self.0.lock();
         waiting.bucket.left += 1.0;
@@ -162,8 +164,9 @@ impl FairTurns {
 }
 
 impl Waiting {
-    /// Says whether a client has a place left. A likely token takes that of one that is not.
-    fn has_place(&mut self, client: &ClientAddress, is_likely: bool) -> bool {
+    /// Makes a place for a client, if it has too many waiting: a likely token takes the place of an unlikely one.
+    /// Returns `false` if there is none.
+    fn make_place(&mut self, client: &ClientAddress, is_likely: bool) -> bool {
         let own = self
             .queue
             .iter()
@@ -184,9 +187,9 @@ impl Waiting {
         }
     }
 
-    /// Makes room for a client: where all places are taken, whoever came last of the peer that has most of them, and of its client
-    /// that has most, loses his. Says whether there is room.
-    fn has_room(&mut self, newcomer: &ClientAddress) -> bool {
+    /// Makes room for a client if all places are taken: the last waiter of the peer with most of them, and of its
+    /// client with most, is removed. Returns `true` if there is room.
+    fn make_room(&mut self, newcomer: &ClientAddress) -> bool {
         if self.queue.len() < MOST_WAITING {
             return true;
         }
@@ -211,7 +214,7 @@ impl Waiting {
         }
     }
 
-    /// Gives turns to those who are next.
+    /// Grants turns to the next waiters.
     fn give(&mut self) {
         self.queue.retain(|waiter| !waiter.turn.is_closed());
         while !self.queue.is_empty() && self.bucket.take() {
@@ -231,7 +234,7 @@ impl Waiting {
         }
     }
 
-    /// Whoever had no turn for the longest time: first among peers, then among the clients of one.
+    /// The waiter without a turn for the longest time: first among peers, then among the clients of one.
     fn next(&self) -> usize {
         let is_for_others = self.turns % TURNS_OF_OTHERS == TURNS_OF_OTHERS - 1;
         let rank = |(position, waiter): (usize, &Waiter)| {
@@ -266,7 +269,7 @@ mod tests {
         Arc::new(FairTurns::new(Bucket::new(6.0, 1.0)))
     }
 
-    /// Asks for so many turns in each second, for ten seconds. Says how many were given.
+    /// Requests this many turns each second, for ten seconds. Returns how many were granted.
     fn flood(
         turns: &Arc<FairTurns>,
         per_second: u32,
@@ -285,7 +288,7 @@ mod tests {
         (asking, given)
     }
 
-    /// Twenty clients, each of which tries once in a second for ten seconds. Says how many got in.
+    /// Lets twenty clients try once a second for ten seconds. Returns how many got a turn.
     async fn rightful(turns: &Arc<FairTurns>, who: impl Fn(u8) -> ClientAddress, is_likely: bool) -> usize {
         let mut clients = JoinSet::new();
         for number in 0..20 {
@@ -329,14 +332,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_names_ever_new_clients_gets_no_more_turns_than_another() {
+    async fn a_peer_with_many_client_names_gets_no_more_turns() {
         let turns = turns();
         let (_asking, _) = flood(&turns, 1000, |number| client(9, Some(&number.to_string())));
         assert!(rightful(&turns, |_| client(1, None), false).await >= 18);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tokens_that_look_like_a_clusters_come_before_others_of_the_same_address() {
+    async fn likely_tokens_precede_others_of_the_same_address() {
         let turns = turns();
         let (_asking, _) = flood(&turns, 1000, |_| client(1, None));
         let tried = rightful(&turns, |_| client(1, None), true).await;
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_stay_within_their_rate_and_who_is_turned_away_takes_none() {
+    async fn turns_stay_within_their_rate_and_rejected_clients_take_none() {
         let turns = turns();
         let (asking, given) = flood(&turns, 1000, |number| client(u8::try_from(number % 200).unwrap(), None));
         let mut before = 0;

@@ -1,5 +1,5 @@
-//! Answers requests to the API. The shared state is looked at on a thread that may block, so that a host that is stuck is
-//! said to be so.
+//! Answers requests to the API. The shared state is read on a blocking thread, so that a stuck host can still be
+//! reported.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,14 +18,14 @@ use tokio::time::timeout;
 
 use super::access::{Caller, ClientAccess, Gate, Refusal, as_json, to_list_plugins};
 use super::documents::StatusDocument;
-use super::objects::{KnownObject, ObjectQuestion, Place, look, placed, resolve, right_to_see_place};
+use super::objects::{KnownObject, ObjectQuestion, Place, lookup, placed, resolve, right_to_see_place};
 use super::recordings::{self, AskedRecording, to_record};
 use super::review_limit::ClientAddress;
 use super::status::{ProcessFacts, right_to_see, status};
 use super::usage::usage;
 use crate::host::{Handle, HostParts};
 
-/// How long the shared state may take to answer. It is locked for microseconds.
+/// Time limit for reading the shared state. It is locked for microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The longest address of a client that a proxy names, in bytes.
@@ -34,11 +34,11 @@ const LONGEST_ADDRESS: usize = 64;
 /// Answers that are made at the same time.
 const AT_ONCE: usize = 4;
 
-/// What there is.
+/// Paths of the API, for messages.
 const PATHS: &str = "/api/v1/status, /api/v1/usage, /api/v1/objects?kind=KIND&namespace=NAMESPACE&name=NAME and \
                      /api/v1/recordings?id=ID&plugin=NAME";
 
-/// How long it may take to mask a recording.
+/// Time limit for masking a recording.
 const MASKING: Duration = Duration::from_secs(20);
 
 /// The API of one host.
@@ -49,19 +49,19 @@ pub struct HostApi {
     slots: Semaphore,
 }
 
-/// A server that answers; it stops when this is dropped.
+/// A running server; it stops on drop.
 #[derive(Debug)]
 pub struct HostApiServer(ApiServer);
 
 impl HostApiServer {
-    /// Where it listens.
+    /// Address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
 }
 
 impl HostApi {
-    /// Of a host that is to come, whose clients show who they are in one way.
+    /// Makes the API of a host that is set later.
     pub fn new(access: ClientAccess) -> Self {
         Self {
             process: OnceLock::new(),
@@ -71,7 +71,7 @@ impl HostApi {
         }
     }
 
-    /// Serves what comes in by a listener: over TLS, unless clients show a key of this machine.
+    /// Serves connections of a listener: over TLS, unless clients show a key of this machine.
     pub fn serve(self: &Arc<Self>, listener: TcpListener, is_local: bool) -> io::Result<HostApiServer> {
         let transport = if is_local {
             ApiTransport::Plain
@@ -81,7 +81,7 @@ impl HostApi {
         ApiServer::start(listener, transport, self.clone()).map(HostApiServer)
     }
 
-    /// The host is there; its requests are made on this runtime.
+    /// Sets the host; its requests are made on this runtime.
     pub fn set_host(&self, host: &Handle, version: &'static str, instance: String) {
         let parts = host.parts();
         let process = ProcessFacts {
@@ -147,7 +147,7 @@ impl HostApi {
         let mut seen = Vec::new();
         for (object, right) in failing.into_iter().zip(rights) {
             let everywhere = right.map(|right| {
-                // Most clients may see either all of a kind, or a namespace.
+                // Most clients may see either all objects of a kind, or a namespace.
                 let of_kind = Permission {
                     namespace: None,
                     name: None,
@@ -174,7 +174,8 @@ impl HostApi {
         }))
     }
 
-    /// Whether something beside what was asked about may be shown. What would take more reviews than the caller has is not.
+    /// Returns `true` if another object may be shown. It is hidden if that takes more reviews than the caller may
+    /// cause.
     async fn is_visible(&self, caller: &Caller, right: &Permission) -> Result<bool, Refusal> {
         match self.gate.may_see(caller, right).await {
             Err(Refusal { code: 429, .. }) => Ok(false),
@@ -194,7 +195,7 @@ impl HostApi {
         let (kind, name, right) = meant
             .await?
             .map_err(|problem: super::UnknownObject| Refusal::from(problem))?;
-        // Before anything is looked up: whether an object exists is not for everybody to know either.
+        // Checked before anything is looked up: even the existence of an object is not for everybody to know.
         let Some(right) = right else {
             return Err(Refusal::new(
                 503,
@@ -203,7 +204,7 @@ impl HostApi {
         };
         self.gate.demand_to_see(caller, &right).await?;
         let known = self.ask(move |process, host| {
-            let known = look(process, &host.context, &host.registry, &kind, &name);
+            let known = lookup(process, &host.context, &host.registry, &kind, &name);
             let places = known.places().into_iter();
             let rights = places.map(|place| (right_to_see_place(&host.context, &place), place));
             let rights: Vec<_> = rights.collect();
@@ -248,7 +249,7 @@ impl HostApi {
         Ok(Bytes::from(format!("{head}{}]}}\n", lines.join(","))))
     }
 
-    /// Asks the host's state.
+    /// Reads the host's state.
     async fn ask<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&ProcessFacts, &HostParts) -> T + Send + 'static,

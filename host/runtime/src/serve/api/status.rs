@@ -1,4 +1,4 @@
-//! Makes the documents about the host as a whole: its plugins, and the objects that fail.
+//! Makes the documents about the host as a whole: its plugins, and the failing objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,18 +25,18 @@ use crate::state::tables::history::LastingFailure;
 /// The most failing objects that are listed.
 const MOST_FAILING: usize = 100;
 
-/// What is fixed about the process.
+/// Fixed facts of the process.
 #[derive(Clone, Debug)]
 pub struct ProcessFacts {
     /// The version of Pilothouse.
     pub version: &'static str,
     /// Its name in events.
     pub instance: String,
-    /// When it began, in milliseconds since the epoch.
+    /// Start, in milliseconds since the epoch.
     pub started: u64,
 }
 
-/// The process that answers.
+/// Status of the process that answers.
 pub fn host(process: &ProcessFacts, host: &HostContext, registry: &PluginRegistry) -> HostStatus {
     let ProcessFacts {
         version,
@@ -54,13 +54,13 @@ pub fn host(process: &ProcessFacts, host: &HostContext, registry: &PluginRegistr
         replicas: share.map(|share| share.replicas).unwrap_or_default(),
         started: rfc3339(*started),
         not_ready: readiness::missing(host, registry),
-        internal_errors: host.mistakes(),
+        internal_errors: host.internal_errors(),
         remembered_runs: runs as u64,
         remembered_runs_bytes: bytes as u64,
     }
 }
 
-/// The status, of whatever the client may see, and for each object that fails the right that it takes to see it.
+/// The status, and for each failing object the right that it takes to see it.
 pub fn status(
     process: &ProcessFacts,
     context: &HostContext,
@@ -89,7 +89,7 @@ pub fn status(
                 failing: depth.failing as u64,
             });
     }
-    let plugins = registry.look().into_iter().map(|summary| PluginStatus {
+    let plugins = registry.summaries().into_iter().map(|summary| PluginStatus {
         controllers: controllers.remove(&summary.name).unwrap_or_default(),
         name: summary.name.to_string(),
         version: summary.version,
@@ -117,7 +117,7 @@ pub fn status(
     (document, rights)
 }
 
-/// How many objects of a controller this replica reconciles.
+/// Number of a controller's objects that this replica reconciles.
 pub fn objects(context: &HostContext, lane: &Lane) -> usize {
     if context.shards.lock().is_some() {
         return context.state.count_owned(lane);
@@ -141,7 +141,7 @@ fn failing_object(failing: &FailingPrimary) -> FailingObject {
     }
 }
 
-/// Why an object fails.
+/// Document about a failure.
 pub fn failure_document(known: &LastingFailure, queued: QueuedObject) -> FailureDocument {
     let LastingFailure { since, times, failure } = known;
     FailureDocument {
@@ -155,7 +155,7 @@ pub fn failure_document(known: &LastingFailure, queued: QueuedObject) -> Failure
     }
 }
 
-/// In how long an object runs again if nothing changes, in seconds.
+/// Seconds until an object runs again if nothing changes.
 pub fn next_run(queued: QueuedObject) -> Option<f64> {
     match queued.state {
         ObjectState::Delayed(until) => Some(seconds_until(until)),
@@ -169,7 +169,8 @@ fn seconds_until(time: Instant) -> f64 {
     Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)).as_secs_f64()
 }
 
-/// The right to get an object, with which, or with that to list it, somebody may see something of it; none where the kind is not served, so that nobody has it.
+/// The right to get an object. With it, or with the right to list it, a client may see it here; `None` if the kind is
+/// not served, so that nobody has the right.
 pub fn right_to_see(served: &ServedKinds, kind: &Kind, name: &Name) -> Option<Permission> {
     let served = served.get(kind)?;
     Some(Permission {
@@ -181,7 +182,7 @@ pub fn right_to_see(served: &ServedKinds, kind: &Kind, name: &Name) -> Option<Pe
     })
 }
 
-/// A kind as objects spell it.
+/// Document about a kind.
 pub fn kind_name(kind: &Kind) -> KindName {
     KindName {
         api_version: kind.api_version(),
@@ -189,7 +190,7 @@ pub fn kind_name(kind: &Kind) -> KindName {
     }
 }
 
-/// An object.
+/// Document about an object's name.
 pub fn object_name(kind: &Kind, name: &Name) -> ObjectName {
     ObjectName {
         kind: kind_name(kind),
@@ -198,7 +199,7 @@ pub fn object_name(kind: &Kind, name: &Name) -> ObjectName {
     }
 }
 
-/// The same of a key.
+/// Document about a key.
 pub fn key_name(key: &Key) -> ObjectName {
     object_name(&key.kind, &key.name)
 }

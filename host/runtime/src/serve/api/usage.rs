@@ -1,4 +1,4 @@
-//! Makes the document about what each plugin uses.
+//! Makes the document about each plugin's resource usage.
 
 use super::documents::{PluginUsageDocument, UsageDocument};
 use super::status::{ProcessFacts, host, objects as count};
@@ -6,10 +6,10 @@ use crate::context::HostContext;
 use crate::plugins::PluginRegistry;
 use crate::process::clock::rfc3339;
 
-/// What the plugins have used since the process began.
+/// Usage of the plugins since the process started.
 pub fn usage(process: &ProcessFacts, context: &HostContext, registry: &PluginRegistry) -> UsageDocument {
     let (lanes, _) = context.state.figures();
-    let plugins = registry.look().into_iter().map(|summary| {
+    let plugins = registry.summaries().into_iter().map(|summary| {
         let used = context.usage.get(&summary.name);
         let of_plugin = lanes.iter().filter(|figures| figures.lane.plugin == summary.name);
         let (objects, dependency_bytes) = of_plugin.fold((0, 0), |(objects, bytes), figures| {

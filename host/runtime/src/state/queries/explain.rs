@@ -1,4 +1,4 @@
-//! Answers people who ask why: what is known of one primary, and which primaries fail. One look under the lock.
+//! Explains a primary to people: its recorded state, and which primaries fail. Takes the lock once.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::queue::QueuedObject;
 use crate::state::tables::history::{LastingFailure, Revert, Run};
 use crate::state::{SharedState, Tables};
 
-/// The most dependencies, children, contributions and others of one primary that are named, of each kind of thing.
+/// The most dependencies, children, contributions and other items of one primary that are listed, for each of these.
 const MOST_NAMED: usize = 200;
 
-/// The first of some things, and how many there are in all.
+/// The first items of a list, and its length.
 #[derive(Clone, Debug)]
 pub struct Named<T> {
-    /// The first of them.
+    /// The first items.
     pub first: Vec<T>,
-    /// How many there are.
+    /// Number of all items.
     pub count: usize,
 }
 
 impl<T> Named<T> {
-    /// How many are not among the first.
+    /// Number of items that are not listed.
     pub fn left_out(&self) -> u64 {
         (self.count - self.first.len()) as u64
     }
@@ -41,31 +41,31 @@ impl<T> FromIterator<T> for Named<T> {
     }
 }
 
-/// What one lane knows of a primary.
+/// Recorded state of a primary in one lane.
 pub struct Explanation {
     /// The lane.
     pub lane: Arc<Lane>,
-    /// Whether the lane runs.
+    /// Set if the lane is open.
     pub is_open: bool,
-    /// Whether the object is this replica's work, where the work is divided among replicas.
+    /// Set if the object is this replica's work, if the work is divided among replicas.
     pub is_owned: bool,
-    /// The primary as the cache has it; none where it is not there.
+    /// The primary as cached; `None` if it does not exist.
     pub object: Option<Arc<CachedObject>>,
-    /// Where it is in the queue.
+    /// State in the queue.
     pub queued: QueuedObject,
-    /// Why it fails, if it does.
+    /// Its failure, if it fails.
     pub failure: Option<LastingFailure>,
-    /// What its last call has read.
+    /// Reads of its last call.
     pub reads: Named<Read>,
-    /// Kinds of which every change counts for all primaries of the lane, because there was no room for more.
+    /// Kinds of which every change requeues all primaries of the lane, because the limit of recorded reads was reached.
     pub coarse: Vec<Arc<Kind>>,
-    /// The objects that were made for it, and whether each is being deleted.
+    /// Its children, each with whether it is being deleted.
     pub children: Named<(Key, bool)>,
     /// The objects that it contributes to.
     pub targets: Named<Key>,
-    /// Its last runs, the latest first.
+    /// Its last runs, newest first.
     pub runs: Vec<Run>,
-    /// What was reverted for it, the latest first.
+    /// Changes of others that were reverted for it, newest first.
     pub reverts: Vec<Revert>,
 }
 
@@ -75,14 +75,14 @@ pub struct FailingPrimary {
     pub lane: Arc<Lane>,
     /// The primary.
     pub name: Name,
-    /// Why it fails.
+    /// Its failure.
     pub failure: LastingFailure,
-    /// Where it is in the queue.
+    /// State in the queue.
     pub queued: QueuedObject,
 }
 
 impl SharedState {
-    /// What the lanes know of an object that they reconcile.
+    /// Explains an object in each lane that reconciles it.
     pub fn explain(&self, kind: &Kind, name: &Name) -> Vec<Explanation> {
         let tables = self.tables.read();
         let lanes = tables.lanes.of_kind(kind);
@@ -90,7 +90,7 @@ impl SharedState {
         lanes.map(|lane| tables.explain(lane, name)).collect()
     }
 
-    /// The primaries for which an object was made, with their lanes.
+    /// Primaries that own an object, with their lanes.
     pub fn owners_of(&self, kind: &Kind, name: &Name) -> Vec<(Arc<Lane>, Name)> {
         let tables = self.tables.read();
         let Some(child) = tables.store.get(kind, name) else {
@@ -103,7 +103,7 @@ impl SharedState {
         owners.collect()
     }
 
-    /// The primaries that fail, as far as it is remembered why.
+    /// Failing primaries, as far as their failures are remembered.
     pub fn failing(&self) -> Vec<FailingPrimary> {
         let tables = self.tables.read();
         let failing = tables.history.failures.iter().filter_map(|(primary_ref, failure)| {
@@ -111,20 +111,20 @@ impl SharedState {
                 lane: tables.lanes.get(primary_ref.lane)?.clone(),
                 name: primary_ref.name.clone(),
                 failure: failure.clone(),
-                queued: tables.queue.look(primary_ref.lane, &primary_ref.name),
+                queued: tables.queue.state_of(primary_ref.lane, &primary_ref.name),
             })
         });
         failing.collect()
     }
 
-    /// How many runs are remembered, and the bytes that they take.
+    /// Number of remembered runs, and their size in bytes.
     pub fn remembered_runs(&self) -> (usize, usize) {
         self.tables.read().history.runs.size()
     }
 
-    /// Something that somebody had changed was set again for a primary.
-    pub fn note_revert(&self, primary_ref: &PrimaryRef, revert: Revert) {
-        self.tables.write().history.reverts.note(primary_ref.clone(), revert);
+    /// Records that a change of another writer was reverted for a primary.
+    pub fn record_revert(&self, primary_ref: &PrimaryRef, revert: Revert) {
+        self.tables.write().history.reverts.record(primary_ref.clone(), revert);
     }
 }
 
@@ -141,7 +141,7 @@ impl Tables {
             is_open: self.queue.is_open(lane.id),
             is_owned: self.queue.owned().of(&lane.title()).has(name.namespace.as_deref()),
             object: object.cloned(),
-            queued: self.queue.look(lane.id, name),
+            queued: self.queue.state_of(lane.id, name),
             failure: self.history.failures.get(&primary_ref).cloned(),
             reads: self.dependencies.of(&primary_ref).cloned().collect(),
             coarse: self.dependencies.of_everybody(&lane.id).into_iter().cloned().collect(),

@@ -1,4 +1,4 @@
-//! Counts what there is, for metrics: one look under the lock, at no object.
+//! Counts for metrics: takes the lock once and visits no object.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use crate::lanes::lane::Lane;
 use crate::queue::Depth;
 use crate::state::SharedState;
 
-/// What there is of one lane.
+/// Figures of one lane.
 pub struct LaneFigures {
     /// The lane.
     pub lane: Arc<Lane>,
-    /// Whether it runs.
+    /// Set if it is open.
     pub is_open: bool,
-    /// What it has to do.
+    /// Depth of its queue.
     pub depth: Depth,
-    /// How many reads are recorded, and the bytes that they take.
+    /// Number of recorded reads, and their size in bytes.
     pub reads: (usize, usize),
 }
 
-/// What there is of one kind.
+/// Figures of one kind.
 pub struct KindSize {
     /// The kind.
     pub kind: Arc<Kind>,
     /// The objects in the cache.
     pub objects: usize,
-    /// The memory that they take.
+    /// Memory that they take, in bytes.
     pub bytes: usize,
-    /// Those in which the server stores other values than were applied.
+    /// Objects in which the server stores other values than were applied.
     pub rewritten: usize,
 }
 
 impl SharedState {
-    /// What there is of each lane and of each kind. It costs a look at each of them, however many objects they have.
+    /// Figures of each lane and kind. The cost does not depend on the number of objects.
     pub fn figures(&self) -> (Vec<LaneFigures>, Vec<KindSize>) {
         let (tables, now) = (self.tables.read(), Instant::now());
         let lanes = tables.lanes.iter().map(|lane| LaneFigures {

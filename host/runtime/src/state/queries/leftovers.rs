@@ -1,6 +1,6 @@
-//! Answers what earlier versions of a plugin have left: objects of kinds that it does not own any more, fields in
-//! objects of kinds that it does not contribute to any more, children and finalizers of controllers that it does not
-//! have any more. Nothing of all that is desired, so it is pruned, given up and released as everything is.
+//! Finds leftovers of a plugin's earlier versions: objects of kinds that it no longer owns, fields in objects of kinds
+//! that it no longer contributes to, children and finalizers of controllers that it no longer has. None of these is
+//! desired, so they are pruned and released as usual.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::lanes::lane::Lane;
 use crate::state::{SharedState, Tables};
 
 impl SharedState {
-    /// Whether nothing is left of what a lane's plugin made in this way of a kind that it does not touch so any more. While
-    /// the lane has something to do, or has not seen all its writes, there may be more to come of what an earlier version
-    /// had under way.
+    /// Returns `true` if nothing is left of what a lane's plugin made in this way of a kind that it no longer touches
+    /// so. While the lane is busy or waits for its own writes, leftovers of an earlier version may still appear, so the
+    /// answer is `false`.
     pub fn is_cleared(&self, lane: &Lane, former: &FormerKind, made: Made) -> bool {
         let tables = self.tables.read();
         let Some(reach) = former.reach_of(made) else {
@@ -31,7 +31,7 @@ impl SharedState {
         }
         match made {
             Made::Owned => !has_children(&tables, lane, &former.kind),
-            // What another controller of the plugin contributes to is settled among its claims.
+            // Objects to which another controller of the plugin contributes are settled among its claims.
             Made::Contributed => {
                 is_contributed_to(&tables, lane, &former.kind, reach)
                     || !tables
@@ -42,7 +42,7 @@ impl SharedState {
         }
     }
 
-    /// The children that no garbage collector takes away when all primaries of a lane are gone.
+    /// Children that the garbage collector does not delete when all primaries of a lane are gone.
     pub fn left_behind(&self, lane: &Lane) -> Vec<(ServedKind, Arc<CachedObject>)> {
         let tables = self.tables.read();
         let served = lane.owned_kinds().filter_map(|kind| lane.served(kind));
@@ -60,7 +60,7 @@ impl SharedState {
         left.collect()
     }
 
-    /// How many living children the primaries of a lane have.
+    /// Number of children of a lane's primaries that are not being deleted.
     pub fn count_children(&self, lane: &Lane) -> u64 {
         let tables = self.tables.read();
         let served = lane.owned_kinds().filter_map(|kind| lane.served(kind));
@@ -74,7 +74,7 @@ impl SharedState {
         children.sum()
     }
 
-    /// Whether no primary of a lane has its finalizer. None has one of a kind that is not served.
+    /// Returns `true` if no primary of a lane has its finalizer. That is also `true` for a kind that is not served.
     pub fn is_released(&self, lane: &Lane) -> bool {
         let primaries: Vec<_> = {
             let tables = self.tables.read();
@@ -90,13 +90,13 @@ impl SharedState {
     }
 }
 
-/// Whether a lane is open and has nothing to do.
+/// Returns `true` if a lane is open and has nothing to do.
 fn is_idle(tables: &Tables, lane: &Lane) -> bool {
     let depth = tables.queue.depth(lane.id, Instant::now());
     tables.queue.is_open(lane.id) && depth.ready + depth.running + depth.unseen == 0
 }
 
-/// Whether there is an object of a kind that goes with some primary of a lane, or went with one.
+/// Returns `true` if there is an object of a kind that is or was a child of some primary of a lane.
 fn has_children(tables: &Tables, lane: &Lane, kind: &Kind) -> bool {
     let is_child = |object: &Arc<CachedObject>| {
         let controller = object.controller.as_ref();
@@ -105,12 +105,12 @@ fn has_children(tables: &Tables, lane: &Lane, kind: &Kind) -> bool {
     tables.store.iter(kind, None).any(is_child)
 }
 
-/// Whether an object has fields that a lane's plugin contributes.
+/// Returns `true` if an object has fields that a lane's plugin contributes.
 fn has_contributed_fields(lane: &Lane, object: &CachedObject) -> bool {
     object.entry(lane.contributor.manager(), false).is_some()
 }
 
-/// Whether a lane of the same plugin contributes to all that is within this reach.
+/// Returns `true` if a lane of the same plugin contributes to all objects within this reach.
 fn is_contributed_to(tables: &Tables, lane: &Lane, kind: &Kind, reach: &Reach) -> bool {
     let mut lanes = tables.lanes.of_kind(kind);
     lanes.any(|other| {

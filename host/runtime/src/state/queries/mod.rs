@@ -1,4 +1,4 @@
-//! Answers questions about the shared state under its lock, and changes nothing but what it says.
+//! Reads the shared state under its lock, without changing it except where stated.
 
 pub mod explain;
 pub mod figures;

@@ -1,5 +1,6 @@
-//! Answers what a primary leaves behind whose deletion is to leave its children (`--cascade=orphan`), and whether a deletion
-//! that no host saw was one of these: the garbage collector has taken the owner references off the children then.
+//! Finds the children that a primary leaves if it is deleted with orphan propagation (`--cascade=orphan`), and decides
+//! whether a deletion that no host observed was one: the garbage collector has removed the owner references from the
+//! children then.
 
 use std::sync::Arc;
 
@@ -13,34 +14,35 @@ use crate::lanes::lane::Lane;
 use crate::state::tables::orphans::Witness;
 use crate::state::{SharedState, Tables};
 
-/// A child with how its kind is served.
+/// A child, and how its kind is served.
 pub type LeftChild = (ServedKind, Arc<CachedObject>);
 
-/// Children that a lane's plugin applied for a primary that is gone or going, without those that are to be kept.
+/// Children that a lane's plugin applied for a primary that is deleted or being deleted, except those to keep.
 #[derive(Default)]
 pub struct LeftChildren {
-    /// Those that are the primary's by the host's label.
+    /// Children that the host's label binds to the primary.
     pub labelled: Vec<LeftChild>,
-    /// Those that have an owner reference to the primary.
+    /// Children that have an owner reference to the primary.
     pub referring: Vec<LeftChild>,
-    /// Those whose owner reference something strips.
+    /// Children whose owner reference is being stripped by another writer.
     pub stripped: Vec<LeftChild>,
-    /// Those whose owner reference was seen to go.
+    /// Children whose owner reference was observed to be removed.
     pub unbound: Vec<LeftChild>,
-    /// Objects of the plugin without an owner that may have been the primary's before the host looked.
+    /// Objects of the plugin without an owner that may have been children of the primary before the host started.
     pub strays: Vec<LeftChild>,
-    /// Tells whether no living primary of the plugin can have these.
+    /// Set if no living primary of the plugin can own `strays`.
     pub are_strays_nobodys: bool,
 }
 
 impl LeftChildren {
-    /// Tells whether the garbage collector has taken off all owner references that there were, though no host saw why.
+    /// Returns `true` if the garbage collector seems to have removed all owner references, although no host saw the
+    /// request.
     pub fn look_orphaned(&self, witness: Witness) -> bool {
         self.referring.is_empty()
             && (!self.unbound.is_empty() || (witness == Witness::Unseen && !self.strays.is_empty()))
     }
 
-    /// All of them that are to have no owner from here on.
+    /// All children that get no owner from here on.
     pub fn into_released(self) -> impl Iterator<Item = LeftChild> {
         let strays = self.strays.into_iter().filter(move |_| self.are_strays_nobodys);
         let ours = self.labelled.into_iter().chain(self.referring).chain(self.stripped);
@@ -49,17 +51,17 @@ impl LeftChildren {
 }
 
 impl SharedState {
-    /// The deletion of a primary leaves its children.
+    /// Records that a primary is deleted with orphan propagation.
     pub fn orphan(&self, uid: &str) {
         self.tables.write().orphans.orphan(&uid.into());
     }
 
-    /// Tells whether the deletion of a primary is known to leave its children.
+    /// Returns `true` if a primary is known to be deleted with orphan propagation.
     pub fn is_orphaned(&self, uid: &str) -> bool {
         self.tables.read().orphans.is_orphaned(uid)
     }
 
-    /// Tells whether the deletion of a primary leaves its children, as far as the cache shows it.
+    /// Returns `true` if a primary is deleted with orphan propagation, as far as the cache shows it.
     pub fn is_orphaning(&self, lane: &Lane, object: &CachedObject, owner: &Owner) -> bool {
         let tables = self.tables.read();
         if is_orphaning(object) || tables.orphans.is_orphaned(&object.uid) {
@@ -72,22 +74,22 @@ impl SharedState {
         tables.left_by(lane, owner).look_orphaned(witness)
     }
 
-    /// Tells whether the server has said that the deletion of a primary does not leave its children.
+    /// Returns `true` if the server has confirmed that a primary is not deleted with orphan propagation.
     pub fn is_known_not_orphaned(&self, lane: &Lane, uid: &str) -> bool {
         self.tables.read().orphans.is_known_not_orphaned(lane.id, uid)
     }
 
-    /// The deletion of a primary goes on with its children, as the server has said.
+    /// Records the server's confirmation that a primary is not deleted with orphan propagation.
     pub fn exclude_orphaned(&self, lane: &Lane, uid: &str) {
         self.tables.write().orphans.exclude_orphaned(lane.id, uid);
     }
 
-    /// A primary lives, so a child that lost its owner reference was not left by it.
+    /// Forgets unbound children of a living primary: their lost owner reference has nothing to do with a deletion.
     pub fn forget_unbound(&self, lane: &Lane, uid: &str) {
         self.tables.write().orphans.forget_unbound(lane.id, uid);
     }
 
-    /// The children that a primary has left.
+    /// Children that a primary has left.
     pub fn left_by(&self, lane: &Lane, owner: &Owner) -> LeftChildren {
         self.tables.read().left_by(lane, owner)
     }
@@ -115,7 +117,7 @@ impl Tables {
         }
     }
 
-    /// Tells whether the plugin of a lane has a living primary where that of this name is, or was.
+    /// Returns `true` if the plugin of a lane has a living primary in the reach of this owner's namespace.
     fn has_living_primary(&self, lane: &Lane, owner: &Owner) -> bool {
         let lanes = self.lanes.iter().filter(|other| other.plugin == lane.plugin);
         let mut primaries = lanes.flat_map(|lane| self.store.iter(lane.grants.primary(), None));
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_that_is_unbound_after_its_primary_went_is_looked_after() {
+    async fn a_child_unbound_after_its_primary_was_deleted_is_queued() {
         let Scene {
             host,
             lane,
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unbound_children_of_a_living_primary_mean_nothing_for_its_deletion() {
+    async fn unbound_children_of_a_living_primary_are_forgotten() {
         let Scene {
             host, lane, children, ..
         } = scene().await;

@@ -1,4 +1,4 @@
-//! Answers questions about the cache: what is there at one moment, for whoever decides by it without the lock.
+//! Reads the cache at one moment, for decisions that are made without the lock.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::lanes::snapshot::Lanes;
 use crate::state::SharedState;
 use crate::state::tables::unpersisted::UnpersistedApply;
 
-/// What is desired is compared with this.
+/// Cached state with which desired objects are compared.
 pub struct DiffSnapshot {
-    /// The lanes, and the owner of what is desired: they say whether another plugin claims an object.
+    /// The lanes and the owner: they decide whether another plugin claims an object.
     pub owner: OwnerSnapshot,
-    /// For each object that was asked for, what the cache has, and what the server does not hold of it as it was applied.
+    /// Each desired object as cached, and what the server stores differently from what was applied.
     pub objects: Vec<ObjectSnapshot>,
-    /// The objects that the lane's plugin applied for the owner.
+    /// Objects that the lane's plugin applied for the owner.
     pub children: Vec<(ServedKind, Arc<CachedObject>)>,
 }
 
@@ -29,25 +29,25 @@ pub struct DiffSnapshot {
 pub struct OwnerSnapshot {
     /// The lanes.
     pub lanes: Lanes,
-    /// The owner as the cache has it.
+    /// The owner as cached.
     pub primary: Option<Arc<CachedObject>>,
 }
 
-/// One object.
+/// One object of a snapshot.
 pub struct ObjectSnapshot {
-    /// As the cache has it.
+    /// The object as cached.
     pub live: Option<Arc<CachedObject>>,
-    /// What the server does not hold of it as it was applied.
+    /// Difference between what was applied and what the server stores.
     pub unpersisted: Option<UnpersistedApply>,
 }
 
 impl SharedState {
-    /// One object.
+    /// An object as cached.
     pub fn get(&self, kind: &Kind, name: &Name) -> Option<Arc<CachedObject>> {
         self.tables.read().store.get(kind, name).cloned()
     }
 
-    /// What decides about objects that an owner desires, and about its children that it does not.
+    /// Cached state that decides about an owner's desired objects, and about its children that are no longer desired.
     pub fn diff_snapshot(&self, lane: &Lane, owner: &Owner, keys: &[Key]) -> DiffSnapshot {
         let tables = self.tables.read();
         let object = |key: &Key| ObjectSnapshot {
@@ -65,7 +65,7 @@ impl SharedState {
         }
     }
 
-    /// The owner part of [`SharedState::diff_snapshot`], as it is now.
+    /// The owner part of [`SharedState::diff_snapshot`], read anew.
     pub fn owner_snapshot(&self, owner: &Owner) -> OwnerSnapshot {
         let tables = self.tables.read();
         OwnerSnapshot {
@@ -74,15 +74,16 @@ impl SharedState {
         }
     }
 
-    /// The objects that a lane's plugin applied for a primary and that go with it, those too that are being deleted.
+    /// Objects that a lane's plugin applied for a primary and that are deleted with it, including those already being
+    /// deleted.
     pub fn children_of(&self, lane: &Lane, owner: &str) -> Vec<(ServedKind, Arc<CachedObject>)> {
         let tables = self.tables.read();
         let children = children_of(&tables.store, lane, owner);
         children.map(|(served, child)| (served, child.clone())).collect()
     }
 
-    /// What a lane's plugin applied for the primaries that it selects and what goes with them. Children that the deletion
-    /// of their primary is to leave are not among them.
+    /// Children that a lane's plugin applied for the primaries that it selects, except those of primaries that are
+    /// deleted with orphan propagation.
     pub fn children_of_lane(&self, lane: &Lane) -> Vec<(ServedKind, Arc<CachedObject>)> {
         let tables = self.tables.read();
         let primaries = tables.store.iter(lane.grants.primary(), None);
@@ -97,7 +98,7 @@ impl SharedState {
         children.collect()
     }
 
-    /// The primaries that a lane may reconcile, by its namespaces.
+    /// Primaries in the namespaces of a lane.
     pub fn primaries_of(&self, lane: &Lane) -> Vec<Arc<CachedObject>> {
         let tables = self.tables.read();
         let primaries = tables.store.iter(lane.grants.primary(), None);
@@ -107,21 +108,21 @@ impl SharedState {
             .collect()
     }
 
-    /// At most so many primaries that a lane reconciles and that are not on their way out.
+    /// At most `most` primaries that a lane reconciles and that are not being deleted.
     pub fn sample_primaries(&self, lane: &Lane, most: usize) -> Vec<Name> {
         let primaries = self.primaries_of(lane).into_iter();
         let reconciled = primaries.filter(|object| !object.deleting && lane.reconciles(object));
         reconciled.take(most).map(|object| object.name.clone()).collect()
     }
 
-    /// The primaries of a lane that are being deleted and wait for its finalizer to go.
+    /// Primaries of a lane that are being deleted and wait for its finalizer.
     pub fn unfinished(&self, lane: &Lane) -> Vec<Name> {
         let primaries = self.primaries_of(lane).into_iter();
         let unfinished = primaries.filter(|object| lane.has_to_finish(object));
         unfinished.map(|object| object.name.clone()).collect()
     }
 
-    /// How many objects a lane's plugin applied for primaries that it does not select.
+    /// Number of objects that a lane's plugin applied for primaries that it does not select.
     pub fn unselected_children(&self, lane: &Lane) -> usize {
         let tables = self.tables.read();
         let of_kind = |kind| {
@@ -131,7 +132,7 @@ impl SharedState {
         lane.owned_kinds().map(of_kind).sum()
     }
 
-    /// What primaries of a plugin in preview would have done.
+    /// Previews of a lane's primaries.
     pub fn previews(&self, lane: &Lane) -> Vec<(Name, Preview)> {
         let tables = self.tables.read();
         let previews = tables.previews.iter();
@@ -141,19 +142,19 @@ impl SharedState {
             .collect()
     }
 
-    /// Keeps the previews of at most so many primaries. Those that are known are forgotten.
+    /// Limits the previews to this many primaries, and forgets all present ones.
     pub fn keep_previews(&self, most: usize) {
         self.tables.write().previews = Previews::of_at_most(most);
     }
 
-    /// Whether the preview of a primary is known that was made from this.
+    /// Returns `true` if the preview of a primary made from this basis is known.
     pub fn has_preview(&self, primary_ref: &PrimaryRef, basis: &str) -> bool {
         let tables = self.tables.read();
         let known = tables.previews.get(primary_ref);
         known.is_some_and(|known| known.basis == basis)
     }
 
-    /// What a primary of a plugin in preview would do.
+    /// Stores the preview of a primary.
     pub fn put_preview(&self, primary_ref: &PrimaryRef, preview: Preview) {
         self.tables.write().previews.put(primary_ref.clone(), preview);
     }

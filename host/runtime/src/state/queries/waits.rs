@@ -1,4 +1,4 @@
-//! Lists what waits for something, and ends a wait that nothing else has ended. [`crate::watches::watchdog`] decides when.
+//! Lists pending waits, and ends one that nothing else has ended. [`crate::watches::watchdog`] decides which.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use crate::state::tables::claims::TargetId;
 use crate::state::tables::echo::AwaitedEcho;
 use crate::state::{SharedState, Tables};
 
-/// Something that somebody waits for.
+/// A pending wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PendingWait {
-    /// A primary, for the cache to show one of its writes.
+    /// A primary waits for the cache to show one of its writes.
     Echo(Key, PrimaryRef, AwaitedEcho),
-    /// A primary, for the cache to show what was contributed for it.
+    /// A primary waits for the cache to show what was contributed for it.
     Contributed(TargetId, PrimaryRef, Box<str>),
-    /// Primaries, for a look at a target that nobody is about to make.
+    /// Primaries wait for the settlement of a target that was not started.
     Claims(TargetId),
-    /// A write, for the end of its request.
+    /// A write waits for its response.
     Write(Key, PrimaryRef, Instant),
-    /// A primary, for nothing that is known: it is held so many times more than there are reasons.
+    /// A primary is held without a known reason: its holds exceed the reasons by this number.
     Held(PrimaryRef, u32),
 }
 
 impl SharedState {
-    /// All that waits now.
+    /// All pending waits.
     pub fn pending_waits(&self) -> HashSet<PendingWait> {
         self.tables.read().pending_waits()
     }
 
-    /// Ends a wait: whoever waits goes on.
+    /// Ends a wait and requeues its primary.
     pub fn end_wait(&self, wait: &PendingWait) {
         let mut tables = self.tables.write();
         let Tables {
@@ -83,7 +83,7 @@ impl SharedState {
         self.claims.notify_one();
     }
 
-    /// The lane of a primary, and an object as the cache has it.
+    /// Lane of a primary, and an object as cached.
     pub fn lane_and_object(
         &self,
         primary_ref: &PrimaryRef,
@@ -107,7 +107,7 @@ impl Tables {
             *reasons.entry(primary_ref).or_default() += 1;
             waits.insert(PendingWait::Contributed(id, primary_ref.clone(), version.into()));
         }
-        waits.extend(self.contributions.waited_for_looks().map(PendingWait::Claims));
+        waits.extend(self.contributions.awaited_settlements().map(PendingWait::Claims));
         let in_flight = self.own_writes.in_flight();
         waits.extend(
             in_flight.map(|(key, primary_ref, since)| PendingWait::Write(key.clone(), primary_ref.clone(), since)),

@@ -1,7 +1,7 @@
-//! Owns read-your-writes: which of our own writes the cache has not seen yet, and which watch event is the echo of one.
-//! A primary is held in the queue until the cache has seen what it wrote.
+//! Read-your-writes: tracks own writes that the cache does not show yet, and recognizes the watch event that echoes
+//! one. A primary is held in the queue until the cache shows what it wrote.
 //!
-//! A wait is begun only where a watch is about the object, and ends with the watch: what nobody will see is not awaited.
+//! A wait starts only if a watch covers the object, and ends with that watch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,60 +16,60 @@ use crate::lanes::primary::{LaneId, PrimaryRef};
 use crate::lanes::snapshot::Lanes;
 use crate::queue::{Priority, Trigger, TriggerReason, WorkQueue};
 
-/// A write of our own that the cache has not seen yet.
+/// Echo of an own write that the cache does not show yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AwaitedEcho {
-    /// The object in this resourceVersion, or later.
+    /// The object in this resourceVersion or a later one.
     Version(Box<str>),
-    /// The object of this uid being deleted, or gone.
+    /// The object of this UID being deleted, or deleted.
     Deletion(Arc<str>),
 }
 
-/// Writes of our own, from the request to the moment at which the cache has seen them.
+/// Own writes, from the request until the cache shows them.
 #[derive(Default)]
 pub struct OwnWrites {
     in_flight: WritesInFlight,
     awaited: HashMap<Key, (AwaitedEcho, PrimaryRef)>,
 }
 
-/// Whose doing a change is.
+/// Origin of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeOrigin {
-    /// A write of ours, or perhaps one that is under way, on behalf of this primary.
+    /// A write of ours, or possibly one in flight, made for this primary.
     Ours(PrimaryRef),
-    /// Somebody else's.
+    /// Another writer.
     Others,
 }
 
-/// Writes of our own that are under way. An object may have several writers, such as the plugin whose primary it is and
-/// the one that made it.
+/// Own writes in flight. An object may have several writers, such as the plugin whose primary it is and the plugin that
+/// made it.
 #[derive(Default)]
 struct WritesInFlight(HashMap<Key, Vec<WriteInFlight>>);
 
 struct WriteInFlight {
     primary_ref: PrimaryRef,
     since: Instant,
-    /// What a watch showed meanwhile: whether that was this write is known only once the answer is there.
+    /// State that a watch showed meanwhile: only the response tells whether that was this write.
     seen: Option<ObservedDuringWrite>,
 }
 
-/// What a watch showed of an object while a write of it was under way.
+/// State of an object that a watch showed while it was being written.
 struct ObservedDuringWrite {
-    /// The last version; empty if the object went.
+    /// The last version; empty if the object was deleted.
     last: Box<str>,
-    /// The last version in which there was an object. What a write makes may be shown and be gone again before its answer
-    /// is there.
+    /// The last version in which the object existed. A created object may be shown and deleted again before the
+    /// response arrives.
     reached: Box<str>,
 }
 
 impl OwnWrites {
-    /// A write of an object begins.
+    /// Records that a write of an object starts.
     pub fn begin(&mut self, key: Key, primary_ref: &PrimaryRef) {
         self.in_flight.begin(key, primary_ref);
     }
 
-    /// A write of an object is over. When it had success, its primary waits for the cache to see it. Says whether the
-    /// object was seen to go meanwhile, though it was not this write that deleted it.
+    /// Ends a write of an object. If it succeeded, its primary waits for the cache to show it. Returns `true` if the
+    /// object was seen to be deleted meanwhile, by another writer.
     pub fn end(
         &mut self,
         store: &Store,
@@ -102,7 +102,7 @@ impl OwnWrites {
         has_gone
     }
 
-    /// Waits for the cache to see a write before its primary runs again.
+    /// Holds a primary until the cache shows a write.
     pub fn await_echo(
         &mut self,
         store: &Store,
@@ -125,14 +125,14 @@ impl OwnWrites {
         }
     }
 
-    /// The cache has taken a change in: whoever waits to see it is released. Says whose doing it is.
+    /// Applies a change in the cache: releases the primary that waits for it. Returns the origin of the change.
     pub fn observe(&mut self, lanes: &Lanes, queue: &mut WorkQueue, change: &ObjectChange) -> ChangeOrigin {
         let writer = self.take_echo(lanes, queue, change);
-        let writer = writer.or_else(|| self.in_flight.note(change));
+        let writer = writer.or_else(|| self.in_flight.record(change));
         writer.map_or(ChangeOrigin::Others, ChangeOrigin::Ours)
     }
 
-    /// The primary for which an object was written, if a change shows exactly that and nothing more.
+    /// Returns the primary for which an object was written, if the change shows exactly that write.
     fn take_echo(&mut self, lanes: &Lanes, queue: &mut WorkQueue, change: &ObjectChange) -> Option<PrimaryRef> {
         if self.awaited.is_empty() {
             return None;
@@ -148,7 +148,7 @@ impl OwnWrites {
             AwaitedEcho::Deletion(_) => true,
         };
         if !exact && !is_primary(lanes, primary_ref, &key) {
-            // It was never seen as it was written: it may be somebody else's by now, made anew under its name.
+            // The written version was never shown: the object may have been replaced by another one of the same name.
             queue_overtaken(queue, primary_ref, &key);
         }
         queue.release(primary_ref.lane, &primary_ref.name);
@@ -156,8 +156,7 @@ impl OwnWrites {
         exact.then_some(primary_ref)
     }
 
-    /// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any
-    /// more waits in vain.
+    /// Releases the waits that the watches of a kind can no longer end, because they have ended or were restricted.
     pub fn watch_ends(&mut self, store: &Store, queue: &mut WorkQueue, kind: &Kind) {
         let is_lost = |key: &Key| *key.kind == *kind && !store.is_followed(kind, &key.name);
         for (_, (_, primary_ref)) in self.awaited.extract_if(|key, _| is_lost(key)) {
@@ -165,15 +164,15 @@ impl OwnWrites {
         }
     }
 
-    /// Nobody waits for the cache to see a write of an object: it cannot be read, or was looked at past the cache.
+    /// Ends the wait for a write of an object that cannot be decoded, or that was read live.
     pub fn forget_awaited(&mut self, queue: &mut WorkQueue, key: &Key) {
         if let Some((_, primary_ref)) = self.awaited.remove(key) {
             queue.release(primary_ref.lane, &primary_ref.name);
         }
     }
 
-    /// A complete list has come: writes from before it that it does not show were undone by somebody since. What was not
-    /// seen coming is not seen going either, so whoever made it runs again.
+    /// Ends the waits that a complete list settles: an older write that it does not show was undone since. Neither its
+    /// creation nor its deletion was seen, so its primary is queued again.
     pub fn list_ends(&mut self, store: &Store, queue: &mut WorkQueue, source: &WatchSource, listed: &str) {
         let about = |key: &Key| key.kind == source.kind && source.scope.has(&key.name);
         let is_overtaken = |key: &Key, awaited: &AwaitedEcho| {
@@ -192,47 +191,47 @@ impl OwnWrites {
         }
     }
 
-    /// A reconcile is over, and so are its writes, also where it did not come to their end.
+    /// Ends all writes of a reconcile that is over, also if it was cancelled.
     pub fn abandon(&mut self, primary_ref: &PrimaryRef) {
         self.in_flight.abandon(primary_ref);
     }
 
-    /// A lane is gone: nobody waits on its behalf.
+    /// Forgets the waits of a removed lane.
     pub fn remove_lane(&mut self, lane: LaneId) {
         self.awaited.retain(|_, (_, primary_ref)| primary_ref.lane != lane);
     }
 
-    /// Whether a write of an object was not seen yet.
+    /// Returns `true` if the cache does not show a write of an object yet.
     pub fn is_awaited(&self, key: &Key) -> bool {
         self.awaited.contains_key(key)
     }
 
-    /// What is awaited, and on whose behalf.
+    /// Awaited echoes, each with the primary that waits for it.
     pub fn awaited(&self) -> impl Iterator<Item = (&Key, &AwaitedEcho, &PrimaryRef)> {
         let awaited = self.awaited.iter();
         awaited.map(|(key, (awaited, primary_ref))| (key, awaited, primary_ref))
     }
 
-    /// The writes that are under way, and since when.
+    /// Writes in flight, each with its start.
     pub fn in_flight(&self) -> impl Iterator<Item = (&Key, &PrimaryRef, Instant)> {
         self.in_flight.iter()
     }
 }
 
-/// Queues a primary of which a write had another effect than it was meant to have.
+/// Queues a primary whose write had another effect than intended.
 fn queue_overtaken(queue: &mut WorkQueue, primary_ref: &PrimaryRef, key: &Key) {
     let trigger = Trigger::of(TriggerReason::WriteOvertaken, Arc::new(key.clone()));
     queue.push(primary_ref.lane, &primary_ref.name, Priority::Change, trigger);
 }
 
-/// Whether an object is the primary itself, of which every visible change is looked at anyway.
+/// Returns `true` if an object is the primary itself, whose visible changes requeue it anyway.
 fn is_primary(lanes: &Lanes, primary_ref: &PrimaryRef, key: &Key) -> bool {
     let lane = lanes.get(primary_ref.lane);
     key.name == primary_ref.name && lane.is_some_and(|lane| *lane.grants.primary() == *key.kind)
 }
 
 impl WritesInFlight {
-    /// A write begins.
+    /// Records that a write starts.
     fn begin(&mut self, key: Key, primary_ref: &PrimaryRef) {
         let primary_ref = primary_ref.clone();
         self.0.entry(key).or_default().push(WriteInFlight {
@@ -242,7 +241,7 @@ impl WritesInFlight {
         });
     }
 
-    /// A write is over. Says what a watch showed while it was under way.
+    /// Ends a write. Returns what a watch showed while it was in flight.
     fn end(&mut self, key: &Key, primary_ref: &PrimaryRef) -> Option<ObservedDuringWrite> {
         let writes = self.0.get_mut(key)?;
         let ours = writes.iter().position(|write| write.primary_ref == *primary_ref)?;
@@ -257,7 +256,7 @@ impl WritesInFlight {
         seen
     }
 
-    /// A reconcile is over, and so are its writes, also where it did not come to their end.
+    /// Ends all writes of a reconcile that is over, also if it was cancelled.
     fn abandon(&mut self, primary_ref: &PrimaryRef) {
         self.0.retain(|_, writes| {
             writes.retain(|write| write.primary_ref != *primary_ref);
@@ -265,14 +264,15 @@ impl WritesInFlight {
         });
     }
 
-    /// The writes that are under way, and since when.
+    /// Writes in flight, each with its start.
     fn iter(&self) -> impl Iterator<Item = (&Key, &PrimaryRef, Instant)> {
         let writes = self.0.iter();
         writes.flat_map(|(key, writes)| writes.iter().map(move |write| (key, &write.primary_ref, write.since)))
     }
 
-    /// The primary for which the object is being written, if it is; whose the change is will be known when that is over.
-    fn note(&mut self, change: &ObjectChange) -> Option<PrimaryRef> {
+    /// Records a change of an object that is being written. Returns its writer; only the response tells the change's
+    /// origin.
+    fn record(&mut self, change: &ObjectChange) -> Option<PrimaryRef> {
         if self.0.is_empty() {
             return None;
         }
@@ -291,7 +291,7 @@ impl WritesInFlight {
     }
 }
 
-/// Whether an object as the cache has it shows a write: in that version or a later one, where versions have an order.
+/// Returns `true` if a cached object shows a write: in that version, or in a later one if versions have an order.
 fn is_seen(awaited: &AwaitedEcho, object: Option<&CachedObject>) -> bool {
     match (awaited, object) {
         (AwaitedEcho::Version(_), None) => false,
@@ -329,9 +329,9 @@ mod tests {
         });
         let key = Key::new(Arc::new(Kind::new("", "v1", "ConfigMap")), Name::new(None, "x"));
         let mut writing = WritesInFlight::default();
-        assert_eq!(writing.note(&shown("1")), None);
+        assert_eq!(writing.record(&shown("1")), None);
         writing.begin(key.clone(), &maker);
-        assert_eq!(writing.note(&shown("2")).as_ref(), Some(&maker));
+        assert_eq!(writing.record(&shown("2")).as_ref(), Some(&maker));
         writing.begin(key.clone(), &owner);
         let last = |shown: Option<ObservedDuringWrite>| shown.map(|shown| shown.last.to_string());
         assert_eq!(
@@ -339,9 +339,9 @@ mod tests {
             Some("2"),
             "the other's beginning takes nothing away"
         );
-        assert!(writing.note(&shown("3")).is_some(), "the other is still at it");
+        assert!(writing.record(&shown("3")).is_some(), "the other is still at it");
         assert_eq!(last(writing.end(&key, &owner)).as_deref(), Some("3"));
-        assert!(writing.note(&shown("4")).is_none() && writing.0.is_empty());
+        assert!(writing.record(&shown("4")).is_none() && writing.0.is_empty());
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
             old: made.new.clone(),
             new: None,
         };
-        assert!(writing.note(&made).is_some() && writing.note(&gone).is_some());
+        assert!(writing.record(&made).is_some() && writing.record(&gone).is_some());
         let ObservedDuringWrite { last, reached } = writing.end(&key, &primary_ref).unwrap();
         assert_eq!((&*last, &*reached), ("", "2"));
     }

@@ -1,4 +1,4 @@
-//! Holds what the shared state remembers, one type for each: none of them takes the lock.
+//! Holds the tables of the shared state, one type each. None of them takes the lock.
 
 pub mod claims;
 pub mod earlier_desires;

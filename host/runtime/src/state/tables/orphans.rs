@@ -1,6 +1,6 @@
-//! Remembers which primaries have children that need a look though no change of the primary asks for one: children of a
-//! primary that is gone and that no garbage collector takes away, children that somebody else has deleted, and children
-//! of a primary whose deletion is to leave them (`--cascade=orphan`).
+//! Remembers primaries with children that need attention though no change of the primary queues it: children of a
+//! deleted primary that the garbage collector does not delete, children deleted by others, and children of a primary
+//! that is deleted with orphan propagation (`--cascade=orphan`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,51 +9,52 @@ use pilothouse_core::Key;
 
 use crate::lanes::primary::{LaneId, PrimaryRef};
 
-/// The most deletions with `orphan` that are remembered after their primaries are gone.
+/// The most deletions with orphan propagation that are remembered after their primaries are gone.
 const REMEMBERED: usize = 1000;
 
-/// Evidence of how a primary went.
+/// Evidence of how a primary was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Witness {
-    /// The host saw the primary alive, and then gone.
+    /// The host saw the primary alive, and then deleted.
     Seen,
-    /// The primary went while no host looked.
+    /// The primary was deleted while no host watched.
     Unseen,
 }
 
 /// Orphaned and lost children.
 #[derive(Default)]
 pub struct Orphans {
-    /// Uids of primaries that are gone, or out of sight, and whose children are the host's to collect.
+    /// UIDs of primaries that are deleted, or not visible, and whose children the host has to collect.
     uids: HashMap<PrimaryRef, BTreeMap<Arc<str>, Witness>>,
-    /// Primaries that have lost a child, which somebody else has deleted or unbound: perhaps because the primary is gone, too.
+    /// Primaries that have lost a child, which another writer has deleted or unbound: perhaps because the primary is
+    /// gone, too.
     lost_child: HashSet<PrimaryRef>,
-    /// Uids of primaries whose deletion leaves their children, and the same in the order in which they came.
+    /// UIDs of primaries that are deleted with orphan propagation; below, the same in order of arrival.
     orphaned: HashSet<Arc<str>>,
     orphaned_in_order: VecDeque<Arc<str>>,
-    /// Children that have lost their controller reference, by the uid of the controller.
+    /// Children that have lost their controller reference, by the UID of the controller.
     unbound: HashMap<(LaneId, Arc<str>), BTreeSet<Key>>,
     /// Children without a controller that a lane found when it opened.
     strays: HashMap<LaneId, BTreeSet<Key>>,
-    /// Uids of primaries that were already being deleted when a lane opened.
+    /// UIDs of primaries that were already being deleted when a lane opened.
     leaving_unseen: HashSet<(LaneId, Arc<str>)>,
-    /// Uids of primaries that are being deleted, and of whose children one was seen to have its owner reference.
+    /// UIDs of primaries being deleted of which a child was seen with its owner reference.
     not_orphaned: HashSet<(LaneId, Arc<str>)>,
 }
 
 impl Orphans {
-    /// A primary of this name is gone that had children which the host has to collect.
+    /// Adds a deleted primary with children that the host has to collect.
     pub fn add(&mut self, owner: PrimaryRef, uid: Arc<str>, witness: Witness) {
         let known = self.uids.entry(owner).or_default();
         known.entry(uid).or_insert(witness);
     }
 
-    /// The uids of the primaries of this name that are gone and have left children.
+    /// UIDs of the deleted primaries of this name that have left children.
     pub fn of(&self, owner: &PrimaryRef) -> BTreeMap<Arc<str>, Witness> {
         self.uids.get(owner).cloned().unwrap_or_default()
     }
 
-    /// The children of one of them are collected.
+    /// Forgets a deleted primary whose children are collected.
     pub fn collected(&mut self, owner: &PrimaryRef, uid: &str) {
         self.forget_unbound(owner.lane, uid);
         let of_lane = (owner.lane, uid.into());
@@ -67,17 +68,17 @@ impl Orphans {
         }
     }
 
-    /// A child of a primary was deleted or unbound, and not by us.
+    /// Records that another writer deleted or unbound a child of a primary.
     pub fn lose_child(&mut self, owner: PrimaryRef) {
         self.lost_child.insert(owner);
     }
 
-    /// Whether a primary has lost a child since this was asked last.
+    /// Returns `true` once after a primary has lost a child.
     pub fn take_lost_child(&mut self, owner: &PrimaryRef) -> bool {
         self.lost_child.remove(owner)
     }
 
-    /// The deletion of a primary leaves its children.
+    /// Records that a primary is deleted with orphan propagation.
     pub fn orphan(&mut self, uid: &Arc<str>) {
         if !self.orphaned.insert(uid.clone()) {
             return;
@@ -90,37 +91,37 @@ impl Orphans {
         }
     }
 
-    /// Tells whether the deletion of a primary is known to leave its children.
+    /// Returns `true` if a primary is known to be deleted with orphan propagation.
     pub fn is_orphaned(&self, uid: &str) -> bool {
         self.orphaned.contains(uid)
     }
 
-    /// A child has lost the reference to its controller.
+    /// Records that a child has lost its controller reference.
     pub fn unbind(&mut self, lane: LaneId, uid: &Arc<str>, child: Key) {
         self.unbound.entry((lane, uid.clone())).or_default().insert(child);
     }
 
-    /// The children that have lost the reference to this controller.
+    /// Children that have lost the reference to this controller.
     pub fn unbound(&self, lane: LaneId, uid: &str) -> impl Iterator<Item = &Key> {
         self.unbound.get(&(lane, uid.into())).into_iter().flatten()
     }
 
-    /// A controller lives, so what its children have lost means nothing for its deletion.
+    /// Forgets unbound children of a living controller: their lost reference has nothing to do with its deletion.
     pub fn forget_unbound(&mut self, lane: LaneId, uid: &str) {
         self.unbound.remove(&(lane, uid.into()));
     }
 
-    /// A lane has found a child without a controller when it opened.
+    /// Records a child without a controller that a lane found when it opened.
     pub fn stray(&mut self, lane: LaneId, child: Key) {
         self.strays.entry(lane).or_default().insert(child);
     }
 
-    /// The children without a controller that a lane found when it opened.
+    /// Children without a controller that a lane found when it opened.
     pub fn strays(&self, lane: LaneId) -> impl Iterator<Item = &Key> {
         self.strays.get(&lane).into_iter().flatten()
     }
 
-    /// A lane has found a primary that was being deleted before it opened.
+    /// Records a primary that was already being deleted when a lane opened.
     pub fn leaves_unseen(&mut self, lane: LaneId, uid: &Arc<str>) {
         self.leaving_unseen.insert((lane, uid.clone()));
     }
@@ -134,22 +135,22 @@ impl Orphans {
         }
     }
 
-    /// The deletion of a primary goes on with its children, as the server has said.
+    /// Records the server's confirmation that a primary is not deleted with orphan propagation.
     pub fn exclude_orphaned(&mut self, lane: LaneId, uid: &str) {
         self.not_orphaned.insert((lane, uid.into()));
     }
 
-    /// Tells whether the server has said that the deletion of a primary does not leave its children.
+    /// Returns `true` if the server has confirmed that a primary is not deleted with orphan propagation.
     pub fn is_known_not_orphaned(&self, lane: LaneId, uid: &str) -> bool {
         self.not_orphaned.contains(&(lane, uid.into()))
     }
 
-    /// A primary is gone: a child of it that went need not be asked about.
+    /// Forgets the lost child of a primary that is gone.
     pub fn forget(&mut self, owner: &PrimaryRef) {
         self.lost_child.remove(owner);
     }
 
-    /// A lane is gone.
+    /// Forgets a removed lane.
     pub fn remove_lane(&mut self, lane: LaneId) {
         self.lost_child.retain(|primary_ref| primary_ref.lane != lane);
         self.unbound.retain(|(of_lane, _), _| *of_lane != lane);

@@ -1,5 +1,5 @@
-//! Owns the fingerprints of reads, and the check whether a read would return something else now: what may have changed is
-//! taken from the cache in one moment, and compared later without it.
+//! Fingerprints of reads, and the check whether a read would return something else now. Its inputs are taken from the
+//! cache in one moment, and compared later without it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use pilothouse_core::reads::query::CheckedQuery;
 
 use crate::lanes::lane::Lane;
 
-/// The most objects that one query shows; beyond it the call is stopped.
+/// The most objects that one query shows; a call that exceeds it is stopped.
 pub const MOST_FOUND: usize = 100_000;
 
-/// What a read was answered.
+/// Fingerprint of the answer to a read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadFingerprint {
-    /// The count of the kind's changes at that moment; as long as it stands, so does the answer.
+    /// Count of the kind's changes at that moment; while it is unchanged, so is the answer.
     changes: u64,
     fingerprint: u64,
-    /// How many bytes the answer might have.
+    /// Upper bound of the answer's size in bytes.
     most_bytes: u64,
 }
 
-/// A read whose answer may be another by now: what it would be answered from.
+/// A read whose answer may have changed, with the inputs of a new answer.
 pub struct Recheck {
     kind: Arc<Kind>,
     asked: RecheckedRead,
@@ -38,7 +38,7 @@ enum RecheckedRead {
 }
 
 impl ReadFingerprint {
-    /// What was answered with what `hash` hashes, when the kind had changed so often.
+    /// Makes the fingerprint of the answer that `hash` hashes, at this count of the kind's changes.
     pub fn new(changes: u64, most_bytes: u64, hash: impl FnOnce(&mut DefaultHasher)) -> Self {
         let mut hasher = DefaultHasher::new();
         hash(&mut hasher);
@@ -49,7 +49,7 @@ impl ReadFingerprint {
         }
     }
 
-    /// What the read would be answered from now, if that may be something else. Nothing is read of it yet.
+    /// Captures the inputs of a new answer, if it may differ. Decodes nothing.
     pub fn recheck(self, store: &Store, read: &Read) -> Option<Recheck> {
         let kind = read.kind();
         if store.changes(kind) == self.changes {
@@ -58,7 +58,7 @@ impl ReadFingerprint {
         let asked = match read {
             Read::Get(kind, name) | Read::Obstacle(kind, name) => RecheckedRead::Object(store.get(kind, name).cloned()),
             Read::List(kind, query) => RecheckedRead::Query(query.clone(), store.candidates(kind, query)),
-            // Nobody reads so; it is what is remembered of reads.
+            // Not a read of its own: the summary of several recorded reads.
             Read::Some(_) | Read::SomeObstacles(_) => RecheckedRead::Object(None),
         };
         Some(Recheck {
@@ -69,11 +69,11 @@ impl ReadFingerprint {
     }
 }
 
-/// So many objects are looked at again where the reconcile runs, rather than on a thread of their own.
+/// Up to this many objects are compared on the reconcile's thread, more on a thread of their own.
 const FEW: usize = 64;
 
 impl Recheck {
-    /// Whether it takes no time worth speaking of.
+    /// Returns `true` if the comparison takes negligible time.
     pub fn is_quick(&self) -> bool {
         match &self.asked {
             RecheckedRead::Object(_) => true,
@@ -81,7 +81,7 @@ impl Recheck {
         }
     }
 
-    /// Whether the answer would be another.
+    /// Returns `true` if the answer would differ.
     pub fn is_outdated(&self, lane: &Lane) -> bool {
         let mut hasher = DefaultHasher::new();
         match &self.asked {
@@ -101,7 +101,7 @@ impl Recheck {
     }
 }
 
-/// Shows what a query finds, until it is all, or as many as the query wants, or more than may be shown.
+/// Shows the results of a query, until it has all, or as many as it wants, or the size limit is exceeded.
 pub fn show_found(
     lane: &Lane,
     kind: &Kind,

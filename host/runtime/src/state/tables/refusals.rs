@@ -1,4 +1,4 @@
-//! Owns what the API server has refused for good: the same body is not sent again while nothing has changed.
+//! Remembers permanent rejections by the API server: the same body is not sent again while nothing has changed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::{Failure, Key, Kind};
 use tokio::time::Instant;
 
-/// How long a refusal counts. What refuses can change without the object changing: a port that somebody else holds, say. A
-/// change of the kind's definition ends it at once (`definitions`), and what a policy or a webhook denies is no refusal for
-/// good: it is tried again with back-off.
+/// Validity of a rejection. Its cause may disappear without a change of the object: a port that another object uses,
+/// for example. A change of the kind's definition ends it at once (`definitions`). A denial by a policy or a webhook is
+/// not permanent: it is retried with back-off.
 const COUNTS_FOR: Duration = Duration::from_hours(6);
 
 /// The most refusals that are remembered; beyond it the oldest are forgotten first.
 const REMEMBERED: usize = 10_000;
 
-/// Which part of an object was refused.
+/// Part of an object that was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusedPart {
-    /// All but the status.
+    /// The object without its status.
     Main,
     /// The status.
     Status,
-    /// The status without what the plugin says of it.
+    /// The status without the plugin's part.
     StatusWithoutAnswer,
-    /// What the host itself says of an object, and nothing else.
+    /// The host's part of the status alone.
     BareStatus,
 }
 
 impl RefusedPart {
-    /// All that there is of a status.
+    /// All parts of a status.
     pub const OF_STATUS: [Self; 3] = [Self::Status, Self::StatusWithoutAnswer, Self::BareStatus];
 }
 
-/// What was refused, by the object and its part.
+/// Rejections by object and part.
 #[derive(Debug, Default)]
 pub struct Refusals {
     known: HashMap<(Key, RefusedPart), Refusal>,
@@ -48,7 +48,7 @@ struct Refusal {
 }
 
 impl Refusals {
-    /// Why a body of this digest would be refused again, as far as that is known.
+    /// The failure with which a body of this digest would be rejected again, as far as known.
     pub fn recall(
         &self,
         key: &Key,
@@ -62,8 +62,8 @@ impl Refusals {
         (same && now.duration_since(refusal.at) < COUNTS_FOR).then(|| refusal.failure.clone())
     }
 
-    /// A body of this digest was refused.
-    pub fn note(
+    /// Records that a body of this digest was rejected.
+    pub fn record(
         &mut self,
         (key, part): (Key, RefusedPart),
         digest: &str,
@@ -93,14 +93,14 @@ impl Refusals {
         self.known.insert((key, part), refusal);
     }
 
-    /// What refused objects of a kind is another than it was. Says whether there was anything.
+    /// Forgets the rejections of a kind after their cause changed. Returns `true` if there were any.
     pub fn forget_kind(&mut self, kind: &Kind) -> bool {
         let before = self.known.len();
         self.known.retain(|(key, _), _| *key.kind != *kind);
         self.known.len() != before
     }
 
-    /// What was refused has been taken, or is gone.
+    /// Forgets a rejection, because the part was accepted or the object is gone.
     pub fn forget(&mut self, key: Key, part: RefusedPart) {
         if !self.known.is_empty() {
             self.known.remove(&(key, part));
@@ -108,7 +108,7 @@ impl Refusals {
     }
 }
 
-/// What of a live object decides whether a body fits it: its specification, where it has a generation.
+/// Identifies the state of a live object that decides whether a body is accepted: the generation, if it has one.
 fn state_of(live: &CachedObject) -> Box<str> {
     match live.generation {
         Some(generation) => format!("{} {generation}", live.uid).into(),
@@ -144,7 +144,7 @@ mod tests {
     async fn the_same_body_on_the_same_object_is_not_sent_again() {
         let mut refusals = Refusals::default();
         let failure = Failure::guest(Reason::Refused, "no");
-        refusals.note(
+        refusals.record(
             (key("x"), RefusedPart::Main),
             "d1",
             Some(&live(1, 5)),
@@ -181,7 +181,7 @@ mod tests {
         let mut refusals = Refusals::default();
         for number in 0..REMEMBERED + 10 {
             let failure = Failure::guest(Reason::Refused, "no");
-            refusals.note(
+            refusals.record(
                 (key(&number.to_string()), RefusedPart::Main),
                 "d",
                 None,

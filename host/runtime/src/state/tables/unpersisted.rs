@@ -1,5 +1,5 @@
-//! Owns what the API server made of applies that it did not store as they were sent. A field that it prunes or rewrites is
-//! remembered, so that it costs one request instead of one for each reconcile.
+//! Remembers applies that the API server did not store as they were sent. A pruned or rewritten field then costs one
+//! request instead of one in each reconcile.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,40 +9,40 @@ use pilothouse_cluster::object::{AppliedFields, CachedObject};
 use pilothouse_core::kubernetes::values::ValueDifference;
 use pilothouse_core::{Key, Kind};
 
-/// What the server made of an apply of ours and does not hold as it was sent.
+/// An apply that the server stores differently from what was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnpersistedApply {
-    /// The digest of what was applied.
+    /// Digest of what was applied.
     pub digest: Box<str>,
-    /// What the server has since ([`UnpersistedApply::left_of`]), or the status.
+    /// State that the server stores since ([`UnpersistedApply::left_of`]), or the status.
     pub left: Box<str>,
-    /// The values that the server stores in place of those that were applied.
+    /// Values that the server stores in place of the applied ones.
     pub rewritten: Arc<[ValueDifference]>,
 }
 
 impl UnpersistedApply {
-    /// The state of our entry in an object, to be compared: its fields, their values, and the digest beside them.
+    /// Comparable state of our entry in an object: its fields, their values, and the digest beside them.
     pub fn left_of(entry: Option<AppliedFields<'_>>, object: &CachedObject) -> Box<str> {
         let (fields, values) = entry.map(|entry| (entry.fields(), entry.values)).unwrap_or_default();
         let digest = object.digest.as_deref().unwrap_or_default();
-        // A field set may have as many bytes as an object.
+        // A field set may be as large as an object.
         let mut hasher = DefaultHasher::new();
         fields.hash(&mut hasher);
         format!("{:x} {values:x} {digest}", hasher.finish()).into()
     }
 }
 
-/// Children and statuses that the server does not hold as they were applied.
+/// Applied children and statuses that the server stores differently.
 #[derive(Default)]
 pub struct UnpersistedApplies(HashMap<Key, UnpersistedApply>);
 
 impl UnpersistedApplies {
-    /// What is known of an object.
+    /// The record of an object.
     pub fn get(&self, key: &Key) -> Option<&UnpersistedApply> {
         self.0.get(key)
     }
 
-    /// An object was applied: what the server does not hold of it, if there is anything.
+    /// Records the difference of an object that was applied, if there is one.
     pub fn set(&mut self, key: Key, unpersisted: Option<UnpersistedApply>) {
         match unpersisted {
             Some(unpersisted) => _ = self.0.insert(key, unpersisted),
@@ -50,12 +50,12 @@ impl UnpersistedApplies {
         }
     }
 
-    /// An object is gone.
+    /// Forgets a deleted object.
     pub fn forget(&mut self, key: &Key) {
         self.0.remove(key);
     }
 
-    /// How many objects of a kind have values that the server stores in place of others.
+    /// Number of objects of a kind in which the server stores other values than were applied.
     pub fn rewritten(&self, kind: &Kind) -> usize {
         let of_kind = self
             .0
@@ -64,7 +64,7 @@ impl UnpersistedApplies {
         of_kind.count()
     }
 
-    /// The definition of a kind is another than it was.
+    /// Forgets a kind whose definition has changed.
     pub fn forget_kind(&mut self, kind: &Kind) {
         self.0.retain(|key, _| *key.kind != *kind);
     }

@@ -1,4 +1,4 @@
-//! Decides for whom a change of an object is visible: which lanes see it, and which queries it enters, leaves or
+//! Decides who sees a change of an object: the lanes to which it is visible, and the queries that it enters, leaves or
 //! changes within.
 
 use std::cell::{OnceCell, RefCell};
@@ -23,11 +23,11 @@ use crate::lanes::primary::{LaneId, PrimaryRef};
 use crate::lanes::snapshot::Lanes;
 use crate::queue::Cause;
 
-/// A change as readers see it; what is compared is computed once for all readers of a lane.
+/// A change as readers see it; comparisons are made once for all readers of a lane.
 ///
-/// What a lane sees depends on its grants, and is in no fact of an object. A watch compares it with
-/// [`ChangeVisibility::decode`] before it takes the host's lock. What that could not know of is decoded under the lock: it is
-/// one object, which somebody began to read at that moment, which changed twice at once, or which a relist did not find.
+/// Visibility depends on a lane's grants, and is no fact of an object. A watch compares the object with
+/// [`ChangeVisibility::decode`] before it takes the host's lock. Only what that could not foresee is decoded under the
+/// lock: one object that was first read at that moment, that changed twice at once, or that a relist did not find.
 pub struct ChangeVisibility {
     lanes: Lanes,
     change: ObjectChange,
@@ -40,7 +40,7 @@ pub struct ChangeVisibility {
 }
 
 impl ChangeVisibility {
-    /// A change, before anybody has looked at it.
+    /// Makes a change that nothing has been compared of.
     pub fn new(lanes: &Lanes, change: &ObjectChange) -> Self {
         Self {
             lanes: lanes.clone(),
@@ -54,7 +54,7 @@ impl ChangeVisibility {
         }
     }
 
-    /// Compares what the lanes see of the object, and parses it if there are queries for it, before the lock is taken.
+    /// Compares the object as the lanes see it, and parses it if queries need that, before the lock is taken.
     pub fn decode(&self, interest: Interest) {
         let ObjectChange { kind, old, new } = &self.change;
         for lane in self.lanes.of_kind(kind) {
@@ -73,7 +73,7 @@ impl ChangeVisibility {
         }
     }
 
-    /// Whether this is the change of these lanes: what it was taken for before the lock was taken may have changed.
+    /// Returns `true` if this is that change for these lanes: both may have changed before the lock was taken.
     pub fn is_of(&self, lanes: &Lanes, change: &ObjectChange) -> bool {
         let is_same = |one: &Option<Arc<CachedObject>>, other: &Option<Arc<CachedObject>>| match (one, other) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -83,7 +83,7 @@ impl ChangeVisibility {
         self.lanes.is_same(lanes) && is_same(&self.change.old, &change.old) && is_same(&self.change.new, &change.new)
     }
 
-    /// Whether anything differs that anybody may see.
+    /// Returns `true` if anything visible differs.
     fn differs(&self) -> bool {
         *self.differs.get_or_init(|| match (&self.change.old, &self.change.new) {
             (Some(old), Some(new)) => !old.has_text_of(new),
@@ -91,7 +91,7 @@ impl ChangeVisibility {
         })
     }
 
-    /// Whether a primary differs for its lane: in what the plugin sees, or because it goes.
+    /// Returns `true` if a primary differs for its lane: in what the plugin sees, or because it is deleted.
     pub fn primary_differs(&self, lane: &Lane) -> bool {
         match (&self.change.old, &self.change.new) {
             (Some(old), Some(new)) => {
@@ -103,7 +103,7 @@ impl ChangeVisibility {
         }
     }
 
-    /// Whether the status differs.
+    /// Returns `true` if the status differs.
     pub fn status_differs(&self) -> bool {
         *self.status.get_or_init(|| match (&self.change.old, &self.change.new) {
             (Some(old), Some(new)) => !old.has_status_of(new),
@@ -111,10 +111,10 @@ impl ChangeVisibility {
         })
     }
 
-    /// Whose doing the change of a primary is, if a write of ours is what it may show.
+    /// Cause of a primary's change. `by_us` is set if it may show a write of ours.
     ///
-    /// The host writes no spec, no label and no annotation of a primary but where a plugin owns it or contributes to it,
-    /// and that shows in the fields that the plugin's manager holds.
+    /// The host writes spec, labels and annotations of a primary only if a plugin owns or contributes to it, and that
+    /// shows in the fields that the plugin's manager holds.
     pub fn cause(&self, by_us: bool) -> Cause {
         let otherwise = if by_us { Cause::Ours } else { Cause::Others };
         match (&self.change.old, &self.change.new) {
@@ -123,7 +123,7 @@ impl ChangeVisibility {
             (Some(old), Some(new)) if old.generation != new.generation => Cause::Edit,
             (Some(old), Some(new)) if self.differs() => {
                 let is_relabelled = !old.is_marked_like(new);
-                // Kinds without a generation have no status either: what differs is what somebody wrote.
+                // Kinds without a generation have no status either: the difference was written by another writer.
                 let has_no_generation = self.change.new.as_ref().is_some_and(|new| new.generation.is_none());
                 if is_relabelled || (has_no_generation && !by_us) {
                     Cause::Edit
@@ -157,7 +157,7 @@ fn parsed<'a>(value: &'a OnceCell<Option<Value>>, object: Option<&Arc<CachedObje
         .as_ref()
 }
 
-/// The status that the cache has of an object.
+/// The status of a cached object.
 pub fn status(object: &CachedObject) -> Option<Value> {
     #[derive(serde::Deserialize)]
     struct StatusOnly {
@@ -167,7 +167,7 @@ pub fn status(object: &CachedObject) -> Option<Value> {
     status.map(|Bounded(status)| status)
 }
 
-/// The message of the condition `Reconciled` that the cache has of a primary.
+/// The message of the condition `Reconciled` of a cached primary.
 pub fn reconciled_message(primary: &CachedObject) -> Option<String> {
     let status = status(primary)?;
     let mut conditions = status["conditions"].as_array()?.iter();
@@ -175,7 +175,7 @@ pub fn reconciled_message(primary: &CachedObject) -> Option<String> {
     Some(reconciled["message"].as_str()?.to_owned())
 }
 
-/// Reports whether a primary's status has this failure already, and no more.
+/// Returns `true` if a primary's status already reports exactly this failure.
 pub fn is_reported(lane: &Lane, primary: &CachedObject, failure: &Failure) -> bool {
     let conditions = HostConditions::failed(failure, lane.failure_reason.as_deref());
     let mut failed = conditions.iter().filter(|it| it.type_ == RECONCILED);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_counts_for_the_very_objects_and_lanes_that_it_was_made_for() {
+    fn a_comparison_is_valid_for_its_own_objects_and_lanes_only() {
         let (old, new) = (stored(|_| {}), stored(|_| {}));
         let change = |old: &Arc<CachedObject>, new: Option<&Arc<CachedObject>>| ObjectChange {
             kind: Arc::new(kind()),
@@ -273,7 +273,7 @@ mod tests {
         assert!(!seen.is_of(&Lanes::default(), &change(&old, Some(&new))), "a lane came");
     }
 
-    /// Whose doing a change is, without a write of ours under way and with one.
+    /// Causes of a change, without a write of ours in flight and with one.
     fn causes(old: Option<Arc<CachedObject>>, new: Option<Arc<CachedObject>>) -> [Cause; 2] {
         let kind = Arc::new(kind());
         let (lanes, change) = (Lanes::default(), ObjectChange { kind, old, new });

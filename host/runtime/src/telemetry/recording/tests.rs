@@ -1,4 +1,4 @@
-//! Who is recorded, for how long, and how much is kept.
+//! Tests of recordings: the recorded calls, their duration, and the limits.
 
 use pilothouse_core::recording::{RecordedOutcome, RecordedRequest};
 use pilothouse_sandbox::PluginComponent;
@@ -48,7 +48,7 @@ fn json_text(bytes: usize) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_calls_that_were_asked_for_are_recorded_until_there_are_enough() {
+async fn only_requested_calls_are_recorded_up_to_the_count() {
     let (_host, lane) = lane().await;
     let recordings = Recordings::new(true);
     assert!(!call(&recordings, &lane, "p", 1), "nobody has asked");
@@ -80,7 +80,7 @@ async fn only_the_calls_that_were_asked_for_are_recorded_until_there_are_enough(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_finds_no_room_is_counted_and_a_call_is_kept_whole_or_not_at_all() {
+async fn a_call_is_recorded_whole_or_counted_as_dropped() {
     let (_host, lane) = lane().await;
     let recordings = Recordings::new(true);
     begin(&recordings, "1", &lane, None);
@@ -94,7 +94,7 @@ async fn what_finds_no_room_is_counted_and_a_call_is_kept_whole_or_not_at_all() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recording_that_nobody_asks_for_is_forgotten_and_there_are_four_at_most() {
+async fn at_most_four_recordings_and_an_abandoned_one_is_dropped() {
     let (_host, lane) = lane().await;
     let recordings = Recordings::new(true);
     for id in ["1", "2", "3", "4"] {
@@ -136,7 +136,7 @@ fn begin_all(recordings: &Recordings, lane: &Arc<Lane>) -> RecordingQuestion {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recording_keeps_no_more_than_its_bytes_and_smaller_calls_still_find_room() {
+async fn a_recording_is_bounded_and_smaller_calls_still_fit() {
     let (_host, lane) = lane().await;
     let recordings = Recordings::new(true);
     let all = begin_all(&recordings, &lane);
@@ -222,7 +222,7 @@ fn end(mut recorder: CallRecorder, configuration: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_call_knows_is_masked_in_all_of_them_and_in_the_header() {
+async fn a_value_that_one_call_knows_is_masked_in_all_lines() {
     let (_host, lane) = lane().await;
     let recordings = Recordings::new(true);
     begin(&recordings, "1", &lane, None);

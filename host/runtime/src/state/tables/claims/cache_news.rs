@@ -1,5 +1,5 @@
-//! Decides what a change in the cache means for the claims on an object: who need not wait for it any more, and whether the
-//! object is looked at again.
+//! Decides what a change in the cache means for the claims on an object: which primaries stop waiting for it, and
+//! whether the object is settled again.
 
 use pilothouse_cluster::cache::store::{ObjectChange, Store};
 use pilothouse_cluster::object::CachedObject;
@@ -11,8 +11,8 @@ use crate::lanes::primary::PrimaryRef;
 use crate::queue::WorkQueue;
 
 impl Contributions {
-    /// An object has changed: whoever waits to see it is released, and plugins that contribute to it look at it again,
-    /// unless the change is what they know already.
+    /// Applies a change of an object: releases primaries that wait to see it, and marks the object for plugins that
+    /// contribute to it, unless they know this version already.
     pub fn target_changed(&mut self, queue: &mut WorkQueue, change: &ObjectChange) {
         let key = Key::new(change.kind.clone(), change.name().clone());
         let mut touched = Vec::new();
@@ -47,8 +47,7 @@ impl Contributions {
         }
     }
 
-    /// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any
-    /// more waits in vain.
+    /// Releases the waits that the watches of a kind can no longer end, because they have ended or were restricted.
     pub fn watch_ends(&mut self, store: &Store, queue: &mut WorkQueue, kind: &Kind) {
         for claims in self.plugins.values_mut() {
             let targets = claims.targets.iter_mut().filter(|(key, _)| *key.kind == *kind);
@@ -61,7 +60,7 @@ impl Contributions {
         }
     }
 
-    /// A primary does not wait any more for the cache to show a version of a target.
+    /// Ends a primary's wait for the cache to show a version of a target.
     pub fn forget_unseen(&mut self, queue: &mut WorkQueue, id: &TargetId, primary_ref: &PrimaryRef, version: &str) {
         let Some(target) = self.target_mut(id) else {
             return;
@@ -73,7 +72,7 @@ impl Contributions {
     }
 }
 
-/// Whether nothing has changed that matters to a claim.
+/// Returns `true` if nothing has changed that affects a claim.
 fn is_same(change: &ObjectChange) -> bool {
     let is_held_like = |old: &CachedObject, new: &CachedObject| old.is_held_like(new, |_| true);
     match (&change.old, &change.new) {

@@ -1,5 +1,5 @@
-//! Decides which targets are looked at now: at once, or later if more claims are expected, if the target was written just
-//! now, or if somebody keeps reverting it.
+//! Decides which targets are settled now: at once, or later if more claims are expected, if the target was just
+//! written, or if another writer keeps reverting it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::lanes::snapshot::Lanes;
 use crate::queue::WorkQueue;
 
 impl Contributions {
-    /// The targets to look at now, at most so many; they count as busy until [`Contributions::done`]. A target waits, for
-    /// as long as `linger`, while primaries of its plugin are about to make claims; and one that the host has just
-    /// written, as somebody's child or as a primary, until the cache shows it so.
+    /// Takes at most `room` targets to settle now; they count as busy until [`Contributions::done`]. A target waits up
+    /// to `linger` while primaries of its plugin are about to make claims; and one that the host has just written, as a
+    /// child or as a primary, waits until the cache shows that write.
     pub fn take_due(
         &mut self,
         lanes: &Lanes,

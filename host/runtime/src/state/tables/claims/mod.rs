@@ -1,11 +1,11 @@
-//! Owns the registry of claims: which primary wants which fields of which object, what became of that, and when a target is
-//! looked at. Makes no request: [`crate::reconcile::contribute`] carries out what is decided here.
+//! The registry of claims: which primary wants which fields of which object, the outcome, and when a target is settled.
+//! Makes no requests: [`crate::reconcile::contribute`] carries out what is decided here.
 //!
-//! `registry` is who wants what, `target` one object that a plugin contributes to, `target_queue` which targets are to be
-//! looked at, `due` which of them now, `revert_limiter` which of them less often, `cache_news` what a watch shows of a
-//! target, `unclaimed` which fields are given up, `target_snapshot` all that a look begins with, and `outcome` how a look
-//! ends. Every operation that also concerns the cache, the lanes or the work
-//! queue takes them as arguments, so that [`crate::state`] can do it in one step.
+//! `registry` holds the claims, `target` one object that a plugin contributes to, `target_queue` the targets to settle,
+//! `due` selects those to settle now, `revert_limiter` slows some of them, `cache_news` applies watch events,
+//! `unclaimed` releases fields, `target_snapshot` captures the input of a settlement, and `outcome` applies its result.
+//! Every operation that also affects the cache, the lanes or the work queue takes them as arguments, so that
+//! [`crate::state`] can do it in one step.
 //!
 //! Fields that are held without a claim keep their live values until every primary that existed when its lane opened has been reconciled.
 //! Then the fields that nobody claims are given up (`unclaimed`), so no finalizer is needed. The Plugin's status names the primaries that are

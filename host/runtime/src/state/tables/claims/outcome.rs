@@ -1,5 +1,5 @@
-//! Owns the end of a look at a target: what it found out is kept for the next look, and told to the primaries that wait and
-//! to those for which it is news.
+//! Applies the outcome of a target's settlement: stores it for the next one, answers the waiting primaries, and
+//! requeues those whose outcome changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -21,48 +21,55 @@ use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
 use crate::queue::{Priority, Trigger, TriggerReason, WorkQueue};
 
-/// The longest that a target is slowed by.
+/// Upper bound of the delay of a target that is reverted again and again.
 const LONGEST_SLOWDOWN: Duration = Duration::from_secs(30);
 
-/// The longest that claims wait for those that may hold what they want, while there are primaries to run.
+/// Upper bound of the wait for primaries that may hold the wanted fields, while there are primaries to run.
 const LONGEST_UNDECIDED: Duration = Duration::from_secs(30);
 
-/// How often that is looked at.
+/// Interval at which undecided claims are settled again.
 const UNDECIDED_STEP: Duration = Duration::from_millis(500);
 
-/// What a look came to.
+/// Result of settling a target.
 pub struct SettledTarget {
-    /// For each primary, whether its claim is held.
+    /// Outcome of each primary's claim.
     pub results: BTreeMap<PrimaryRef, Result<(), Failure>>,
-    /// The claims of which it is not known who holds a field that they want.
+    /// Claims that want a field whose holder is not known yet.
     pub undecided: BTreeSet<PrimaryRef>,
-    /// The claims that the server does not take, and the state of the target that this holds for.
+    /// Claims that the server rejects, each with the fingerprint of the target for which that holds.
     pub refused: BTreeMap<PrimaryRef, (Failure, u64)>,
-    /// The fields that the plugin contributes, with the live values.
+    /// Fields that the plugin contributes, with the live values.
     pub held: Leaves,
-    /// The target as our last request showed it.
+    /// The target as our last response showed it.
     pub newest: Option<Arc<CachedObject>>,
-    /// What the server made of what was sent.
+    /// Fingerprints of what was sent and stored, if these differ.
     pub unpersisted: Option<UnpersistedContribution>,
-    /// Whether something was written.
+    /// Set if something was written.
     pub wrote: bool,
-    /// The look has to be repeated, after so long at least.
+    /// Minimum delay before the settlement is repeated, if it has to be.
     pub trouble: Option<Duration>,
 }
 
-/// A look that has ended.
+/// A settlement that has ended.
 pub struct EndedLook {
-    /// The claims that it was about. One that was changed meanwhile has not been judged.
+    /// Claims that it was about. One that changed meanwhile has not been judged.
     pub claims: Vec<(PrimaryRef, Arc<Leaves>)>,
-    /// Those who waited for it.
+    /// Primaries that waited for it.
     pub waiters: WaitingClaims,
-    /// What it came to.
+    /// Its result.
     pub settled: SettledTarget,
 }
 
 impl Contributions {
-    /// A look at a target has ended.
-    pub fn look_ended(&mut self, store: &Store, lanes: &Lanes, queue: &mut WorkQueue, id: &TargetId, look: EndedLook) {
+    /// Applies the result of a settlement.
+    pub fn apply_settlement(
+        &mut self,
+        store: &Store,
+        lanes: &Lanes,
+        queue: &mut WorkQueue,
+        id: &TargetId,
+        look: EndedLook,
+    ) {
         let EndedLook {
             claims,
             mut waiters,
@@ -93,7 +100,7 @@ impl Contributions {
             target.written = Some(now);
             if waiters.is_empty() {
                 let limit = |over| backoff::delay(over, seed(id)).min(LONGEST_SLOWDOWN);
-                target.reverts.note(now, limit);
+                target.reverts.record(now, limit);
             }
         }
         let troubles = target.troubles;
@@ -110,7 +117,7 @@ impl Contributions {
             target.undecided = None;
         } else if *target.undecided.get_or_insert(now) + LONGEST_UNDECIDED > now && may_claim_soon(lanes, queue, &id.0)
         {
-            // Who was told otherwise before would be told otherwise again soon.
+            // An outcome that differs from the one reported before would soon change again.
             results.retain(|primary_ref, _| !undecided.contains(primary_ref));
             let waiting = waiters.extract_if(.., |(primary_ref, _)| undecided.contains(primary_ref));
             target.waiters.extend(waiting);
@@ -118,14 +125,14 @@ impl Contributions {
         }
         let results = results.into_iter();
         let results = results.map(|(primary_ref, result)| (primary_ref, ClaimOutcome { result, wrote }));
-        self.tell(store, queue, id, &results.collect(), waiters, trouble.is_some());
+        self.report_outcomes(store, queue, id, &results.collect(), waiters, trouble.is_some());
         if let Some(wait) = trouble {
             let wait = backoff::delay(troubles, seed(id)).max(wait);
             self.target_queue.look_again(id, now + wait);
         }
     }
 
-    fn tell(
+    fn report_outcomes(
         &mut self,
         store: &Store,
         queue: &mut WorkQueue,
@@ -172,13 +179,13 @@ impl Contributions {
                 result: Ok(()),
                 wrote: false,
             });
-            // Whoever has stopped waiting does not need to know.
+            // The receiver may have stopped waiting.
             let _ = tell.send(outcome);
         }
     }
 }
 
-/// What a claim holds: the fields that it wants, with the values that the server has made of them.
+/// Fields that a claim holds, with the values that the server has stored.
 fn as_held(leaves: &Arc<Leaves>, held: &Leaves) -> Arc<Leaves> {
     let live = leaves.keys().filter_map(|path| held.get_key_value(path));
     if live.clone().eq(leaves.iter()) {
@@ -187,7 +194,7 @@ fn as_held(leaves: &Arc<Leaves>, held: &Leaves) -> Arc<Leaves> {
     Arc::new(live.map(|(path, leaf)| (path.clone(), leaf.clone())).collect())
 }
 
-/// A seed for the jitter of back-off that is the same in each run.
+/// Seed of the jitter of the back-off, the same in each run.
 fn seed(id: &TargetId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);

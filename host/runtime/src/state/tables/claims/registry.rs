@@ -1,4 +1,4 @@
-//! Owns the claims of all primaries: which fields each wants of which object, and the outcome.
+//! Holds the claims of all primaries: the fields that each wants of an object, and the outcome.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::lanes::primary::PrimaryRef;
 #[derive(Default)]
 pub struct Contributions {
     pub(super) plugins: HashMap<Arc<str>, PluginClaims>,
-    /// Which targets are to be looked at.
+    /// Targets to settle.
     pub(super) target_queue: TargetQueue,
 }
 
@@ -28,56 +28,56 @@ pub struct Contributions {
 pub(super) struct PluginClaims {
     pub targets: HashMap<Key, ContributionTarget>,
     pub by_primary: HashMap<PrimaryRef, BTreeSet<Key>>,
-    /// Primaries that were there when their lane opened and have not answered since. What is held without a claim may
-    /// be theirs.
+    /// Primaries that existed when their lane opened and have not been reconciled since. Fields held without a claim
+    /// may be theirs.
     pub waited_for: BTreeSet<PrimaryRef>,
-    /// Whether all of them have answered, so that what nobody claims is nobody's.
+    /// Set if all of them have been reconciled, so that unclaimed fields belong to nobody.
     pub settled: bool,
 }
 
-/// What a primary wants, all of it.
+/// All claims of a primary.
 pub struct ClaimRequest<'a> {
     /// The primary.
     pub primary_ref: &'a PrimaryRef,
-    /// The uid of the object that was reconciled.
+    /// UID of the object that was reconciled.
     pub uid: &'a str,
     /// The primary, for messages: `StreamIngress a/b`.
     pub title: Arc<str>,
-    /// Which claim wins if two conflict.
+    /// Age, which decides between two conflicting claims.
     pub age: ClaimAge,
-    /// The fields that are wanted of each object.
+    /// Wanted fields of each object.
     pub wanted: BTreeMap<Key, Leaves>,
 }
 
-/// What has to be waited for after claims were made.
+/// Outcomes of claims that were made.
 pub enum PendingClaims {
-    /// The primary is not there any more.
+    /// The primary no longer exists.
     Gone,
-    /// What is known already, and what is still to come.
+    /// Outcomes that are known, and receivers of those that are pending.
     Known(Vec<ClaimOutcome>, Vec<oneshot::Receiver<ClaimOutcome>>),
 }
 
 impl Contributions {
-    /// The primaries of a plugin that have to answer before fields that nobody claims are given up.
+    /// Primaries of a plugin that must be reconciled before unclaimed fields are released.
     pub fn waited_for(&self, plugin: &str) -> impl Iterator<Item = &PrimaryRef> {
         let claims = self.plugins.get(plugin).into_iter();
         claims.flat_map(|claims| &claims.waited_for)
     }
 
-    /// Whether a primary has claims.
+    /// Returns `true` if a primary has claims.
     pub fn has_claims(&self, lane: &Lane, primary_ref: &PrimaryRef) -> bool {
         let claims = self.plugins.get(&lane.plugin);
         claims.is_some_and(|claims| claims.by_primary.contains_key(primary_ref))
     }
 
-    /// The objects that a primary contributes to.
+    /// Objects that a primary contributes to.
     pub fn targets_of(&self, plugin: &str, primary_ref: &PrimaryRef) -> impl Iterator<Item = &Key> {
         let claims = self.plugins.get(plugin);
         let targets = claims.and_then(|claims| claims.by_primary.get(primary_ref));
         targets.into_iter().flatten()
     }
 
-    /// Who waits for the cache to show which version of a target.
+    /// Versions of targets that the cache does not show yet, each with the primary that waits for it.
     pub fn unseen(&self) -> impl Iterator<Item = (TargetId, &str, &PrimaryRef)> {
         self.targets().flat_map(|(plugin, key, target)| {
             let unseen = target.unseen.iter();
@@ -85,8 +85,8 @@ impl Contributions {
         })
     }
 
-    /// The targets whose next look somebody waits for.
-    pub fn waited_for_looks(&self) -> impl Iterator<Item = TargetId> {
+    /// Targets whose settlement a primary waits for.
+    pub fn awaited_settlements(&self) -> impl Iterator<Item = TargetId> {
         let waited_for = self.targets().filter(|(_, _, target)| !target.waiters.is_empty());
         waited_for.map(|(plugin, key, _)| (plugin.clone(), key.clone()))
     }
@@ -100,38 +100,38 @@ impl Contributions {
         self.plugins.get_mut(&id.0)?.targets.get_mut(&id.1)
     }
 
-    /// Whether no target is to be looked at before something changes or a time comes.
+    /// Returns `true` if no target has to be settled before a change or a time.
     pub fn is_idle(&self) -> bool {
         self.target_queue.is_idle()
     }
 
-    /// When targets are to be looked at that only wait for their time; none where only something else helps. `step` is
-    /// how often a target is considered that waits for more claims.
+    /// The earliest time at which a target is due; `None` if only a change makes one due. `step` is the interval at
+    /// which a target that waits for more claims is considered.
     pub fn next_due(&self, step: Option<Duration>) -> Option<Instant> {
         let step = step.filter(|_| self.target_queue.is_lingering());
         let step = step.map(|step| Instant::now() + step);
         step.into_iter().chain(self.target_queue.next_due()).min()
     }
 
-    /// A target is to be looked at.
+    /// Marks a target to be settled.
     pub fn mark(&mut self, id: TargetId) {
         self.target_queue.mark(id);
     }
 
-    /// A target has been looked at.
+    /// Ends the settlement of a target.
     pub fn done(&mut self, id: &TargetId) {
         self.target_queue.done(id);
         self.tidy(id);
     }
 
-    /// Closes the claims of a plugin. What no primary claims any more is left as it is. Says whether nothing of it is
-    /// being written.
+    /// Closes the claims of a plugin. Fields that become unclaimed stay as they are. Returns `true` if no target of it
+    /// is being written.
     pub fn close(&mut self, plugin: &str) -> bool {
         self.plugins.remove(plugin);
         !self.target_queue.is_busy_with(plugin)
     }
 
-    /// Forgets a target of which nothing is wanted and nothing is to come.
+    /// Forgets a target without claims and waits.
     pub(super) fn tidy(&mut self, id: &TargetId) {
         if self.target_queue.has(id) {
             return;
@@ -148,7 +148,7 @@ impl Contributions {
         }
     }
 
-    /// Makes the claims of a primary: all that it wants, by target. What it wanted before and does not want now goes.
+    /// Registers all claims of a primary, by target. Earlier claims that are not repeated are dropped.
     pub fn register(&mut self, store: &Store, lane: &Lane, request: ClaimRequest<'_>) -> PendingClaims {
         let ClaimRequest {
             primary_ref,
@@ -220,7 +220,7 @@ impl Contributions {
         PendingClaims::Known(known, coming)
     }
 
-    /// The claims of a primary go. Whether it has answered is [`Contributions::answered`]'s matter.
+    /// Drops the claims of a primary. [`Contributions::answered`] records separately that it was reconciled.
     pub(super) fn drop_claims(&mut self, lane: &Lane, primary_ref: &PrimaryRef) {
         let Some(claims) = self.plugins.get_mut(&lane.plugin) else {
             return;
@@ -236,7 +236,7 @@ impl Contributions {
         }
     }
 
-    /// What refused claims on objects of a kind is another than it was: they have another chance. Says whether there were
+    /// Forgets the rejections of claims on objects of a kind, after their cause changed. Returns `true` if there were
     /// any.
     pub fn forget_refusals(&mut self, kind: &Kind) -> bool {
         let Self { plugins, target_queue } = self;

@@ -1,16 +1,16 @@
-//! Decides when a target is looked at less often, because somebody keeps taking back what is contributed to it.
+//! Decides when a target is settled less often, because another writer keeps reverting what is contributed to it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Writes in a row that nobody asked for before a target is looked at less often.
+/// Unrequested writes in a row before a target is settled less often.
 const FREE_REVERTS: u32 = 10;
 
-/// After so long without one, what comes next belongs to no hot loop.
+/// Time without one after which the next begins a new series.
 const CALM: Duration = Duration::from_secs(10);
 
-/// Writes in a row that no primary had asked for: somebody takes back what is ours.
+/// Counts writes in a row that no primary had requested: another writer reverts our fields.
 #[derive(Default)]
 pub struct RevertLimiter {
     count: u32,
@@ -19,8 +19,8 @@ pub struct RevertLimiter {
 }
 
 impl RevertLimiter {
-    /// Notes a write that nobody had asked for; when that happens again and again, looks become rare.
-    pub fn note(&mut self, now: Instant, limit: impl Fn(u32) -> Duration) {
+    /// Records an unrequested write; after many of them, `limit` delays the next settlement.
+    pub fn record(&mut self, now: Instant, limit: impl Fn(u32) -> Duration) {
         let Self { count, last, calm_at } = self;
         let quiet_since = calm_at.or(*last);
         if quiet_since.is_some_and(|since| since + CALM < now) {
@@ -31,7 +31,7 @@ impl RevertLimiter {
         *calm_at = count.checked_sub(FREE_REVERTS).map(|over| now + limit(over));
     }
 
-    /// Until when the target is left alone, if it is.
+    /// Time until which the target is left alone, if it is.
     pub fn calm_at(&self) -> Option<Instant> {
         self.calm_at
     }
@@ -46,13 +46,13 @@ mod tests {
         let mut limiter = RevertLimiter::default();
         let limit = |over| Duration::from_secs(1) * (over + 1);
         for _ in 1..FREE_REVERTS {
-            limiter.note(Instant::now(), limit);
+            limiter.record(Instant::now(), limit);
         }
         assert_eq!(limiter.calm_at(), None);
-        limiter.note(Instant::now(), limit);
+        limiter.record(Instant::now(), limit);
         assert_eq!(limiter.calm_at(), Some(Instant::now() + Duration::from_secs(1)));
         tokio::time::advance(CALM + Duration::from_secs(2)).await;
-        limiter.note(Instant::now(), limit);
+        limiter.record(Instant::now(), limit);
         assert_eq!(
             limiter.calm_at(),
             None,

@@ -1,5 +1,4 @@
-//! Owns what is known of one object that a plugin contributes to: who wants what of it, and what our own last request
-//! showed against what the cache has.
+//! One object that a plugin contributes to: its claims, and how our last response compares with the cache.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,69 +16,70 @@ use crate::lanes::primary::PrimaryRef;
 /// An object that a plugin contributes to: the plugin's name and the object.
 pub type TargetId = (Arc<str>, Key);
 
-/// Primaries that wait for the next look at a target to end.
+/// Primaries that wait for the next settlement of a target.
 pub type WaitingClaims = Vec<(PrimaryRef, oneshot::Sender<ClaimOutcome>)>;
 
-/// What became of a claim.
+/// Outcome of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimOutcome {
-    /// Whether it is held, and why not.
+    /// `Ok` if it is held, otherwise the reason.
     pub result: Result<(), Failure>,
-    /// Whether something was written for it.
+    /// Set if something was written for it.
     pub wrote: bool,
 }
 
 /// One object that a plugin contributes to.
 #[derive(Default)]
 pub(super) struct ContributionTarget {
-    /// Who wants what.
+    /// Its claims.
     pub claims: BTreeMap<PrimaryRef, RegisteredClaim>,
-    /// What claims that are gone held, while it is not known who claims the rest: nobody need be asked about it.
+    /// Fields held by dropped claims while not all claims are known: they can be released without waiting for
+    /// primaries.
     pub released: Leaves,
-    /// Since when claims wait because it is not known who holds a field.
+    /// Time since which claims wait because the holder of a field is not known.
     pub undecided: Option<Instant>,
-    /// The object as our last request showed it, until the cache is as new.
+    /// The object as our last response showed it, until the cache is as new.
     pub newest: Option<Arc<CachedObject>>,
-    /// What was sent and what the server made of it, where that is not the same.
+    /// Fingerprints of what was sent and stored, if these differ.
     pub unpersisted: Option<UnpersistedContribution>,
-    /// Looks in a row that ended in trouble with the cluster.
+    /// Settlements in a row that failed because of the cluster.
     pub troubles: u32,
-    /// What nobody asked for.
+    /// Unrequested writes.
     pub reverts: RevertLimiter,
-    /// When something was last written.
+    /// Time of the last write.
     pub written: Option<Instant>,
-    /// Those who wait for the next look to end.
+    /// Primaries that wait for the next settlement.
     pub waiters: WaitingClaims,
     /// Primaries that do not run before the cache shows this version.
     pub unseen: Vec<(Box<str>, PrimaryRef)>,
 }
 
-/// Fingerprints of what was sent and of what was held afterwards.
+/// Fingerprints of the fields that were sent and of those held afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnpersistedContribution {
-    /// What was sent.
+    /// Fingerprint of the sent fields.
     pub sent: u64,
-    /// What is held since.
+    /// Fingerprint of the fields held since.
     pub left: u64,
 }
 
-/// What one primary wants of a target.
+/// Claim of one primary on a target.
 pub(super) struct RegisteredClaim {
     /// The claim.
     pub claim: Claim,
     /// The primary, for messages: `StreamIngress a/b`.
     pub title: Arc<str>,
-    /// The primary as it was when the claim was made, until it is told what became of it: its status tells what was
-    /// reported of the claim before the host started.
+    /// The primary as it was when the claim was made, until the outcome is known: its status shows the outcome that was
+    /// reported before the host started.
     pub before: Option<Arc<CachedObject>>,
-    /// What became of it, as far as its primary was told.
+    /// Outcome that was last reported to its primary.
     pub told: Option<Result<(), Failure>>,
-    /// Why the server does not take it, and the state of the target (a fingerprint) that this holds for.
+    /// Reason why the server rejects it, and the fingerprint of the target for which that holds.
     pub refused: Option<(Failure, u64)>,
 }
 
 impl ContributionTarget {
-    /// Drops the claim of a primary. Returns it.
+    /// Drops the claim of a primary, and returns it.
     pub fn drop_claim(&mut self, primary_ref: &PrimaryRef, is_settled: bool) -> Option<RegisteredClaim> {
         let dropped = self.claims.remove(primary_ref)?;
         if !is_settled {
@@ -90,12 +90,12 @@ impl ContributionTarget {
         Some(dropped)
     }
 
-    /// Whether nothing is wanted of it and nobody waits for it.
+    /// Returns `true` if it has no claims and no waits.
     pub fn is_forgettable(&self) -> bool {
         self.claims.is_empty() && self.unseen.is_empty() && self.waiters.is_empty() && self.newest.is_none()
     }
 
-    /// The object as it is best known: as the cache has it, or as our own last request showed it where that is newer.
+    /// The newest known version of the object: from the cache, or from our own last response.
     pub fn best_known(&self, cached: &Arc<CachedObject>) -> Arc<CachedObject> {
         match &self.newest {
             Some(newest) if is_older(Some(cached), newest) => newest.clone(),
@@ -104,12 +104,12 @@ impl ContributionTarget {
     }
 }
 
-/// Whether what is seen of an object is older than what is known.
+/// Returns `true` if `seen` is older than `newest`.
 pub(super) fn is_older(seen: Option<&CachedObject>, newest: &CachedObject) -> bool {
     seen.is_some_and(|seen| seen.uid == newest.uid && !is_as_new(&seen.resource_version, &newest.resource_version))
 }
 
-/// Whether a resourceVersion is this one or a later one.
+/// Returns `true` if `have` is the resourceVersion `want` or a later one.
 pub(super) fn is_as_new(have: &str, want: &str) -> bool {
     have == want || is_before(want, have)
 }

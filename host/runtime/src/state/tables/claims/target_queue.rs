@@ -1,5 +1,4 @@
-//! Owns the queue of targets: each is there once, and is not looked at twice at the same time. When a target is looked at
-//! is decided in `due`.
+//! Queues targets: each at most once, and never settled twice at the same time. `due` decides when a target is settled.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,67 +6,67 @@ use tokio::time::Instant;
 
 use super::target::TargetId;
 
-/// Whether a target is looked at now.
+/// Decision on when a target is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// At once.
     Now,
-    /// Not yet: something is waited for that ends without being told.
+    /// Not yet: something is awaited that ends without a notification.
     Later,
-    /// Not before this time, unless something makes it worth it.
+    /// Not before this time, unless the target is marked again.
     At(Instant),
 }
 
-/// Which targets are to be looked at, and when.
+/// Targets to settle, and when.
 #[derive(Default)]
 pub struct TargetQueue {
-    /// To be looked at, since when.
+    /// Targets to settle, with the time since which they are marked.
     dirty: BTreeMap<TargetId, Instant>,
-    /// Looked at now.
+    /// Targets being settled.
     busy: HashSet<TargetId>,
-    /// To be looked at again when it is time.
+    /// Targets to settle at a later time.
     later: BTreeSet<(Instant, TargetId)>,
 }
 
 impl TargetQueue {
-    /// Whether nothing is to be looked at before something changes or a time comes.
+    /// Returns `true` if no target has to be settled before a change or a time.
     pub fn is_idle(&self) -> bool {
         self.dirty.is_empty() && self.busy.is_empty()
     }
 
-    /// Whether a target waits for more claims.
+    /// Returns `true` if a target waits for more claims.
     pub fn is_lingering(&self) -> bool {
         self.dirty.keys().any(|id| !self.busy.contains(id))
     }
 
-    /// When the next target is to be looked at that only waits for its time.
+    /// The earliest time at which a delayed target is due.
     pub fn next_due(&self) -> Option<Instant> {
         self.later.first().map(|(due, _)| *due)
     }
 
-    /// Whether an object that a plugin contributes to is looked at now.
+    /// Returns `true` if a target of a plugin is being settled.
     pub fn is_busy_with(&self, plugin: &str) -> bool {
         self.busy.iter().any(|(busy, _)| **busy == *plugin)
     }
 
-    /// Whether a target is looked at, or will be as soon as it can be.
+    /// Returns `true` if a target is being settled, or will be as soon as possible.
     pub fn has_now(&self, id: &TargetId) -> bool {
         self.dirty.contains_key(id) || self.busy.contains(id)
     }
 
-    /// Whether a target is looked at, or will be.
+    /// Returns `true` if a target is being settled, or will be.
     pub fn has(&self, id: &TargetId) -> bool {
         self.has_now(id) || self.later.iter().any(|(_, later)| later == id)
     }
 
-    /// A target is to be looked at.
+    /// Marks a target to be settled.
     pub fn mark(&mut self, id: TargetId) {
         self.later.retain(|(_, later)| *later != id);
         self.dirty.entry(id).or_insert_with(Instant::now);
     }
 
-    /// Takes targets to look at now, at most so many; each counts as busy until it is done. `decide` is asked for each
-    /// that could be looked at, with the time since which it is to be.
+    /// Takes at most `room` targets to settle now; each counts as busy until [`TargetQueue::done`]. `decide` is called
+    /// for each candidate with the time since which it is marked.
     pub fn take(
         &mut self,
         now: Instant,
@@ -103,12 +102,12 @@ impl TargetQueue {
         taken
     }
 
-    /// A target has been looked at.
+    /// Ends the settlement of a target.
     pub fn done(&mut self, id: &TargetId) {
         self.busy.remove(id);
     }
 
-    /// Looks at a target again at a time, unless something makes it worth it before.
+    /// Settles a target again at `due`, unless it is marked before.
     pub fn look_again(&mut self, id: &TargetId, due: Instant) {
         self.later.insert((due, id.clone()));
     }

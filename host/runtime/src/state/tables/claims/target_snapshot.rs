@@ -1,5 +1,5 @@
-//! Owns what a look at a target begins with: everything known of it, captured from the cache and the claims in one moment,
-//! and whether anything can be contributed to it at all.
+//! Input of a target's settlement: its state, captured from the cache and the claims in one moment, and the obstacle
+//! that prevents any contribution to it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +22,7 @@ use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
 use crate::state::tables::visibility;
 
-/// What is known of a target, as it was captured: nothing of it has been read yet.
+/// Captured state of a target, before anything of it is decoded.
 pub struct CapturedTarget {
     lane: Arc<Lane>,
     served: ServedKind,
@@ -37,37 +37,37 @@ pub struct CapturedTarget {
     unpersisted: Option<UnpersistedContribution>,
 }
 
-/// What there is to look at.
+/// State of a target for its settlement.
 pub struct TargetSnapshot {
     /// A lane of the plugin.
     pub lane: Arc<Lane>,
-    /// How the cluster serves the target's kind.
+    /// Served kind of the target.
     pub served: ServedKind,
     /// The target, for messages.
     pub title: String,
     /// The target.
     pub key: Key,
-    /// The target as it is best known.
+    /// Newest known version of the target.
     pub live: Option<Arc<CachedObject>>,
-    /// Who wants what.
+    /// Its claims.
     pub claims: BTreeMap<PrimaryRef, Claim>,
     /// The primaries, for messages.
     pub titles: BTreeMap<PrimaryRef, Arc<str>>,
-    /// Primaries of which nothing was known yet when they made their claims.
+    /// Primaries with new claims, as they were then: their outcomes are not known yet.
     pub before: BTreeMap<PrimaryRef, Arc<CachedObject>>,
-    /// Claims that the server did not take when the target was as it is now.
+    /// Claims that the server rejected for the target's present state.
     pub refused: BTreeMap<PrimaryRef, Failure>,
-    /// Whether what nobody claims is nobody's.
+    /// Set if all claims are known, so that unclaimed fields belong to nobody.
     pub all_known: bool,
-    /// What claims that are gone held.
+    /// Fields held by dropped claims.
     pub released: Leaves,
-    /// What was sent, and what the server made of it.
+    /// Fingerprints of what was sent and stored, if these differ.
     pub unpersisted: Option<UnpersistedContribution>,
 }
 
 impl Contributions {
-    /// Captures what is known of a target, and takes those who wait for a look at it; none when it has been forgotten.
-    pub fn begin_look(
+    /// Captures the state of a target and takes its waiters; `None` if the target has been forgotten.
+    pub fn begin_settlement(
         &mut self,
         store: &Store,
         lanes: &Lanes,
@@ -108,7 +108,7 @@ impl Contributions {
 }
 
 impl TargetSnapshot {
-    /// Reads what was captured: a refusal counts as long as the target is as it was then.
+    /// Decodes what was captured: a rejection counts as long as the target is unchanged.
     pub fn new(captured: CapturedTarget) -> Self {
         let CapturedTarget {
             lane,
@@ -144,17 +144,17 @@ impl TargetSnapshot {
         }
     }
 
-    /// The claims that are looked at.
+    /// Claims that are settled.
     pub fn claims(&self) -> impl Iterator<Item = (&PrimaryRef, &Claim)> {
         self.claims.iter()
     }
 
-    /// The fields of the target that the plugin owns, with their live values: none where somebody else made it.
+    /// Fields that the plugin owns in the target, with their live values; none if another manager made it.
     pub fn owned(&self) -> Leaves {
         self.held_as(self.lane.writer.manager())
     }
 
-    /// The fields of the target that the plugin contributes, with their live values.
+    /// Fields that the plugin contributes to the target, with their live values.
     pub fn contributed(&self) -> Leaves {
         self.held_as(self.lane.contributor.manager())
     }
@@ -167,14 +167,14 @@ impl TargetSnapshot {
         fields.map_or_else(Leaves::new, |fields| contribution::held(&fields, &live.value()))
     }
 
-    /// The claims that hold the fields which stand in the target, of these that the plugin contributes.
+    /// The claims that hold the fields in the target that the plugin contributes.
     ///
-    /// A claim that was changed while no host ran holds what it held before, with another value. Then no claim has the value
-    /// that stands; those whose status says that another claim had the field did not hold it. A forged status gains nothing: without
-    /// it, the oldest claim gets the field.
+    /// A claim that was changed while no host ran holds what it held before, with another value. Then no claim has the
+    /// live value; a claim whose status says that another one had the field did not hold it. A forged status gains
+    /// nothing: without it, the oldest claim gets the field.
     pub fn holders<'a>(&'a self, stands: &'a Leaves) -> Standing<'a, PrimaryRef> {
         let may_be_claimed = |path: &Path, leaf: &Leaf| !self.all_known && self.released.get(path) != Some(leaf);
-        // Objects and claims may be large: each object is decoded once, and only where a field asks for it.
+        // Objects and claims may be large: each object is decoded once, and only if a field needs it.
         let reported: RefCell<HashMap<&PrimaryRef, Option<String>>> = RefCell::default();
         let may_have_held = |primary_ref: &PrimaryRef, path: &Path| {
             let Some((primary_ref, before)) = self.before.get_key_value(primary_ref) else {
@@ -189,7 +189,7 @@ impl TargetSnapshot {
         contribution::holders(stands, &self.claims, may_be_claimed, may_have_held)
     }
 
-    /// What is told of a claim to a field that another claim holds, or that may be held by one which is not known yet.
+    /// Failure of a claim to a field that another claim holds, or that a claim may hold that is not known yet.
     pub fn held_otherwise(&self, primary_ref: &PrimaryRef, lost: &LostClaim<PrimaryRef>) -> Failure {
         let (title, path) = (&self.title, &lost.path);
         let Some(holder) = &lost.holder else {
@@ -212,7 +212,7 @@ impl TargetSnapshot {
         Failure::user(Reason::FieldConflict, problem)
     }
 
-    /// What is told of a claim that wants another value than the plugin itself gives the field, as the target's owner.
+    /// Failure of a claim to a field that the plugin itself sets to another value as the target's owner.
     pub fn owned_otherwise(&self, primary_ref: &PrimaryRef, path: &Path) -> Failure {
         let controller = self.live.as_ref().and_then(|live| live.controller.as_deref());
         let controller = controller.filter(|controller| controller.bond != OwnerLink::Stripped);
@@ -227,7 +227,7 @@ impl TargetSnapshot {
         Failure::user(Reason::FieldConflict, problem)
     }
 
-    /// Why nothing can be contributed to the target at all.
+    /// Returns the reason why nothing can be contributed to the target at all, if there is one.
     pub fn obstacle(&self) -> Option<Failure> {
         let title = &self.title;
         let problem = match &self.live {
@@ -249,7 +249,7 @@ impl TargetSnapshot {
     }
 }
 
-/// Begins the message of a claim to a field that another claim holds.
+/// Beginning of the failure message of a claim to a field that another claim holds.
 fn held_by_another(path: &Path, title: &str) -> String {
     format!("{path} of {title} is held by")
 }
@@ -260,7 +260,7 @@ fn missing(title: &str) -> Failure {
     Failure::cluster(Reason::TargetNotFound, problem).retry(Retry::Change)
 }
 
-/// A fingerprint of all of a target that a claim may be refused for.
+/// Fingerprint of everything in a target for which a claim may be rejected.
 pub fn refusal_fingerprint(live: &CachedObject) -> u64 {
     let mut value = live.value();
     if let Some(object) = value.as_object_mut() {

@@ -1,4 +1,4 @@
-//! When a target is looked at, who waits for what, and what is given up.
+//! Tests of the claims: when a target is settled, which primaries wait, and which fields are released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ async fn scene() -> Scene {
 }
 
 impl Scene {
-    /// A primary claims a field of the target; none: it claims nothing.
+    /// Makes the claim of a primary on a field of the target; `None`: it claims nothing.
     fn claim(&self, primary: &str, value: Option<u32>) -> PendingClaims {
         let leaf = |value: u32| (Path::default(), Leaf::Value(json!(value)));
         let leaves: Option<Leaves> = value.map(|value| Leaves::from([leaf(value)]));
@@ -72,9 +72,9 @@ impl Scene {
         self.host.context.state.take_targets(16, LINGER, STEP).0
     }
 
-    /// One look at the target, which comes to this for each of its claims.
+    /// Settles the target with this result for each of its claims.
     fn look(&self, result: &Result<(), Failure>, newest: Option<&Value>) {
-        let (waiters, captured) = self.host.context.state.begin_look(&self.target).unwrap();
+        let (waiters, captured) = self.host.context.state.begin_settlement(&self.target).unwrap();
         let look = TargetSnapshot::new(captured);
         let claims = look
             .claims()
@@ -98,7 +98,7 @@ impl Scene {
             waiters,
             settled,
         };
-        self.host.context.state.end_look(&self.target, ended);
+        self.host.context.state.end_settlement(&self.target, ended);
         self.host.context.state.target_done(&self.target);
     }
 }
@@ -123,7 +123,7 @@ async fn a_target_is_looked_at_at_once_when_nothing_else_is_queued() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_waits_for_primaries_that_are_queued_but_not_for_long() {
+async fn a_target_lingers_for_queued_primaries_but_not_for_long() {
     let scene = scene().await;
     scene.host.context.state.push_all(&scene.lane);
     scene.claim("p", Some(1));
@@ -163,7 +163,7 @@ async fn a_claim_that_has_not_changed_is_answered_from_what_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_primary_that_does_not_wait_is_queued_only_for_another_outcome() {
+async fn a_primary_is_requeued_only_for_a_changed_outcome() {
     let scene = scene().await;
     let told = coming(scene.claim("p", Some(1)));
     scene.take();
@@ -177,7 +177,7 @@ async fn a_primary_that_does_not_wait_is_queued_only_for_another_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waited_runs_again_only_when_the_cache_shows_the_write() {
+async fn a_waiting_primary_is_held_until_the_cache_shows_the_write() {
     let scene = scene().await;
     let told = coming(scene.claim("p", Some(1)));
     scene.take();
@@ -209,7 +209,7 @@ async fn a_withdrawn_claim_has_its_target_looked_at() {
     scene.look(&Ok(()), None);
     scene.host.context.state.leave_filter(&scene.lane, &scene.primary("p"));
     assert_eq!(scene.take().len(), 1);
-    let (_, captured) = scene.host.context.state.begin_look(&scene.target).unwrap();
+    let (_, captured) = scene.host.context.state.begin_settlement(&scene.target).unwrap();
     assert_eq!(TargetSnapshot::new(captured).claims().count(), 0);
 }
 
@@ -231,14 +231,14 @@ async fn a_primary_that_was_replaced_meanwhile_makes_no_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_claims_is_given_up_once_every_primary_has_answered() {
+async fn unclaimed_fields_are_released_once_all_primaries_answered() {
     let scene = scene().await;
     let held = applied(scene.lane.contributor.manager(), &json!({"f:data": {}}));
     let target = text("t", 2, &json!({"metadata": {"managedFields": [held]}}));
     scene.host.see(&scene.children, &target);
     let all_known = || {
         scene.take();
-        let begun = scene.host.context.state.begin_look(&scene.target);
+        let begun = scene.host.context.state.begin_settlement(&scene.target);
         scene.host.context.state.target_done(&scene.target);
         begun.map(|(_, captured)| TargetSnapshot::new(captured).all_known)
     };

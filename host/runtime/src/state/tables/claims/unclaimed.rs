@@ -1,4 +1,4 @@
-//! Decides which contributed fields are given up: those that nobody claims once every primary that might claim them has
+//! Decides which contributed fields are released: those without a claim once every primary that might claim them has
 //! been reconciled.
 
 use std::collections::{BTreeSet, HashMap};
@@ -17,22 +17,22 @@ use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
 use crate::queue::WorkQueue;
 
-/// The objects that were asked to be given up, in which version: what is still held of one that has not changed since, its
-/// server does not let go.
+/// Objects that were marked for release, with their version then: if one still holds fields in that version, its server
+/// does not release them.
 pub type GivenUp = HashMap<Key, Box<str>>;
 
-/// An object that has fields which a plugin contributes.
+/// An object with fields that a plugin contributes.
 pub struct Contribution {
     /// A lane of the plugin.
     pub lane: Arc<Lane>,
-    /// How the cluster serves the object's kind.
+    /// Served kind of the object.
     pub served: ServedKind,
-    /// The object as the cache has it.
+    /// The object as cached.
     pub object: Arc<CachedObject>,
 }
 
 impl Contributions {
-    /// A primary has answered, or there is nothing to wait for any more.
+    /// Records that a primary has answered, or need not be waited for any more.
     pub fn answered(
         &mut self,
         store: &Store,
@@ -49,15 +49,15 @@ impl Contributions {
         }
     }
 
-    /// A primary is gone, or is reconciled no more: its claims go, and nobody waits for its answer.
+    /// Withdraws the claims of a primary that was deleted or is no longer reconciled, and stops waiting for its answer.
     pub fn withdraw(&mut self, store: &Store, lanes: &Lanes, queue: &WorkQueue, lane: &Lane, primary_ref: &PrimaryRef) {
         self.drop_claims(lane, primary_ref);
         self.answered(store, lanes, queue, &lane.plugin, primary_ref);
     }
 
-    /// A lane opens: each of its primaries may have claims that we do not know of. Of a plugin that ends they will not be
-    /// asked; what is not known stays.
-    pub fn lane_opens(&mut self, store: &Store, lanes: &Lanes, queue: &WorkQueue, lane: &Lane) {
+    /// Waits for all primaries of a lane that opens: each may have unknown claims. Primaries of a finishing plugin are
+    /// not called, so the fields that they hold stay.
+    pub fn open_lane(&mut self, store: &Store, lanes: &Lanes, queue: &WorkQueue, lane: &Lane) {
         if lane.mode == RunMode::Finishing {
             return;
         }
@@ -67,7 +67,7 @@ impl Contributions {
         }
         let claims = self.plugins.entry(lane.plugin.clone()).or_default();
         claims.settled = false;
-        // Who went while it was closed was not seen going.
+        // Deletions of primaries while it was closed were not observed.
         let primary = lane.grants.primary();
         let is_gone =
             |primary_ref: &PrimaryRef| primary_ref.lane == lane.id && store.get(primary, &primary_ref.name).is_none();
@@ -83,9 +83,9 @@ impl Contributions {
         self.settle(store, lanes, queue, &lane.plugin);
     }
 
-    /// A lane goes for good. What its primaries hold stays as it is: for as long as lanes of its plugin are there, whose
-    /// it is will be known once they have all answered again.
-    pub fn lane_goes(&mut self, lanes: &Lanes, queue: &mut WorkQueue, lane: &Lane) {
+    /// Removes a lane. Fields that its primaries hold stay: while the plugin has other lanes, their holders are known
+    /// once all primaries have answered again.
+    pub fn remove_lane(&mut self, lanes: &Lanes, queue: &mut WorkQueue, lane: &Lane) {
         let Some(claims) = self.plugins.get_mut(&lane.plugin) else {
             return;
         };
@@ -107,8 +107,8 @@ impl Contributions {
         }
     }
 
-    /// Marks what earlier versions of a plugin contributed to kinds that a lane does not contribute to any more: nobody can
-    /// claim that, so nobody is waited for. What was asked for already is marked again when it has changed.
+    /// Marks contributions of earlier versions to kinds that a lane no longer contributes to: nobody can claim them, so
+    /// no primary is waited for. An object is marked again only after it has changed.
     pub fn give_up(&mut self, store: &Store, lane: &Lane, asked: &mut GivenUp) {
         if lane.mode == RunMode::Preview {
             return;
@@ -130,7 +130,7 @@ impl Contributions {
         }
     }
 
-    /// Once everybody has answered, what nobody claims is looked for in the whole cache.
+    /// Marks all objects with unclaimed fields in the cache, once all primaries have answered.
     fn settle(&mut self, store: &Store, lanes: &Lanes, queue: &WorkQueue, plugin: &Arc<str>) {
         let own: Vec<_> = lanes
             .iter()
@@ -152,18 +152,18 @@ impl Contributions {
     }
 }
 
-/// Whether no controller of a plugin may contribute to an object, whatever its primaries say.
+/// Returns `true` if no controller of a plugin may contribute to an object, whatever its primaries claim.
 pub(super) fn is_given_up(lanes: &Lanes, plugin: &str, kind: &Kind, name: &Name) -> bool {
     let of_plugin = |lane: &&Arc<Lane>| *lane.plugin == *plugin;
     let reaches = |lane: &Arc<Lane>| {
         let grant = lane.grants.get(kind).filter(|grant| grant.allows(Access::Contributed));
-        // Whatever the labels: they change.
+        // Labels are ignored: they change.
         grant.is_some_and(|grant| Reach::within(&grant.touch.namespaces, &grant.touch.names, None).holds(name))
     };
     !lanes.of_kind(kind).filter(of_plugin).any(reaches)
 }
 
-/// A lane of a plugin that may contribute to a kind, or else one that gives up what is left there; none of a plugin that is
+/// A lane of a plugin that may contribute to a kind, or else one that releases leftovers there; `None` if the plugin is
 /// in preview.
 pub(super) fn lane_for<'a>(lanes: &'a Lanes, plugin: &str, kind: &Kind) -> Option<&'a Arc<Lane>> {
     let allows = |lane: &&Arc<Lane>| {
@@ -177,25 +177,25 @@ pub(super) fn lane_for<'a>(lanes: &'a Lanes, plugin: &str, kind: &Kind) -> Optio
         .or_else(|| acting().find(|lane| lane.gives_up(kind)))
 }
 
-/// Whether primaries of a plugin are about to make claims.
+/// Returns `true` if primaries of a plugin are about to make claims.
 pub(super) fn has_more_to_come(lanes: &Lanes, queue: &WorkQueue, plugin: &str) -> bool {
     let mut own = lanes.iter().filter(|lane| *lane.plugin == *plugin && contributes(lane));
     own.any(|lane| queue.is_busy(lane.id))
 }
 
-/// Whether primaries of a plugin are about to make claims, or are not known yet.
+/// Returns `true` if primaries of a plugin are about to make claims, or are not known yet.
 pub(super) fn may_claim_soon(lanes: &Lanes, queue: &WorkQueue, plugin: &str) -> bool {
     let mut own = lanes.iter().filter(|lane| *lane.plugin == *plugin && contributes(lane));
     own.any(|lane| queue.is_busy(lane.id) || !queue.is_open(lane.id))
 }
 
-/// Whether a lane may contribute anything.
+/// Returns `true` if a lane may contribute anything.
 pub fn contributes(lane: &Lane) -> bool {
     lane.grants.touched().any(|grant| grant.allows(Access::Contributed))
 }
 
-/// The objects that have fields which a lane's plugin contributes, of the kinds that the lane may contribute to, or its
-/// earlier versions did.
+/// Objects with fields that a lane's plugin contributes, of the kinds that the lane may contribute to, or its earlier
+/// versions could.
 pub fn contributed_to<'a>(
     store: &'a Store,
     lane: &'a Lane,
@@ -211,7 +211,7 @@ pub fn contributed_to<'a>(
     })
 }
 
-/// The objects of a kind that have fields which a lane's plugin contributes.
+/// Objects of a kind with fields that a lane's plugin contributes.
 fn objects_with_contributions<'a>(
     store: &'a Store,
     lane: &'a Lane,

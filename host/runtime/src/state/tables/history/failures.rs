@@ -1,4 +1,4 @@
-//! Owns why primaries fail that fail now. How many fail is counted by the queue; here are the words for some of them.
+//! Remembers the failures of primaries that fail at present. The queue counts them; here are the messages of some.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use pilothouse_core::text::printable::shorten;
 
 use crate::lanes::primary::{LaneId, PrimaryRef};
 
-/// The most failures that are remembered over all lanes, and of one lane: about a megabyte. The others are in the conditions
-/// of their objects.
+/// The most failures that are remembered over all lanes, and for one lane: about a megabyte. The others are in the
+/// conditions of their objects.
 const MOST_FAILURES: usize = 1000;
 const MOST_OF_LANE: usize = 100;
 
@@ -18,15 +18,15 @@ const LONGEST_MESSAGE: usize = 1024;
 /// A primary that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastingFailure {
-    /// Since when, in milliseconds since the epoch.
+    /// Time of the first failure, in milliseconds since the epoch.
     pub since: u64,
-    /// How often in a row.
+    /// Number of failures in a row.
     pub times: u32,
-    /// Why, as its last run said.
+    /// Failure of the last run.
     pub failure: Failure,
 }
 
-/// The failures that last.
+/// Failures of primaries that fail at present.
 #[derive(Debug, Default)]
 pub struct FailureHistory {
     known: HashMap<PrimaryRef, LastingFailure>,
@@ -34,8 +34,8 @@ pub struct FailureHistory {
 }
 
 impl FailureHistory {
-    /// A run is over, at a time in milliseconds since the epoch, after so many failures in a row.
-    pub fn note(&mut self, primary_ref: &PrimaryRef, failure: Option<&Failure>, times: u32, now: u64) {
+    /// Records a run that ended at `now` (milliseconds since the epoch) after `times` failures in a row.
+    pub fn record(&mut self, primary_ref: &PrimaryRef, failure: Option<&Failure>, times: u32, now: u64) {
         let Some(failure) = failure else {
             return self.forget(primary_ref);
         };
@@ -64,17 +64,17 @@ impl FailureHistory {
         self.known.insert(primary_ref.clone(), failure);
     }
 
-    /// Why a primary fails, as far as that is remembered.
+    /// Failure of a primary, if it is remembered.
     pub fn get(&self, primary_ref: &PrimaryRef) -> Option<&LastingFailure> {
         self.known.get(primary_ref)
     }
 
-    /// All that are remembered.
+    /// All remembered failures.
     pub fn iter(&self) -> impl Iterator<Item = (&PrimaryRef, &LastingFailure)> {
         self.known.iter()
     }
 
-    /// A primary fails no more, or is gone.
+    /// Forgets a primary that no longer fails, or was deleted.
     pub fn forget(&mut self, primary_ref: &PrimaryRef) {
         if self.known.remove(primary_ref).is_some()
             && let Some(of_lane) = self.of_lane.get_mut(&primary_ref.lane)
@@ -83,7 +83,7 @@ impl FailureHistory {
         }
     }
 
-    /// A lane is gone.
+    /// Forgets a removed lane.
     pub fn remove_lane(&mut self, lane: LaneId) {
         self.known.retain(|primary_ref, _| primary_ref.lane != lane);
         self.of_lane.remove(&lane);
@@ -102,20 +102,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_whose_objects_all_fail_leaves_room_for_others_and_room_comes_back() {
+    fn failures_of_one_lane_leave_room_for_other_lanes() {
         let failure = Failure::user(Reason::Invalid, "x".repeat(5000));
         let mut history = FailureHistory::default();
         for name in 0..1000 {
-            history.note(&primary(1, name), Some(&failure), 1, 7);
+            history.record(&primary(1, name), Some(&failure), 1, 7);
         }
-        history.note(&primary(2, 0), Some(&failure), 1, 8);
+        history.record(&primary(2, 0), Some(&failure), 1, 8);
         assert_eq!(history.iter().count(), MOST_OF_LANE + 1);
-        history.note(&primary(2, 0), Some(&failure), 2, 9);
+        history.record(&primary(2, 0), Some(&failure), 2, 9);
         let known = history.get(&primary(2, 0)).unwrap();
         assert_eq!((known.since, known.times), (8, 2));
         assert!(known.failure.message.len() <= LONGEST_MESSAGE);
-        history.note(&primary(1, 0), None, 0, 10);
-        history.note(&primary(1, 999), Some(&failure), 3, 11);
+        history.record(&primary(1, 0), None, 0, 10);
+        history.record(&primary(1, 999), Some(&failure), 3, 11);
         assert!(history.get(&primary(1, 0)).is_none() && history.get(&primary(1, 999)).is_some());
         history.remove_lane(LaneId(1));
         assert_eq!(history.iter().count(), 1);

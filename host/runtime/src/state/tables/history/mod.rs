@@ -1,6 +1,6 @@
-//! Owns what is remembered of reconciles for people who ask: the last runs of each primary (`runs`), the changes of others
-//! that were reverted (`reverts`), and the failures that last (`failures`). Nothing is decided by it, and each part is
-//! bounded, however many objects there are and whatever they do.
+//! Records of reconciles for people: the last runs of each primary (`runs`), reverted changes of others (`reverts`),
+//! and present failures (`failures`). No decision depends on them, and each part is bounded, independent of the number
+//! of objects and their behaviour.
 
 mod failures;
 mod reverts;
@@ -13,27 +13,27 @@ pub use self::runs::{Run, RunHistory, RunResult};
 use crate::lanes::primary::{LaneId, PrimaryRef};
 use crate::queue::{EndedRun, JobResult, ReconcileResult};
 
-/// What is remembered of all primaries.
+/// Records of all primaries.
 #[derive(Debug, Default)]
 pub struct History {
-    /// Their last runs.
+    /// Last runs.
     pub runs: RunHistory,
-    /// What was reverted for them.
+    /// Reverted changes.
     pub reverts: RevertHistory,
-    /// Why they fail.
+    /// Present failures.
     pub failures: FailureHistory,
 }
 
 impl History {
-    /// A run is over, at a time in milliseconds since the epoch.
-    pub fn note(&mut self, primary_ref: PrimaryRef, run: EndedRun, ended: &JobResult, now: u64) {
+    /// Records a run that ended at `now` (milliseconds since the epoch).
+    pub fn record(&mut self, primary_ref: PrimaryRef, run: EndedRun, ended: &JobResult, now: u64) {
         let EndedRun {
             trigger,
             waited,
             took,
             failures,
         } = run;
-        // What went meanwhile has a run of its own that says so.
+        // The run of an object that was deleted meanwhile is recorded by the run that follows.
         let Some(trigger) = trigger else { return };
         let result = match (&ended.failure, &ended.verdict) {
             (Some(failure), _) => RunResult::Failure(failure.blame, failure.reason),
@@ -41,12 +41,13 @@ impl History {
             (None, _) => RunResult::Success,
         };
         let wrote = !ended.writes.is_empty() || ended.said.is_some();
-        self.failures.note(&primary_ref, ended.failure.as_ref(), failures, now);
+        self.failures
+            .record(&primary_ref, ended.failure.as_ref(), failures, now);
         self.runs
-            .note(primary_ref, Run::new(trigger, now, (waited, took), result, wrote));
+            .record(primary_ref, Run::new(trigger, now, (waited, took), result, wrote));
     }
 
-    /// A primary is gone.
+    /// Forgets a deleted primary.
     pub fn forget(&mut self, primary_ref: &PrimaryRef) {
         let Self {
             runs,
@@ -58,7 +59,7 @@ impl History {
         failures.forget(primary_ref);
     }
 
-    /// A lane is gone.
+    /// Forgets a removed lane.
     pub fn remove_lane(&mut self, lane: LaneId) {
         let Self {
             runs,

@@ -1,5 +1,5 @@
-//! Owns what was reverted: which fields of which object somebody had changed, and the field managers that had written them.
-//! Only paths and managers are kept, never values.
+//! Records reverts: which fields of which object others had changed, and their field managers. Only paths and managers
+//! are kept, never values.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use pilothouse_core::diff::contest::FieldTaker;
 
 use crate::lanes::primary::{LaneId, PrimaryRef};
 
-/// The most reverts that are remembered, over all primaries, and of one: about half a megabyte.
+/// The most reverts that are remembered over all primaries, and for one: about half a megabyte.
 const MOST_REVERTS: usize = 512;
 const MOST_OF_ONE: usize = 10;
 
-/// Somebody changed fields of an object, and the host set them again.
+/// A revert: others changed fields of an object, and the host set them again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revert {
-    /// When, in milliseconds since the epoch.
+    /// Time, in milliseconds since the epoch.
     pub at: u64,
     /// The object.
     pub object: Arc<Key>,
-    /// Who had taken which fields. A field that was removed has nobody.
+    /// Field managers that had taken fields. A removed field has no manager.
     pub takers: Vec<FieldTaker>,
     /// The first of the fields.
     pub fields: Vec<String>,
-    /// How many there were beside these.
+    /// Number of further fields.
     pub more_fields: usize,
 }
 
@@ -33,8 +33,8 @@ pub struct Revert {
 pub struct RevertHistory(VecDeque<(PrimaryRef, Revert)>);
 
 impl RevertHistory {
-    /// Something was reverted for a primary.
-    pub fn note(&mut self, primary_ref: PrimaryRef, revert: Revert) {
+    /// Records a revert for a primary.
+    pub fn record(&mut self, primary_ref: PrimaryRef, revert: Revert) {
         let of_it = |(who, _): &(PrimaryRef, Revert)| *who == primary_ref;
         let known = self.0.iter().filter(|entry| of_it(entry)).count();
         let oldest = if known >= MOST_OF_ONE {
@@ -48,18 +48,18 @@ impl RevertHistory {
         self.0.push_back((primary_ref, revert));
     }
 
-    /// What was reverted for a primary, the latest first.
+    /// Reverts for a primary, newest first.
     pub fn of(&self, primary_ref: &PrimaryRef) -> impl Iterator<Item = &Revert> {
         let of_it = self.0.iter().rev().filter(move |(who, _)| who == primary_ref);
         of_it.map(|(_, revert)| revert)
     }
 
-    /// A primary is gone.
+    /// Forgets a deleted primary.
     pub fn forget(&mut self, primary_ref: &PrimaryRef) {
         self.0.retain(|(who, _)| who != primary_ref);
     }
 
-    /// A lane is gone.
+    /// Forgets a removed lane.
     pub fn remove_lane(&mut self, lane: LaneId) {
         self.0.retain(|(who, _)| who.lane != lane);
     }
@@ -89,15 +89,15 @@ mod tests {
     #[test]
     fn one_primary_does_not_push_out_the_reverts_of_others() {
         let mut history = RevertHistory::default();
-        history.note(primary("quiet"), revert(0));
+        history.record(primary("quiet"), revert(0));
         for at in 1..=2 * MOST_REVERTS as u64 {
-            history.note(primary("busy"), revert(at));
+            history.record(primary("busy"), revert(at));
         }
         assert_eq!(history.of(&primary("quiet")).count(), 1);
         let busy: Vec<u64> = history.of(&primary("busy")).map(|revert| revert.at).collect();
         assert_eq!((busy.len(), busy[0]), (MOST_OF_ONE, 2 * MOST_REVERTS as u64));
         for index in 0..MOST_REVERTS {
-            history.note(primary(&index.to_string()), revert(0));
+            history.record(primary(&index.to_string()), revert(0));
         }
         assert_eq!(history.of(&primary("quiet")).count(), 0, "the oldest go first");
         assert_eq!(history.0.len(), MOST_REVERTS);

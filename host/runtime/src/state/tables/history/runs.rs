@@ -1,8 +1,8 @@
-//! Owns the last runs of primaries: one ring for all of them, in which each run points to the one before it of the same
-//! primary. A run that is like the one before it, and wrote nothing, is counted there and takes no place of its own, so
-//! that resyncs and retries do not push out what happened.
+//! Records the last runs of primaries in one ring, in which each run points to the previous one of its primary. A run
+//! that equals the previous one and wrote nothing is counted there and takes no place of its own, so that resyncs and
+//! retries do not push out other runs.
 //!
-//! Memory: [`MOST_RUNS`] runs in all, about 2 MB with the primaries' names and what triggered them.
+//! Memory: [`MOST_RUNS`] runs in all, about 2 MB with the primaries' names and triggers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,44 +17,44 @@ use crate::queue::Trigger;
 /// The most runs that are remembered, over all primaries.
 const MOST_RUNS: usize = 12_000;
 
-/// The most primaries that have an entry, alive or not: as many as the table has room for before it doubles.
+/// The most primaries with an entry, existing or not: the number at which the table would double.
 const MOST_ENTRIES: usize = 14_000;
 
 /// The most runs of one primary that are shown.
 const MOST_SHOWN: usize = 10;
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunResult {
-    /// It succeeded.
+    /// The run succeeded.
     Success,
     /// The object was gone.
     Gone,
-    /// It failed.
+    /// The run failed.
     Failure(Blame, Reason),
 }
 
-/// One run, or several in a row that were alike.
+/// A run, or several equal ones in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// What it was asked for by.
+    /// Trigger of the run.
     pub trigger: Trigger,
-    /// When it ended, in milliseconds since the epoch; of several, the last.
+    /// End of the run, in milliseconds since the epoch; of several, the last.
     pub ended: u64,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     took: u32,
-    /// How long the object was queued before, in milliseconds.
+    /// Time in the queue, in milliseconds.
     waited: u32,
-    /// How often the like happened before, without anything else in between.
+    /// Number of equal runs directly before.
     pub repeats: u32,
-    /// How it ended.
+    /// Result of the run.
     pub result: RunResult,
-    /// Whether it wrote anything.
+    /// Set if it wrote anything.
     pub wrote: bool,
 }
 
 impl Run {
-    /// A run that ended at a time in milliseconds since the epoch.
+    /// Makes a run that ended at `ended` (milliseconds since the epoch).
     pub fn new(
         trigger: Trigger,
         ended: u64,
@@ -73,12 +73,12 @@ impl Run {
         }
     }
 
-    /// How long it took, the time apart that it waited for others.
+    /// Duration without the time that it was parked.
     pub fn took(&self) -> Duration {
         Duration::from_millis(self.took.into())
     }
 
-    /// How long the object was queued before.
+    /// Time that the object was queued before.
     pub fn waited(&self) -> Duration {
         Duration::from_millis(self.waited.into())
     }
@@ -92,7 +92,7 @@ fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// A run with the number of the one before it of the same primary; its own number if there is none.
+/// A run with the number of its primary's previous run; its own number if there is none.
 #[derive(Debug)]
 struct LinkedRun {
     run: Run,
@@ -105,15 +105,15 @@ pub struct RunHistory {
     ring: VecDeque<LinkedRun>,
     /// The number of the first run in the ring.
     first: u64,
-    /// The number of each primary's last run. A number before the first is that of a run that is forgotten.
+    /// Number of each primary's last run. A number below `first` is that of a forgotten run.
     last: HashMap<PrimaryRef, u64>,
-    /// How many of the runs name an object.
+    /// Number of runs that name an object.
     with_object: usize,
 }
 
 impl RunHistory {
-    /// A run is over.
-    pub fn note(&mut self, primary_ref: PrimaryRef, run: Run) {
+    /// Records a run.
+    pub fn record(&mut self, primary_ref: PrimaryRef, run: Run) {
         let last = self.last.get(&primary_ref).copied();
         if let Some(known) = last.and_then(|last| self.get_mut(last))
             && known.run.is_like(&run)
@@ -140,8 +140,8 @@ impl RunHistory {
         self.last.insert(primary_ref, number);
     }
 
-    /// Leaves out entries whose runs are all forgotten. The table is made anew: one in which entries are removed and added
-    /// would double.
+    /// Drops entries whose runs are all forgotten. The table is rebuilt: with removals and insertions in place it would
+    /// double.
     fn make_room(&mut self) {
         let mut alive = HashMap::with_capacity(MOST_ENTRIES);
         let first = self.first;
@@ -149,7 +149,7 @@ impl RunHistory {
         self.last = alive;
     }
 
-    /// The last runs of a primary, the latest first.
+    /// Last runs of a primary, newest first.
     pub fn of(&self, primary_ref: &PrimaryRef) -> impl Iterator<Item = &Run> {
         let mut next = self.last.get(primary_ref).copied();
         let runs = std::iter::from_fn(move || {
@@ -161,21 +161,21 @@ impl RunHistory {
         runs.take(MOST_SHOWN)
     }
 
-    /// How many runs are remembered, and the bytes that they take, without the names that they share with the cache.
+    /// Number of remembered runs, and their size in bytes without the names shared with the cache.
     pub fn size(&self) -> (usize, usize) {
         let runs = self.ring.capacity() * size_of::<LinkedRun>();
         let entries = self.last.capacity() * (size_of::<(PrimaryRef, u64)>() + 1);
-        // A pointer's target, with its two counts.
+        // Target of an `Arc`, with its two counts.
         let objects = self.with_object * (size_of::<Arc<()>>() * 2 + size_of::<Key>());
         (self.ring.len(), runs + entries + objects)
     }
 
-    /// A primary is gone.
+    /// Forgets a deleted primary.
     pub fn forget(&mut self, primary_ref: &PrimaryRef) {
         self.last.remove(primary_ref);
     }
 
-    /// A lane is gone.
+    /// Forgets a removed lane.
     pub fn remove_lane(&mut self, lane: LaneId) {
         self.last.retain(|primary_ref, _| primary_ref.lane != lane);
     }
@@ -216,18 +216,18 @@ mod tests {
     fn runs_that_are_alike_and_write_nothing_take_one_place() {
         let mut history = RunHistory::default();
         for ended in 1..=3 {
-            history.note(primary("x"), run(TriggerReason::Resync, ended, false));
+            history.record(primary("x"), run(TriggerReason::Resync, ended, false));
         }
-        history.note(primary("y"), run(TriggerReason::Resync, 4, false));
-        history.note(primary("x"), run(TriggerReason::ObjectChanged, 5, true));
-        history.note(primary("x"), run(TriggerReason::ObjectChanged, 6, true));
-        history.note(primary("x"), run(TriggerReason::Resync, 7, false));
+        history.record(primary("y"), run(TriggerReason::Resync, 4, false));
+        history.record(primary("x"), run(TriggerReason::ObjectChanged, 5, true));
+        history.record(primary("x"), run(TriggerReason::ObjectChanged, 6, true));
+        history.record(primary("x"), run(TriggerReason::Resync, 7, false));
         assert_eq!(times(&history, "x"), [(7, 0), (6, 0), (5, 0), (3, 2)]);
         assert_eq!(times(&history, "y"), [(4, 0)]);
         assert_eq!(history.size().0, 5);
         history.forget(&primary("x"));
         assert_eq!(times(&history, "x"), []);
-        history.note(primary("x"), run(TriggerReason::Started, 8, false));
+        history.record(primary("x"), run(TriggerReason::Started, 8, false));
         assert_eq!(times(&history, "x"), [(8, 0)], "those before were another object's");
         history.remove_lane(LaneId(1));
         assert_eq!(times(&history, "y"), []);
@@ -236,14 +236,14 @@ mod tests {
     #[test]
     fn the_oldest_runs_go_first_and_a_chain_ends_where_they_went() {
         let mut history = RunHistory::default();
-        history.note(primary("old"), run(TriggerReason::Started, 0, true));
-        history.note(primary("x"), run(TriggerReason::Started, 1, true));
+        history.record(primary("old"), run(TriggerReason::Started, 0, true));
+        history.record(primary("x"), run(TriggerReason::Started, 1, true));
         for ended in 2..=MOST_RUNS as u64 {
-            history.note(primary("busy"), run(TriggerReason::ObjectChanged, ended, true));
+            history.record(primary("busy"), run(TriggerReason::ObjectChanged, ended, true));
         }
         assert_eq!(times(&history, "old"), [], "its run was the first");
         assert_eq!(times(&history, "x"), [(1, 0)]);
-        history.note(primary("x"), run(TriggerReason::ObjectChanged, 20_000, true));
+        history.record(primary("x"), run(TriggerReason::ObjectChanged, 20_000, true));
         assert_eq!(times(&history, "x"), [(20_000, 0)]);
         assert_eq!(times(&history, "busy").len(), MOST_SHOWN);
     }
@@ -258,7 +258,7 @@ mod tests {
                 let object = Arc::new(Key::new(kind.clone(), primary_ref.name.clone()));
                 let mut run = run(TriggerReason::ChildChanged, round, true);
                 run.trigger.object = Some(object);
-                history.note(primary_ref, run);
+                history.record(primary_ref, run);
             }
         }
         let (runs, bytes) = history.size();
@@ -266,7 +266,7 @@ mod tests {
         assert!(bytes < 2_400_000, "{bytes}");
         let mut history = RunHistory::default();
         for index in 0..10_000 {
-            history.note(primary(&index.to_string()), run(TriggerReason::Started, 0, true));
+            history.record(primary(&index.to_string()), run(TriggerReason::Started, 0, true));
         }
         let (runs, bytes) = history.size();
         assert_eq!(runs, 10_000);
