@@ -1,17 +1,17 @@
 //! Decides whether another plugin that has applied an object still claims it. An object belongs to one plugin; another
 //! one gets it only when the first is removed, or no longer selects the owner.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::diff::CompetingPlugin;
 use pilothouse_core::ownership::Owner;
 
 use crate::lanes::lane::Lane;
-use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
+use crate::state::tables::competing_waits::plugin_of;
 
 /// The plugins of the cluster, as far as known.
 #[derive(Default)]
@@ -59,37 +59,6 @@ impl KnownPlugins {
         let plugins = self.0.lock();
         plugins.names.contains(name) || plugins.elsewhere.contains(name) || !plugins.is_complete
     }
-}
-
-/// Primaries that wait because another plugin applies what they desire, by that plugin's name.
-#[derive(Default)]
-pub struct CompetingPluginWaits(HashMap<String, BTreeSet<PrimaryRef>>);
-
-impl CompetingPluginWaits {
-    /// Lets a primary wait for the plugin with this field manager.
-    pub fn wait_for(&mut self, manager: &str, primary_ref: &PrimaryRef) {
-        self.0
-            .entry(plugin_of(manager).to_owned())
-            .or_default()
-            .insert(primary_ref.clone());
-    }
-
-    /// Takes the primaries that waited for a plugin that was removed, or that now selects other primaries.
-    pub fn take(&mut self, plugin: &str) -> BTreeSet<PrimaryRef> {
-        self.0.remove(plugin).unwrap_or_default()
-    }
-
-    /// Forgets a deleted primary.
-    pub fn forget(&mut self, primary_ref: &PrimaryRef) {
-        self.0.retain(|_, waiting| {
-            waiting.remove(primary_ref);
-            !waiting.is_empty()
-        });
-    }
-}
-
-fn plugin_of(manager: &str) -> &str {
-    manager.strip_prefix(MANAGER_PREFIX).unwrap_or(manager)
 }
 
 /// Another plugin that applies a child of a lane's primary, if there is one. `primary` is the cached owner.

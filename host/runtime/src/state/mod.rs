@@ -51,12 +51,12 @@ use pilothouse_core::diff::preview::{MAX_PRIMARIES, Previews};
 use pilothouse_core::reads::dependencies::Dependencies;
 use tokio::sync::Notify;
 
-use crate::context::competing_plugins::CompetingPluginWaits;
 use crate::lanes::primary::{LaneId, PrimaryRef};
 use crate::lanes::snapshot::Lanes;
 use crate::queue::{Capacity, WorkQueue};
 use crate::state::lock::StateLock;
 use crate::state::tables::claims::Contributions;
+use crate::state::tables::competing_waits::CompetingPluginWaits;
 use crate::state::tables::earlier_desires::EarlierDesires;
 use crate::state::tables::echo::OwnWrites;
 use crate::state::tables::history::History;

@@ -1,6 +1,7 @@
 //! Holds the tables of the shared state, one type each. None of them takes the lock.
 
 pub mod claims;
+pub mod competing_waits;
 pub mod earlier_desires;
 pub mod echo;
 pub mod history;
