@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::dispatch;
+use crate::call;
 use crate::locate;
 use crate::object::{Kind, ObjectMeta, Resource};
 use crate::outcome::Failure;
@@ -52,7 +52,16 @@ enum Source {
     #[cfg(target_family = "wasm")]
     Host,
     #[cfg(not(target_family = "wasm"))]
-    Fake(crate::testing::FakeCluster),
+    Fake(Box<dyn Fake>),
+}
+
+/// Answers in place of the host, in tests.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) trait Fake: std::fmt::Debug {
+    fn now(&self, granularity: u64) -> u64;
+    fn reached(&self, moment: u64) -> bool;
+    fn get(&self, kind: &types::GroupVersionKind, namespace: Option<&str>, name: &str) -> Option<String>;
+    fn list(&self, kind: &types::GroupVersionKind, options: &types::ListOptions) -> Vec<String>;
 }
 
 impl Cluster {
@@ -62,9 +71,9 @@ impl Cluster {
     }
 
     #[cfg(not(target_family = "wasm"))]
-    pub(crate) fn of_fake(fake: crate::testing::FakeCluster) -> Self {
+    pub(crate) fn of_fake(fake: impl Fake + 'static) -> Self {
         Self {
-            source: Source::Fake(fake),
+            source: Source::Fake(Box::new(fake)),
         }
     }
 
@@ -267,7 +276,7 @@ fn read<T: DeserializeOwned>(json: &str) -> Result<T, Failure> {
         let cause = locate::explain(json, &error);
         Failure::Permanent(format!(
             "{} cannot be read: {cause}; correct the field",
-            dispatch::name_of(json)
+            call::name_of(json)
         ))
     })
 }

@@ -28,6 +28,7 @@ mod allocator;
     reason = "generated from wit/plugin.wit"
 )]
 pub mod bindings;
+pub mod call;
 mod cluster;
 #[cfg(feature = "crd")]
 pub mod crd;

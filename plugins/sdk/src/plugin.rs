@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::call::Call;
 use crate::cluster::Cluster;
-use crate::dispatch::Call;
 use crate::manifest::Manifest;
 use crate::object::{Kind, Resource};
 use crate::outcome::{Failure, Outcome};

@@ -3,8 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Call, read_config};
 use crate::admission::{FieldError, Phase, Review, UserInfo};
+use crate::call::{Call, read_config};
 use crate::cluster::Cluster;
 use crate::locate;
 use crate::object::{Kind, Resource};

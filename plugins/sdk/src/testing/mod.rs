@@ -57,7 +57,7 @@ pub use self::answer::{Answer, DesiredObject, Ownership};
 use self::fields::FieldPath;
 use self::grants::Grants;
 pub use self::optional::Finalized;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Fake};
 use crate::dispatch;
 use crate::optional::ExportedPlugin;
 use crate::outcome::Failure;
@@ -333,20 +333,22 @@ impl FakeCluster {
         self.state.borrow_mut().grants = None;
         answer
     }
+}
 
-    pub(crate) fn now(&self, granularity: u64) -> u64 {
+impl Fake for FakeCluster {
+    fn now(&self, granularity: u64) -> u64 {
         let mut state = self.state.borrow_mut();
         state.reads.push(Read::Now(granularity));
         state.now.as_millis() / granularity * granularity
     }
 
-    pub(crate) fn reached(&self, moment: u64) -> bool {
+    fn reached(&self, moment: u64) -> bool {
         let mut state = self.state.borrow_mut();
         state.reads.push(Read::Reached(Moment::from_millis(moment)));
         state.now.as_millis() >= moment
     }
 
-    pub(crate) fn get(&self, kind: &types::GroupVersionKind, namespace: Option<&str>, name: &str) -> Option<String> {
+    fn get(&self, kind: &types::GroupVersionKind, namespace: Option<&str>, name: &str) -> Option<String> {
         let mut state = self.state.borrow_mut();
         let namespace = namespace.map(str::to_owned);
         state.reads.push(Read::Get {
@@ -368,7 +370,7 @@ impl FakeCluster {
         }
     }
 
-    pub(crate) fn list(&self, kind: &types::GroupVersionKind, options: &types::ListOptions) -> Vec<String> {
+    fn list(&self, kind: &types::GroupVersionKind, options: &types::ListOptions) -> Vec<String> {
         let types::ListOptions {
             namespace,
             label_selector,
