@@ -1,16 +1,26 @@
 //! Owns the check of a desired object: that it has a place, that it is declared, and that the plugin would see it again.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
-use super::{DesiredObject, KindFacts, MAX_OPTION, PrimaryName, invalid, shorten};
+use super::{DesiredObject, KindFacts, MAX_OPTION, PrimaryName, UnservedObject, invalid, shorten};
 use crate::diff::canonical::canonical;
 use crate::kubernetes::key::{Kind, Name};
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::contract::{Desired, Lifecycle, Ownership};
 use crate::plugin::grants::{Grant, Grants};
 use crate::plugin::manifest::{Access, REPLACE, Touch, is_label};
-use crate::status::failure::Failure;
+use crate::status::failure::{Failure, Retry};
 use crate::status::reason::Reason;
+
+/// A desired object that was checked.
+pub(super) enum CheckedObject {
+    /// It can be applied.
+    Served(DesiredObject),
+    /// The cluster does not serve its kind, which the plugin can do without.
+    Unserved(UnservedObject),
+}
 
 /// Makes an object of what is desired, in canonical form.
 pub(super) fn check_object(
@@ -19,7 +29,7 @@ pub(super) fn check_object(
     primary: &PrimaryName<'_>,
     grants: &Grants,
     served: &impl Fn(&Kind) -> Option<ServedKind>,
-) -> Result<DesiredObject, Failure> {
+) -> Result<CheckedObject, Failure> {
     let mut body: Map<String, Value> = serde_json::from_str(&wanted.object)
         .map_err(|error| invalid(format!("desired object {position} is not a JSON object: {error}")))?;
     let member = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -50,8 +60,8 @@ pub(super) fn check_object(
         Ownership::Owned => Access::Owned,
         Ownership::Contributed => Access::Contributed,
     };
-    match grants.get(&kind) {
-        Some(grant) if grant.allows(access) => {}
+    let is_optional = match grants.get(&kind) {
+        Some(grant) if grant.allows(access) => grant.touch.optional,
         Some(_) => {
             let access = word(access);
             let problem = format!(
@@ -65,14 +75,26 @@ pub(super) fn check_object(
                 format!("the manifest does not declare the kind; declare it under touches with access {access}");
             return Err(undeclared(&kind, &name, &problem));
         }
-    }
-    let Some(served) = served(&kind) else {
-        return Err(Failure::cluster(
-            Reason::NotSynced,
-            format!("{kind} {name} is desired, but the cluster does not serve the kind; install what brings it"),
-        ));
     };
     let given = text_of("namespace");
+    let Some(served) = served(&kind) else {
+        let failure = Failure::cluster(
+            Reason::NotSynced,
+            format!("{kind} {name} is desired, but the cluster does not serve the kind; install what brings it"),
+        );
+        if !is_optional {
+            return Err(failure);
+        }
+        let name = Name::new(given.as_deref().or(primary.name.namespace.as_deref()), &name);
+        check_options(position, wanted, &kind, &name, grants)?;
+        return Ok(CheckedObject::Unserved(UnservedObject {
+            kind: Arc::new(kind),
+            name,
+            may_be_cluster_scoped: given.is_none(),
+            ownership: wanted.ownership,
+            failure: failure.retry(Retry::Change),
+        }));
+    };
     let namespace = place(&kind, &name, given, primary, served.facts)?;
     let name = Name::new(namespace.as_deref(), &name);
     if let Some(problem) = grants
@@ -106,7 +128,7 @@ pub(super) fn check_object(
             None => metadata.remove("namespace"),
         };
     }
-    Ok(DesiredObject {
+    Ok(CheckedObject::Served(DesiredObject {
         served,
         name,
         body,
@@ -114,7 +136,7 @@ pub(super) fn check_object(
             replace,
             ..wanted.lifecycle
         },
-    })
+    }))
 }
 
 /// How an object lies outside of what a plugin declares of its own objects: it would not see it again.

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::configuration;
 use crate::answer::{MAX_OPTION, shorten};
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::path::FieldPath;
@@ -317,7 +318,7 @@ impl CheckedManifest {
     }
 }
 
-/// Why a manifest cannot be used.
+/// Why a manifest cannot be used, or not with the configuration that the plugin is given.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Over [`MAX_MANIFEST_BYTES`].
@@ -340,6 +341,15 @@ pub enum ManifestError {
         /// What is wrong with it, and what would be right.
         problem: String,
     },
+    /// The plugin has no schema for a configuration, and is given one.
+    #[error("the plugin {0} takes no configuration; remove the one that it is given")]
+    NoConfiguration(String),
+    /// The configuration does not fit its schema.
+    #[error("the configuration does not fit the plugin's schema: {problems}; correct spec.configuration of the Plugin, or --config")]
+    Configuration {
+        /// Members, each with what is wrong and what would be right.
+        problems: String,
+    },
 }
 
 impl ManifestError {
@@ -350,6 +360,23 @@ impl ManifestError {
         }
     }
 }
+
+/// Parses and checks what a plugin described that was given this configuration.
+pub fn parse_configured(text: &str, configuration: Option<&Value>) -> Result<CheckedManifest, ManifestError> {
+    let checked = parse(text)?;
+    checked.manifest.check_configuration(configuration)?;
+    Ok(checked)
+}
+
+impl Manifest {
+    /// Holds a configuration against its schema; without one the plugin takes none. Returns the parts of the schema that the
+    /// host cannot judge.
+    pub fn check_configuration(&self, configuration: Option<&Value>) -> Result<Vec<String>, ManifestError> {
+        let configuration = configuration.unwrap_or(&Value::Null);
+        configuration::check(self.configuration_schema.as_ref(), &self.name, configuration)
+    }
+}
+
 
 /// Parses and checks the answer of `describe`.
 pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {

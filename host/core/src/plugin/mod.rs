@@ -1,5 +1,6 @@
 //! Describes a plugin: its manifest and grants, its limits, its contract, and what its versions leave behind.
 
+mod configuration;
 pub mod contract;
 pub mod crash;
 pub mod description;

@@ -9,7 +9,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{LiveObject, Propagation};
-use pilothouse_core::answer::{CheckedAnswer, first_few, shorten};
+use pilothouse_core::answer::{CheckedAnswer, UnservedObject, first_few, shorten};
 use pilothouse_core::diff::contest;
 use pilothouse_core::diff::contest::FieldTaker;
 use pilothouse_core::diff::{Action, Difference};
@@ -21,7 +21,7 @@ use pilothouse_core::ownership::recreate;
 use pilothouse_core::ownership::recreate::Dependents;
 use pilothouse_core::ownership::{self, Owner, OwnerLink};
 use pilothouse_core::status::reason::Reason;
-use pilothouse_core::{Failure, Key, Retry};
+use pilothouse_core::{Failure, Key, Kind, Retry};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -112,10 +112,11 @@ pub async fn apply(
         steps,
         prune,
         contributed,
-        answer,
+        mut answer,
         owner,
         wake_at,
     } = planned;
+    let unserved = std::mem::take(&mut answer.unserved);
     let mut work = PlanExecution {
         host,
         lane,
@@ -136,15 +137,22 @@ pub async fn apply(
         .iter()
         .map(|step| key(&step.desired.served, &step.desired.name))
         .collect();
+    let unserved_keys: Vec<Key> = unserved.iter().flat_map(UnservedObject::keys).collect();
+    let was_desired = |key: &Key, failure: &Failure| {
+        host.state.was_desired(primary_ref, key)
+            || primary.is_some_and(|primary| visibility::is_reported(lane, primary, failure))
+    };
     let mut unmade = Vec::new();
+    for UnservedObject { kind, failure, .. } in unserved {
+        work.depend_on_kind(&kind);
+        let keys = unserved_keys.iter().filter(|key| key.kind == kind);
+        unmade.extend(keys.filter(|key| !was_desired(key, &failure)));
+        work.applied.fail(failure);
+    }
     for (step, key) in steps.into_iter().zip(&desired) {
         let was_made = work.is_made(&step);
         if let Err(failure) = work.carry_out(step).await {
-            let was_desired = || {
-                host.state.was_desired(primary_ref, key)
-                    || primary.is_some_and(|primary| visibility::is_reported(lane, primary, &failure))
-            };
-            let is_new = !was_made && !was_desired();
+            let is_new = !was_made && !was_desired(key, &failure);
             // The server has not said whether it takes the object.
             let is_unanswered = matches!(failure.reason, Reason::ClusterUnavailable | Reason::HostFault);
             if is_new || is_unanswered {
@@ -189,7 +197,7 @@ pub async fn apply(
     }
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);
     host.state
-        .note_desired(primary_ref, desired.iter().filter(|key| !holds(key)));
+        .note_desired(primary_ref, desired.iter().chain(&unserved_keys).filter(|key| !holds(key)));
     work.applied
 }
 
@@ -331,6 +339,16 @@ impl PlanExecution<'_> {
         self.host
             .state
             .depend_on_obstacle(self.primary_ref, &step.desired.served, &step.desired.name, live);
+    }
+
+    /// Waits for a kind. If the cluster serves it since the answer was checked, nobody else would wake the primary.
+    fn depend_on_kind(&self, kind: &Arc<Kind>) {
+        self.host.state.depend_on_kind(self.primary_ref, kind);
+        if self.lane.served(kind).is_some() {
+            self.host
+                .state
+                .requeue(self.primary_ref, Cause::Others, TriggerReason::Started);
+        }
     }
 
     pub(super) fn foreign(&self, step: &PlannedObject) -> Failure {

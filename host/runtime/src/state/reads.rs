@@ -86,6 +86,12 @@ impl SharedState {
                 .push(primary_ref.lane, &primary_ref.name, Priority::Change, trigger);
         }
     }
+
+    /// Depends on a kind that the cluster does not serve: the primary runs again when the kind has been listed.
+    pub fn depend_on_kind(&self, primary_ref: &PrimaryRef, kind: &Arc<Kind>) {
+        let read = Read::SomeObstacles(kind.clone());
+        self.tables.write().dependencies.add(primary_ref, read);
+    }
 }
 
 impl Tables {

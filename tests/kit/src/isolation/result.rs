@@ -205,6 +205,8 @@ impl Reconciled {
         let CheckedAnswer {
             owned,
             contributed,
+            // Here, every kind is served.
+            unserved: _,
             status,
             conditions,
             events,

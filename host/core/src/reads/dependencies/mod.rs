@@ -283,6 +283,16 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         }
     }
 
+    /// Whom it wakes that the cluster serves a kind: those that depend on some obstacles of it.
+    pub fn waiting_for(&self, kind: &Arc<Kind>) -> Woken<R> {
+        let readers = self.some_obstacles.get(kind).into_iter().flatten();
+        let groups = self.everybodys_obstacles.get(kind).into_iter().flatten();
+        Woken {
+            readers: readers.cloned().collect(),
+            groups: groups.cloned().collect(),
+        }
+    }
+
     /// Nothing is kept of a reader but that somebody in its group depends on these.
     fn depend_together(&mut self, group: &R::Group, coarse: BTreeSet<Read>) {
         for read in coarse {
