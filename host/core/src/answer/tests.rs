@@ -403,7 +403,7 @@ fn an_object_of_an_optional_kind_that_is_not_served_fails_alone() {
     assert_eq!((unserved.failure.reason, unserved.failure.retry), (Reason::NotSynced, Retry::Change));
     assert_eq!(
         unserved.failure.message,
-        "z.dev/v1, Kind=Unserved x is desired, but the cluster does not serve the kind; install what brings it"
+        "z.dev/v1 Unserved x is desired, but the cluster does not serve the kind; install what brings it"
     );
 }
 

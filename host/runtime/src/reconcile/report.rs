@@ -123,8 +123,7 @@ pub async fn report(
         },
     )
     .await;
-    let mut failure = failure;
-    let is_refused = stated.as_ref().is_err_and(|refused| refused.retry == Retry::Change);
+    let mut refusal = None;
     // The API server refuses what the plugin says of the status: that has to be said without it, and if need be without
     // all that was said before.
     for less in [StatusExtent::WithoutAnswer, StatusExtent::Bare] {
@@ -140,16 +139,20 @@ pub async fn report(
                     &Deviations::default(),
                 )
                 .await;
-                failure.get_or_insert(refused);
+                refusal.get_or_insert(refused);
             }
             _ => break,
         }
     }
+    let is_refused = refusal.is_some();
     if let Err(refused) = &stated
         && refused.retry == Retry::Change
     {
         schema::say(host, lane, gathered, &refused.message).await;
+        // Nothing of it was the plugin's.
+        refusal = Some(refused.clone());
     }
+    let failure = failure.or(refusal);
     let mut events = answer.as_ref().map(|answer| answer.events.clone()).unwrap_or_default();
     if failure.is_none() && !rewritten_values.is_empty() {
         events.push(Event {

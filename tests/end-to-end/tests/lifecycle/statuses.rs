@@ -245,7 +245,7 @@ mod simulated {
         let schema = json!({"type": "object", "properties": {
             "conditions": conditions(FIELDS, &["type", "status"]), "text": {"type": "string"}}});
         let given = json!({"text": "so", "new": 1});
-        let fleet = without_openapi(&definition(&schema, true), &given, 30).await;
+        let mut fleet = without_openapi(&definition(&schema, true), &given, 30).await;
         for (name, kind) in [("well", "ConfigMap"), ("ill", "Service")] {
             fleet.stage.create(&wish(name, kind)).await;
         }
