@@ -21,7 +21,7 @@ use pilothouse_core::ownership::recreate;
 use pilothouse_core::ownership::recreate::Dependents;
 use pilothouse_core::ownership::{self, Owner, OwnerLink};
 use pilothouse_core::status::reason::Reason;
-use pilothouse_core::{Failure, Key, Kind, Retry};
+use pilothouse_core::{Failure, Key, Retry};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -143,11 +143,12 @@ pub async fn apply(
             || primary.is_some_and(|primary| visibility::is_reported(lane, primary, failure))
     };
     let mut unmade = Vec::new();
-    for UnservedObject { kind, failure, .. } in unserved {
-        work.depend_on_kind(&kind);
-        let keys = unserved_keys.iter().filter(|key| key.kind == kind);
-        unmade.extend(keys.filter(|key| !was_desired(key, &failure)));
-        work.applied.fail(failure);
+    for object in unserved {
+        work.depend_on_unserved(&object);
+        let keys: HashSet<Key> = object.keys().collect();
+        let keys = unserved_keys.iter().filter(|key| keys.contains(key));
+        unmade.extend(keys.filter(|key| !was_desired(key, &object.failure)));
+        work.applied.fail(object.failure);
     }
     for (step, key) in steps.into_iter().zip(&desired) {
         let was_made = work.is_made(&step);
@@ -341,13 +342,12 @@ impl PlanExecution<'_> {
             .depend_on_obstacle(self.primary_ref, &step.desired.served, &step.desired.name, live);
     }
 
-    /// Waits for a kind. If the cluster serves it since the answer was checked, nobody else would wake the primary.
-    fn depend_on_kind(&self, kind: &Arc<Kind>) {
-        self.host.state.depend_on_kind(self.primary_ref, kind);
+    /// Waits for the kind of an object. If the cluster serves it since the answer was checked, nobody else would wake the primary.
+    fn depend_on_unserved(&self, object: &UnservedObject) {
+        let (state, kind) = (&self.host.state, &object.kind);
+        state.depend_on_unserved(self.primary_ref, kind, &object.name);
         if self.lane.served(kind).is_some() {
-            self.host
-                .state
-                .requeue(self.primary_ref, Cause::Others, TriggerReason::Started);
+            state.requeue(self.primary_ref, Cause::Others, TriggerReason::Started);
         }
     }
 

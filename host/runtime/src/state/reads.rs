@@ -87,9 +87,9 @@ impl SharedState {
         }
     }
 
-    /// Depends on a kind that the cluster does not serve: the primary runs again when the kind has been listed.
-    pub fn depend_on_kind(&self, primary_ref: &PrimaryRef, kind: &Arc<Kind>) {
-        let read = Read::SomeObstacles(kind.clone());
+    /// Depends on an object of a kind that the cluster does not serve: the primary runs again when the kind has been listed.
+    pub fn depend_on_unserved(&self, primary_ref: &PrimaryRef, kind: &Arc<Kind>, object: &Name) {
+        let read = Read::Obstacle(kind.clone(), object.clone());
         self.tables.write().dependencies.add(primary_ref, read);
     }
 }
