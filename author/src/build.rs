@@ -245,7 +245,8 @@ fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Re
     let described = plugin
         .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
         .with_context(|| format!("{name} cannot be described"))?;
-    let checked = manifest::parse_configured(&described, config.as_ref()).with_context(|| format!("{name} cannot be used"))?;
+    let checked =
+        manifest::parse_configured(&described, config.as_ref()).with_context(|| format!("{name} cannot be used"))?;
     let findings = inspect::findings(&plugin, &checked);
     if let Err(error) = inspect::refuse(&name, &findings) {
         inspect::tell(&findings);

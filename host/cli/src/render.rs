@@ -64,7 +64,8 @@ impl WebhooksCommand {
         let described = component
             .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
             .with_context(|| format!("{} cannot be described", file.display()))?;
-        let checked = manifest::parse_configured(&described, config.as_ref()).with_context(|| format!("{} cannot be used", file.display()))?;
+        let checked = manifest::parse_configured(&described, config.as_ref())
+            .with_context(|| format!("{} cannot be used", file.display()))?;
         let WebhookNames {
             endpoint,
             secret,

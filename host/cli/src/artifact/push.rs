@@ -172,7 +172,8 @@ fn check(file: &Path, config: Option<&Path>, cache: &CacheArguments) -> anyhow::
         .load_read(&read)?
         .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
         .with_context(|| format!("{} cannot be described", file.display()))?;
-    let manifest = manifest::parse_configured(&described, config.as_ref()).with_context(|| format!("{} cannot be used", file.display()))?;
+    let manifest = manifest::parse_configured(&described, config.as_ref())
+        .with_context(|| format!("{} cannot be used", file.display()))?;
     Ok(Checked {
         component: read.into_bytes(),
         interfaces,

@@ -192,7 +192,10 @@ impl Schemas {
     /// The fields of a kind's status that the server refused as undeclared and that no schema has told since.
     pub fn undeclared(&self, kind: &Kind) -> BTreeSet<String> {
         let statuses = self.statuses();
-        statuses.get(kind).map(|known| known.undeclared.clone()).unwrap_or_default()
+        statuses
+            .get(kind)
+            .map(|known| known.undeclared.clone())
+            .unwrap_or_default()
     }
 
     /// Remembers fields that the server refused as undeclared. Returns whether one of them is new.
@@ -204,7 +207,11 @@ impl Schemas {
         let undeclared = &mut statuses.entry(kind.clone()).or_default().undeclared;
         let before = undeclared.len();
         let more = MOST_UNDECLARED.saturating_sub(before);
-        let new: Vec<_> = fields.into_iter().filter(|field| !undeclared.contains(field)).take(more).collect();
+        let new: Vec<_> = fields
+            .into_iter()
+            .filter(|field| !undeclared.contains(field))
+            .take(more)
+            .collect();
         undeclared.extend(new);
         undeclared.len() > before
     }
@@ -309,11 +316,7 @@ mod tests {
         let counted = asked.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
             let is_published = counted.fetch_add(1, Ordering::SeqCst) >= publishes_after;
-            let (code, text) = if is_published {
-                (200, DOCUMENT)
-            } else {
-                (404, "")
-            };
+            let (code, text) = if is_published { (200, DOCUMENT) } else { (404, "") };
             let response = Response::builder()
                 .status(code)
                 .body(Body::from(text.as_bytes().to_vec()));
@@ -387,13 +390,22 @@ mod tests {
         assert!(!schemas.note_undeclared(&kind, fields()), "it is known");
         assert!(!schemas.note_undeclared(&kind, BTreeSet::new()));
         schemas.status(&kind).await.unwrap_err();
-        assert_eq!((schemas.undeclared(&kind), schemas.needs_status(&kind)), (fields(), true));
+        assert_eq!(
+            (schemas.undeclared(&kind), schemas.needs_status(&kind)),
+            (fields(), true)
+        );
         sleep(PUBLISHED_EVERY).await;
         schemas.status(&kind).await.unwrap();
-        assert_eq!((schemas.undeclared(&kind).len(), schemas.needs_status(&kind)), (0, false));
+        assert_eq!(
+            (schemas.undeclared(&kind).len(), schemas.needs_status(&kind)),
+            (0, false)
+        );
         schemas.note_undeclared(&kind, fields());
         schemas.forget(&kind);
-        assert_eq!((schemas.undeclared(&kind).len(), schemas.needs_status(&kind)), (0, true));
+        assert_eq!(
+            (schemas.undeclared(&kind).len(), schemas.needs_status(&kind)),
+            (0, true)
+        );
         let many = (0..2 * MOST_UNDECLARED).map(|it| format!(".status.{it}")).collect();
         assert!(schemas.note_undeclared(&kind, many));
         assert_eq!(schemas.undeclared(&kind).len(), MOST_UNDECLARED);

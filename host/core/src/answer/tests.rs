@@ -400,7 +400,10 @@ fn an_object_of_an_optional_kind_that_is_not_served_fails_alone() {
     let [unserved] = &answer.unserved[..] else {
         panic!("{:?}", answer.unserved)
     };
-    assert_eq!((unserved.failure.reason, unserved.failure.retry), (Reason::NotSynced, Retry::Change));
+    assert_eq!(
+        (unserved.failure.reason, unserved.failure.retry),
+        (Reason::NotSynced, Retry::Change)
+    );
     assert_eq!(
         unserved.failure.message,
         "z.dev/v1 Unserved x is desired, but the cluster does not serve the kind; install what brings it"
@@ -411,7 +414,11 @@ fn an_object_of_an_optional_kind_that_is_not_served_fails_alone() {
 fn an_unserved_object_may_stand_wherever_its_kind_can() {
     for (metadata, ownership, places) in [
         (r#"{"name":"x"}"#, Ownership::Owned, vec![Some("home"), None]),
-        (r#"{"name":"x","namespace":"other"}"#, Ownership::Owned, vec![Some("other")]),
+        (
+            r#"{"name":"x","namespace":"other"}"#,
+            Ownership::Owned,
+            vec![Some("other")],
+        ),
         (r#"{"name":"x"}"#, Ownership::Contributed, vec![]),
     ] {
         let desired = vec![unserved(metadata, ownership)];
@@ -429,7 +436,10 @@ fn an_unserved_object_may_stand_wherever_its_kind_can() {
 fn an_unserved_object_is_still_held_against_the_contract() {
     for (desired, problem) in [
         (vec![unserved(r#"{}"#, Ownership::Owned)], "has no metadata.name"),
-        (vec![unserved(r#"{"name":"x"}"#, Ownership::Owned); 2], "desired objects 0 and 1 are both Unserved home/x"),
+        (
+            vec![unserved(r#"{"name":"x"}"#, Ownership::Owned); 2],
+            "desired objects 0 and 1 are both Unserved home/x",
+        ),
         (
             vec![Desired {
                 options: r#"{"new": 1}"#.to_owned(),

@@ -31,7 +31,12 @@ const PATTERN_BYTES: usize = 1 << 20;
 const STEP_BYTES: usize = 256;
 
 /// Keywords that restrict values and are not judged.
-const UNJUDGED: [&str; 4] = ["unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"];
+const UNJUDGED: [&str; 4] = [
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "$dynamicRef",
+    "$recursiveRef",
+];
 
 /// A member of a configuration that does not fit.
 struct Misfit {
@@ -179,7 +184,10 @@ impl<'a> Judge<'a> {
             if let Some(names) = schema.get("propertyNames")
                 && self.fits(names, &Value::String(name.clone()), depth) == Some(false)
             {
-                misfits.push(misfit(&path, "the schema does not take a member of this name; rename it"));
+                misfits.push(misfit(
+                    &path,
+                    "the schema does not take a member of this name; rename it",
+                ));
             }
         }
         let mut require = |name: &str| {
@@ -188,13 +196,20 @@ impl<'a> Judge<'a> {
             }
         };
         texts(schema.get("required")).for_each(&mut require);
-        for (name, required) in schema.get("dependentRequired").and_then(Value::as_object).into_iter().flatten() {
+        for (name, required) in schema
+            .get("dependentRequired")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
             if members.contains_key(name) {
                 texts(Some(required)).for_each(&mut require);
             }
         }
         let count = members.len();
-        misfits.extend(out_of_bounds(schema, ["minProperties", "maxProperties"], count, "members").map(|it| misfit(path, it)));
+        misfits.extend(
+            out_of_bounds(schema, ["minProperties", "maxProperties"], count, "members").map(|it| misfit(path, it)),
+        );
     }
 
     fn array(
@@ -223,21 +238,27 @@ impl<'a> Judge<'a> {
             misfits.push(misfit(path, "it lacks an item that the schema asks for; add it"));
         }
         if schema.get("uniqueItems") == Some(&Value::Bool(true)) && self.spend(items.len() * items.len()) {
-            let is_twice = |(index, item): (usize, &Value)| items[..index].iter().any(|earlier| is_equal(earlier, item));
+            let is_twice =
+                |(index, item): (usize, &Value)| items[..index].iter().any(|earlier| is_equal(earlier, item));
             if items.iter().enumerate().any(is_twice) {
                 misfits.push(misfit(path, "it has an item twice; remove one"));
             }
         }
-        misfits.extend(out_of_bounds(schema, ["minItems", "maxItems"], items.len(), "items").map(|it| misfit(path, it)));
+        misfits
+            .extend(out_of_bounds(schema, ["minItems", "maxItems"], items.len(), "items").map(|it| misfit(path, it)));
     }
 
     fn text(&mut self, schema: &'a Map<String, Value>, text: &str, path: &str, misfits: &mut Vec<Misfit>) {
         let length = text.chars().count();
-        misfits.extend(out_of_bounds(schema, ["minLength", "maxLength"], length, "characters").map(|it| misfit(path, it)));
+        misfits
+            .extend(out_of_bounds(schema, ["minLength", "maxLength"], length, "characters").map(|it| misfit(path, it)));
         if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
             && self.matches(pattern, text) == Some(false)
         {
-            misfits.push(misfit(path, format!("it does not match the pattern {pattern}; correct it")));
+            misfits.push(misfit(
+                path,
+                format!("it does not match the pattern {pattern}; correct it"),
+            ));
         }
     }
 
@@ -266,7 +287,9 @@ impl<'a> Judge<'a> {
         misfits: &mut Vec<Misfit>,
     ) {
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+            let target = reference
+                .strip_prefix('#')
+                .and_then(|pointer| self.root.pointer(pointer));
             match target {
                 Some(target) => misfits.extend(self.judge(target, value, path, depth + 1)),
                 None => self.gap(format!("the reference {reference}, which leads out of it")),
@@ -283,7 +306,10 @@ impl<'a> Judge<'a> {
             match fitting.iter().filter(|fits| **fits == Some(true)).count() {
                 0 if !fitting.contains(&None) => misfits.extend(self.any(forms, value, path, depth)),
                 0 | 1 => {}
-                _ => misfits.push(misfit(path, "it fits several forms of which the schema takes one; decide for one")),
+                _ => misfits.push(misfit(
+                    path,
+                    "it fits several forms of which the schema takes one; decide for one",
+                )),
             }
         }
         if let Some(not) = schema.get("not")
@@ -316,7 +342,12 @@ impl<'a> Judge<'a> {
                 meant = Some(misfits);
             }
         }
-        meant.unwrap_or_else(|| vec![misfit(path, "it has none of the forms that the schema takes; correct it")])
+        meant.unwrap_or_else(|| {
+            vec![misfit(
+                path,
+                "it has none of the forms that the schema takes; correct it",
+            )]
+        })
     }
 }
 
@@ -332,7 +363,10 @@ fn unknown(declared: Option<&Map<String, Value>>) -> String {
     if known.is_empty() {
         return "the plugin has no such member; remove it".to_owned();
     }
-    format!("the plugin has no such member; it has {}", pilothouse_description::first_of(known.into_iter(), MAX_KNOWN))
+    format!(
+        "the plugin has no such member; it has {}",
+        pilothouse_description::first_of(known.into_iter(), MAX_KNOWN)
+    )
 }
 
 /// The most members that are named where one is unknown.
@@ -343,7 +377,10 @@ fn schemas<'a>(schema: &'a Map<String, Value>, keyword: &str) -> Option<&'a [Val
 }
 
 fn texts(list: Option<&Value>) -> impl Iterator<Item = &str> {
-    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    list.and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 fn type_of(value: &Value) -> &'static str {
@@ -362,7 +399,9 @@ fn wrong_type(schema: &Map<String, Value>, value: &Value) -> Option<String> {
         Value::String(one) => vec![one],
         several => texts(Some(several)).collect(),
     };
-    let is_whole = |number: &serde_json::Number| number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|it| it.fract() == 0.0);
+    let is_whole = |number: &serde_json::Number| {
+        number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|it| it.fract() == 0.0)
+    };
     let has = |name: &&str| match (*name, value) {
         ("object", Value::Object(_))
         | ("array", Value::Array(_))
@@ -377,15 +416,18 @@ fn wrong_type(schema: &Map<String, Value>, value: &Value) -> Option<String> {
     if types.is_empty() || types.iter().any(has) {
         return None;
     }
-    let wanted: Vec<&str> = types.iter().map(|name| match *name {
-        "object" => "an object with members",
-        "array" => "a list",
-        "string" => "a string (in YAML perhaps in quotes)",
-        "boolean" => "true or false",
-        "number" => "a number",
-        "integer" => "a whole number",
-        other => other,
-    }).collect();
+    let wanted: Vec<&str> = types
+        .iter()
+        .map(|name| match *name {
+            "object" => "an object with members",
+            "array" => "a list",
+            "string" => "a string (in YAML perhaps in quotes)",
+            "boolean" => "true or false",
+            "number" => "a number",
+            "integer" => "a whole number",
+            other => other,
+        })
+        .collect();
     Some(format!("it is {}; give {}", type_of(value), wanted.join(" or ")))
 }
 
@@ -419,7 +461,8 @@ fn wrong_value(schema: &Map<String, Value>, value: &Value) -> Option<String> {
     }
     let step = bound("multipleOf").filter(|step| *step > 0.0)?;
     let parts = number / step;
-    ((parts - parts.round()).abs() > 1e-9 * parts.abs().max(1.0)).then(|| format!("it is no multiple of {step}; give one"))
+    ((parts - parts.round()).abs() > 1e-9 * parts.abs().max(1.0))
+        .then(|| format!("it is no multiple of {step}; give one"))
 }
 
 fn out_of_bounds(schema: &Map<String, Value>, [least, most]: [&str; 2], count: usize, unit: &str) -> Option<String> {

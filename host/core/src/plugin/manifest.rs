@@ -205,7 +205,8 @@ pub struct Touch {
     /// Only objects of these names; none means all.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Whether the plugin runs, and sees nothing, where the kind is not served.
+    /// Whether the plugin runs where the kind is not served: it sees nothing of it, and an object of it that the plugin wants
+    /// fails alone until the kind is served.
     #[serde(default)]
     pub optional: bool,
 }
@@ -345,7 +346,9 @@ pub enum ManifestError {
     #[error("the plugin {0} takes no configuration; remove the one that it is given")]
     NoConfiguration(String),
     /// The configuration does not fit its schema.
-    #[error("the configuration does not fit the plugin's schema: {problems}; correct spec.configuration of the Plugin, or --config")]
+    #[error(
+        "the configuration does not fit the plugin's schema: {problems}; correct spec.configuration of the Plugin, or --config"
+    )]
     Configuration {
         /// Members, each with what is wrong and what would be right.
         problems: String,
@@ -376,7 +379,6 @@ impl Manifest {
         configuration::check(self.configuration_schema.as_ref(), &self.name, configuration)
     }
 }
-
 
 /// Parses and checks the answer of `describe`.
 pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {

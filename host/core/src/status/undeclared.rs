@@ -95,7 +95,10 @@ mod tests {
     #[test]
     fn undeclared_fields_are_read_from_the_words_of_the_server() {
         for (said, fields) in [
-            (".status.observedGeneration: field not declared in schema", vec![".status.observedGeneration"]),
+            (
+                ".status.observedGeneration: field not declared in schema",
+                vec![".status.observedGeneration"],
+            ),
             (".status: field not declared in schema", vec![".status"]),
             (
                 "errors:\n  .status.conditions[type=\"Reconciled\"].observedGeneration: field not declared in schema\n  \
@@ -107,7 +110,10 @@ mod tests {
                 ".status.list[name=\"a]\\\".b\",port=1][0].x: field not declared in schema",
                 vec![".status.list[][].x"],
             ),
-            (".status.text: expected string, got &value.valueUnstructured{Value:1}", vec![]),
+            (
+                ".status.text: expected string, got &value.valueUnstructured{Value:1}",
+                vec![],
+            ),
             (".spec.status.x: field not declared in schema", vec![]),
             (".statuses: field not declared in schema", vec![]),
         ] {
@@ -129,7 +135,10 @@ mod tests {
             (Value::Object(status), omitted.len())
         };
         let fields = [
-            ".status.observedGeneration", ".status.conditions[].observedGeneration", ".status.matrix[][].x", ".status.a.b.c",
+            ".status.observedGeneration",
+            ".status.conditions[].observedGeneration",
+            ".status.matrix[][].x",
+            ".status.a.b.c",
             ".status.absent",
         ];
         let rest = json!({

@@ -197,8 +197,10 @@ pub async fn apply(
         failure.message = format!("{}; no longer desired, and kept until then: {staying}", failure.message);
     }
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);
-    host.state
-        .note_desired(primary_ref, desired.iter().chain(&unserved_keys).filter(|key| !holds(key)));
+    host.state.note_desired(
+        primary_ref,
+        desired.iter().chain(&unserved_keys).filter(|key| !holds(key)),
+    );
     work.applied
 }
 

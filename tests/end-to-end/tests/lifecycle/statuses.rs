@@ -268,7 +268,11 @@ mod simulated {
             })
             .await;
         let told = fleet.stage.events("ill", "ReconcileFailed");
-        assert!(told.iter().all(|event| !event["message"].as_str().unwrap().contains("not declared")), "{told:?}");
+        assert!(
+            told.iter()
+                .all(|event| !event["message"].as_str().unwrap().contains("not declared")),
+            "{told:?}"
+        );
         fleet.stage.minute().await;
         let mark = fleet.stage.mark();
         fleet.stage.minute().await;
@@ -294,7 +298,9 @@ mod simulated {
             })
             .await;
         fleet
-            .until("it is told what is left out", |stage| warns(stage, ".status.conditions[]"))
+            .until("it is told what is left out", |stage| {
+                warns(stage, ".status.conditions[]")
+            })
             .await;
         let blamed = fleet.stage.lines(&["reconcile failed", "blame=guest"]);
         assert!(blamed.is_empty(), "{blamed:?}");

@@ -265,13 +265,11 @@ impl Config {
     }
 
     fn controller<Primary: Resource + Fields>(&self, name: &str) -> ControllerManifest {
-        let touches = self
-            .owned()
-            .map(|(name, kind)| {
-                let touch = Touch::new(kind).owned().anywhere().in_namespaces(&self.places);
-                let is_optional = self.optional.iter().any(|it| it == name);
-                if is_optional { touch.optional() } else { touch }
-            });
+        let touches = self.owned().map(|(name, kind)| {
+            let touch = Touch::new(kind).owned().anywhere().in_namespaces(&self.places);
+            let is_optional = self.optional.iter().any(|it| it == name);
+            if is_optional { touch.optional() } else { touch }
+        });
         let controller = ControllerManifest::of::<Primary>(name).options(["replace"]);
         touches.fold(controller, ControllerManifest::touches)
     }

@@ -44,38 +44,117 @@ fn each_member_that_does_not_fit_is_named_with_cause_and_cure() {
     });
     let cases = [
         (json!({"host": "a.b"}), ""),
-        (json!({"host": "a", "port": 80.0, "none": null, "either": null, "int": "x", "pair": ["a", 1]}), ""),
-        (json!({"host": "a", "one": {"a": 1}, "tls": {"on": true, "secret": "s"}, "ports": {"p1": 1}}), ""),
-        (json!({"host": "a", "istioGateway": 5}), "istioGateway: it is a number; give a string (in YAML perhaps in quotes)"),
-        (json!({"host": "a", "istioGatewya": "x"}), "istioGatewya: the plugin has no such member; it has either, free"),
+        (
+            json!({"host": "a", "port": 80.0, "none": null, "either": null, "int": "x", "pair": ["a", 1]}),
+            "",
+        ),
+        (
+            json!({"host": "a", "one": {"a": 1}, "tls": {"on": true, "secret": "s"}, "ports": {"p1": 1}}),
+            "",
+        ),
+        (
+            json!({"host": "a", "istioGateway": 5}),
+            "istioGateway: it is a number; give a string (in YAML perhaps in quotes)",
+        ),
+        (
+            json!({"host": "a", "istioGatewya": "x"}),
+            "istioGatewya: the plugin has no such member; it has either, free",
+        ),
         (json!({}), "host: it is missing; give it"),
         (json!([]), "it is a list; give an object with members"),
         (json!({"host": ""}), "host: it has 0 characters; give at least 1"),
-        (json!({"host": "A"}), "host: it does not match the pattern ^[a-z.]+$; correct it"),
-        (json!({"host": "a", "port": 1.5}), "port: it is a number; give a whole number"),
-        (json!({"host": "a", "port": 65536}), "port: it is more than 65535; give less"),
-        (json!({"host": "a", "port": 3}), "port: it is no multiple of 2; give one"),
-        (json!({"host": "a", "mode": true}), r#"mode: it is not one of "on", "off"; give one of them"#),
-        (json!({"host": "a", "version": 1}), "version: it is another value than 2; give that"),
-        (json!({"host": "a", "ratio": 1}), "ratio: it is not less than 1; give less"),
-        (json!({"host": "a", "names": []}), "names: it has 0 items; give at least 1"),
-        (json!({"host": "a", "names": ["a", 1]}), "names[1]: it is a number; give a string"),
-        (json!({"host": "a", "names": ["a", "a"]}), "names: it has an item twice; remove one"),
-        (json!({"host": "a", "pair": ["a", 1, 2]}), "pair[2]: the schema takes nothing here; remove it"),
-        (json!({"host": "a", "labels": {"x": 1}}), "labels.x: it is a number; give a string"),
-        (json!({"host": "a", "labels": {"x": "", "y": "", "z": ""}}), "labels: it has 3 members; give at most 2"),
-        (json!({"host": "a", "ports": {"q": 1}}), "ports.q: the plugin has no such member; remove it"),
-        (json!({"host": "a", "either": {"a": 1}}), "either.a: it is a number; give a string"),
-        (json!({"host": "a", "either": 1}), "either: it has none of the forms that the schema takes; correct it"),
-        (json!({"host": "a", "one": {"a": 1, "b": 1}}), "one: it fits several forms of which the schema takes one"),
-        (json!({"host": "a", "node": {"next": {"next": {"n": "1"}}}}), "node.next.next.n: it is a string; give a whole number"),
-        (json!({"host": "a", "tls": {"on": true}}), "tls.secret: it is missing; give it"),
-        (json!({"host": "a", "tls": {"on": false}}), "tls: it has 1 members; give at most 0"),
-        (json!({"host": "a", "free": "x"}), "free: the schema excludes it; change it"),
+        (
+            json!({"host": "A"}),
+            "host: it does not match the pattern ^[a-z.]+$; correct it",
+        ),
+        (
+            json!({"host": "a", "port": 1.5}),
+            "port: it is a number; give a whole number",
+        ),
+        (
+            json!({"host": "a", "port": 65536}),
+            "port: it is more than 65535; give less",
+        ),
+        (
+            json!({"host": "a", "port": 3}),
+            "port: it is no multiple of 2; give one",
+        ),
+        (
+            json!({"host": "a", "mode": true}),
+            r#"mode: it is not one of "on", "off"; give one of them"#,
+        ),
+        (
+            json!({"host": "a", "version": 1}),
+            "version: it is another value than 2; give that",
+        ),
+        (
+            json!({"host": "a", "ratio": 1}),
+            "ratio: it is not less than 1; give less",
+        ),
+        (
+            json!({"host": "a", "names": []}),
+            "names: it has 0 items; give at least 1",
+        ),
+        (
+            json!({"host": "a", "names": ["a", 1]}),
+            "names[1]: it is a number; give a string",
+        ),
+        (
+            json!({"host": "a", "names": ["a", "a"]}),
+            "names: it has an item twice; remove one",
+        ),
+        (
+            json!({"host": "a", "pair": ["a", 1, 2]}),
+            "pair[2]: the schema takes nothing here; remove it",
+        ),
+        (
+            json!({"host": "a", "labels": {"x": 1}}),
+            "labels.x: it is a number; give a string",
+        ),
+        (
+            json!({"host": "a", "labels": {"x": "", "y": "", "z": ""}}),
+            "labels: it has 3 members; give at most 2",
+        ),
+        (
+            json!({"host": "a", "ports": {"q": 1}}),
+            "ports.q: the plugin has no such member; remove it",
+        ),
+        (
+            json!({"host": "a", "either": {"a": 1}}),
+            "either.a: it is a number; give a string",
+        ),
+        (
+            json!({"host": "a", "either": 1}),
+            "either: it has none of the forms that the schema takes; correct it",
+        ),
+        (
+            json!({"host": "a", "one": {"a": 1, "b": 1}}),
+            "one: it fits several forms of which the schema takes one",
+        ),
+        (
+            json!({"host": "a", "node": {"next": {"next": {"n": "1"}}}}),
+            "node.next.next.n: it is a string; give a whole number",
+        ),
+        (
+            json!({"host": "a", "tls": {"on": true}}),
+            "tls.secret: it is missing; give it",
+        ),
+        (
+            json!({"host": "a", "tls": {"on": false}}),
+            "tls: it has 1 members; give at most 0",
+        ),
+        (
+            json!({"host": "a", "free": "x"}),
+            "free: the schema excludes it; change it",
+        ),
     ];
     for (configuration, problem) in cases {
         let found = problems(&schema, &configuration);
-        let is_it = if problem.is_empty() { found.is_empty() } else { found.starts_with(problem) };
+        let is_it = if problem.is_empty() {
+            found.is_empty()
+        } else {
+            found.starts_with(problem)
+        };
         assert!(is_it, "{configuration}: {found}");
     }
     let several = problems(&schema, &json!({"istioGateway": 5, "mode": 1}));
@@ -94,7 +173,12 @@ fn a_refusal_shows_no_value_of_the_configuration() {
         panic!("it is taken")
     };
     assert!(!error.to_string().contains("SECRET"), "{error}");
-    assert!(error.to_string().ends_with("; correct spec.configuration of the Plugin, or --config"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("; correct spec.configuration of the Plugin, or --config"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -102,17 +186,37 @@ fn what_cannot_be_judged_is_taken_and_named() {
     let any = json!({"a": {"b": "c"}});
     for (schema, gap) in [
         (json!("nonsense"), "a schema that is a string, and not an object"),
-        (json!({"$ref": "https://example.com/schema"}), "the reference https://example.com/schema, which leads out of it"),
-        (json!({"$ref": "#/$defs/absent"}), "the reference #/$defs/absent, which leads out of it"),
+        (
+            json!({"$ref": "https://example.com/schema"}),
+            "the reference https://example.com/schema, which leads out of it",
+        ),
+        (
+            json!({"$ref": "#/$defs/absent"}),
+            "the reference #/$defs/absent, which leads out of it",
+        ),
         (json!({"$ref": "#"}), "more levels and steps than the host follows"),
         (json!({"unevaluatedProperties": false}), "unevaluatedProperties"),
-        (json!({"patternProperties": {"(?!x)": {"type": "integer"}}, "additionalProperties": false}), "the pattern (?!x)"),
-        (json!({"not": {"$ref": "other.json"}}), "the reference other.json, which leads out of it"),
-        (json!({"oneOf": [{"$ref": "other.json"}, true]}), "the reference other.json, which leads out of it"),
+        (
+            json!({"patternProperties": {"(?!x)": {"type": "integer"}}, "additionalProperties": false}),
+            "the pattern (?!x)",
+        ),
+        (
+            json!({"not": {"$ref": "other.json"}}),
+            "the reference other.json, which leads out of it",
+        ),
+        (
+            json!({"oneOf": [{"$ref": "other.json"}, true]}),
+            "the reference other.json, which leads out of it",
+        ),
     ] {
         assert_eq!(problems(&schema, &any), format!("unjudged: {gap}"), "{schema}");
     }
-    for schema in [json!({}), json!(true), json!({"type": "strange"}), json!({"type": 5, "required": "a", "items": 7})] {
+    for schema in [
+        json!({}),
+        json!(true),
+        json!({"type": "strange"}),
+        json!({"type": 5, "required": "a", "items": 7}),
+    ] {
         assert_eq!(problems(&schema, &any), "", "{schema}");
     }
 }
@@ -138,6 +242,9 @@ fn a_plugin_without_a_schema_takes_no_configuration_and_none_fits_every_schema()
         assert!(check(None, "it", &configuration).is_ok());
     }
     let refused = check(None, "it", &json!({"a": 1})).unwrap_err();
-    assert_eq!(refused.to_string(), "the plugin it takes no configuration; remove the one that it is given");
+    assert_eq!(
+        refused.to_string(),
+        "the plugin it takes no configuration; remove the one that it is given"
+    );
     assert!(check(Some(&json!({"required": ["a"]})), "it", &Value::Null).is_ok());
 }
