@@ -56,33 +56,14 @@ pub(super) fn check_object(
             kind.kind
         )));
     }
-    let access = match wanted.ownership {
-        Ownership::Owned => Access::Owned,
-        Ownership::Contributed => Access::Contributed,
-    };
-    let is_optional = match grants.get(&kind) {
-        Some(grant) if grant.allows(access) => grant.touch.optional,
-        Some(_) => {
-            let access = word(access);
-            let problem = format!(
-                "the manifest declares the kind without access {access}; declare it under touches with access {access}"
-            );
-            return Err(undeclared(&kind, &name, &problem));
-        }
-        None => {
-            let access = word(access);
-            let problem =
-                format!("the manifest does not declare the kind; declare it under touches with access {access}");
-            return Err(undeclared(&kind, &name, &problem));
-        }
-    };
+    let touch = declared_touch(&kind, &name, wanted.ownership, grants)?;
     let given = text_of("namespace");
     let Some(served) = served(&kind) else {
         let failure = Failure::cluster(
             Reason::NotSynced,
             format!("{kind} {name} is desired, but the cluster does not serve the kind; install what brings it"),
         );
-        if !is_optional {
+        if !touch.optional {
             return Err(failure);
         }
         let name = Name::new(given.as_deref().or(primary.name.namespace.as_deref()), &name);
@@ -137,6 +118,22 @@ pub(super) fn check_object(
             ..wanted.lifecycle
         },
     }))
+}
+
+/// The touch by which the manifest allows a desired object.
+fn declared_touch<'a>(kind: &Kind, name: &str, ownership: Ownership, grants: &'a Grants) -> Result<&'a Touch, Failure> {
+    let access = match ownership {
+        Ownership::Owned => Access::Owned,
+        Ownership::Contributed => Access::Contributed,
+    };
+    let word = word(access);
+    let problem = match grants.get(kind) {
+        Some(grant) if grant.allows(access) => return Ok(&grant.touch),
+        Some(_) => format!("the manifest declares the kind without access {word}"),
+        None => "the manifest does not declare the kind".to_owned(),
+    };
+    let problem = format!("{problem}; declare it under touches with access {word}");
+    Err(undeclared(kind, name, &problem))
 }
 
 /// How an object lies outside of what a plugin declares of its own objects: it would not see it again.

@@ -205,8 +205,7 @@ pub struct Touch {
     /// Only objects of these names; none means all.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Whether the plugin runs where the kind is not served: it sees nothing of it, and an object of it that the plugin wants
-    /// fails alone until the kind is served.
+    /// Whether the plugin runs where the kind is not served: it sees nothing, and what it wants of it fails alone.
     #[serde(default)]
     pub optional: bool,
 }

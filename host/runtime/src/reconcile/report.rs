@@ -190,7 +190,7 @@ pub async fn report(
     if is_refused && host.schemas.awaits_status(lane.grants.primary()) {
         failure = failure.map(|failure| failure.retry(Retry::Backoff));
     }
-    Reported { written, failure }
+    Reported { failure, written }
 }
 
 /// Whether an answer has anything to report that the status does not say yet.
