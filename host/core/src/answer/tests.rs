@@ -435,7 +435,7 @@ fn an_unserved_object_may_stand_wherever_its_kind_can() {
 #[test]
 fn an_unserved_object_is_still_held_against_the_contract() {
     for (desired, problem) in [
-        (vec![unserved(r#"{}"#, Ownership::Owned)], "has no metadata.name"),
+        (vec![unserved("{}", Ownership::Owned)], "has no metadata.name"),
         (
             vec![unserved(r#"{"name":"x"}"#, Ownership::Owned); 2],
             "desired objects 0 and 1 are both Unserved home/x",

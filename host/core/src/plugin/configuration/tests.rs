@@ -15,9 +15,8 @@ fn problems(schema: &Value, configuration: &Value) -> String {
     }
 }
 
-#[test]
-fn each_member_that_does_not_fit_is_named_with_cause_and_cure() {
-    let schema = json!({
+fn schema() -> Value {
+    json!({
         "type": "object", "additionalProperties": false, "required": ["host"],
         "properties": {
             "host": {"type": "string", "minLength": 1, "pattern": "^[a-z.]+$"},
@@ -41,115 +40,51 @@ fn each_member_that_does_not_fit_is_named_with_cause_and_cure() {
             "none": {"type": "string", "nullable": true},
         },
         "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"type": "integer"}}}},
-    });
-    let cases = [
-        (json!({"host": "a.b"}), ""),
-        (
-            json!({"host": "a", "port": 80.0, "none": null, "either": null, "int": "x", "pair": ["a", 1]}),
-            "",
-        ),
-        (
-            json!({"host": "a", "one": {"a": 1}, "tls": {"on": true, "secret": "s"}, "ports": {"p1": 1}}),
-            "",
-        ),
-        (
-            json!({"host": "a", "istioGateway": 5}),
-            "istioGateway: it is a number; give a string (in YAML perhaps in quotes)",
-        ),
-        (
-            json!({"host": "a", "istioGatewya": "x"}),
-            "istioGatewya: the plugin has no such member; it has either, free",
-        ),
-        (json!({}), "host: it is missing; give it"),
-        (json!([]), "it is a list; give an object with members"),
-        (json!({"host": ""}), "host: it has 0 characters; give at least 1"),
-        (
-            json!({"host": "A"}),
-            "host: it does not match the pattern ^[a-z.]+$; correct it",
-        ),
-        (
-            json!({"host": "a", "port": 1.5}),
-            "port: it is a number; give a whole number",
-        ),
-        (
-            json!({"host": "a", "port": 65536}),
-            "port: it is more than 65535; give less",
-        ),
-        (
-            json!({"host": "a", "port": 3}),
-            "port: it is no multiple of 2; give one",
-        ),
-        (
-            json!({"host": "a", "mode": true}),
-            r#"mode: it is not one of "on", "off"; give one of them"#,
-        ),
-        (
-            json!({"host": "a", "version": 1}),
-            "version: it is another value than 2; give that",
-        ),
-        (
-            json!({"host": "a", "ratio": 1}),
-            "ratio: it is not less than 1; give less",
-        ),
-        (
-            json!({"host": "a", "names": []}),
-            "names: it has 0 items; give at least 1",
-        ),
-        (
-            json!({"host": "a", "names": ["a", 1]}),
-            "names[1]: it is a number; give a string",
-        ),
-        (
-            json!({"host": "a", "names": ["a", "a"]}),
-            "names: it has an item twice; remove one",
-        ),
-        (
-            json!({"host": "a", "pair": ["a", 1, 2]}),
-            "pair[2]: the schema takes nothing here; remove it",
-        ),
-        (
-            json!({"host": "a", "labels": {"x": 1}}),
-            "labels.x: it is a number; give a string",
-        ),
-        (
-            json!({"host": "a", "labels": {"x": "", "y": "", "z": ""}}),
-            "labels: it has 3 members; give at most 2",
-        ),
-        (
-            json!({"host": "a", "ports": {"q": 1}}),
-            "ports.q: the plugin has no such member; remove it",
-        ),
-        (
-            json!({"host": "a", "either": {"a": 1}}),
-            "either.a: it is a number; give a string",
-        ),
-        (
-            json!({"host": "a", "either": 1}),
-            "either: it has none of the forms that the schema takes; correct it",
-        ),
-        (
-            json!({"host": "a", "one": {"a": 1, "b": 1}}),
-            "one: it fits several forms of which the schema takes one",
-        ),
-        (
-            json!({"host": "a", "node": {"next": {"next": {"n": "1"}}}}),
-            "node.next.next.n: it is a string; give a whole number",
-        ),
-        (
-            json!({"host": "a", "tls": {"on": true}}),
-            "tls.secret: it is missing; give it",
-        ),
-        (
-            json!({"host": "a", "tls": {"on": false}}),
-            "tls: it has 1 members; give at most 0",
-        ),
-        (
-            json!({"host": "a", "free": "x"}),
-            "free: the schema excludes it; change it",
-        ),
-    ];
-    for (configuration, problem) in cases {
-        let found = problems(&schema, &configuration);
+    })
+}
+
+/// Configurations beside what is said of each; nothing if it fits.
+const CASES: &str = r#"
+{"host": "a.b"} =>
+{"host": "a", "port": 80.0, "none": null, "either": null, "int": "x", "pair": ["a", 1]} =>
+{"host": "a", "one": {"a": 1}, "tls": {"on": true, "secret": "s"}, "ports": {"p1": 1}} =>
+{"host": "a", "istioGateway": 5} => istioGateway: it is a number; give a string (in YAML perhaps in quotes)
+{"host": "a", "istioGatewya": "x"} => istioGatewya: the plugin has no such member; it has either, free
+{} => host: it is missing; give it
+[] => it is a list; give an object with members
+{"host": ""} => host: it has 0 characters; give at least 1
+{"host": "A"} => host: it does not match the pattern ^[a-z.]+$; correct it
+{"host": "a", "port": 1.5} => port: it is a number; give a whole number
+{"host": "a", "port": 65536} => port: it is more than 65535; give less
+{"host": "a", "port": 3} => port: it is no multiple of 2; give one
+{"host": "a", "mode": true} => mode: it is not one of "on", "off"; give one of them
+{"host": "a", "version": 1} => version: it is another value than 2; give that
+{"host": "a", "ratio": 1} => ratio: it is not less than 1; give less
+{"host": "a", "names": []} => names: it has 0 items; give at least 1
+{"host": "a", "names": ["a", 1]} => names[1]: it is a number; give a string
+{"host": "a", "names": ["a", "a"]} => names: it has an item twice; remove one
+{"host": "a", "pair": ["a", 1, 2]} => pair[2]: the schema takes nothing here; remove it
+{"host": "a", "labels": {"x": 1}} => labels.x: it is a number; give a string
+{"host": "a", "labels": {"x": "", "y": "", "z": ""}} => labels: it has 3 members; give at most 2
+{"host": "a", "ports": {"q": 1}} => ports.q: the plugin has no such member; remove it
+{"host": "a", "either": {"a": 1}} => either.a: it is a number; give a string
+{"host": "a", "either": 1} => either: it has none of the forms that the schema takes; correct it
+{"host": "a", "one": {"a": 1, "b": 1}} => one: it fits several forms of which the schema takes one
+{"host": "a", "node": {"next": {"next": {"n": "1"}}}} => node.next.next.n: it is a string; give a whole number
+{"host": "a", "tls": {"on": true}} => tls.secret: it is missing; give it
+{"host": "a", "tls": {"on": false}} => tls: it has 1 members; give at most 0
+{"host": "a", "free": "x"} => free: the schema excludes it; change it
+"#;
+
+#[test]
+fn each_member_that_does_not_fit_is_named_with_cause_and_cure() {
+    let schema = schema();
+    for case in CASES.lines().filter(|line| !line.is_empty()) {
+        let (configuration, problem) = case.split_once(" =>").unwrap();
+        let (found, problem) = (
+            problems(&schema, &serde_json::from_str(configuration).unwrap()),
+            problem.trim(),
+        );
         let is_it = if problem.is_empty() {
             found.is_empty()
         } else {
