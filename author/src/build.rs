@@ -243,9 +243,10 @@ fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Re
     let sandbox = options.cache.sandbox()?.granting(Wasi::Inert);
     let plugin = compiling::load_bytes(&sandbox, &name, component)?;
     let described = plugin
-        .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
+        .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
         .with_context(|| format!("{name} cannot be described"))?;
-    let checked = manifest::parse(&described).with_context(|| format!("{name} cannot be used"))?;
+    let checked =
+        manifest::parse_configured(&described, config.as_ref()).with_context(|| format!("{name} cannot be used"))?;
     let findings = inspect::findings(&plugin, &checked);
     if let Err(error) = inspect::refuse(&name, &findings) {
         inspect::print_findings(&findings);

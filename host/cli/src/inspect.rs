@@ -108,9 +108,10 @@ impl InspectCommand {
             }
         };
         let described = plugin
-            .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
+            .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
             .with_context(|| format!("{} cannot be described", plugin.name()))?;
-        let checked = manifest::parse(&described).with_context(|| format!("{} cannot be used", plugin.name()))?;
+        let checked = manifest::parse_configured(&described, config.as_ref())
+            .with_context(|| format!("{} cannot be used", plugin.name()))?;
         let text = match output {
             Format::Text => {
                 let details = details.as_ref().map(ArtifactDetails::as_text).unwrap_or_default();

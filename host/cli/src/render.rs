@@ -61,9 +61,10 @@ impl WebhooksCommand {
         let config = config.map(|path| read_document(&path)).transpose()?;
         let component = compiling::load(&cache.sandbox()?.granting(Wasi::Inert), &file)?;
         let described = component
-            .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
+            .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
             .with_context(|| format!("{} cannot be described", file.display()))?;
-        let checked = manifest::parse(&described).with_context(|| format!("{} cannot be used", file.display()))?;
+        let checked = manifest::parse_configured(&described, config.as_ref())
+            .with_context(|| format!("{} cannot be used", file.display()))?;
         let WebhookNames {
             endpoint,
             secret,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::core::Status;
 use pilothouse_core::contribution::HeldField;
 use pilothouse_core::status::failure::LONGEST_REQUESTED_WAIT;
-use pilothouse_core::status::reason::Reason;
+use pilothouse_core::status::reason::{REFUSED_STEP, Reason};
 use pilothouse_core::{Failure, Retry};
 
 use crate::fence::NotLeading;
@@ -409,22 +409,19 @@ impl RequestError {
         match status.code {
             500 if is_about_types(&message) => Failure::guest(
                 Reason::Refused,
-                format!("cannot {verb} {title}: the API server's types refuse it: {message}; fix the plugin"),
+                format!("cannot {verb} {title}: the API server's types refuse it: {message}; {REFUSED_STEP}"),
             ),
             413 => too_large(verb, title, &message),
             500 if is_too_large(&message) => too_large(verb, title, &message),
             405 => Failure::guest(
                 Reason::Refused,
                 format!(
-                    "cannot {verb} {title}: the API server does not allow this for the kind: {message}; fix the plugin"
+                    "cannot {verb} {title}: the API server does not allow this for the kind: {message}; {REFUSED_STEP}"
                 ),
             ),
             400 | 415 | 422 => Failure::guest(
                 Reason::Refused,
-                format!(
-                    "cannot {verb} {title}: the API server refuses it: {message}; correct the object that asks for it, or fix \
-                     the plugin"
-                ),
+                format!("cannot {verb} {title}: the API server refuses it: {message}; {REFUSED_STEP}"),
             ),
             403 => Failure::cluster(
                 Reason::Forbidden,

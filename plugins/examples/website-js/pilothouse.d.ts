@@ -168,7 +168,7 @@ export interface Touch {
   namespaces?: string[];
   /** Only objects of these names. */
   names?: string[];
-  /** Whether the plugin runs, and sees nothing, where the kind is not served. */
+  /** Whether the plugin runs where the kind is not served: it sees nothing, and what it wants of it fails alone. */
   optional?: boolean;
 }
 

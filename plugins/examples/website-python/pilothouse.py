@@ -73,7 +73,7 @@ class Touch:
     names: list[str] = field(default_factory=list)
     """Only objects of these names."""
     optional: bool = False
-    """Whether the plugin runs, and sees nothing, where the kind is not served."""
+    """Whether the plugin runs where the kind is not served: it sees nothing, and what it wants of it fails alone."""
 
 
 @dataclass(frozen=True)

@@ -510,14 +510,13 @@ fn describe(
     configuration: Option<&Value>,
     limits: &Limits,
 ) -> Result<CheckedManifest, IsolationError> {
-    let configuration = configuration.map(Value::to_string);
     let text = plugin
-        .describe(configuration.as_deref(), limits)
+        .describe(configuration.map(Value::to_string).as_deref(), limits)
         .map_err(|failure| IsolationError::Describe {
             component: component.to_owned(),
             failure,
         })?;
-    manifest::parse(&text).map_err(|source| IsolationError::Manifest {
+    manifest::parse_configured(&text, configuration).map_err(|source| IsolationError::Manifest {
         component: component.to_owned(),
         source,
     })

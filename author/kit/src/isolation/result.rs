@@ -206,6 +206,8 @@ impl Reconciled {
         let CheckedAnswer {
             owned,
             contributed,
+            // Here, every kind is served.
+            unserved: _,
             status,
             conditions,
             events,

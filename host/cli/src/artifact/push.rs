@@ -170,9 +170,10 @@ fn check(file: &Path, config: Option<&Path>, cache: &CacheArguments) -> anyhow::
     let interfaces = read.interfaces()?;
     let described = sandbox
         .load_read(&read)?
-        .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
+        .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
         .with_context(|| format!("{} cannot be described", file.display()))?;
-    let manifest = manifest::parse(&described).with_context(|| format!("{} cannot be used", file.display()))?;
+    let manifest = manifest::parse_configured(&described, config.as_ref())
+        .with_context(|| format!("{} cannot be used", file.display()))?;
     Ok(Checked {
         component: read.into_bytes(),
         interfaces,

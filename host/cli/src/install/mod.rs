@@ -337,9 +337,10 @@ impl InstallationArguments {
             }
         };
         let described = component
-            .describe(config.as_ref().map(Value::to_string).as_deref(), &Limits::default())
+            .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
             .with_context(|| format!("{origin} cannot be described"))?;
-        let checked = manifest::parse(&described).with_context(|| format!("{origin} cannot be used"))?;
+        let checked = manifest::parse_configured(&described, config.as_ref())
+            .with_context(|| format!("{origin} cannot be used"))?;
         let source = match location {
             None => {
                 let file = plugin.file.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -10,12 +10,14 @@ mod tests;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::iter;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use self::objects::check_object;
+use self::objects::{CheckedObject, check_object};
 use self::report::{check_condition, check_event, check_status};
-use crate::kubernetes::key::Kind;
+use crate::kubernetes::key::{Key, Kind, Name};
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
 use crate::plugin::grants::Grants;
@@ -35,6 +37,31 @@ const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
 /// The shortest requeue delay; shorter ones are raised to it.
 const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
 
+/// An object that should exist, of a kind that the plugin can do without and the cluster does not serve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnservedObject {
+    /// Its kind.
+    pub kind: Arc<Kind>,
+    /// Its name; without a namespace in the answer, in that of the primary.
+    pub name: Name,
+    /// Set where the answer gives no namespace, so that it stands nowhere if the kind is cluster-scoped.
+    pub may_be_cluster_scoped: bool,
+    /// Owned or contributed.
+    pub ownership: Ownership,
+    /// The failure of this object alone. It waits until the kind is served.
+    pub failure: Failure,
+}
+
+impl UnservedObject {
+    /// The keys that it may get; none of a contribution, which is an object of others.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let without_namespace = self.may_be_cluster_scoped.then(|| Name::new(None, &self.name.name));
+        let names = iter::once(self.name.clone()).chain(without_namespace.filter(|name| *name != self.name));
+        let names = names.filter(|_| self.ownership == Ownership::Owned);
+        names.map(|name| Key::new(self.kind.clone(), name))
+    }
+}
+
 /// An answer that has been checked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckedAnswer {
@@ -42,6 +69,8 @@ pub struct CheckedAnswer {
     pub owned: Vec<DesiredObject>,
     /// Fields of objects that the plugin does not own.
     pub contributed: Vec<DesiredObject>,
+    /// Objects of optional kinds that the cluster does not serve.
+    pub unserved: Vec<UnservedObject>,
     /// The status without the fields that the host writes.
     pub status: Option<Map<String, Value>>,
     /// The plugin's conditions.
@@ -88,7 +117,7 @@ pub fn check(
         ));
     }
     let mut owned: Vec<DesiredObject> = Vec::with_capacity(desired.len());
-    let mut contributed = Vec::new();
+    let (mut contributed, mut unserved) = (Vec::new(), Vec::new());
     let mut seen = HashMap::with_capacity(desired.len());
     for (position, wanted) in desired.into_iter().enumerate() {
         if wanted.ownership == Ownership::Contributed && wanted.lifecycle != Lifecycle::default() {
@@ -97,23 +126,23 @@ pub fn check(
             )));
         }
         let object = check_object(position, &wanted, primary, grants, &served)?;
+        let (kind, name) = match &object {
+            CheckedObject::Served(object) => (object.kind(), &object.name),
+            CheckedObject::Unserved(object) => (&*object.kind, &object.name),
+        };
         // An object may be owned and contributed to: two managers write it.
         let is_owned = wanted.ownership == Ownership::Owned;
-        let identity = (
-            object.kind().group.clone(),
-            object.kind().kind.clone(),
-            object.name.clone(),
-            is_owned,
-        );
+        let identity = (kind.group.clone(), kind.kind.clone(), name.clone(), is_owned);
         if let Some(earlier) = seen.insert(identity, position) {
             return Err(invalid(format!(
-                "desired objects {earlier} and {position} are both {}",
-                object.title()
+                "desired objects {earlier} and {position} are both {} {name}",
+                kind.kind
             )));
         }
-        match wanted.ownership {
-            Ownership::Owned => owned.push(object),
-            Ownership::Contributed => contributed.push(object),
+        match object {
+            CheckedObject::Served(object) if is_owned => owned.push(object),
+            CheckedObject::Served(object) => contributed.push(object),
+            CheckedObject::Unserved(object) => unserved.push(object),
         }
     }
     let status = status.map(|text| check_status(&text)).transpose()?;
@@ -137,6 +166,7 @@ pub fn check(
     Ok(CheckedAnswer {
         owned,
         contributed,
+        unserved,
         status,
         conditions,
         events,

@@ -1,8 +1,10 @@
 //! Checks a desired object: it has a namespace and a name, its kind is declared, and the plugin would see it again.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
-use super::KindFacts;
+use super::{KindFacts, UnservedObject};
 use crate::answer::desired::{DesiredObject, PrimaryName, invalid};
 use crate::diff::canonical::canonical;
 use crate::kubernetes::key::{Kind, Name};
@@ -11,9 +13,17 @@ use crate::plugin::contract::{Desired, Lifecycle, Ownership};
 use crate::plugin::grants::{Grant, Grants};
 use crate::plugin::manifest::MAX_OPTION;
 use crate::plugin::manifest::{Access, REPLACE, Touch, is_label};
-use crate::status::failure::Failure;
+use crate::status::failure::{Failure, Retry};
 use crate::status::reason::Reason;
 use crate::text::printable::shorten;
+
+/// A desired object that was checked.
+pub(super) enum CheckedObject {
+    /// It can be applied.
+    Served(DesiredObject),
+    /// The cluster does not serve its kind, which the plugin can do without.
+    Unserved(UnservedObject),
+}
 
 /// Makes the object in canonical form.
 pub(super) fn check_object(
@@ -22,7 +32,7 @@ pub(super) fn check_object(
     primary: &PrimaryName<'_>,
     grants: &Grants,
     served: &impl Fn(&Kind) -> Option<ServedKind>,
-) -> Result<DesiredObject, Failure> {
+) -> Result<CheckedObject, Failure> {
     let mut body: Map<String, Value> = serde_json::from_str(&wanted.object)
         .map_err(|error| invalid(format!("desired object {position} is not a JSON object: {error}")))?;
     let member = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -49,33 +59,26 @@ pub(super) fn check_object(
             kind.kind
         )));
     }
-    let access = match wanted.ownership {
-        Ownership::Owned => Access::Owned,
-        Ownership::Contributed => Access::Contributed,
-    };
-    match grants.get(&kind) {
-        Some(grant) if grant.allows(access) => {}
-        Some(_) => {
-            let access = word(access);
-            let problem = format!(
-                "the manifest declares the kind without access {access}; declare it under touches with access {access}"
-            );
-            return Err(undeclared(&kind, &name, &problem));
-        }
-        None => {
-            let access = word(access);
-            let problem =
-                format!("the manifest does not declare the kind; declare it under touches with access {access}");
-            return Err(undeclared(&kind, &name, &problem));
-        }
-    }
+    let touch = declared_touch(&kind, &name, wanted.ownership, grants)?;
+    let given = text_of("namespace");
     let Some(served) = served(&kind) else {
-        return Err(Failure::cluster(
+        let failure = Failure::cluster(
             Reason::NotSynced,
             format!("{kind} {name} is desired, but the cluster does not serve the kind; install what brings it"),
-        ));
+        );
+        if !touch.optional {
+            return Err(failure);
+        }
+        let name = Name::new(given.as_deref().or(primary.name.namespace.as_deref()), &name);
+        check_options(position, wanted, &kind, &name, grants)?;
+        return Ok(CheckedObject::Unserved(UnservedObject {
+            kind: Arc::new(kind),
+            name,
+            may_be_cluster_scoped: given.is_none(),
+            ownership: wanted.ownership,
+            failure: failure.retry(Retry::Change),
+        }));
     };
-    let given = text_of("namespace");
     let namespace = place(&kind, &name, given, primary, served.facts)?;
     let name = Name::new(namespace.as_deref(), &name);
     if let Some(problem) = grants
@@ -109,7 +112,7 @@ pub(super) fn check_object(
             None => metadata.remove("namespace"),
         };
     }
-    Ok(DesiredObject {
+    Ok(CheckedObject::Served(DesiredObject {
         served,
         name,
         body,
@@ -117,7 +120,23 @@ pub(super) fn check_object(
             replace,
             ..wanted.lifecycle
         },
-    })
+    }))
+}
+
+/// The touch by which the manifest allows a desired object.
+fn declared_touch<'a>(kind: &Kind, name: &str, ownership: Ownership, grants: &'a Grants) -> Result<&'a Touch, Failure> {
+    let access = match ownership {
+        Ownership::Owned => Access::Owned,
+        Ownership::Contributed => Access::Contributed,
+    };
+    let word = word(access);
+    let problem = match grants.get(kind) {
+        Some(grant) if grant.allows(access) => return Ok(&grant.touch),
+        Some(_) => format!("the manifest declares the kind without access {word}"),
+        None => "the manifest does not declare the kind".to_owned(),
+    };
+    let problem = format!("{problem}; declare it under touches with access {word}");
+    Err(undeclared(kind, name, &problem))
 }
 
 /// Describes how an object lies outside of the plugin's declared objects of its kind, so that the plugin would not see

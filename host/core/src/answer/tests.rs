@@ -8,6 +8,7 @@ use super::*;
 use crate::kubernetes::key::Name;
 use crate::plugin::contract::{ConditionStatus, Desired, EventType};
 use crate::plugin::manifest::REPLACE;
+use crate::status::failure::Retry;
 use crate::text::printable::shorten;
 
 fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
@@ -22,6 +23,7 @@ fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
                  "names": ["n"], "labelSelector": "app=mine"},
                 {"kind": {"group": "", "version": "v1", "kind": "Pod"}, "access": ["contributed"], "scope": "Any"},
                 {"kind": {"group": "y.dev", "version": "v1", "kind": "Unserved"}, "access": ["owned"]},
+                {"kind": {"group": "z.dev", "version": "v1", "kind": "Unserved"}, "access": ["owned", "contributed"], "optional": true},
                 {"kind": {"group": "", "version": "v1", "kind": "Service"}, "access": ["owned"],
                  "names": ["only"], "labelSelector": "app=mine"},
                 {"kind": {"group": "", "version": "v1", "kind": "Endpoints"}, "access": ["owned"], "scope": "Any",
@@ -378,4 +380,81 @@ fn who_asks_to_run_again_at_once_runs_again_in_a_second() {
 fn texts_are_cut_at_the_border_of_a_character() {
     assert_eq!(shorten("aäb".into(), 10), "aäb");
     assert_eq!(shorten("ääääää".into(), 8), "ää…");
+}
+
+fn unserved(metadata: &str, ownership: Ownership) -> Desired {
+    Desired {
+        object: format!(r#"{{"apiVersion":"z.dev/v1","kind":"Unserved","metadata":{metadata}}}"#),
+        ownership,
+        lifecycle: Lifecycle::default(),
+        options: "{}".to_owned(),
+    }
+}
+
+#[test]
+fn an_object_of_an_optional_kind_that_is_not_served_fails_alone() {
+    let mut outcome = desiring(&[CONFIG_MAP]);
+    outcome.status = Some(r#"{"ready": true}"#.to_owned());
+    outcome.desired.insert(0, unserved(r#"{"name":"x"}"#, Ownership::Owned));
+    let answer = check_outcome(outcome).unwrap();
+    assert_eq!(answer.owned[0].title(), "ConfigMap home/a");
+    assert!(answer.status.is_some());
+    let [unserved] = &answer.unserved[..] else {
+        panic!("{:?}", answer.unserved)
+    };
+    assert_eq!(
+        (unserved.failure.reason, unserved.failure.retry),
+        (Reason::NotSynced, Retry::Change)
+    );
+    assert_eq!(
+        unserved.failure.message,
+        "z.dev/v1 Unserved x is desired, but the cluster does not serve the kind; install what brings it"
+    );
+}
+
+#[test]
+fn an_unserved_object_may_stand_wherever_its_kind_can() {
+    for (metadata, ownership, places) in [
+        (r#"{"name":"x"}"#, Ownership::Owned, vec![Some("home"), None]),
+        (
+            r#"{"name":"x","namespace":"other"}"#,
+            Ownership::Owned,
+            vec![Some("other")],
+        ),
+        (r#"{"name":"x"}"#, Ownership::Contributed, vec![]),
+    ] {
+        let desired = vec![unserved(metadata, ownership)];
+        let answer = check_outcome(Outcome {
+            desired,
+            ..Outcome::default()
+        });
+        let keys: Vec<_> = answer.unwrap().unserved[0].keys().collect();
+        let found: Vec<_> = keys.iter().map(|key| key.name.namespace.as_deref()).collect();
+        assert_eq!(found, places, "{metadata}");
+    }
+}
+
+#[test]
+fn an_unserved_object_is_still_held_against_the_contract() {
+    for (desired, problem) in [
+        (vec![unserved("{}", Ownership::Owned)], "has no metadata.name"),
+        (
+            vec![unserved(r#"{"name":"x"}"#, Ownership::Owned); 2],
+            "desired objects 0 and 1 are both Unserved home/x",
+        ),
+        (
+            vec![Desired {
+                options: r#"{"new": 1}"#.to_owned(),
+                ..unserved(r#"{"name":"x"}"#, Ownership::Owned)
+            }],
+            "has the option \"new\"",
+        ),
+    ] {
+        let failure = check_outcome(Outcome {
+            desired,
+            ..Outcome::default()
+        })
+        .unwrap_err();
+        assert!(failure.message.contains(problem), "{failure}");
+    }
 }

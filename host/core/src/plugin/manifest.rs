@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::configuration;
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::path::FieldPath;
 use crate::kubernetes::selector::Selector;
@@ -204,7 +205,7 @@ pub struct Touch {
     /// Only objects of these names; none means all.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Whether the plugin runs, and sees nothing, where the kind is not served.
+    /// Whether the plugin runs where the kind is not served: it sees nothing, and what it wants of it fails alone.
     #[serde(default)]
     pub optional: bool,
 }
@@ -317,7 +318,7 @@ impl CheckedManifest {
     }
 }
 
-/// The reason why a manifest cannot be used.
+/// The reason why a manifest cannot be used, or not with the given configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Longer than [`MAX_MANIFEST_BYTES`].
@@ -340,6 +341,17 @@ pub enum ManifestError {
         /// The problem, and what would be valid.
         problem: String,
     },
+    /// The plugin has no schema for a configuration, and is given one.
+    #[error("the plugin {0} takes no configuration; remove the one that it is given")]
+    NoConfiguration(String),
+    /// The configuration does not fit its schema.
+    #[error(
+        "the configuration does not fit the plugin's schema: {problems}; correct spec.configuration of the Plugin, or --config"
+    )]
+    Configuration {
+        /// Members, each with what is wrong and what would be right.
+        problems: String,
+    },
 }
 
 impl ManifestError {
@@ -348,6 +360,22 @@ impl ManifestError {
             member: member.into(),
             problem: problem.into(),
         }
+    }
+}
+
+/// Parses and checks what a plugin described that was given this configuration.
+pub fn parse_configured(text: &str, configuration: Option<&Value>) -> Result<CheckedManifest, ManifestError> {
+    let checked = parse(text)?;
+    checked.manifest.check_configuration(configuration)?;
+    Ok(checked)
+}
+
+impl Manifest {
+    /// Holds a configuration against its schema; without one the plugin takes none. Returns the parts of the schema that the
+    /// host cannot judge.
+    pub fn check_configuration(&self, configuration: Option<&Value>) -> Result<Vec<String>, ManifestError> {
+        let configuration = configuration.unwrap_or(&Value::Null);
+        configuration::check(self.configuration_schema.as_ref(), &self.name, configuration)
     }
 }
 

@@ -14,6 +14,7 @@
 //! - A plugin checks its configuration itself, by the types into which it reads it. No maintained crate bounds the cost of a guest's JSON
 //!   schema: boon 0.6.1 and jsonschema 0.61.2 take more than 15 s for twenty nested `anyOf` of two references.
 
+mod configuration;
 pub mod contract;
 pub mod crash;
 pub mod description;

@@ -24,6 +24,7 @@ pub mod backoff;
 pub mod failure;
 pub mod host_conditions;
 pub mod reason;
+pub mod undeclared;
 use std::collections::BTreeSet;
 
 pub use pilothouse_description::status::{
@@ -347,7 +348,7 @@ impl<'a> Place<'a> {
 
 /// Equality of values that the server may have stored in another form: 1.0 as 1, and a number beyond 64 bits with a sign as a
 /// floating-point one.
-fn is_equal(one: &Value, other: &Value) -> bool {
+pub(crate) fn is_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
             (Some(one), Some(other)) => one == other,

@@ -9,7 +9,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{LiveObject, Propagation};
-use pilothouse_core::answer::{CheckedAnswer, first_few};
+use pilothouse_core::answer::{CheckedAnswer, UnservedObject, first_few};
 use pilothouse_core::diff::contest;
 use pilothouse_core::diff::contest::FieldTaker;
 use pilothouse_core::diff::{Action, Difference};
@@ -113,10 +113,11 @@ pub async fn apply(
         steps,
         prune,
         contributed,
-        answer,
+        mut answer,
         owner,
         wake_at,
     } = planned;
+    let unserved = std::mem::take(&mut answer.unserved);
     let mut work = PlanExecution {
         host,
         lane,
@@ -137,15 +138,23 @@ pub async fn apply(
         .iter()
         .map(|step| key(&step.desired.served, &step.desired.name))
         .collect();
+    let unserved_keys: Vec<Key> = unserved.iter().flat_map(UnservedObject::keys).collect();
+    let was_desired = |key: &Key, failure: &Failure| {
+        host.state.was_desired(primary_ref, key)
+            || primary.is_some_and(|primary| visibility::is_reported(lane, primary, failure))
+    };
     let mut unmade = Vec::new();
+    for object in unserved {
+        work.depend_on_unserved(&object);
+        let keys: HashSet<Key> = object.keys().collect();
+        let keys = unserved_keys.iter().filter(|key| keys.contains(key));
+        unmade.extend(keys.filter(|key| !was_desired(key, &object.failure)));
+        work.applied.fail(object.failure);
+    }
     for (step, key) in steps.into_iter().zip(&desired) {
         let was_made = work.is_made(&step);
         if let Err(failure) = work.carry_out(step).await {
-            let was_desired = || {
-                host.state.was_desired(primary_ref, key)
-                    || primary.is_some_and(|primary| visibility::is_reported(lane, primary, &failure))
-            };
-            let is_new = !was_made && !was_desired();
+            let is_new = !was_made && !was_desired(key, &failure);
             // The server has not answered whether it accepts the object.
             let is_unanswered = matches!(failure.reason, Reason::ClusterUnavailable | Reason::HostFault);
             if is_new || is_unanswered {
@@ -189,8 +198,10 @@ pub async fn apply(
         failure.message = format!("{}; no longer desired, and kept until then: {staying}", failure.message);
     }
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);
-    host.state
-        .record_desired(primary_ref, desired.iter().filter(|key| !holds(key)));
+    host.state.record_desired(
+        primary_ref,
+        desired.iter().chain(&unserved_keys).filter(|key| !holds(key)),
+    );
     work.applied
 }
 
@@ -334,6 +345,15 @@ impl PlanExecution<'_> {
         self.host
             .state
             .depend_on_obstacle(self.primary_ref, &step.desired.served, &step.desired.name, live);
+    }
+
+    /// Waits for the kind of an object. If the cluster serves it since the answer was checked, nobody else would wake the primary.
+    fn depend_on_unserved(&self, object: &UnservedObject) {
+        let (state, kind) = (&self.host.state, &object.kind);
+        state.depend_on_unserved(self.primary_ref, kind, &object.name);
+        if self.lane.served(kind).is_some() {
+            state.requeue(self.primary_ref, Cause::Others, TriggerReason::Started);
+        }
     }
 
     pub(super) fn foreign(&self, step: &PlannedObject) -> Failure {

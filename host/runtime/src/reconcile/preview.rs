@@ -67,7 +67,8 @@ pub async fn preview(
     }
     tracing::info!(lane, %owner, changes = preview.changes.len() + more, "previewed");
     host.state.put_preview(primary_ref, preview);
-    Ok(())
+    let unserved = planned.answer.unserved.first();
+    unserved.map_or(Ok(()), |object| Err(object.failure.clone()))
 }
 
 /// The change of one object, if any.

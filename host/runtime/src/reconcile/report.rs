@@ -14,6 +14,7 @@ use pilothouse_core::diff::emptied::Emptied;
 use pilothouse_core::plugin::contract::{Event, EventType};
 use pilothouse_core::status::host_conditions::{HostConditions, RECONCILED, REWRITTEN};
 use pilothouse_core::status::reason::Reason;
+use pilothouse_core::status::undeclared::undeclared_fields;
 use pilothouse_core::status::{self, PluginPart, StatusInput};
 use pilothouse_core::text::printable::shorten;
 use pilothouse_core::{Failure, Key, Retry};
@@ -123,7 +124,7 @@ pub async fn report(
         },
     )
     .await;
-    let mut failure = failure;
+    let mut refusal = None;
     // If the API server rejects the plugin's part of the status, the failure is reported without it, and, if need be,
     // without the part that was kept from before.
     for less in [StatusExtent::WithoutAnswer, StatusExtent::Bare] {
@@ -139,16 +140,20 @@ pub async fn report(
                     &Deviations::default(),
                 )
                 .await;
-                failure.get_or_insert(refused);
+                refusal.get_or_insert(refused);
             }
             _ => break,
         }
     }
+    let is_refused = refusal.is_some();
     if let Err(refused) = &stated
         && refused.retry == Retry::Change
     {
         schema::report_omission(host, lane, gathered, &refused.message).await;
+        // Nothing of it was the plugin's.
+        refusal = Some(refused.clone());
     }
+    let failure = failure.or(refusal);
     let mut events = answer.as_ref().map(|answer| answer.events.clone()).unwrap_or_default();
     if failure.is_none() && !rewritten_values.is_empty() {
         events.push(Event {
@@ -179,11 +184,14 @@ pub async fn report(
     } else {
         tracing::debug!(lane = lane.title(), %object, writes = writes.len(), "reconciled");
     }
-    // A report that failed is repeated by the next attempt, even if nothing else has to be.
-    Reported {
-        written: stated.as_ref().map_or(StatusWrite::Nothing, |stated| stated.written),
-        failure: stated.and(told).err().or(failure),
+    // What could not be said is said at the next try, even if nothing else is worth one. What was refused because its schema is
+    // still missing may pass then.
+    let written = stated.as_ref().map_or(StatusWrite::Nothing, |stated| stated.written);
+    let mut failure = stated.and(told).err().or(failure);
+    if is_refused && host.schemas.awaits_status(lane.grants.primary()) {
+        failure = failure.map(|failure| failure.retry(Retry::Backoff));
     }
+    Reported { failure, written }
 }
 
 /// Returns `true` if an answer has a status that is not written yet.
@@ -306,10 +314,7 @@ async fn write_status(
             now: &host.clock.seconds(),
             given: given.as_deref(),
         });
-        let desired = match &live.schema {
-            Some(schema) => schema::fitted(host, lane, gathered, schema, whole, own).await,
-            None => whole,
-        };
+        let desired = schema::fitted(host, lane, gathered, live.schema.as_deref(), whole, own).await;
         if live.is_as_desired(host, &key, &desired) {
             return Ok(Stated::new(StatusWrite::Nothing, live.status.as_ref()));
         }
@@ -321,7 +326,7 @@ async fn write_status(
         let refused = host.state.refusal(&key, extent.part(), &asked, Some(&object));
         let failure = match refused {
             Some(failure) => failure,
-            None => match send(host, lane, primary_ref, &served, &live, &desired).await {
+            None => match send(host, lane, primary_ref, &served, &live, &desired, extent).await {
                 Ok(Sent::Written(object)) => {
                     if answer.is_some() {
                         host.state.forget_refusal(key.clone(), extent.part());
@@ -337,6 +342,11 @@ async fn write_status(
                     };
                     let sent = failure.and(stored.status);
                     return Ok(Stated::new(written, sent.as_ref()));
+                }
+                // Its schema is asked for; without it, the rest is sent.
+                Ok(Sent::Undeclared) => {
+                    is_asked = true;
+                    continue;
                 }
                 // The object was deleted meanwhile: there is nothing to report to.
                 Ok(Sent::Gone) => return Ok(Stated::new(StatusWrite::Nothing, None)),
@@ -373,7 +383,7 @@ async fn report_dropped(
     if stored.schema.is_none()
         && let Some(schema) = schema::known(host, lane, true).await
     {
-        schema::fitted(host, lane, gathered, &schema, desired.clone(), None).await;
+        schema::fitted(host, lane, gathered, Some(&schema), desired.clone(), None).await;
     }
 }
 
@@ -384,6 +394,8 @@ const LOOKS: u32 = 3;
 enum Sent {
     /// The status was written; the object as it is now.
     Written(CachedObject),
+    /// The server does not declare fields of it, which are left out from now on.
+    Undeclared,
     /// The object does not exist any more.
     Gone,
     /// The object has changed meanwhile; the failure to return if it keeps changing, and the object as it is now.
@@ -399,6 +411,7 @@ async fn send(
     served: &ServedKind,
     live: &LiveStatus,
     desired: &Map<String, Value>,
+    extent: StatusExtent<'_>,
 ) -> Result<Sent, Failure> {
     let (object, is_plain) = (&live.object, live.is_plain());
     let key = Key::new(served.kind.clone(), object.name.clone());
@@ -444,13 +457,34 @@ async fn send(
         Some(409) => requests.live(served, &object.name).await.ok(),
         _ => None,
     };
-    let failure = error.into_failure("report the status of", &title);
+    if host
+        .schemas
+        .note_undeclared(&served.kind, undeclared_fields(&error.to_string()))
+    {
+        return Ok(Sent::Undeclared);
+    }
+    let failure = match extent {
+        StatusExtent::Bare if error.is_for_good() => refused_conditions(&title, &error),
+        _ => error.into_failure("report the status of", &title),
+    };
     match now {
         Some(Some(now)) if now.object.uid == object.uid => Ok(Sent::Outdated(failure, Arc::new(now.object))),
         // Another object has the name now, so nothing can be reported.
         Some(_) => Ok(Sent::Gone),
         None => Err(failure),
     }
+}
+
+/// The server refuses what the host writes of its own.
+fn refused_conditions(title: &str, error: &RequestError) -> Failure {
+    Failure::cluster(
+        Reason::Refused,
+        format!(
+            "cannot report the status of {title}: the API server refuses the conditions and the observedGeneration that the host \
+             writes: {error}; correct the schema of the status in the CRD"
+        ),
+    )
+    .retry(Retry::Change)
 }
 
 fn title(lane: &Lane, gathered: &Gathered) -> String {

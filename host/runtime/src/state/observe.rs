@@ -75,6 +75,7 @@ impl SharedState {
         let mut tables = self.tables.write();
         let changes = tables.store.end_list(source);
         self.route_all(&mut tables, changes, None);
+        tables.wake_waiting(&source.kind);
         let Tables {
             store,
             queue,

@@ -88,6 +88,12 @@ impl SharedState {
                 .push(primary_ref.lane, &primary_ref.name, Priority::Change, trigger);
         }
     }
+
+    /// Depends on an object of a kind that the cluster does not serve: the primary runs again when the kind has been listed.
+    pub fn depend_on_unserved(&self, primary_ref: &PrimaryRef, kind: &Arc<Kind>, object: &Name) {
+        let read = Read::Obstacle(kind.clone(), object.clone());
+        self.tables.write().dependencies.add(primary_ref, read);
+    }
 }
 
 impl Tables {

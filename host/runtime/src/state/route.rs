@@ -8,14 +8,14 @@ use pilothouse_cluster::cache::store::ObjectChange;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::ownership::OwnerLink;
 use pilothouse_core::reads::dependencies::Woken;
-use pilothouse_core::{Key, Name};
+use pilothouse_core::{Key, Kind, Name};
 
 use super::Tables;
 use crate::lanes::custody::{
     Custody, children_of, custody, is_labelled, is_orphaning, is_ours, is_primary_of, is_stripped, is_unbound,
 };
 use crate::lanes::lane::Lane;
-use crate::lanes::primary::PrimaryRef;
+use crate::lanes::primary::{LaneId, PrimaryRef};
 use crate::lanes::snapshot::Lanes;
 use crate::queue::{Cause, Priority, Trigger, TriggerReason};
 use crate::state::tables::echo::ChangeOrigin;
@@ -202,6 +202,21 @@ impl Tables {
             self.queue.push_for(lane, &name, Priority::Wake, cause, trigger.clone());
         }
         let cause = if writer.is_some() { Cause::Ours } else { Cause::Others };
+        self.wake_groups(&groups, cause, &trigger);
+    }
+
+    /// Wakes whoever desires objects of a kind that was not served, after it has been listed.
+    pub(super) fn wake_waiting(&mut self, kind: &Arc<Kind>) {
+        let Woken { readers, groups } = self.dependencies.waiting_for(kind);
+        let trigger = Trigger::from(TriggerReason::Started);
+        for PrimaryRef { lane, name } in readers {
+            self.queue
+                .push_for(lane, &name, Priority::Wake, Cause::Others, trigger.clone());
+        }
+        self.wake_groups(&groups, Cause::Others, &trigger);
+    }
+
+    fn wake_groups(&mut self, groups: &BTreeSet<LaneId>, cause: Cause, trigger: &Trigger) {
         for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
             let primaries = self.store.iter(lane.grants.primary(), None);
             for primary in primaries.filter(|primary| lane.reconciles(primary)) {

@@ -42,7 +42,7 @@ type Touch struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	// Names are those of the only objects.
 	Names []string `json:"names,omitempty"`
-	// Optional says that the plugin runs, and sees nothing, where the kind is not served.
+	// Optional says that the plugin runs where the kind is not served: it sees nothing, and what it wants of it fails alone.
 	Optional bool `json:"optional,omitempty"`
 }
 

@@ -32,13 +32,13 @@ many-finds       | reads | GuestLimit: the plugin reads too …; fix the plugin,
 /// What the API server refuses, with its own words.
 const REFUSED: &str = "
 wrong-type        | once  | Refused: cannot create ConfigMap default/victim: …failed to create typed patch object \
-    (default/victim; /v1, Kind=ConfigMap): .data.text: expected string…; fix the plugin
+    (default/victim; /v1, Kind=ConfigMap): .data.text: expected string…; change the object, or fix the plugin if the value is its own
 unknown-field     | once  | Refused: cannot create Deployment default/victim: …failed to create typed patch object \
-    (default/victim; apps/v1, Kind=Deployment): .spec.nonsense: field not declared in schema; fix the plugin
+    (default/victim; apps/v1, Kind=Deployment): .spec.nonsense: field not declared in schema; change the object, or fix the plugin…
 invalid-value     | once  | Refused: cannot create Deployment default/victim: …spec.replicas: Invalid value: -1: must be \
-    greater than or equal to 0…; correct the object that asks for it, or fix the plugin
-invalid-name      | once  | Refused: cannot create ConfigMap default/Not_A_Name!: …a lowercase RFC 1123 subdomain…; correct
-status-wrong-type | child | Refused: cannot report the status of Hostile default/victim: …status.text…; fix the plugin
+    greater than or equal to 0…; change the object, or fix the plugin if the value is its own
+invalid-name      | once  | Refused: cannot create ConfigMap default/Not_A_Name!: …a lowercase RFC 1123 subdomain…; change
+status-wrong-type | child | Refused: cannot report the status of Hostile default/victim: …status.text…; change the object, or fix the plugin…
 ";
 
 /// Calls that end badly, or would not end.

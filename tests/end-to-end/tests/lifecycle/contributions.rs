@@ -155,6 +155,8 @@ mod simulated {
             .await;
         assert_eq!(data(&fleet, "target"), json!({"theirs": "1", "a": "1", "b": "1"}));
         assert_eq!(data(&fleet, "own"), json!({"own": "1", "given": "1"}));
+        let told = fleet.stage.lines(&[" contributed plugin=\"it\" ", "Share default/one"]);
+        assert!(!told.is_empty(), "the log names who contributes: {}", fleet.log());
         patch(&fleet, "Share", "two", &json!({"spec": {"fails": "not now"}})).await;
         fleet
             .until("one cannot be asked any more", |stage| {

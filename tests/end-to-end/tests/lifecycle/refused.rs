@@ -87,6 +87,13 @@ mod simulated {
                 "unknown field `surprise`, expected one of",
             ),
             (
+                "schema",
+                json!({"source": {"file": "strict.wasm"}, "configuration": {"owns": ["Nonsense"]}}),
+                "Ready",
+                "InvalidConfiguration",
+                "the configuration does not fit the plugin's schema: owns[0]: it is not one of \"ConfigMap\"",
+            ),
+            (
                 "none",
                 json!({"source": {"file": "none.wasm"}, "configuration": {"replicas": 1}}),
                 "Ready",
@@ -122,6 +129,7 @@ mod simulated {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "good.wasm", 0);
         fleet.put("app-service", "none.wasm", 0);
+        fleet.put("wisher", "strict.wasm", 0);
         fleet.put_bytes("notes.wasm", b"remember the milk");
         std::fs::create_dir(fleet.path("two")).unwrap();
         fleet.put("hostile", "two/a.wasm", 0);

@@ -6,9 +6,10 @@ mod simulated {
     use kube::api::{DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_end_to_end::stage::Stage;
-    use pilothouse_simulator::{Fault, Rule};
+    use pilothouse_simulator::{Asked, Fault, Rule};
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
+    use tokio::time::Instant;
 
     use crate::fleet::Fleet;
 
@@ -61,12 +62,16 @@ mod simulated {
 
     async fn with(definition: &Value, status: &Value) -> Fleet {
         let fleet = Fleet::start().await;
+        given(&fleet, definition, status).await;
+        fleet
+    }
+
+    async fn given(fleet: &Fleet, definition: &Value, status: &Value) {
         fleet.put("wisher", "a.wasm", 0);
         let configuration = json!({"steers": ["Wish"], "crds": [definition.to_string()], "status": status});
         let spec = json!({"source": {"file": "a.wasm"}, "configuration": configuration});
         fleet.plugin("it", spec).await;
         fleet.is_ready("it").await;
-        fleet
     }
 
     fn warns(stage: &Stage, words: &str) -> bool {
@@ -218,6 +223,103 @@ mod simulated {
         let mut writes = fleet.stage.host_writes_since(mark);
         writes.retain(|write| write.resource == "wishes");
         assert_eq!(writes, []);
+        fleet.stage.stop().await;
+    }
+
+    /// The API server serves a new kind for a while before it describes it in OpenAPI.
+    async fn without_openapi(definition: &Value, status: &Value, seconds: u64) -> Fleet {
+        let fleet = Fleet::start().await;
+        let begun = Instant::now();
+        let missing = Fault::Status {
+            code: 404,
+            retry_after: None,
+        };
+        let is_early = move |asked: &Asked| asked.resource == "openapi" && begun.elapsed().as_secs() < seconds;
+        fleet.stage.simulator().faults().add(Rule::new(missing).when(is_early));
+        given(&fleet, definition, status).await;
+        fleet
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crd_that_is_not_described_yet_gets_what_it_takes_of_the_status_at_once() {
+        let schema = json!({"type": "object", "properties": {
+            "conditions": conditions(FIELDS, &["type", "status"]), "text": {"type": "string"}}});
+        let given = json!({"text": "so", "new": 1});
+        let mut fleet = without_openapi(&definition(&schema, true), &given, 30).await;
+        for (name, kind) in [("well", "ConfigMap"), ("ill", "Service")] {
+            fleet.stage.create(&wish(name, kind)).await;
+        }
+        let created = Instant::now();
+        fleet
+            .until("the failing object says so", |stage| {
+                let reconciled = stage.reconciled("Wish", "ill").unwrap_or_default();
+                reconciled["status"] == "False" && reconciled["message"].as_str().unwrap().contains("Service")
+            })
+            .await;
+        fleet
+            .until("the other is reconciled", |stage| stage.is_reconciled("Wish", "well"))
+            .await;
+        assert!(created.elapsed().as_secs() < 5, "{:?}", created.elapsed());
+        assert_eq!(status(&fleet, "well")["text"], "so");
+        let words = "does not take .status.conditions[].observedGeneration, .status.new, .status.observedGeneration as the host";
+        fleet
+            .until("it is told what is left out", |stage| {
+                warns(stage, words) && events(stage).len() == 1
+            })
+            .await;
+        let told = fleet.stage.events("ill", "ReconcileFailed");
+        assert!(
+            told.iter()
+                .all(|event| !event["message"].as_str().unwrap().contains("not declared")),
+            "{told:?}"
+        );
+        fleet.stage.minute().await;
+        let mark = fleet.stage.mark();
+        fleet.stage.minute().await;
+        fleet.stage.host.resync().await.unwrap();
+        fleet.stage.minute().await;
+        let mut writes = fleet.stage.host_writes_since(mark);
+        writes.retain(|write| write.resource == "wishes");
+        assert_eq!(writes, [], "the schema, once it is there, says the same");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_refused_before_its_schema_is_there_is_sent_again() {
+        // The host leaves out conditions that lack what is required, which only the schema says.
+        let schema = json!({"type": "object", "properties": {
+            "observedGeneration": {"type": "integer"}, "text": {"type": "string"},
+            "conditions": conditions(FIELDS, &["type", "status", "lastUpdateTime"])}});
+        let fleet = without_openapi(&definition(&schema, true), &json!({"text": "so"}), 20).await;
+        fleet.stage.create(&wish("well", "ConfigMap")).await;
+        fleet
+            .until("the rest of the status is written", |stage| {
+                stage.find("Wish", "well").unwrap()["status"]["text"] == "so"
+            })
+            .await;
+        fleet
+            .until("it is told what is left out", |stage| {
+                warns(stage, ".status.conditions[]")
+            })
+            .await;
+        let blamed = fleet.stage.lines(&["reconcile failed", "blame=guest"]);
+        assert!(blamed.is_empty(), "{blamed:?}");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wrong_status_is_told_before_its_schema_is_there() {
+        let crd = definition(&schema(&json!("map"), &json!({})), true);
+        let fleet = without_openapi(&crd, &json!({"text": 1}), 1000).await;
+        fleet.stage.create(&wish("well", "ConfigMap")).await;
+        let created = Instant::now();
+        fleet
+            .until("it is the plugin's failure", |stage| {
+                let reconciled = stage.reconciled("Wish", "well").unwrap_or_default();
+                reconciled["reason"] == "Refused" && reconciled["message"].as_str().unwrap().contains(".text")
+            })
+            .await;
+        assert!(created.elapsed().as_secs() < 5, "{:?}", created.elapsed());
         fleet.stage.stop().await;
     }
 

@@ -51,6 +51,8 @@ pub struct Wisher;
 pub struct Config {
     /// The kinds that are owned; what a resource asks for besides is passed over.
     owns: Option<Vec<String>>,
+    /// Those of them that the cluster need not serve.
+    optional: Vec<String>,
     /// The namespaces in which they are; none means all.
     places: Vec<String>,
     /// The kinds of its primaries; both without it.
@@ -136,6 +138,7 @@ impl Plugin for Wisher {
             "additionalProperties": false,
             "properties": {
                 "owns": {"type": "array", "items": {"enum": OWNABLE.map(|(name, _)| name)}},
+                "optional": {"type": "array", "items": {"type": "string"}},
                 "places": {"type": "array", "items": {"type": "string"}},
                 "steers": {"type": "array", "items": {"enum": ["Wish", "Promise"]}},
                 "crds": {"type": "array", "items": {"type": "string"}},
@@ -229,7 +232,7 @@ impl Owned {
 impl Config {
     fn owns(&self, object: &Value) -> bool {
         let place = &object["metadata"]["namespace"];
-        let is_of = |kind: Kind| object["apiVersion"] == kind.api_version() && object["kind"] == kind.kind;
+        let is_of = |(_, kind): (_, Kind)| object["apiVersion"] == kind.api_version() && object["kind"] == kind.kind;
         self.owned().any(is_of) && (self.places.is_empty() || self.places.iter().any(|it| place == it))
     }
 
@@ -252,19 +255,21 @@ impl Config {
         steered.map(|(_, crd)| crd).collect()
     }
 
-    fn owned(&self) -> impl Iterator<Item = Kind> {
+    fn owned(&self) -> impl Iterator<Item = (&'static str, Kind)> {
         let is_owned = |index: usize, name: &str| match &self.owns {
             Some(owned) => owned.iter().any(|it| it == name),
             None => index < USUAL,
         };
         let kinds = OWNABLE.into_iter().enumerate();
-        kinds.filter_map(move |(index, (name, kind))| is_owned(index, name).then_some(kind))
+        kinds.filter_map(move |(index, (name, kind))| is_owned(index, name).then_some((name, kind)))
     }
 
     fn controller<Primary: Resource + Fields>(&self, name: &str) -> ControllerManifest {
-        let touches = self
-            .owned()
-            .map(|kind| Touch::new(kind).owned().anywhere().in_namespaces(&self.places));
+        let touches = self.owned().map(|(name, kind)| {
+            let touch = Touch::new(kind).owned().anywhere().in_namespaces(&self.places);
+            let is_optional = self.optional.iter().any(|it| it == name);
+            if is_optional { touch.optional() } else { touch }
+        });
         let controller = ControllerManifest::of::<Primary>(name).options(["replace"]);
         touches.fold(controller, ControllerManifest::touches)
     }

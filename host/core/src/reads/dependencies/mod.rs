@@ -227,6 +227,18 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         }
     }
 
+    /// Whom it wakes that the cluster serves a kind: those that depend on obstacles of it.
+    pub fn waiting_for(&self, kind: &Arc<Kind>) -> Woken<R> {
+        let of_kind = self.obstacles.iter().filter(|((obstacle, _), _)| obstacle == kind);
+        let readers = of_kind.map(|(_, readers)| readers).chain(self.some_obstacles.get(kind));
+        let readers: BTreeSet<&R> = readers.flatten().collect();
+        let groups = self.everybodys_obstacles.get(kind).into_iter().flatten();
+        Woken {
+            readers: readers.into_iter().cloned().collect(),
+            groups: groups.cloned().collect(),
+        }
+    }
+
     /// Records the coarse reads for the group as a whole; the reader itself is not recorded.
     fn depend_together(&mut self, group: &R::Group, coarse: BTreeSet<Read>) {
         for read in coarse {

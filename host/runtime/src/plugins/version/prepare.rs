@@ -8,12 +8,13 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_cluster::write::events::EventRecorder;
 use pilothouse_cluster::write::identity::Impersonation;
+use pilothouse_core::answer::first_few;
 use pilothouse_core::plugin::description;
 use pilothouse_core::plugin::description::Exports;
 use pilothouse_core::plugin::grants::Grants;
 use pilothouse_core::plugin::inventory::{Inventory, former_controller};
 use pilothouse_core::plugin::manifest;
-use pilothouse_core::plugin::manifest::{BroughtCrd, CheckedManifest, Controller, Manifest};
+use pilothouse_core::plugin::manifest::{BroughtCrd, CheckedManifest, Controller, ManifestError};
 use pilothouse_core::rights::AdmissionExports;
 use pilothouse_core::{Blame, Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
@@ -60,6 +61,8 @@ pub struct DescribedPlugin {
     pub crds: Vec<BroughtCrd>,
     controllers: Vec<Controller>,
     config: String,
+    /// The parts of the configuration's schema that the host does not check.
+    unjudged: Vec<String>,
 }
 
 /// Reason why a component cannot be used.
@@ -71,12 +74,9 @@ pub enum DescribeError {
     /// The plugin rejects its configuration.
     #[error("{0}")]
     Refused(Failure),
-    /// The plugin of this name has no configuration schema, but is given a configuration.
-    #[error("the plugin {0} takes no configuration; remove the one that it is given")]
-    NoConfiguration(String),
     /// Its manifest is invalid.
     #[error(transparent)]
-    Manifest(#[from] manifest::ManifestError),
+    Manifest(#[from] ManifestError),
     /// A controller names a finalizer, but the component does not export the interface.
     #[error(
         "controller {0} names a finalizer, but the component does not export the interface finalizer; export it, or leave the name out of the manifest"
@@ -91,7 +91,10 @@ impl DescribeError {
     /// Reason of the condition.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Refused(_) | Self::NoConfiguration(_) => "InvalidConfiguration",
+            Self::Refused(_)
+            | Self::Manifest(ManifestError::NoConfiguration(_) | ManifestError::Configuration { .. }) => {
+                "InvalidConfiguration"
+            }
             Self::Describe(_) => "DescribeFailed",
             Self::Manifest(_) | Self::Finalizer(_) => "InvalidManifest",
             Self::Limit(_) => "InvalidSpec",
@@ -126,15 +129,16 @@ fn ask(
             // A plugin without configuration reports its members as unknown, which is less clear.
             if let Ok(bare) = component.describe_with_log(None, limits, log())
                 && let Ok(checked) = manifest::parse(&bare)
+                && checked.manifest.configuration_schema.is_none()
             {
-                check_takes_configuration(&checked.manifest, config)?;
+                checked.manifest.check_configuration(config)?;
             }
             return Err(DescribeError::Refused(failure));
         }
         Err(failure) => return Err(DescribeError::Describe(failure)),
     };
     let CheckedManifest { manifest, crds } = manifest::parse(&described)?;
-    check_takes_configuration(&manifest, config)?;
+    let unjudged = manifest.check_configuration(config)?;
     let mut controllers = manifest.controllers.iter();
     if let Some(controller) = controllers.find(|it| it.finalizer.is_some() && !component.optional().finalizer) {
         return Err(DescribeError::Finalizer(controller.name.clone()));
@@ -146,16 +150,8 @@ fn ask(
         crds,
         controllers: manifest.controllers,
         config: text.unwrap_or_else(|| "{}".to_owned()),
+        unjudged,
     })
-}
-
-/// Checks that a plugin without a configuration schema gets no configuration. With a schema, the plugin checks it.
-fn check_takes_configuration(manifest: &Manifest, config: Option<&Value>) -> Result<(), DescribeError> {
-    let is_empty = |config: &Value| config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty);
-    if manifest.configuration_schema.is_some() || config.is_none_or(is_empty) {
-        return Ok(());
-    }
-    Err(DescribeError::NoConfiguration(manifest.name.clone()))
 }
 
 impl DescribedPlugin {
@@ -187,7 +183,15 @@ impl DescribedPlugin {
             converter,
         };
         let findings = description::check_parts(&self.controllers, &self.crds, exports);
-        findings.into_iter().map(|finding| finding.message).collect()
+        let findings = findings.into_iter().map(|finding| finding.message);
+        let unjudged = (!self.unjudged.is_empty()).then(|| {
+            format!(
+                "the host does not check all of the configuration, because it does not follow this in configurationSchema: {}; \
+                 the plugin has to check that itself",
+                first_few(self.unjudged.iter().map(String::as_str))
+            )
+        });
+        findings.chain(unjudged).collect()
     }
 
     fn gaps_of(&self, controller: &Controller) -> Option<String> {

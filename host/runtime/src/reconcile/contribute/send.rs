@@ -7,6 +7,7 @@ use std::time::Duration;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{ApplyPrecondition, LiveObject};
+use pilothouse_core::answer::first_few;
 use pilothouse_core::contribution::{Claim, HeldField, Leaves, assemble, conflicting};
 use pilothouse_core::diff::emptied::{ApplyManager, Emptied};
 use pilothouse_core::status::reason::Reason;
@@ -52,10 +53,13 @@ impl TargetReconcile {
             tries += 1;
             match self.send(&desired).await {
                 Ok(object) => {
+                    // One manager for all controllers of a plugin: the lane that sends is not the one that claims.
+                    let claimants: Vec<&str> = tried.iter().map(|claimant| &*self.look.titles[claimant]).collect();
                     tracing::info!(
-                        lane = self.look.lane.title(),
+                        plugin = &*self.look.lane.plugin,
                         object = self.look.title,
                         claims = tried.len(),
+                        claimants = first_few(claimants.into_iter()),
                         fields = desired.len(),
                         "contributed"
                     );

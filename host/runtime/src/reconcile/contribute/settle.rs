@@ -143,12 +143,12 @@ impl TargetReconcile {
     /// Keeps all held fields, because the server rejects the removal of unclaimed ones. Each claim then gets another
     /// chance.
     fn keep_all(&mut self, words: &str) -> PassResult {
-        let (lane, object) = (self.look.lane.title(), &self.look.title);
+        let (plugin, object) = (&*self.look.lane.plugin, &self.look.title);
         if self.stays {
             return PassResult::Done;
         }
         tracing::warn!(
-            lane,
+            plugin,
             object,
             problem = words,
             "fields that are no longer claimed cannot be removed; they stay until the object changes"

@@ -1,11 +1,13 @@
 //! Finds the part of a status that the cluster's CRD of a kind accepts. The rest is omitted, which is reported once for
 //! the kind: in the log, in an event about the first such object, and in the Plugin's status. Makes requests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilothouse_cluster::write::events::Regarding;
 use pilothouse_core::plugin::contract::{Event, EventType};
 use pilothouse_core::schema_pruning;
+use pilothouse_core::status::undeclared::leave_out;
 use pilothouse_core::status::{self, OBSERVED_GENERATION, STATUS};
 use serde_json::{Map, Value};
 
@@ -25,7 +27,7 @@ const LONGEST_NOTE: usize = 1024;
 pub async fn known(host: &HostContext, lane: &Lane, ask: bool) -> Option<Arc<Value>> {
     let kind = lane.grants.primary();
     let schema = host.schemas.known_status(kind);
-    if schema.is_some() || !(ask || host.schemas.has_other_status(kind)) {
+    if schema.is_some() || !(ask || host.schemas.needs_status(kind)) {
         return schema;
     }
     match host.schemas.status(kind).await {
@@ -37,16 +39,33 @@ pub async fn known(host: &HostContext, lane: &Lane, ask: bool) -> Option<Arc<Val
     }
 }
 
-/// A status reduced to what the schema accepts. Undeclared fields are omitted. Other violations in the members that the
-/// plugin returns now (`own`) stay, because they are the plugin's failure.
+/// A status reduced to what the schema accepts, where it is known, and the server accepted before. Undeclared fields are omitted. Other
+/// violations in the members that the plugin returns now (`own`) stay, because they are the plugin's failure.
 pub async fn fitted(
     host: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
+    schema: Option<&Value>,
+    desired: Map<String, Value>,
+    own: Option<&Map<String, Value>>,
+) -> Map<String, Value> {
+    let kind = lane.grants.primary();
+    let (mut fitted, mut omitted) = match schema {
+        Some(schema) => pruned(schema, desired, own),
+        None => (desired, BTreeSet::new()),
+    };
+    omitted.extend(leave_out(&mut fitted, &host.schemas.undeclared(kind)));
+    if let Some(all) = lane.health.omit(&about_status(kind), omitted) {
+        report_omission(host, lane, gathered, &status::left_out(&kind.kind, &all)).await;
+    }
+    fitted
+}
+
+fn pruned(
     schema: &Value,
     mut desired: Map<String, Value>,
     own: Option<&Map<String, Value>>,
-) -> Map<String, Value> {
+) -> (Map<String, Value>, BTreeSet<String>) {
     let mut kept = Map::new();
     if schema.is_object() && !schema_pruning::drops_all(schema) {
         let own = own.into_iter().flat_map(Map::keys);
@@ -56,20 +75,11 @@ pub async fn fitted(
     let (mut value, mut kept) = (Value::Object(desired), Value::Object(kept));
     let mut omitted = schema_pruning::prune_to_schema(schema, &mut value, STATUS);
     omitted.extend(schema_pruning::prune_undeclared(schema, &mut kept, STATUS));
-    if let Some(all) = lane.health.omit(&about_status(lane.grants.primary()), omitted) {
-        report_omission(
-            host,
-            lane,
-            gathered,
-            &status::left_out(&lane.grants.primary().kind, &all),
-        )
-        .await;
-    }
     let members = [value, kept].into_iter().filter_map(|part| match part {
         Value::Object(members) => Some(members),
         _ => None,
     });
-    members.flatten().collect()
+    (members.flatten().collect(), omitted)
 }
 
 /// Reports why a status, or a part of it, is not written.

@@ -1,6 +1,6 @@
 //! Advises on a failure in one sentence, by its reason. docs/conditions.md has more about each.
 
-use pilothouse_core::status::reason::Reason;
+use pilothouse_core::status::reason::{REFUSED_STEP, Reason};
 use pilothouse_core::{Blame, Failure};
 
 /// Advice on a failure.
@@ -27,7 +27,7 @@ pub fn next_step(failure: &Failure) -> &'static str {
         Reason::ForeignObject => "rename or delete the object that the message names, or rename this one",
         Reason::TargetNotFound => "create the object that the message names, or name another one",
         Reason::FieldConflict => "have the field managers that the message names give the fields up",
-        Reason::Refused => "change the object so that the API server accepts what follows from it, as the message says",
+        Reason::Refused => REFUSED_STEP,
         Reason::Forbidden => {
             "grant the rights that the message names; `pilothouse rights` prints what the plugin needs"
         }
