@@ -1,7 +1,7 @@
 //! Owns `pilothouse manifests`: all that a plugin needs in a cluster, as documents for kubectl and for a repository that a
 //! GitOps controller applies. What rights a plugin needs is left to `pilothouse_core::rights`.
 
-mod sample;
+pub(crate) mod sample;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use pilothouse_core::Limits;
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
-use pilothouse_host::{compiling, inspect};
+use pilothouse_host::{accepted, compiling, inspect};
 use pilothouse_testkit::documents::{self, Document, DocumentsError, STANDARD_INPUT};
 use pilothouse_testkit::isolation::Isolated;
 use pilothouse_testkit::store::{Store, runtime};
@@ -120,15 +120,17 @@ impl PluginArguments {
         let sandbox = self.cache.sandbox()?.granting(self.wasi.or(settings.wasi));
         let loaded = compiling::load(&sandbox, component)?;
         let plugin = Isolated::of(component.to_owned(), loaded, settings.configuration)?;
-        tell_findings(&plugin);
+        tell_findings(&plugin, component)?;
         Ok(plugin)
     }
 }
 
 /// Says on standard error what in a plugin's description does not fit together. A command that calls the plugin is the first
-/// that an author runs whose component other tools have built.
-pub(crate) fn tell_findings(plugin: &Isolated) {
-    inspect::tell(&inspect::findings(plugin.plugin(), plugin.manifest()));
+/// that an author runs whose component other tools have built. What its project accepts is not said.
+pub(crate) fn tell_findings(plugin: &Isolated, component: &Path) -> anyhow::Result<()> {
+    let findings = inspect::findings(plugin.plugin(), plugin.manifest());
+    inspect::tell(&accepted::remaining(findings, component)?);
+    Ok(())
 }
 
 impl WasiArguments {

@@ -7,6 +7,7 @@
 //! the test.
 #![forbid(unsafe_code)]
 
+pub mod accepted;
 pub mod built_in;
 mod check;
 pub mod schema_pruning;

@@ -19,6 +19,7 @@ mod accepted;
 mod generate;
 mod judge;
 mod remarks;
+pub mod sample;
 mod shrink;
 mod source;
 mod taken_over;
