@@ -249,6 +249,13 @@ impl StateArguments {
             "give an object that the plugin reconciles with -f; it reconciles {}",
             plugin.kind_names()
         );
+        for document in &mut primaries {
+            // A server sets it, and a plugin may reckon from it.
+            let created = &mut document.object["metadata"]["creationTimestamp"];
+            if created.is_null() {
+                *created = self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+            }
+        }
         let plugin = plugin.at(now).with_documents(&cluster).with_documents(&primaries);
         Ok(Prepared { plugin, primaries })
     }

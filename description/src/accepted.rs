@@ -33,8 +33,12 @@ pub fn parse(list: &Value) -> Result<Vec<AcceptedFinding>, String> {
         Value::Null => return Ok(Vec::new()),
         list => list.as_array().ok_or("it is no list of findings")?,
     };
-    let numbered = entries.iter().enumerate().filter(|(_, entry)| entry["property"].is_null());
-    let parsed = numbered.map(|(index, entry)| of_entry(entry).map_err(|problem| format!("entry {}: {problem}", index + 1)));
+    let numbered = entries
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry["property"].is_null());
+    let parsed =
+        numbered.map(|(index, entry)| of_entry(entry).map_err(|problem| format!("entry {}: {problem}", index + 1)));
     parsed.collect()
 }
 
@@ -44,8 +48,14 @@ fn of_entry(entry: &Value) -> Result<AcceptedFinding, String> {
     if let Some(unknown) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
         return Err(format!("{unknown:?} is none of finding, contains and reason"));
     }
-    let text = |name: &str| members.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-    let finding = text("finding").ok_or("give `finding`, the name that stands in parentheses in the warning, or `property`")?;
+    let text = |name: &str| {
+        members
+            .get(name)
+            .and_then(Value::as_str)
+            .filter(|text| !text.trim().is_empty())
+    };
+    let finding =
+        text("finding").ok_or("give `finding`, the name that stands in parentheses in the warning, or `property`")?;
     text("reason").ok_or("reason is empty; say why the finding is meant to be as it is")?;
     let contains = text("contains").map(str::to_owned);
     if members.contains_key("contains") && contains.is_none() {
@@ -65,7 +75,11 @@ mod tests {
 
     #[test]
     fn a_warning_is_accepted_by_name_and_part_of_its_message() {
-        let finding = |severity, name| Finding { severity, name, message: "the CRD of Site does not take it".to_owned() };
+        let finding = |severity, name| Finding {
+            severity,
+            name,
+            message: "the CRD of Site does not take it".to_owned(),
+        };
         let of = |entry: Value| parse(&json!([entry])).unwrap().remove(0);
         let warning = finding(Severity::Warning, "status-fields");
         assert!(of(json!({"finding": "status-fields", "reason": "r"})).accepts(&warning));
@@ -78,14 +92,26 @@ mod tests {
     #[test]
     fn a_wrong_list_is_refused_with_the_entry() {
         assert_eq!(parse(&Value::Null).unwrap(), []);
-        assert_eq!(parse(&json!([{"property": "valid", "contains": "x", "reason": "y"}])).unwrap(), []);
+        assert_eq!(
+            parse(&json!([{"property": "valid", "contains": "x", "reason": "y"}])).unwrap(),
+            []
+        );
         for (list, words) in [
             (json!({"finding": "a"}), "no list"),
             (json!(["a"]), "entry 1: it is no object"),
-            (json!([{"finding": "a", "reason": "r"}, {"reason": "r"}]), "entry 2: give `finding`"),
+            (
+                json!([{"finding": "a", "reason": "r"}, {"reason": "r"}]),
+                "entry 2: give `finding`",
+            ),
             (json!([{"finding": "a", "reason": " "}]), "reason is empty"),
-            (json!([{"finding": "a", "reason": "r", "contains": ""}]), "contains is empty"),
-            (json!([{"finding": "a", "reason": "r", "name": "x"}]), "\"name\" is none of"),
+            (
+                json!([{"finding": "a", "reason": "r", "contains": ""}]),
+                "contains is empty",
+            ),
+            (
+                json!([{"finding": "a", "reason": "r", "name": "x"}]),
+                "\"name\" is none of",
+            ),
         ] {
             let error = parse(&list).unwrap_err();
             assert!(error.contains(words), "{list}: {error}");

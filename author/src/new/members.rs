@@ -79,7 +79,11 @@ impl ObjectTypes {
             }
             below
         });
-        let mut status = if takes_status { members_of(&status_schema(schema)) } else { Vec::new() };
+        let mut status = if takes_status {
+            members_of(&status_schema(schema))
+        } else {
+            Vec::new()
+        };
         status.retain(|member| member.name != "conditions" && member.name != OBSERVED_GENERATION);
         for member in status.iter_mut().filter(|member| member.type_ == POD_TEMPLATE) {
             "Value".clone_into(&mut member.type_);
@@ -97,16 +101,26 @@ impl ObjectTypes {
     /// The members of the status that the CRD requires, with values that it takes.
     pub fn required_status(&self) -> Map<String, Value> {
         let required = self.status.iter().filter(|member| member.is_required);
-        required.map(|member| (member.name.clone(), member.first_value())).collect()
+        required
+            .map(|member| (member.name.clone(), member.first_value()))
+            .collect()
     }
 
     /// The types as a source has them.
     pub fn in_rust(&self) -> String {
-        let Self { kind, name, spec, status, .. } = self;
+        let Self {
+            kind,
+            name,
+            spec,
+            status,
+            ..
+        } = self;
         let NewKind { group, version, kind } = kind;
         let mut text = String::new();
         if !spec.is_empty() {
-            text += &format!("/// The spec of a {name}, as its CRD declares it. What is removed here cannot wake the plugin.\n");
+            text += &format!(
+                "/// The spec of a {name}, as its CRD declares it. What is removed here cannot wake the plugin.\n"
+            );
             text += "#[derive(Clone, Debug, Deserialize, Fields)]\n#[serde(rename_all = \"camelCase\")]\n";
             text += &format!("pub struct {name}Spec {{\n{}}}\n", members_in_rust(spec, ""));
         }
@@ -116,13 +130,17 @@ impl ObjectTypes {
             let skipped = "    #[serde(skip_serializing_if = \"Option::is_none\")]\n";
             text += &format!("pub struct {name}Status {{\n{}}}\n", members_in_rust(status, skipped));
         }
-        let mut object = self.description.as_ref().map_or_else(String::new, |it| format!("/// {it}\n"));
+        let mut object = self
+            .description
+            .as_ref()
+            .map_or_else(String::new, |it| format!("/// {it}\n"));
         object += "#[derive(Clone, Debug, Deserialize, Resource)]\n";
         object += &format!("#[resource(group = {group:?}, version = {version:?}, kind = {kind:?})]\n");
         if self.members.iter().any(|member| member.identifier.contains('_')) {
             object += "#[serde(rename_all = \"camelCase\")]\n";
         }
-        object += &format!("pub struct {name} {{\n    /// Name, namespace, uid and so on.\n    pub metadata: ObjectMeta,\n");
+        object +=
+            &format!("pub struct {name} {{\n    /// Name, namespace, uid and so on.\n    pub metadata: ObjectMeta,\n");
         object += &members_in_rust(&self.members, "");
         object + "}\n\n" + text.trim_start_matches('\n')
     }
@@ -145,7 +163,11 @@ impl ObjectTypes {
             "use pilothouse_plugin::k8s::core::v1::ConfigMap;\n"
         };
         let fields = if self.spec.is_empty() { "" } else { "Fields, " };
-        let json = if self.status_in_rust().contains("json!(") { ", json" } else { "" };
+        let json = if self.status_in_rust().contains("json!(") {
+            ", json"
+        } else {
+            ""
+        };
         let _ = writeln!(
             text,
             "use pilothouse_plugin::{{Cluster, Controller, ControllerManifest, Failure, {fields}ObjectMeta, Outcome, Request, \
@@ -163,13 +185,21 @@ impl ObjectTypes {
         let Self { name, status, .. } = self;
         let required: Vec<&Member> = status.iter().filter(|member| member.is_required).collect();
         if required.is_empty() {
-            return if status.is_empty() { String::new() } else { format!(".status({name}Status::default())") };
+            return if status.is_empty() {
+                String::new()
+            } else {
+                format!(".status({name}Status::default())")
+            };
         }
         let literals = required.iter().map(|member| {
             let literal = literal(&member.type_, &member.first_value());
             format!("{}: {literal}, ", member.identifier)
         });
-        let rest = if required.len() < status.len() { format!("..{name}Status::default()") } else { String::new() };
+        let rest = if required.len() < status.len() {
+            format!("..{name}Status::default()")
+        } else {
+            String::new()
+        };
         format!(".status({name}Status {{ {}{rest} }})", literals.collect::<String>())
     }
 
@@ -180,9 +210,15 @@ impl ObjectTypes {
                 && name.starts_with(|first: char| first.is_ascii_lowercase())
                 && LANGUAGES.iter().all(|language| !language.reserved.contains(&name))
         };
-        let texts = || self.spec.iter().filter(|member| member.type_ == "String" && is_name(&member.name));
+        let texts = || {
+            self.spec
+                .iter()
+                .filter(|member| member.type_ == "String" && is_name(&member.name))
+        };
         let value = |member: &Member| sample["spec"][&member.name].as_str().map(str::to_owned);
-        let found = texts().find(|member| value(member).is_some()).or_else(|| texts().next());
+        let found = texts()
+            .find(|member| value(member).is_some())
+            .or_else(|| texts().next());
         let Some(member) = found else {
             return Example {
                 name: "name".to_owned(),
@@ -193,9 +229,18 @@ impl ObjectTypes {
                 is_of_spec: false,
             };
         };
-        let Member { name, identifier, is_required, .. } = member;
+        let Member {
+            name,
+            identifier,
+            is_required,
+            ..
+        } = member;
         let is_spec_required = self.members.iter().any(|it| it.name == "spec" && it.is_required);
-        let spec = if is_spec_required { "object.spec" } else { "object.spec.as_ref()" };
+        let spec = if is_spec_required {
+            "object.spec"
+        } else {
+            "object.spec.as_ref()"
+        };
         let rust = match (is_spec_required, is_required) {
             (true, true) => format!("{spec}.{identifier}.as_str()"),
             (true, false) => format!("{spec}.{identifier}.as_deref().unwrap_or_default()"),
@@ -217,7 +262,9 @@ impl Member {
     /// A value that the schema takes; the smallest number, where it may be nothing.
     fn first_value(&self) -> Value {
         let schema = &self.schema;
-        let is_bounded = ["default", "enum", "minimum", "maximum"].iter().any(|it| !schema[it].is_null());
+        let is_bounded = ["default", "enum", "minimum", "maximum"]
+            .iter()
+            .any(|it| !schema[it].is_null());
         match schema["type"].as_str() {
             Some("integer" | "number") if !is_bounded => json!(0),
             _ => sample::value(schema),
@@ -230,21 +277,33 @@ const POD_TEMPLATE: &str = "PodTemplateSpec";
 
 /// The members that a schema declares, in the order of their names.
 fn members_of(schema: &Value) -> Vec<Member> {
-    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let mut taken = BTreeSet::new();
-    let members = schema["properties"].as_object().into_iter().flatten().map(|(name, schema)| Member {
-        name: name.clone(),
-        identifier: identifier(name, &mut taken),
-        type_: type_of(schema),
-        is_required: required.contains(&name.as_str()) && schema["nullable"] != true,
-        schema: schema.clone(),
-    });
+    let members = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| Member {
+            name: name.clone(),
+            identifier: identifier(name, &mut taken),
+            type_: type_of(schema),
+            is_required: required.contains(&name.as_str()) && schema["nullable"] != true,
+            schema: schema.clone(),
+        });
     members.collect()
 }
 
 /// A name in snake case that Rust takes, and no other member has.
 fn identifier(name: &str, taken: &mut BTreeSet<String>) -> String {
-    let letters = snake(name).chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '_' }).collect::<String>();
+    let letters = snake(name)
+        .chars()
+        .map(|it| if it.is_ascii_alphanumeric() { it } else { '_' })
+        .collect::<String>();
     let mut identifier = letters.trim_matches('_').to_owned();
     if !identifier.starts_with(|first: char| first.is_ascii_lowercase()) {
         identifier.insert_str(0, "member_");
@@ -257,8 +316,15 @@ fn identifier(name: &str, taken: &mut BTreeSet<String>) -> String {
 
 /// The type of the values that a schema takes.
 fn type_of(schema: &Value) -> String {
-    let is_plain = schema["x-kubernetes-int-or-string"] != true && schema["x-kubernetes-preserve-unknown-fields"] != true;
-    let of = |part: &Value| if part["nullable"] == true { "Value".to_owned() } else { type_of(part) };
+    let is_plain =
+        schema["x-kubernetes-int-or-string"] != true && schema["x-kubernetes-preserve-unknown-fields"] != true;
+    let of = |part: &Value| {
+        if part["nullable"] == true {
+            "Value".to_owned()
+        } else {
+            type_of(part)
+        }
+    };
     let type_ = match schema["type"].as_str() {
         _ if !is_plain => "Value",
         Some("string") => "String",
@@ -278,13 +344,22 @@ fn type_of(schema: &Value) -> String {
 
 fn is_pod_template(schema: &Value) -> bool {
     let only = |name: &String| name == "metadata" || name == "spec";
-    schema["properties"].as_object().is_some_and(|members| members.keys().all(only))
+    schema["properties"]
+        .as_object()
+        .is_some_and(|members| members.keys().all(only))
         && schema["properties"]["spec"]["properties"]["containers"]["items"]["properties"]["image"].is_object()
 }
 
 fn members_in_rust(members: &[Member], of_optional: &str) -> String {
     let mut text = String::new();
-    for Member { name, identifier, type_, is_required, schema } in members {
+    for Member {
+        name,
+        identifier,
+        type_,
+        is_required,
+        schema,
+    } in members
+    {
         if let Some(comment) = comment(schema) {
             let _ = writeln!(text, "    /// {comment}");
         }
@@ -312,7 +387,11 @@ fn camel(identifier: &str) -> String {
 
 /// The first line of a description.
 fn comment(schema: &Value) -> Option<String> {
-    let line = schema["description"].as_str()?.lines().map(str::trim).find(|line| !line.is_empty())?;
+    let line = schema["description"]
+        .as_str()?
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())?;
     let line = line.replace(char::is_control, " ");
     if line.chars().count() <= MAX_COMMENT {
         return Some(line);
@@ -357,12 +436,24 @@ mod tests {
             (json!({"type": "boolean"}), "bool"),
             (json!({"type": "array", "items": text}), "Vec<String>"),
             (json!({"type": "array", "items": {"type": "object"}}), "Vec<Value>"),
-            (json!({"type": "array", "items": {"type": "string", "nullable": true}}), "Vec<Value>"),
-            (json!({"type": "object", "additionalProperties": {"type": "array", "items": text}}), "BTreeMap<String, Vec<String>>"),
+            (
+                json!({"type": "array", "items": {"type": "string", "nullable": true}}),
+                "Vec<Value>",
+            ),
+            (
+                json!({"type": "object", "additionalProperties": {"type": "array", "items": text}}),
+                "BTreeMap<String, Vec<String>>",
+            ),
             (json!({"type": "object", "properties": {"a": text}}), "Value"),
             (json!({"x-kubernetes-int-or-string": true, "anyOf": []}), "Value"),
-            (json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), "Value"),
-            (json!({"type": "object", "properties": {"metadata": {}, "spec": pod}}), "PodTemplateSpec"),
+            (
+                json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+                "Value",
+            ),
+            (
+                json!({"type": "object", "properties": {"metadata": {}, "spec": pod}}),
+                "PodTemplateSpec",
+            ),
         ] {
             assert_eq!(type_of(&schema), type_, "{schema}");
         }
@@ -370,8 +461,22 @@ mod tests {
 
     #[test]
     fn names_that_rust_has_another_use_for_are_renamed_and_others_are_in_camel_case() {
-        let names = ["podIP", "clusterIPs", "type", "x-y", "1st", "metadata", "$ref", "self", "httpPort", "http_port"];
-        let members: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), json!({"type": "boolean"}))).collect();
+        let names = [
+            "podIP",
+            "clusterIPs",
+            "type",
+            "x-y",
+            "1st",
+            "metadata",
+            "$ref",
+            "self",
+            "httpPort",
+            "http_port",
+        ];
+        let members: Map<String, Value> = names
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({"type": "boolean"})))
+            .collect();
         let schema = json!({"properties": members, "required": ["podIP"]});
         let text = members_in_rust(&members_of(&schema), "");
         for (name, member) in [

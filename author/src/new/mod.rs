@@ -409,7 +409,11 @@ fn for_published(
         all.push(published.values(name.as_str(), language)?);
     }
     let joined = |part: &str, between: &str| {
-        let parts: Vec<&str> = all.iter().map(|values| values.texts[part].as_str()).filter(|it| !it.is_empty()).collect();
+        let parts: Vec<&str> = all
+            .iter()
+            .map(|values| values.texts[part].as_str())
+            .filter(|it| !it.is_empty())
+            .collect();
         parts.join(between)
     };
     let (samples, accepted) = (joined("sample", "\n---\n"), joined("accepted", ""));

@@ -473,7 +473,10 @@ impl FromStr for GivenKind {
     fn from_str(text: &str) -> Result<Self, NameError> {
         match (text.parse::<NewKind>(), decorated(text)) {
             (Ok(kind), _) => Ok(Self { kind, refused: None }),
-            (Err(error), Ok(kind)) => Ok(Self { kind, refused: Some(error) }),
+            (Err(error), Ok(kind)) => Ok(Self {
+                kind,
+                refused: Some(error),
+            }),
             (Err(error), Err(_)) => Err(error),
         }
     }

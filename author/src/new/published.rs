@@ -48,7 +48,10 @@ impl PublishedKind {
         let text = String::from_utf8(bytes).map_err(|_| anyhow!("{}: the file is not UTF-8", named()))?;
         let documents = documents::parse(text.as_bytes(), file).with_context(|| format!("{} has no CRD", named()))?;
         let is_definition = |kind: &Kind| kind.kind == "CustomResourceDefinition";
-        let definitions = documents.iter().filter(|document| is_definition(&document.kind)).count();
+        let definitions = documents
+            .iter()
+            .filter(|document| is_definition(&document.kind))
+            .count();
         let only = match documents.as_slice() {
             [only] if definitions == 1 => only,
             _ if definitions == 0 => bail!(
@@ -79,7 +82,14 @@ impl PublishedKind {
             kind.version
         );
         let (sample, refusal) = sample_of(&definition, &kind).with_context(named)?;
-        Ok(Self { kind, text, definition, schema, sample, refusal })
+        Ok(Self {
+            kind,
+            text,
+            definition,
+            schema,
+            sample,
+            refusal,
+        })
     }
 
     /// Says it to the templates.
@@ -94,7 +104,11 @@ impl PublishedKind {
         } = self;
         let is_of_cluster = definition["spec"]["scope"] == "Cluster";
         let options = KindOptions {
-            scope: if is_of_cluster { Scope::Cluster } else { Scope::Namespaced },
+            scope: if is_of_cluster {
+                Scope::Cluster
+            } else {
+                Scope::Namespaced
+            },
             plural: definition["spec"]["names"]["plural"].as_str().map(str::to_owned),
             finalizer: false,
             admission: false,
@@ -121,13 +135,18 @@ impl PublishedKind {
             ("required-status", !required.is_empty()),
         ];
         values.holds.remove("template");
-        values.holds.extend(conditions.into_iter().filter_map(|(name, holds)| holds.then_some(name)));
+        values
+            .holds
+            .extend(conditions.into_iter().filter_map(|(name, holds)| holds.then_some(name)));
         let indented = |text: &str, spaces: usize| {
             let lines: Vec<String> = text.lines().map(|line| " ".repeat(spaces) + line).collect();
             lines.join("\n")
         };
         let own: Map<String, Value> = own_members(sample);
-        let fields: Vec<String> = own_members(&schema["properties"]).keys().map(|name| format!("\".{name}\"")).collect();
+        let fields: Vec<String> = own_members(&schema["properties"])
+            .keys()
+            .map(|name| format!("\".{name}\""))
+            .collect();
         let fields = fields.join(", ");
         let members = own.iter().map(|(name, value)| {
             let value = samples::in_rust(value, RUST_INDENT);
@@ -138,7 +157,10 @@ impl PublishedKind {
             ("crd", text.clone()),
             ("accepted", accepted(&findings)),
             ("sample", named("sample")?.trim_end().to_owned()),
-            ("scenario_object", indented(&named(child.trim_matches('"'))?, SCENARIO_INDENT)),
+            (
+                "scenario_object",
+                indented(&named(child.trim_matches('"'))?, SCENARIO_INDENT),
+            ),
             ("rust_members", members.collect()),
             ("json_object", sample.to_string()),
             ("go_fields", format!("{{{fields}}}")),
@@ -174,7 +196,11 @@ impl PublishedKind {
                 self.kind
             );
         }
-        for finding in self.findings().iter().filter(|finding| finding.severity == Severity::Error) {
+        for finding in self
+            .findings()
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error)
+        {
             eprintln!("error ({}): {}", finding.name, printable(&finding.message));
         }
     }
@@ -261,7 +287,9 @@ fn version_of<'a>(definition: &'a Value, version: &str) -> Option<&'a Value> {
 
 /// Whether the host can write `Reconciled`.
 fn takes_conditions(findings: &[Finding]) -> bool {
-    !findings.iter().any(|finding| ["no-status-subresource", "status-fields"].contains(&finding.name))
+    !findings
+        .iter()
+        .any(|finding| ["no-status-subresource", "status-fields"].contains(&finding.name))
 }
 
 /// The findings as the file has them in which they are accepted.
@@ -345,7 +373,10 @@ mod tests {
         for (text, words) in [
             ("", "has no CRD"),
             ("a: [", "has no CRD"),
-            ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "has no CustomResourceDefinition"),
+            (
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
+                "has no CustomResourceDefinition",
+            ),
             (two.as_str(), "put the one into a file of its own"),
             (old.as_str(), "no API server serves any more"),
             (without_schema.as_str(), "version v1 has no schema.openAPIV3Schema"),

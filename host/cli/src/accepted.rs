@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
-use pilothouse_core::plugin::description::accepted::{ACCEPTED_FILE, parse};
 use pilothouse_core::plugin::description::Finding;
+use pilothouse_core::plugin::description::accepted::{ACCEPTED_FILE, parse};
 use serde_json::Value;
 
 /// How far above a component its project is looked for: `pilothouse build` puts it into target/plugins.
@@ -13,8 +13,13 @@ const LEVELS: usize = 3;
 /// The list of the project that a component, or a folder, is in: in the current folder, else in one of the folders above it.
 pub fn file_of(component: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(component).ok()?;
-    let above = absolute.ancestors().take(LEVELS + 1).map(|folder| folder.join(ACCEPTED_FILE));
-    std::iter::once(PathBuf::from(ACCEPTED_FILE)).chain(above).find(|file| file.is_file())
+    let above = absolute
+        .ancestors()
+        .take(LEVELS + 1)
+        .map(|folder| folder.join(ACCEPTED_FILE));
+    std::iter::once(PathBuf::from(ACCEPTED_FILE))
+        .chain(above)
+        .find(|file| file.is_file())
 }
 
 /// Reads a list.
@@ -57,7 +62,10 @@ mod tests {
         assert_eq!(remaining().unwrap(), []);
         write("- {finding: other, reason: published}\n");
         assert_eq!(remaining().unwrap().len(), 1);
-        for (text, words) in [("- {finding: a}\n", "entry 1: reason is empty"), ("- {", "is no list of findings")] {
+        for (text, words) in [
+            ("- {finding: a}\n", "entry 1: reason is empty"),
+            ("- {", "is no list of findings"),
+        ] {
             write(text);
             let error = format!("{:#}", remaining().unwrap_err());
             assert!(error.contains(ACCEPTED_FILE) && error.contains(words), "{error}");

@@ -44,7 +44,10 @@ pub(super) fn check<P: ExportedPlugin>(configuration: &str, named: &BTreeSet<Str
     let of_project = of_project();
     let is_listed = |finding: &Finding| of_project.iter().any(|it| it.accepts(finding));
     let mut text = String::new();
-    for finding in found.iter().filter(|finding| !is_accepted(finding) && !is_listed(finding)) {
+    for finding in found
+        .iter()
+        .filter(|finding| !is_accepted(finding) && !is_listed(finding))
+    {
         let Finding {
             severity,
             name,

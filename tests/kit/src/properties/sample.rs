@@ -61,7 +61,8 @@ pub fn storable(definition: &Value, kind: &Kind, simplest: Value) -> Result<Valu
         object
     });
     // A sample without a spec shows nobody what to write.
-    let mut is_sample = |object: &Value| object["spec"].is_object() == simplest["spec"].is_object() && stored(object).is_ok();
+    let mut is_sample =
+        |object: &Value| object["spec"].is_object() == simplest["spec"].is_object() && stored(object).is_ok();
     let found = drawn.find(|object| is_sample(object));
     let found = found.ok_or(SampleError::Object(refusal))?;
     let (smallest, _) = shrink::shrink(&found, is_sample);
@@ -93,14 +94,16 @@ mod tests {
         let with = |spec: Value| json!({"type": "object", "properties": {"spec": spec}});
         let text = json!({"type": "string"});
         let pattern = json!({"type": "string", "pattern": "^[0-9]{2}x$"});
-        let spec = |members: Value, required: Value| json!({"type": "object", "properties": members, "required": required});
+        let spec =
+            |members: Value, required: Value| json!({"type": "object", "properties": members, "required": required});
         let taken = sample(&with(spec(json!({"a": text}), json!(["a"])))).unwrap();
         assert_eq!(taken["spec"], json!({"a": "example"}));
         let drawn = sample(&with(spec(json!({"a": pattern, "b": text}), json!(["a"])))).unwrap();
         assert_eq!(drawn["spec"].as_object().unwrap().len(), 1, "{drawn}");
         assert!(drawn["spec"]["a"].as_str().unwrap().ends_with('x'), "{drawn}");
         let mut rule = spec(json!({"a": text, "b": {"type": "integer"}}), json!([]));
-        rule["x-kubernetes-validations"] = json!([{"rule": "has(self.b) && self.b > 1", "message": "b has to be more than 1"}]);
+        rule["x-kubernetes-validations"] =
+            json!([{"rule": "has(self.b) && self.b > 1", "message": "b has to be more than 1"}]);
         let drawn = sample(&with(rule)).unwrap();
         assert!(drawn["spec"]["b"].as_i64().unwrap() > 1, "{drawn}");
     }
