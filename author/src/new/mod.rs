@@ -120,7 +120,7 @@ pub struct NewCommand {
     #[arg(long, value_name = "LANGUAGE", default_value = "rust", value_parser = Language::named)]
     lang: &'static Language,
 
-    /// A checkout of Pilothouse, or the URL of its repository, for the SDK (default: the published version)
+    /// For a project in Rust: a checkout of Pilothouse, or the URL of its repository, for the SDK (default: the published version)
     #[arg(long, value_name = "PATH|URL")]
     sdk: Option<String>,
 }
@@ -142,6 +142,10 @@ struct AddKind {
 
     #[command(flatten)]
     options: KindOptions,
+
+    /// Where the SDK is says the project.
+    #[arg(long, hide = true)]
+    sdk: Option<String>,
 }
 
 #[derive(Args)]
@@ -197,7 +201,16 @@ impl NewCommand {
             sdk,
         } = self;
         match add {
-            Some(AddCommand::Kind(AddKind { kind, options })) => add::kind(Path::new("."), &kind, &options),
+            Some(AddCommand::Kind(AddKind { sdk: Some(_), .. })) => clap::Error::raw(
+                UsageError::UnknownArgument,
+                "--sdk is for a new project; this one has the SDK already, and Cargo.toml says where from\n",
+            )
+            .exit(),
+            Some(AddCommand::Kind(AddKind {
+                kind,
+                options,
+                sdk: None,
+            })) => add::kind(Path::new("."), &kind, &options),
             Some(AddCommand::Admission(AddAdmission { kind })) => add::admission(Path::new("."), &kind),
             None => {
                 let name = name.context("NAME is needed")?;

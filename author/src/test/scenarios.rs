@@ -18,7 +18,7 @@ use super::{FinishedTest, TestFailure, TestKind, TestResult, shown};
 use crate::components::ComponentLoader;
 
 /// How many of the host's last lines a failure shows.
-const LOG_LINES: usize = 40;
+const LOG_LINES: usize = 15;
 
 /// Where scenarios are played.
 pub(super) struct Stage {
