@@ -159,7 +159,7 @@ impl CheckCommand {
         let Report {
             judged,
             refused_by_plugin,
-            plugin_refusals,
+            plugin_refusals: _,
             discarded,
             elapsed,
             violations,
@@ -179,17 +179,7 @@ impl CheckCommand {
             );
             text += &remarks(refused);
         }
-        if *refused_by_plugin > 0 {
-            let _ = writeln!(text, "the plugin refuses {refused_by_plugin} of {judged} objects:");
-            text += &remarks(plugin_refusals);
-        }
-        if *refused_by_plugin > judged / 2 {
-            let _ = writeln!(
-                text,
-                "the verdicts cover little: more than half of the objects were refused; give samples with -f, and say in the CRD what \
-                 the plugin refuses"
-            );
-        }
+        text += &plugin_refusals(report);
         if *discarded > 0 {
             let _ = writeln!(
                 text,
@@ -380,6 +370,21 @@ impl CheckCommand {
             "violations": report.violations.iter().map(violation).collect::<Vec<_>>(),
         })
     }
+}
+
+/// What is said of objects that the plugin refuses.
+fn plugin_refusals(report: &Report) -> String {
+    let (count, judged) = (report.refused_by_plugin, report.judged);
+    let mut text = String::new();
+    if count > 0 {
+        let _ = writeln!(text, "the plugin refuses {count} of {judged} objects:");
+        text += &remarks(&report.plugin_refusals);
+    }
+    if count > judged / 2 {
+        text += "the verdicts cover little: more than half of the objects were refused; give samples with -f, and say in the CRD what the \
+                 plugin refuses\n";
+    }
+    text
 }
 
 /// A line for each, and how many there are besides.

@@ -118,29 +118,37 @@ impl ObjectTypes {
         let NewKind { group, version, kind } = kind;
         let mut text = String::new();
         if !spec.is_empty() {
-            text += &format!(
-                "/// The spec of a {name}, as its CRD declares it. What is removed here cannot wake the plugin.\n"
+            let _ = write!(
+                text,
+                "/// The spec of a {name}, as its CRD declares it. What is removed here cannot wake the plugin.\n\
+                 #[derive(Clone, Debug, Deserialize, Fields)]\n#[serde(rename_all = \"camelCase\")]\npub struct {name}Spec {{\n{}}}\n",
+                members_in_rust(spec, "")
             );
-            text += "#[derive(Clone, Debug, Deserialize, Fields)]\n#[serde(rename_all = \"camelCase\")]\n";
-            text += &format!("pub struct {name}Spec {{\n{}}}\n", members_in_rust(spec, ""));
         }
         if !status.is_empty() {
-            text += &format!("\n/// The status of a {name}, without the conditions, which the host writes.\n");
-            text += "#[derive(Clone, Debug, Default, Serialize)]\n#[serde(rename_all = \"camelCase\")]\n";
             let skipped = "    #[serde(skip_serializing_if = \"Option::is_none\")]\n";
-            text += &format!("pub struct {name}Status {{\n{}}}\n", members_in_rust(status, skipped));
+            let _ = write!(
+                text,
+                "\n/// The status of a {name}, without the conditions, which the host writes.\n\
+                 #[derive(Clone, Debug, Default, Serialize)]\n#[serde(rename_all = \"camelCase\")]\npub struct {name}Status {{\n{}}}\n",
+                members_in_rust(status, skipped)
+            );
         }
         let mut object = self
             .description
             .as_ref()
             .map_or_else(String::new, |it| format!("/// {it}\n"));
-        object += "#[derive(Clone, Debug, Deserialize, Resource)]\n";
-        object += &format!("#[resource(group = {group:?}, version = {version:?}, kind = {kind:?})]\n");
+        let _ = writeln!(
+            object,
+            "#[derive(Clone, Debug, Deserialize, Resource)]\n#[resource(group = {group:?}, version = {version:?}, kind = {kind:?})]"
+        );
         if self.members.iter().any(|member| member.identifier.contains('_')) {
             object += "#[serde(rename_all = \"camelCase\")]\n";
         }
-        object +=
-            &format!("pub struct {name} {{\n    /// Name, namespace, uid and so on.\n    pub metadata: ObjectMeta,\n");
+        let _ = write!(
+            object,
+            "pub struct {name} {{\n    /// Name, namespace, uid and so on.\n    pub metadata: ObjectMeta,\n"
+        );
         object += &members_in_rust(&self.members, "");
         object + "}\n\n" + text.trim_start_matches('\n')
     }

@@ -46,7 +46,8 @@ impl PublishedKind {
         let named = || format!("--crd {}", file.display());
         let bytes = fs::read(file).with_context(named)?;
         let text = String::from_utf8(bytes).map_err(|_| anyhow!("{}: the file is not UTF-8", named()))?;
-        let documents = documents::parse(text.as_bytes(), file).with_context(|| format!("{} has no CRD", named()))?;
+        let documents = documents::parse(text.as_bytes(), file)
+            .with_context(|| format!("{} has no CRD that can be read", named()))?;
         let is_definition = |kind: &Kind| kind.kind == "CustomResourceDefinition";
         let definitions = documents
             .iter()
@@ -369,7 +370,8 @@ mod tests {
     fn what_is_no_crd_is_refused_with_its_cause() {
         let without_schema = crd(&[("v1", true, true)]).replace("\"schema\"", "\"other\"");
         let old = crd(&[("v1", true, true)]).replace("k8s.io/v1\"", "k8s.io/v1beta1\"");
-        let two = format!("{}\n---\n{}", crd(&[("v1", true, true)]), crd(&[("v1", true, true)]));
+        let other = crd(&[("v1", true, true)]).replace("sites", "pages");
+        let two = format!("{}\n---\n{other}", crd(&[("v1", true, true)]));
         for (text, words) in [
             ("", "has no CRD"),
             ("a: [", "has no CRD"),

@@ -236,6 +236,16 @@ pub enum CheckError {
     },
 }
 
+impl CheckError {
+    fn refused(sample: &Document, words: &str) -> Self {
+        Self::Refused {
+            place: sample.place.to_string(),
+            object: format!("{} {}", sample.kind.kind, sample.name),
+            problem: words.to_owned(),
+        }
+    }
+}
+
 /// What was found.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
@@ -345,11 +355,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
         report.judged += 1;
         if let Some(refused) = &judged.refusal {
             if let Some((document, _)) = sample.filter(|_| refused.is_early) {
-                return Err(CheckError::Refused {
-                    place: document.place.to_string(),
-                    object: format!("{} {}", document.kind.kind, document.name),
-                    problem: refused.words.clone(),
-                });
+                return Err(CheckError::refused(document, &refused.words));
             }
             report.refused_by_plugin += 1;
             by_plugin.add(case, std::slice::from_ref(&refused.words));

@@ -42,9 +42,8 @@ pub fn storable(definition: &Value, kind: &Kind, simplest: Value) -> Result<Valu
         }
         store.stored_form(&placed)
     };
-    let refusal = match stored(&simplest) {
-        Ok(_) => return Ok(simplest),
-        Err(refusal) => refusal,
+    let Err(refusal) = stored(&simplest) else {
+        return Ok(simplest);
     };
     let filter = Filter::default();
     let source = Source {
