@@ -313,16 +313,22 @@ impl CheckCommand {
         // Those of the plugin's description, which are not said when it is loaded.
         parse(&list).map_err(|problem| anyhow!("{}: {problem}", named()))?;
         let mut entries: Vec<Value> = list.as_array().cloned().unwrap_or_default();
-        entries.retain(|entry| !entry["property"].is_null());
+        let is_own = |entry: &Value| !entry["property"].is_null();
+        let numbers: Vec<usize> = (1..)
+            .zip(&entries)
+            .filter(|(_, entry)| is_own(entry))
+            .map(|(number, _)| number)
+            .collect();
+        entries.retain(is_own);
         let accepted: Vec<AcceptedFinding> = serde_json::from_value(entries.into()).with_context(|| {
             format!(
                 "{} is no list of findings, each with property, contains and reason",
                 named()
             )
         })?;
-        for (index, finding) in accepted.iter().enumerate() {
+        for (number, finding) in numbers.iter().zip(&accepted) {
             if let Some(problem) = finding.problem() {
-                bail!("{}, finding {} of a property: {problem}", named(), index + 1);
+                bail!("{}, finding {number}: {problem}", named());
             }
         }
         Ok(accepted)
