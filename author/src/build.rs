@@ -17,7 +17,7 @@ use pilothouse_core::plugin::description::Finding;
 use pilothouse_core::plugin::manifest;
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
-use pilothouse_host::{compiling, inspect};
+use pilothouse_host::{accepted, compiling, inspect};
 
 use crate::new::Language;
 
@@ -196,7 +196,9 @@ pub fn build(folder: &Path, out: Option<PathBuf>, options: &BuildOptions) -> any
     .run()?;
     let component = component::wrap(&module).with_context(|| format!("{name} is no plugin"))?;
     let out = out.unwrap_or_else(|| target_directory.join("plugins").join(format!("{name}.wasm")));
-    checked(&component, out, options)
+    let mut built = checked(&component, out, options)?;
+    built.findings = accepted::remaining(built.findings, &package.folder)?;
+    Ok(built)
 }
 
 /// Returns the arguments for cargo that `cargo metadata` accepts, too.
@@ -232,7 +234,9 @@ fn wrap(file: &Path, out: Option<PathBuf>, options: &BuildOptions) -> anyhow::Re
             file.to_path_buf()
         }
     });
-    checked(&wrapped.bytes, out, options)
+    let mut built = checked(&wrapped.bytes, out, options)?;
+    built.findings = accepted::remaining(built.findings, &built.path)?;
+    Ok(built)
 }
 
 /// Loads a component like a host, describes it, and only then puts it in place.

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
+use pilothouse_core::plugin::description::accepted::parse;
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::text::printable::printable;
+use pilothouse_host::accepted;
 use pilothouse_host::output::Format;
 use pilothouse_testkit::diff::{hidden, yaml};
 use pilothouse_testkit::documents::STANDARD_INPUT;
@@ -90,7 +92,7 @@ pub struct CheckCommand {
     strict: bool,
 
     /// Findings that are meant to be as they are: a YAML or JSON list, each with `property`, `contains` (a part of the finding's
-    /// text) and `reason`. They break nothing, and are counted
+    /// text) and `reason`. They break nothing, and are counted (default: accepted-findings.yaml of the project)
     #[arg(long, value_name = "FILE")]
     accept: Option<PathBuf>,
 
@@ -156,6 +158,8 @@ impl CheckCommand {
     fn text(&self, report: &Report, options: &Options) -> String {
         let Report {
             judged,
+            refused_by_plugin,
+            plugin_refusals: _,
             discarded,
             elapsed,
             violations,
@@ -175,6 +179,7 @@ impl CheckCommand {
             );
             text += &remarks(refused);
         }
+        text += &plugin_refusals(report);
         if *discarded > 0 {
             let _ = writeln!(
                 text,
@@ -238,9 +243,13 @@ impl CheckCommand {
             };
             let _ = writeln!(text, "{verdict:<6} {:<11} {statement}", property.as_str());
         }
+        let refused = match refused_by_plugin {
+            0 => String::new(),
+            count => format!(", {count} refused by the plugin"),
+        };
         let _ = writeln!(
             text,
-            "{judged} objects in {elapsed:.1?}, {:.0} per second",
+            "{judged} objects{refused} in {elapsed:.1?}, {:.0} per second",
             report.per_second()
         );
         text
@@ -294,20 +303,32 @@ impl CheckCommand {
 
     /// Reads the findings that are accepted.
     fn accepted(&self) -> anyhow::Result<Vec<AcceptedFinding>> {
-        let Some(file) = &self.accept else {
+        let given = self.accept.clone();
+        let Some(file) = given.or_else(|| accepted::file_of(&self.plugin.component)) else {
             return Ok(Vec::new());
         };
-        let named = || format!("--accept {}", file.display());
-        let text = std::fs::read_to_string(file).with_context(named)?;
-        let accepted: Vec<AcceptedFinding> = serde_saphyr::from_str(&text).with_context(|| {
+        let option = if self.accept.is_some() { "--accept " } else { "" };
+        let named = || format!("{option}{}", file.display());
+        let list = accepted::read(&file).with_context(named)?;
+        // Those of the plugin's description, which are not said when it is loaded.
+        parse(&list).map_err(|problem| anyhow!("{}: {problem}", named()))?;
+        let mut entries: Vec<Value> = list.as_array().cloned().unwrap_or_default();
+        let is_own = |entry: &Value| !entry["property"].is_null();
+        let numbers: Vec<usize> = (1..)
+            .zip(&entries)
+            .filter(|(_, entry)| is_own(entry))
+            .map(|(number, _)| number)
+            .collect();
+        entries.retain(is_own);
+        let accepted: Vec<AcceptedFinding> = serde_json::from_value(entries.into()).with_context(|| {
             format!(
                 "{} is no list of findings, each with property, contains and reason",
                 named()
             )
         })?;
-        for (index, finding) in accepted.iter().enumerate() {
+        for (number, finding) in numbers.iter().zip(&accepted) {
             if let Some(problem) = finding.problem() {
-                bail!("{}, finding {}: {problem}", named(), index + 1);
+                bail!("{}, finding {number}: {problem}", named());
             }
         }
         Ok(accepted)
@@ -344,7 +365,9 @@ impl CheckCommand {
             "discarded": report.discarded,
             "seconds": report.elapsed.as_secs_f64(),
             "perSecond": report.per_second(),
-            "refused": report.refusals,
+            "refused": report.refused_by_plugin,
+            "refusals": report.plugin_refusals.iter().map(remark).collect::<Vec<_>>(),
+            "refusedByServer": report.refusals,
             "untried": report.untried.iter().map(|property| property.as_str()).collect::<Vec<_>>(),
             "remarks": report.refused.iter().map(remark).collect::<Vec<_>>(),
             "unchecked": report.unchecked,
@@ -353,6 +376,21 @@ impl CheckCommand {
             "violations": report.violations.iter().map(violation).collect::<Vec<_>>(),
         })
     }
+}
+
+/// What is said of objects that the plugin refuses.
+fn plugin_refusals(report: &Report) -> String {
+    let (count, judged) = (report.refused_by_plugin, report.judged);
+    let mut text = String::new();
+    if count > 0 {
+        let _ = writeln!(text, "the plugin refuses {count} of {judged} objects:");
+        text += &remarks(&report.plugin_refusals);
+    }
+    if count > judged / 2 {
+        text += "the verdicts cover little: more than half of the objects were refused; give samples with -f, and say in the CRD what the \
+                 plugin refuses\n";
+    }
+    text
 }
 
 /// Formats a line for each remark, and the number of those that are left out.

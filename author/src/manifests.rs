@@ -1,7 +1,7 @@
 //! `pilothouse manifests`: prints all objects that a plugin needs in a cluster, for kubectl and for a repository that a
 //! GitOps controller applies. The plugin's rights are decided in `pilothouse_core::rights`.
 
-mod sample;
+pub(crate) mod sample;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use pilothouse_core::Limits;
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
-use pilothouse_host::{compiling, inspect};
+use pilothouse_host::{accepted, compiling, inspect};
 use pilothouse_testkit::documents::{self, Document, DocumentsError, STANDARD_INPUT};
 use pilothouse_testkit::isolation::Isolated;
 use pilothouse_testkit::store::{Store, runtime};
@@ -120,15 +120,17 @@ impl PluginArguments {
         let sandbox = self.cache.sandbox()?.granting(self.wasi.or(settings.wasi));
         let loaded = compiling::load(&sandbox, component)?;
         let plugin = Isolated::of(component.to_owned(), loaded, settings.configuration)?;
-        tell_findings(&plugin);
+        tell_findings(&plugin, component)?;
         Ok(plugin)
     }
 }
 
-/// Prints contradictions in a plugin's description to standard error. For a component of other tools, a command that
-/// calls the plugin is the first one that its author runs.
-pub(crate) fn tell_findings(plugin: &Isolated) {
-    inspect::print_findings(&inspect::findings(plugin.plugin(), plugin.manifest()));
+/// Prints contradictions in a plugin's description to standard error, but those that its project accepts. For a component of
+/// other tools, a command that calls the plugin is the first one that its author runs.
+pub(crate) fn tell_findings(plugin: &Isolated, component: &Path) -> anyhow::Result<()> {
+    let findings = inspect::findings(plugin.plugin(), plugin.manifest());
+    inspect::print_findings(&accepted::remaining(findings, component)?);
+    Ok(())
 }
 
 impl WasiArguments {
@@ -247,6 +249,13 @@ impl StateArguments {
             "give an object that the plugin reconciles with -f; it reconciles {}",
             plugin.kind_names()
         );
+        for document in &mut primaries {
+            // A server sets it, and a plugin may reckon from it.
+            let created = &mut document.object["metadata"]["creationTimestamp"];
+            if created.is_null() {
+                *created = self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+            }
+        }
         let plugin = plugin.at(now).with_documents(&cluster).with_documents(&primaries);
         Ok(Prepared { plugin, primaries })
     }

@@ -6,6 +6,7 @@
 //! that a call reads or wants are only noticed during the call: the host refuses it, and fake clusters fail the test.
 #![forbid(unsafe_code)]
 
+pub mod accepted;
 pub mod built_in;
 mod check;
 pub mod schema_pruning;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::TARGET;
-use crate::toolchain::Toolchain;
+use crate::toolchain::{self, Toolchain};
 
 /// Crate for calling JavaScript. A component that is linked with it has imports that no host provides.
 const JAVASCRIPT: &str = "wasm-bindgen";
@@ -20,6 +20,27 @@ const OF_JAVASCRIPT: [&str; 4] = [JAVASCRIPT, "js-sys", "web-sys", "wasm-bindgen
 
 /// Crates whose default features depend on it, with features that do not.
 const WITHOUT_JAVASCRIPT: [(&str, &str); 1] = [("chrono", "\"alloc\", \"serde\"")];
+
+/// The crate by which others ask for randomness. It does not compile for a plugin's target unless something else stands in for it.
+const RANDOMNESS: &str = "getrandom";
+
+/// What chooses that, in a flag of the compiler.
+const BACKEND: &str = "getrandom_backend";
+
+/// Where a plugin has something random from, and what to write where a crate cannot do without.
+const SEED: &str = "A plugin has no randomness, because equal input gives equal output: derive what should differ from metadata.uid, \
+                    for example as the seed of a generator. Where a crate only links it, docs/from-kube-rs.md of Pilothouse shows a \
+                    backend that fails when it is called";
+
+/// Crates that bring it by their default features, with features that do not.
+const WITHOUT_RANDOMNESS: [(&str, &str); 3] = [
+    ("ahash", "\"std\""),
+    ("rand", "\"small_rng\""),
+    ("uuid", "\"v5\", \"serde\""),
+];
+
+/// Words in the names of features that ask for it.
+const RANDOM_FEATURES: [&str; 5] = ["rng", "rand", "v4", "v7", "runtime"];
 
 /// The library that makes a crate a plugin.
 const CDYLIB: &str = "cdylib";
@@ -200,25 +221,18 @@ impl Metadata {
         asked_by
     }
 
-    /// Returns an error for a dependency that calls JavaScript, which would otherwise be noticed after compiling.
+    /// Returns an error for a dependency that calls JavaScript or wants randomness, which would otherwise be noticed after compiling.
     fn check_dependencies(&self, root: &MetadataPackage) -> Result<()> {
         let linked = self.linked(&root.id);
-        let Some(javascript) = self
-            .packages
-            .iter()
-            .find(|it| it.name == JAVASCRIPT && linked.contains_key(it.id.as_str()))
-        else {
-            return Ok(());
+        let is_linked = |it: &&MetadataPackage| linked.contains_key(it.id.as_str());
+        let mut packages = self.packages.iter().filter(is_linked);
+        let Some(javascript) = packages.clone().find(|it| it.name == JAVASCRIPT) else {
+            let random = packages.find(|it| it.name == RANDOMNESS && !self.has_backend(root, it));
+            return random.map_or(Ok(()), |random| {
+                self.refuse_randomness(root, &self.way(&linked, random))
+            });
         };
-        let mut path = vec![javascript.id.as_str()];
-        while let Some(asking) = path.last().and_then(|id| linked.get(id)) {
-            path.push(asking);
-        }
-        path.reverse();
-        let path: Vec<&MetadataPackage> = path
-            .iter()
-            .filter_map(|id| self.packages.iter().find(|it| it.id == **id))
-            .collect();
+        let path = self.way(&linked, javascript);
         let is_own = |it: &&&MetadataPackage| OF_JAVASCRIPT.contains(&it.name.as_str());
         let brings = path.iter().rev().find(|it| !is_own(it)).copied().unwrap_or(root);
         let names: Vec<String> = path.iter().map(|it| format!("{} {}", it.name, it.version)).collect();
@@ -228,6 +242,83 @@ impl Metadata {
             root.name,
             names.join(" -> "),
             self.cure(root, brings)
+        );
+    }
+
+    /// The packages from the root to a linked one, each of which asks for the next.
+    fn way<'a>(&'a self, linked: &HashMap<&'a str, &'a str>, to: &'a MetadataPackage) -> Vec<&'a MetadataPackage> {
+        let mut path = vec![to.id.as_str()];
+        while let Some(asking) = path.last().and_then(|id| linked.get(id)) {
+            path.push(asking);
+        }
+        path.reverse();
+        let package = |id: &&str| self.packages.iter().find(|it| it.id == **id);
+        path.iter().filter_map(package).collect()
+    }
+
+    /// Whether something stands in for the randomness that the target has not: a feature until 0.2, a flag of the compiler since.
+    fn has_backend(&self, root: &MetadataPackage, random: &MetadataPackage) -> bool {
+        if ["0.1.", "0.2."]
+            .iter()
+            .any(|version| random.version.starts_with(version))
+        {
+            let features = self.features(random);
+            return features
+                .iter()
+                .any(|feature| ["custom", "dummy"].contains(&feature.as_str()));
+        }
+        let variables = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
+        let flags = variables.iter().filter_map(|name| std::env::var(name).ok());
+        let files = root
+            .folder()
+            .ancestors()
+            .map(|folder| folder.join(".cargo/config.toml"));
+        let own = toolchain::cargo_home().map(|home| home.join("config.toml"));
+        let settings = files.chain(own).filter_map(|file| fs::read_to_string(file).ok());
+        flags.chain(settings).any(|text| text.contains(BACKEND))
+    }
+
+    /// The features of a package that are switched on.
+    fn features(&self, package: &MetadataPackage) -> &[String] {
+        let mut nodes = self.resolve.iter().flat_map(|resolve| &resolve.nodes);
+        nodes
+            .find(|node| node.id == package.id)
+            .map_or(&[], |node| &node.features)
+    }
+
+    /// Refuses a dependency that wants randomness, which cargo would say only after minutes.
+    fn refuse_randomness(&self, root: &MetadataPackage, way: &[&MetadataPackage]) -> Result<()> {
+        let is_own = |it: &&&MetadataPackage| [RANDOMNESS, "rand_core", "rand_chacha"].contains(&it.name.as_str());
+        let brings = way.iter().rev().find(|it| !is_own(it)).copied().unwrap_or(root);
+        let MetadataPackage { name, version, .. } = brings;
+        let known = WITHOUT_RANDOMNESS.iter().find(|(package, _)| package == name);
+        let suspects: Vec<&str> = self
+            .features(brings)
+            .iter()
+            .map(String::as_str)
+            .filter(|feature| RANDOM_FEATURES.iter().any(|word| feature.contains(word)))
+            .collect();
+        let cure = match known {
+            _ if brings.id == root.id => format!("Remove {RANDOMNESS} from Cargo.toml"),
+            Some((_, features)) => {
+                format!(
+                    "In Cargo.toml write {name} = {{ version = \"{version}\", default-features = false, features = [{features}] }}"
+                )
+            }
+            None if suspects.is_empty() => {
+                format!("{name} brings it: switch off the feature that does so, or do without {name}")
+            }
+            None => format!(
+                "{name} brings it: switch off its feature {}, or do without {name}",
+                suspects.join(", ")
+            ),
+        };
+        let names: Vec<String> = way.iter().map(|it| format!("{} {}", it.name, it.version)).collect();
+        bail!(
+            "{} cannot become a plugin: it is linked with {RANDOMNESS}, which has no randomness on {TARGET} and does not compile ({}). \
+             {cure}. {SEED}; `cargo tree --target {TARGET} --edges normal,features --invert {RANDOMNESS}` shows who asks for it",
+            root.name,
+            names.join(" -> ")
         );
     }
 
@@ -244,11 +335,9 @@ impl Metadata {
                  comes from `Cluster::now`"
             );
         }
-        let nodes = self.resolve.iter().flat_map(|resolve| &resolve.nodes);
-        let enabled = nodes
-            .filter(|node| node.id == brings.id)
-            .flat_map(|node| &node.features);
-        let suspects: Vec<&str> = enabled
+        let suspects: Vec<&str> = self
+            .features(brings)
+            .iter()
             .map(String::as_str)
             .filter(|feature| ["js", "wasm", "web"].iter().any(|word| feature.contains(word)))
             .collect();

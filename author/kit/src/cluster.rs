@@ -154,6 +154,11 @@ impl Cluster {
         }
     }
 
+    /// Whether it is a real control plane.
+    pub fn is_real(&self) -> bool {
+        matches!(self, Self::Real(_))
+    }
+
     /// A client with the test's account.
     pub async fn client(&self) -> Result<Client, ClusterError> {
         self.client_as(TEST_ACCOUNT).await

@@ -100,7 +100,7 @@ pub struct DevCommand {
     port: Option<u16>,
 
     /// The command that builds the component, run with sh in the project's folder; it leaves it in target/plugins or
-    /// target/pilothouse (default: pilothouse build)
+    /// target/pilothouse (default: `pilothouse build`; in another language than Rust the build of its template, such as `npm run build`)
     #[arg(long, value_name = "COMMAND")]
     build: Option<String>,
 

@@ -17,7 +17,7 @@ pub fn of(definition: &Value, version: &str) -> Option<Value> {
     object.insert("kind".to_owned(), spec["names"]["kind"].clone());
     object.insert("metadata".to_owned(), json!({"name": "sample"}));
     if !schema["properties"]["spec"].is_null() {
-        object.insert("spec".to_owned(), value(&schema["properties"]["spec"], MAX_DEPTH));
+        object.insert("spec".to_owned(), value(&schema["properties"]["spec"]));
     }
     for (name, value) in required(schema, MAX_DEPTH) {
         object.entry(name).or_insert(value);
@@ -25,8 +25,12 @@ pub fn of(definition: &Value, version: &str) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-/// Returns a value that a schema admits.
-fn value(schema: &Value, depth: usize) -> Value {
+/// Returns the simplest value that a schema admits.
+pub fn value(schema: &Value) -> Value {
+    value_at(schema, MAX_DEPTH)
+}
+
+fn value_at(schema: &Value, depth: usize) -> Value {
     for known in ["default", "example"] {
         if !schema[known].is_null() {
             return schema[known].clone();
@@ -44,7 +48,7 @@ fn value(schema: &Value, depth: usize) -> Value {
         Some("array") => {
             let count = schema["minItems"].as_u64().unwrap_or(0).min(10);
             (0..count)
-                .map(|_| value(&schema["items"], depth.saturating_sub(1)))
+                .map(|_| value_at(&schema["items"], depth.saturating_sub(1)))
                 .collect()
         }
         Some("integer") => json!(integer(schema)),
@@ -62,7 +66,7 @@ fn required(schema: &Value, depth: usize) -> Map<String, Value> {
         .flatten()
         .filter_map(Value::as_str);
     names
-        .map(|name| (name.to_owned(), value(&schema["properties"][name], depth)))
+        .map(|name| (name.to_owned(), value_at(&schema["properties"][name], depth)))
         .collect()
 }
 

@@ -152,18 +152,26 @@ impl Project {
         values
     }
 
-    /// Returns a kind of the project by its name, found in the modules of a project in Rust, else in the CRDs.
+    /// Returns a kind of the project by its name, found in the modules of a project in Rust, or in the CRDs where none is made from a
+    /// type.
     fn kind(&self, folder: &Path, name: &str) -> anyhow::Result<KnownKind> {
-        let (sources, kinds_in): (_, fn(&str) -> Vec<KnownKind>) = if self.language.helper.is_none() {
-            (folder.join("src"), kinds_in)
-        } else {
-            (folder.join("crds"), kinds_in_crds)
-        };
-        let mut known = Vec::new();
-        for entry in fs::read_dir(&sources).with_context(|| format!("cannot read {}", sources.display()))? {
-            let path = entry?.path();
-            let Ok(text) = fs::read_to_string(&path) else { continue };
-            known.extend(kinds_in(&text));
+        let of_types: fn(&str) -> Vec<KnownKind> = kinds_in;
+        let sources = [("src", of_types), ("crds", kinds_in_crds)];
+        let is_rust = self.language.helper.is_none();
+        let mut known: Vec<KnownKind> = Vec::new();
+        for (sources, kinds_in) in sources.into_iter().filter(|(sources, _)| is_rust || *sources == "crds") {
+            let sources = folder.join(sources);
+            if is_rust && !sources.is_dir() {
+                continue;
+            }
+            for entry in fs::read_dir(&sources).with_context(|| format!("cannot read {}", sources.display()))? {
+                let path = entry?.path();
+                let Ok(text) = fs::read_to_string(&path) else { continue };
+                let found = kinds_in(&text);
+                let is_new = |it: &KnownKind| known.iter().all(|known| known.kind.kind != it.kind.kind);
+                let new: Vec<_> = found.into_iter().filter(is_new).collect();
+                known.extend(new);
+            }
         }
         known.sort_by(|one, other| one.kind.kind.cmp(&other.kind.kind));
         let names = || {

@@ -3,7 +3,9 @@
 //! lines into sources, even into those of a new project, which name no kind at first.
 
 mod add;
+mod members;
 mod names;
+mod published;
 mod samples;
 mod template;
 
@@ -14,12 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use clap::error::ErrorKind as UsageError;
 use clap::{Args, Subcommand, ValueEnum};
 use pilothouse_core::Kind;
 use pilothouse_core::rights::built_in;
 
 pub(crate) use self::add::package_name;
+use self::names::GivenKind;
 pub use self::names::{NameError, NewKind, PackageName};
+use self::published::PublishedKind;
 pub(crate) use self::template::Language;
 use self::template::{Formatter, TemplateFile, Values};
 
@@ -41,6 +46,7 @@ Examples:
   pilothouse new website --kind example.com/v1/Website --sdk https://git.example.com/pilothouse
   pilothouse new website --kind example.com/v1/Website --lang python --admission --scope Cluster
   pilothouse new sidecars --decorates apps/v1/StatefulSet --annotation example.com/sidecar
+  pilothouse new backups --crd backups.example.org.yaml
 In the folder of a project:
   pilothouse new kind example.com/v1/Gallery
   pilothouse new admission Gallery
@@ -85,9 +91,13 @@ pub struct NewCommand {
     #[arg(required = true)]
     name: Option<PackageName>,
 
-    /// The kind that the operator is for, for example example.com/v1/Website
-    #[arg(long, value_name = "GROUP/VERSION/KIND", required_unless_present = "decorates")]
-    kind: Option<NewKind>,
+    /// The kind that the operator is for, for example example.com/v1/Website; with --crd, the version of it
+    #[arg(long, value_name = "GROUP/VERSION/KIND", required_unless_present_any = ["decorates", "crds"])]
+    kind: Option<GivenKind>,
+
+    /// In place of a new CRD: a file with a CRD that exists already, which is kept as it is. May be repeated
+    #[arg(long = "crd", value_name = "FILE", conflicts_with_all = ["decorates", "scope", "plural", "finalizer", "admission"])]
+    crds: Vec<PathBuf>,
 
     /// In place of a kind of your own: a kind of others whose objects get more, for example apps/v1/StatefulSet or v1/Service
     #[arg(
@@ -110,7 +120,7 @@ pub struct NewCommand {
     #[arg(long, value_name = "LANGUAGE", default_value = "rust", value_parser = Language::named)]
     lang: &'static Language,
 
-    /// A checkout of Pilothouse, or the URL of its repository, for the SDK (default: the published version)
+    /// For a project in Rust: a checkout of Pilothouse, or the URL of its repository, for the SDK (default: the published version)
     #[arg(long, value_name = "PATH|URL")]
     sdk: Option<String>,
 }
@@ -132,6 +142,10 @@ struct AddKind {
 
     #[command(flatten)]
     options: KindOptions,
+
+    /// Where the SDK is says the project.
+    #[arg(long, hide = true)]
+    sdk: Option<String>,
 }
 
 #[derive(Args)]
@@ -179,6 +193,7 @@ impl NewCommand {
             add,
             name,
             kind,
+            crds,
             decorates,
             annotation,
             options,
@@ -186,22 +201,37 @@ impl NewCommand {
             sdk,
         } = self;
         match add {
-            Some(AddCommand::Kind(AddKind { kind, options })) => add::kind(Path::new("."), &kind, &options),
+            Some(AddCommand::Kind(AddKind { sdk: Some(_), .. })) => clap::Error::raw(
+                UsageError::UnknownArgument,
+                "--sdk is for a new project; this one has the SDK already, and Cargo.toml says where from\n",
+            )
+            .exit(),
+            Some(AddCommand::Kind(AddKind {
+                kind,
+                options,
+                sdk: None,
+            })) => add::kind(Path::new("."), &kind, &options),
             Some(AddCommand::Admission(AddAdmission { kind })) => add::admission(Path::new("."), &kind),
             None => {
                 let name = name.context("NAME is needed")?;
                 let sdk = sdk.map_or(Ok(Sdk::Published), |sdk| Sdk::of(&sdk))?;
                 if let Some((kind, annotation)) = decorates.zip(annotation) {
                     let values = decorating(&name, lang, &kind, &annotation)?;
-                    return create(&name, lang.decorator, false, lang, &sdk, values);
+                    return create(&name, lang.decorator, false, lang, &sdk, values, &[]);
                 }
-                let kind = kind.context("--kind is needed")?;
+                if !crds.is_empty() {
+                    return for_published(&name, &crds, kind.map(|given| given.kind).as_ref(), lang, &sdk);
+                }
+                let GivenKind { kind, refused } = kind.context("--kind is needed")?;
+                if let Some(error) = refused {
+                    clap::Error::raw(UsageError::ValueValidation, format!("--kind: {error}\n")).exit();
+                }
                 let mut files = [lang.project, lang.kind].concat();
                 if options.admission {
                     files.extend(lang.admission);
                 }
                 let values = values(name.as_str(), lang, &kind, &options);
-                create(&name, &files, options.admission, lang, &sdk, values)
+                create(&name, &files, options.admission, lang, &sdk, values, &[])
             }
         }
     }
@@ -274,6 +304,7 @@ fn create(
     language: &Language,
     sdk: &Sdk,
     mut values: Values,
+    others: &[Values],
 ) -> anyhow::Result<()> {
     let folder = Path::new(name.as_str());
     let is_empty = fs::read_dir(folder).map_or(!folder.exists(), |mut entries| entries.next().is_none());
@@ -288,8 +319,12 @@ fn create(
         language.name
     );
     sdk.put_into(&mut values);
-    let paths = write(folder, files, &values)?;
-    let lines = add::lines(language, with_admission, &values);
+    let mut paths = write(folder, files, &values)?;
+    let mut lines = add::lines(language, with_admission, &values);
+    for values in others {
+        paths.extend(write(folder, language.published, values)?);
+        lines.extend(add::lines(language, with_admission, values));
+    }
     let left = add::put_all(folder, &lines)?.left;
     ensure!(
         left.is_empty(),
@@ -324,6 +359,7 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
     let is_of_cluster = *scope == Scope::Cluster;
     let conditions = [
         ("own", true),
+        ("template", true),
         ("cluster", is_of_cluster),
         ("finalizer", *finalizer),
         ("admission", *admission),
@@ -358,6 +394,51 @@ fn values(project: &str, language: &Language, kind: &NewKind, options: &KindOpti
         texts: texts.into(),
         holds,
     }
+}
+
+/// Makes a project for kinds whose CRDs exist already: with the first one, and then the others in it.
+fn for_published(
+    name: &PackageName,
+    files: &[PathBuf],
+    wanted: Option<&NewKind>,
+    language: &'static Language,
+    sdk: &Sdk,
+) -> anyhow::Result<()> {
+    ensure!(
+        !language.published.is_empty(),
+        "there is no template in {} for a CRD that exists; there is one in rust, js, python and go",
+        language.name
+    );
+    let mut kinds = Vec::new();
+    for file in files {
+        kinds.push(PublishedKind::read(file, wanted)?);
+    }
+    if let Some(wanted) = wanted.filter(|wanted| !kinds.iter().any(|it| it.kind == **wanted)) {
+        let found: Vec<String> = kinds.iter().map(|it| it.kind.to_string()).collect();
+        bail!("--kind {wanted}: the CRD is of {}", found.join(", "));
+    }
+    let mut all = Vec::new();
+    for published in &kinds {
+        all.push(published.values(name.as_str(), language)?);
+    }
+    let joined = |part: &str, between: &str| {
+        let parts: Vec<&str> = all
+            .iter()
+            .map(|values| values.texts[part].as_str())
+            .filter(|it| !it.is_empty())
+            .collect();
+        parts.join(between)
+    };
+    let (samples, accepted) = (joined("sample", "\n---\n"), joined("accepted", ""));
+    let mut values = all.remove(0);
+    values.holds.extend((!accepted.is_empty()).then_some("findings"));
+    values.texts.extend([("sample", samples), ("accepted", accepted)]);
+    let files = [language.project, language.published].concat();
+    create(name, &files, false, language, sdk, values, &all)?;
+    for published in &kinds {
+        published.tell();
+    }
+    Ok(())
 }
 
 /// Returns the values for the templates of a project that decorates a foreign kind.
@@ -398,6 +479,7 @@ fn decorating(name: &PackageName, language: &Language, kind: &NewKind, annotatio
     let object = yaml(decorated.trim_matches('"'))?;
     let indented: Vec<String> = object.lines().map(|line| format!("          {line}")).collect();
     values.holds.remove("own");
+    values.holds.remove("template");
     values.holds.insert("decorates");
     if namespaced.is_some() {
         values.holds.insert("built-in");

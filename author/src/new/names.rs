@@ -1,5 +1,6 @@
 //! Checks the names of a project and a kind, and derives others from them: modules, types, plurals.
 
+use std::fmt;
 use std::str::FromStr;
 
 use pilothouse_core::plugin::manifest::{is_label, is_subdomain};
@@ -20,7 +21,7 @@ pub struct NewKind {
 }
 
 /// Reasons why a name cannot be used, and what to use instead.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Not a crate's name.
     #[error(
@@ -380,6 +381,13 @@ fn capitalized(word: &str) -> String {
     })
 }
 
+impl fmt::Display for NewKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, version, kind } = self;
+        write!(formatter, "{group}/{version}/{kind}")
+    }
+}
+
 impl NewKind {
     /// Returns the name of the Rust type.
     pub fn type_name(&self) -> String {
@@ -450,6 +458,38 @@ pub fn decorated(text: &str) -> Result<NewKind, NameError> {
     })
 }
 
+/// A kind on the command line: one of one's own, or, with a CRD that exists, any.
+#[derive(Clone, Debug)]
+pub struct GivenKind {
+    /// The kind.
+    pub kind: NewKind,
+    /// Why it cannot be the kind of a new CRD.
+    pub refused: Option<NameError>,
+}
+
+impl FromStr for GivenKind {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match (text.parse::<NewKind>(), decorated(text)) {
+            (Ok(kind), _) => Ok(Self { kind, refused: None }),
+            (Err(error), Ok(kind)) => Ok(Self {
+                kind,
+                refused: Some(error),
+            }),
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+}
+
+/// Checks the kind of a CRD that exists: what its names become has to be a name in every language.
+pub fn check_published(NewKind { group, version, kind }: &NewKind) -> Result<(), NameError> {
+    if !is_subdomain(group) || !is_label(version) {
+        return Err(NameError::Parts(format!("{group}/{version}/{kind}")));
+    }
+    check_kind(kind)
+}
+
 /// Checks the name of an annotation.
 pub fn annotation(text: &str) -> Result<String, NameError> {
     let (prefix, name) = text
@@ -485,7 +525,7 @@ pub fn plural(text: &str) -> Result<String, NameError> {
 }
 
 /// Converts `HttpProxy` to `http_proxy`, `HTTPRoute` to `http_route`.
-fn snake(name: &str) -> String {
+pub fn snake(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut snake = String::new();
     for (index, letter) in letters.iter().enumerate() {

@@ -84,6 +84,8 @@ pub struct Language {
     pub kind: &'static [TemplateFile],
     /// Files of a new project that decorates a foreign kind; empty if the language has no template for it.
     pub decorator: &'static [TemplateFile],
+    /// The files of a kind whose CRD exists already; empty where the language has no template for it.
+    pub published: &'static [TemplateFile],
     /// Lines that name a kind.
     pub kind_lines: &'static [Lines],
     /// Files of a kind's defaulter and validator.
@@ -161,7 +163,9 @@ const RUST: Language = Language {
     project: &[
         file!("Cargo.toml", "rust/Cargo.toml.in"),
         file!("src/lib.rs", "rust/lib.rs.in"),
-        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("sample.yaml", "rust/sample.yaml.in", if "template"),
+        file!("sample.yaml", "published_sample.yaml.in", if "existing"),
+        file!("accepted-findings.yaml", "accepted.yaml.in", if "findings"),
         file!("README.md", "rust/README.md.in"),
         file!("rustfmt.toml", "rust/rustfmt.toml.in"),
         file!("clippy.toml", "rust/clippy.toml.in"),
@@ -184,6 +188,11 @@ const RUST: Language = Language {
         file!("clippy.toml", "rust/clippy.toml.in"),
         file!(".gitignore", "rust/gitignore.in"),
         file!(".github/workflows/ci.yaml", "rust/ci.yaml.in"),
+    ],
+    published: &[
+        file!("src/{{module}}.rs", "rust/published.rs.in"),
+        file!("crds/{{plural}}.{{group}}.yaml", "published_crd.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "published_scenario.yaml.in"),
     ],
     kind_lines: &[
         Lines::new("src/lib.rs", "modules", "pub mod {{module}};"),
@@ -236,7 +245,9 @@ const JAVASCRIPT: Language = Language {
         file!("imports.d.ts", "js/imports.d.ts.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
-        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("sample.yaml", "rust/sample.yaml.in", if "template"),
+        file!("sample.yaml", "published_sample.yaml.in", if "existing"),
+        file!("accepted-findings.yaml", "accepted.yaml.in", if "findings"),
         file!("README.md", "js/README.md.in"),
         file!(".gitignore", "js/gitignore.in"),
         file!(".github/workflows/ci.yaml", "js/ci.yaml.in"),
@@ -248,6 +259,12 @@ const JAVASCRIPT: Language = Language {
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
     decorator: &[],
+    published: &[
+        file!("kinds/{{module}}.js", "js/published.js.in"),
+        file!("test/{{module}}.test.js", "js/published_test.js.in"),
+        file!("crds/{{plural}}.{{group}}.yaml", "published_crd.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "published_scenario.yaml.in"),
+    ],
     kind_lines: &[
         Lines::new(
             "operator.js",
@@ -298,7 +315,9 @@ const PYTHON: Language = Language {
         file!("tests/__init__.py", "empty.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
-        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("sample.yaml", "rust/sample.yaml.in", if "template"),
+        file!("sample.yaml", "published_sample.yaml.in", if "existing"),
+        file!("accepted-findings.yaml", "accepted.yaml.in", if "findings"),
         file!("README.md", "python/README.md.in"),
         file!(".gitignore", "python/gitignore.in"),
         file!(".github/workflows/ci.yaml", "python/ci.yaml.in"),
@@ -310,6 +329,12 @@ const PYTHON: Language = Language {
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
     decorator: &[],
+    published: &[
+        file!("kinds/{{module}}.py", "python/published.py.in"),
+        file!("tests/test_{{module}}.py", "python/published_test.py.in"),
+        file!("crds/{{plural}}.{{group}}.yaml", "published_crd.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "published_scenario.yaml.in"),
+    ],
     kind_lines: &[
         Lines::new("plugin.py", "imports", "from kinds import {{module}}"),
         Lines::new("plugin.py", "controllers", "{{module}}.CONTROLLER,"),
@@ -385,7 +410,9 @@ const GO: Language = Language {
         file!("tool/wasi.wit", "go/wasi.wit.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
-        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("sample.yaml", "rust/sample.yaml.in", if "template"),
+        file!("sample.yaml", "published_sample.yaml.in", if "existing"),
+        file!("accepted-findings.yaml", "accepted.yaml.in", if "findings"),
         file!("README.md", "go/README.md.in"),
         file!(".gitignore", "go/gitignore.in"),
         file!(".github/workflows/ci.yaml", "go/ci.yaml.in"),
@@ -397,6 +424,12 @@ const GO: Language = Language {
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
     decorator: &[],
+    published: &[
+        file!("kinds/{{package}}/{{package}}.go", "go/published.go.in"),
+        file!("kinds/{{package}}/{{package}}_test.go", "go/published_test.go.in"),
+        file!("crds/{{plural}}.{{group}}.yaml", "published_crd.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "published_scenario.yaml.in"),
+    ],
     kind_lines: &[
         Lines::new("main.go", "imports", "\"{{go_module}}/kinds/{{package}}\""),
         Lines::new(
@@ -504,7 +537,9 @@ const C: Language = Language {
         file!("tests/host.h", "c/host.h.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
         file!("wit/world.wit", "world.wit.in"),
-        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("sample.yaml", "rust/sample.yaml.in", if "template"),
+        file!("sample.yaml", "published_sample.yaml.in", if "existing"),
+        file!("accepted-findings.yaml", "accepted.yaml.in", if "findings"),
         file!("README.md", "c/README.md.in"),
         file!(".gitignore", "c/gitignore.in"),
         file!(".github/workflows/ci.yaml", "c/ci.yaml.in"),
@@ -516,6 +551,7 @@ const C: Language = Language {
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
     decorator: &[],
+    published: &[],
     kind_lines: &[
         Lines::new(
             "operator.h",

@@ -75,7 +75,7 @@ impl Plugins {
             }
             match Isolated::of(file.to_owned(), component, None) {
                 Ok(plugin) => {
-                    tell_findings(&plugin);
+                    tell_findings(&plugin, file)?;
                     plugins.push((file.to_owned(), plugin));
                 }
                 Err(error) if has_cases => return Err(error.into()),

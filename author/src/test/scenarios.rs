@@ -18,7 +18,7 @@ use crate::components::ComponentLoader;
 use crate::test::result::{FinishedTest, TestFailure, TestKind, TestResult, shown};
 
 /// Number of the host's last log lines that a failure shows.
-const LOG_LINES: usize = 40;
+const LOG_LINES: usize = 15;
 
 /// Environment of scenarios.
 pub(super) struct Stage {

@@ -177,6 +177,104 @@ fn what_calls_javascript_is_found_before_anything_is_compiled() {
 }
 
 #[test]
+fn what_wants_randomness_is_found_before_anything_is_compiled() {
+    let folder = tempfile::tempdir().unwrap();
+    let package = |name: &str, version: &str, rest: &str| {
+        format!("[package]\nname = \"{name}\"\nversion = \"{version}\"\nedition = \"2024\"\n{rest}")
+    };
+    let random = |version: &str| package("getrandom", version, "[features]\ncustom = []\nstd = []\n");
+    let asks = "getrandom = { path = \"../getrandom\", optional = true }\n";
+    let maybe = |feature: &str| {
+        format!("[features]\ndefault = [\"{feature}\"]\n{feature} = [\"dep:getrandom\"]\n[dependencies]\n{asks}")
+    };
+    write(
+        folder.path(),
+        &[
+            ("getrandom/src/lib.rs", ""),
+            (
+                "rand_core/Cargo.toml",
+                &package(
+                    "rand_core",
+                    "0.6.4",
+                    "[dependencies]\ngetrandom = { path = \"../getrandom\" }\n",
+                ),
+            ),
+            ("rand_core/src/lib.rs", ""),
+            (
+                "rand/Cargo.toml",
+                &package(
+                    "rand",
+                    "0.8.5",
+                    "[dependencies]\nrand_core = { path = \"../rand_core\" }\n",
+                ),
+            ),
+            ("rand/src/lib.rs", ""),
+            ("uuid/Cargo.toml", &package("uuid", "1.18.0", &maybe("v4"))),
+            ("uuid/src/lib.rs", ""),
+            ("names/Cargo.toml", &package("names", "2.0.0", &maybe("runtime-rng"))),
+            ("names/src/lib.rs", ""),
+        ],
+    );
+    let site = |version: &str, dependencies: &str| {
+        let rest = format!("[workspace]\n[lib]\ncrate-type = [\"cdylib\"]\n{dependencies}");
+        let files = [
+            ("getrandom/Cargo.toml", random(version)),
+            ("site/Cargo.toml", package("site", "0.1.0", &rest)),
+            ("site/src/lib.rs", "not Rust".to_owned()),
+        ];
+        write(
+            folder.path(),
+            &files.each_ref().map(|(name, text)| (*name, text.as_str())),
+        );
+        let _ = fs::remove_file(folder.path().join("site/Cargo.lock"));
+        let arguments = ["build", "--no-generate", "--", "--offline"];
+        call(&folder.path().join("site"), &arguments).failed(1)
+    };
+    let on = |name: &str| format!("[dependencies]\n{name} = {{ path = \"../{name}\" }}\n");
+    for (name, words) in [
+        (
+            "rand",
+            "In Cargo.toml write rand = { version = \"0.8.5\", default-features = false, features = [\"small_rng\"] }",
+        ),
+        ("uuid", "default-features = false, features = [\"v5\", \"serde\"]"),
+        (
+            "names",
+            "names brings it: switch off its feature runtime-rng, or do without names",
+        ),
+        ("getrandom", "Remove getrandom from Cargo.toml"),
+    ] {
+        for version in ["0.2.16", "0.3.4", "0.4.1"] {
+            let error = site(version, &on(name));
+            assert!(
+                error.contains(words) && error.contains("metadata.uid"),
+                "{name}: {error}"
+            );
+            assert!(!error.contains("cannot be compiled"), "{name}: {error}");
+        }
+    }
+    let error = site("0.2.16", &on("rand"));
+    assert!(
+        error.contains("(site 0.1.0 -> rand 0.8.5 -> rand_core 0.6.4 -> getrandom 0.2.16)"),
+        "{error}"
+    );
+    // What only tests use is not linked, and a backend of one's own is meant.
+    let is_let_through = |error: String| error.contains("cannot be compiled") && !error.contains("randomness");
+    assert!(is_let_through(site(
+        "0.2.16",
+        "[dev-dependencies]\nrand = { path = \"../rand\" }\n"
+    )));
+    let custom = format!(
+        "{}getrandom = {{ path = \"../getrandom\", features = [\"custom\"] }}\n",
+        on("rand")
+    );
+    assert!(is_let_through(site("0.2.16", &custom)));
+    assert!(!is_let_through(site("0.3.4", &custom)));
+    let flags = "[target.wasm32-unknown-unknown]\nrustflags = ['--cfg', 'getrandom_backend=\"unsupported\"']\n";
+    write(folder.path(), &[("site/.cargo/config.toml", flags)]);
+    assert!(is_let_through(site("0.3.4", &on("rand"))));
+}
+
+#[test]
 fn a_missing_compiler_is_named_with_the_command_that_installs_it() {
     let folder = tempfile::tempdir().unwrap();
     let programs = folder.path().join("programs");

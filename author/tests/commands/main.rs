@@ -11,3 +11,4 @@ mod manual;
 mod new;
 mod packages;
 mod program;
+mod published;

@@ -537,7 +537,7 @@ mod checking {
         assert!(!listed.is_empty(), "no port of a node was out of its range: {document}");
         assert_eq!(remarks.len(), listed.len(), "{text}");
         let cases: u64 = listed.iter().map(|remark| remark["cases"].as_u64().unwrap()).sum();
-        assert!(cases >= document["refused"].as_u64().unwrap(), "{document}");
+        assert!(cases >= document["refusedByServer"].as_u64().unwrap(), "{document}");
         let first = listed[0]["case"].to_string();
         let alone = printed(&[
             "check",
@@ -550,7 +550,11 @@ mod checking {
             "json",
         ]);
         let alone: Value = serde_json::from_str(&alone).unwrap();
-        assert_eq!((&alone["judged"], &alone["refused"]), (&json!(1), &json!(1)), "{alone}");
+        assert_eq!(
+            (&alone["judged"], &alone["refusedByServer"]),
+            (&json!(1), &json!(1)),
+            "{alone}"
+        );
         let strict = pilothouse(
             &[
                 "check",

@@ -22,6 +22,7 @@ use pilothouse_core::rights::AdmissionExports;
 use pilothouse_sandbox::{Optional, PluginComponent};
 use serde_json::{Value, json};
 
+use crate::accepted;
 use crate::artifact::RegistryArguments;
 use crate::artifact::details::{self, ArtifactDetails, FetchedArtifact};
 use crate::compiling;
@@ -96,6 +97,10 @@ impl InspectCommand {
         let config = config.map(|path| read_document(&path)).transpose()?;
         // The inert set gives access to nothing, so a component can be inspected before it is granted anything.
         let sandbox = cache.sandbox()?.granting(Wasi::Inert);
+        let file = match &plugin {
+            Source::File(file) => Some(file.clone()),
+            Source::Artifact(_) => None,
+        };
         let (plugin, details) = match plugin {
             Source::File(file) => (compiling::load(&sandbox, &file)?, None),
             Source::Artifact(location) => {
@@ -112,14 +117,18 @@ impl InspectCommand {
             .with_context(|| format!("{} cannot be described", plugin.name()))?;
         let checked = manifest::parse_configured(&described, config.as_ref())
             .with_context(|| format!("{} cannot be used", plugin.name()))?;
+        let mut findings = findings(&plugin, &checked);
+        if let Some(file) = &file {
+            findings = accepted::remaining(findings, file)?;
+        }
         let text = match output {
             Format::Text => {
                 let details = details.as_ref().map(ArtifactDetails::as_text).unwrap_or_default();
-                as_text(&plugin, &checked) + &details
+                as_text(&plugin, &checked, &findings) + &details
             }
             Format::Json => {
                 let manifest: Value = serde_json::from_str(&described).context("the manifest is not JSON")?;
-                let mut document = as_json(&plugin, &checked, &manifest);
+                let mut document = as_json(&plugin, &checked, &manifest, &findings);
                 if let Some(details) = details {
                     document["artifact"] = details.as_json();
                 }
@@ -129,7 +138,7 @@ impl InspectCommand {
             }
         };
         print!("{text}");
-        refuse(plugin.name(), &findings(&plugin, &checked))
+        refuse(plugin.name(), &findings)
     }
 }
 
@@ -173,11 +182,11 @@ pub fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Find
 pub fn print_findings(findings: &[Finding]) {
     for Finding {
         severity,
-        name: _,
+        name,
         message,
     } in findings
     {
-        eprintln!("{severity}: {}", printable(message));
+        eprintln!("{severity} ({name}): {}", printable(message));
     }
 }
 
@@ -258,8 +267,7 @@ fn wasi_text(plugin: &PluginComponent) -> String {
     )
 }
 
-fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value) -> Value {
-    let findings = findings(plugin, checked);
+fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value, findings: &[Finding]) -> Value {
     let of = |severity: Severity| -> Vec<&str> {
         let of = findings.iter().filter(|finding| finding.severity == severity);
         of.map(|finding| finding.message.as_str()).collect()
@@ -300,7 +308,7 @@ fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value
     })
 }
 
-fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
+fn as_text(plugin: &PluginComponent, checked: &CheckedManifest, findings: &[Finding]) -> String {
     let CheckedManifest { manifest, crds } = checked;
     let Manifest {
         name,
@@ -338,11 +346,11 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
     }
     for Finding {
         severity,
-        name: _,
+        name,
         message,
-    } in findings(plugin, checked)
+    } in findings
     {
-        let _ = writeln!(text, "\n{severity}: {}", printable(&message));
+        let _ = writeln!(text, "\n{severity} ({name}): {}", printable(message));
     }
     text
 }

@@ -4,6 +4,7 @@
 
 #[macro_use]
 pub mod output;
+pub mod accepted;
 pub mod artifact;
 pub mod ask;
 pub mod compiling;

@@ -78,6 +78,29 @@ struct ApiRequirement {
 }
 
 impl LabelSelector {
+    /// The selector of objects that have all of these labels, as `spec.selector` of a Service means it.
+    ///
+    /// ```
+    /// use pilothouse_plugin::{LabelSelector, ListOptions};
+    ///
+    /// let labels = [("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "front".to_owned())].into();
+    /// let selector = LabelSelector::from_labels(&labels);
+    /// assert_eq!(selector.to_string(), "app=web,tier=front");
+    /// assert!(selector.matches(&labels));
+    /// # let options = ListOptions::new().labels(selector.to_string());
+    /// # drop(options);
+    /// ```
+    pub fn from_labels(labels: &BTreeMap<String, String>) -> Self {
+        let requirements = labels.iter().map(|(key, value)| Requirement {
+            key: key.clone(),
+            operator: Operator::In,
+            values: vec![value.clone()],
+        });
+        Self {
+            requirements: requirements.collect(),
+        }
+    }
+
     /// Reports whether labels satisfy each requirement. An absent label is "not in" any list.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches_with(|key| labels.get(key).map(String::as_str))

@@ -20,7 +20,8 @@ impl Moment {
         self.0
     }
 
-    /// Parses an RFC 3339 timestamp in UTC, such as `2026-05-09T07:30:30Z`, with or without a fraction; else none.
+    /// Parses an RFC 3339 timestamp such as `2026-05-09T07:30:30Z`, with or without a fraction, in UTC or with an offset. None if it is
+    /// no such text, or before 1970.
     ///
     /// ```
     /// use pilothouse_plugin::Moment;
@@ -28,10 +29,15 @@ impl Moment {
     /// let made = Moment::parse("2024-02-29T12:00:00.5Z").unwrap();
     /// assert_eq!(made.as_millis(), 1_709_208_000_500);
     /// assert_eq!(made.to_string(), "2024-02-29T12:00:00.500Z");
+    /// assert_eq!(Moment::parse("2024-02-29T20:00:00.5+08:00"), Some(made));
     /// assert_eq!(Moment::parse("yesterday"), None);
     /// ```
     pub fn parse(timestamp: &str) -> Option<Self> {
-        let (date, time) = timestamp.strip_suffix('Z')?.split_once('T')?;
+        let (date, time) = timestamp.split_once(['T', 't'])?;
+        let (time, offset) = match time.strip_suffix(['Z', 'z']) {
+            Some(time) => (time, 0),
+            None => with_offset(time)?,
+        };
         let [year, month, day] = numbers(date, '-')?;
         let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
         let [hour, minute, second] = numbers(time, ':')?;
@@ -48,7 +54,8 @@ impl Moment {
         let days = (1970..year).map(days_of_year).sum::<u64>()
             + (1..month).map(|month| days_of_month(year, month)).sum::<u64>()
             + (day - 1);
-        Some(Self((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + millis))
+        let local = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + millis;
+        local.checked_add_signed(-offset * 60_000).map(Self)
     }
 }
 
@@ -98,14 +105,28 @@ impl fmt::Display for Moment {
     }
 }
 
-/// Returns exactly three numbers, written with digits only.
-fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {
+/// Returns a time of day, and the minutes by which its offset is east of UTC.
+fn with_offset(text: &str) -> Option<(&str, i64)> {
+    let (time, sign, offset) = match text.rsplit_once('+') {
+        Some((time, offset)) => (time, 1, offset),
+        None => text.rsplit_once('-').map(|(time, offset)| (time, -1, offset))?,
+    };
+    let [hours, minutes] = numbers(offset, ':')?;
+    let is_offset = offset.len() == "08:00".len() && hours < 24 && minutes < 60;
+    is_offset.then(|| (time, sign * (hours * 60 + minutes).cast_signed()))
+}
+
+/// Returns exactly so many numbers, written with digits only.
+fn numbers<const COUNT: usize>(text: &str, separator: char) -> Option<[u64; COUNT]> {
     let mut parts = text.split(separator).map(|part| {
         let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| part.parse().ok()).flatten()
     });
-    let three = [parts.next()??, parts.next()??, parts.next()??];
-    parts.next().is_none().then_some(three)
+    let mut read = [0; COUNT];
+    for number in &mut read {
+        *number = parts.next()??;
+    }
+    parts.next().is_none().then_some(read)
 }
 
 fn is_leap(year: u64) -> bool {
@@ -148,6 +169,22 @@ mod tests {
     }
 
     #[test]
+    fn reads_every_offset() {
+        for (timestamp, utc) in [
+            ("2026-05-09T07:30:30+08:00", "2026-05-08T23:30:30Z"),
+            ("2026-12-31T23:30:00-01:00", "2027-01-01T00:30:00Z"),
+            ("2026-05-09T07:30:30.250+05:45", "2026-05-09T01:45:30.250Z"),
+            ("2026-05-09T07:30:30+00:00", "2026-05-09T07:30:30Z"),
+            ("2026-05-09T07:30:30-00:00", "2026-05-09T07:30:30Z"),
+            ("2026-05-09t07:30:30z", "2026-05-09T07:30:30Z"),
+            ("1970-01-01T08:00:00+08:00", "1970-01-01T00:00:00Z"),
+        ] {
+            let read = Moment::parse(timestamp).unwrap_or_else(|| panic!("{timestamp}"));
+            assert_eq!(read.to_string(), utc, "{timestamp}");
+        }
+    }
+
+    #[test]
     fn refuses_what_is_no_moment() {
         for text in [
             "",
@@ -160,6 +197,13 @@ mod tests {
             "+026-01-01T00:00:00Z",
             "2026-01-01T00:00:00.Z",
             "99999999-01-01T00:00:00Z",
+            "2026-01-01T00:00:00+8:00",
+            "2026-01-01T00:00:00+0800",
+            "2026-01-01T00:00:00+24:00",
+            "2026-01-01T00:00:00+08:60",
+            "2026-01-01T00:00:00Z+08:00",
+            "1970-01-01T07:59:59+08:00",
+            "2026-01-01T00:00:00+08:00Z",
         ] {
             assert_eq!(Moment::parse(text), None, "{text}");
         }

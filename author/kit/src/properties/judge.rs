@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilothouse_core::Kind;
+use pilothouse_core::status::failure::Retry;
 use pilothouse_core::status::reason::Reason;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -55,10 +56,33 @@ pub(super) struct Judged {
     pub(super) findings: Vec<Finding>,
     /// Objects of Kubernetes' own kinds that the plugin wants and an API server refuses for their values.
     pub(super) refused: Vec<String>,
+    /// Why the plugin refuses the object, so that little can be said of it.
+    pub(super) refusal: Option<Refused>,
     /// Kinds that the plugin writes and of which nothing is known.
     pub(super) unknown: BTreeSet<Kind>,
     /// Whether the object was deleted with a finalizer, which the plugin has to take off.
     pub(super) is_deleted: bool,
+}
+
+/// A refusal of an object by the plugin.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// Whether the defaulter or the validator refused it, so that it did not reach the reconcile.
+    pub(super) is_early: bool,
+    pub(super) words: String,
+}
+
+impl Refused {
+    /// A failure that stays as long as the object is as it is.
+    fn of(answer: &Answer) -> Option<Self> {
+        let failure = &answer.as_ref().err()?.failure;
+        let is_early = failure.reason == Reason::Invalid;
+        let is_permanent = failure.reason == Reason::Failure && failure.retry == Retry::Change;
+        (is_early || is_permanent).then(|| Self {
+            is_early,
+            words: failure.message.clone(),
+        })
+    }
 }
 
 /// The object cannot be stored, so that no plugin ever sees it.
@@ -110,6 +134,9 @@ impl Judge<'_> {
         let asked = |plugin: Isolated| plugin.run(primary);
         let first = asked(plugin.clone());
         judged.failure(&first);
+        if judged.refusal.is_none() {
+            judged.refusal = Refused::of(&first);
+        }
         let mut compare = |property: Property, other: Answer, words: &str| {
             if let Some(difference) = difference(&first, &other) {
                 judged

@@ -20,6 +20,7 @@ mod generate;
 mod judge;
 pub mod property;
 mod remarks;
+pub mod sample;
 mod shrink;
 mod source;
 mod taken_over;
@@ -47,6 +48,9 @@ use crate::{
 
 /// How often another object is made for a case, when the API server would refuse it.
 const DRAWS: usize = 25;
+
+/// How many objects are made for a case at most, when the plugin refuses them: of one that it takes more can be said.
+const DRAWS_OF_REFUSED: usize = 4;
 
 /// What keeps the cases of a seed apart from each other.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -105,6 +109,16 @@ pub enum CheckError {
         /// The server's words.
         problem: String,
     },
+    /// A sample that the plugin's defaulter or validator refuses.
+    #[error("{place}: the plugin refuses the sample {object}: {problem}; give a sample that it takes")]
+    Refused {
+        /// Where it stands.
+        place: String,
+        /// Which object.
+        object: String,
+        /// The plugin's words.
+        problem: String,
+    },
     /// A sample that the plugin is never asked about.
     #[error(
         "{place}: the plugin does not reconcile {object}, only objects with {filter}; give it as the state of the cluster"
@@ -142,6 +156,16 @@ pub enum CheckError {
     },
 }
 
+impl CheckError {
+    fn refused(sample: &Document, words: &str) -> Self {
+        Self::Refused {
+            place: sample.place.to_string(),
+            object: format!("{} {}", sample.kind.kind, sample.name),
+            problem: words.to_owned(),
+        }
+    }
+}
+
 /// What was found.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
@@ -153,6 +177,10 @@ pub struct Report {
     pub elapsed: Duration,
     /// At most one for each property.
     pub violations: Vec<Violation>,
+    /// How many of these objects the plugin refused, by its validator or with a failure for good.
+    pub refused_by_plugin: u32,
+    /// What the plugin says of these objects, the most frequent first.
+    pub plugin_refusals: Vec<Remark>,
     /// In how many cases an API server refuses the values of an object that the plugin wants, of one of Kubernetes' own kinds.
     pub refusals: u32,
     /// What the server says of these objects, the most frequent first.
@@ -219,7 +247,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
         Some(case) => case..case.saturating_add(1),
         None => 0..options.cases,
     };
-    let (mut refusals, mut unstorable) = (Remarks::default(), String::new());
+    let (mut refusals, mut by_plugin, mut unstorable) = (Remarks::default(), Remarks::default(), String::new());
     let mut shrinking = Duration::ZERO;
     let begun = Instant::now();
     for case in cases {
@@ -245,6 +273,13 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
             continue;
         };
         report.judged += 1;
+        if let Some(refused) = &judged.refusal {
+            if let Some((document, _)) = sample.filter(|_| refused.is_early) {
+                return Err(CheckError::refused(document, &refused.words));
+            }
+            report.refused_by_plugin += 1;
+            by_plugin.add(case, std::slice::from_ref(&refused.words));
+        }
         if report.judged == 1 {
             report.unchecked = judged.unknown.iter().map(Kind::to_string).collect();
         }
@@ -277,6 +312,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
         });
     }
     report.refused = refusals.list();
+    report.plugin_refusals = by_plugin.list();
     if options.properties.contains(&Property::Deletion) && !is_deletion_tried {
         report.untried.push(Property::Deletion);
     }
@@ -313,7 +349,8 @@ fn samples<'a>(plugin: &Isolated, options: &'a Options) -> Result<Vec<(&'a Docum
     Ok(samples)
 }
 
-/// The first object of a case that can be stored, judged.
+/// The first object of a case that can be stored and that the plugin takes, judged. Of objects that it refuses the last is taken if
+/// there is no other, and the first that breaks something.
 fn drawn(
     judge: &Judge<'_>,
     sources: &[&Source<'_>],
@@ -322,15 +359,23 @@ fn drawn(
     unstorable: &mut String,
 ) -> Option<(Value, Judged)> {
     let mut random = Rng::with_seed(seed);
+    let (mut refused, mut tried) = (None, 0);
     for _ in 0..DRAWS {
         let source = sources[random.usize(..sources.len())];
         let object = source.object(&mut random);
         match judge.judge(&object, seed, wanted) {
-            Ok(judged) => return Some((object, judged)),
+            Ok(judged) if judged.refusal.is_none() || !judged.findings.is_empty() => return Some((object, judged)),
+            Ok(judged) => {
+                refused = Some((object, judged));
+                tried += 1;
+            }
             Err(refused) => *unstorable = refused.0,
         }
+        if tried == DRAWS_OF_REFUSED {
+            break;
+        }
     }
-    None
+    refused
 }
 
 impl Judged {

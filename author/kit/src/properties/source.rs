@@ -19,13 +19,13 @@ const LARGEST: usize = 1_400_000;
 /// What objects of a kind are made from.
 pub(super) struct Source<'a> {
     pub(super) kind: &'a Kind,
-    schema: Option<Value>,
-    samples: Vec<&'a Value>,
-    is_namespaced: bool,
+    pub(super) schema: Option<Value>,
+    pub(super) samples: Vec<&'a Value>,
+    pub(super) is_namespaced: bool,
     /// Annotations and labels that the manifest names.
-    marks: BTreeMap<&'static str, Vec<String>>,
+    pub(super) marks: BTreeMap<&'static str, Vec<String>>,
     /// What it asks for of primaries.
-    filter: &'a Filter,
+    pub(super) filter: &'a Filter,
 }
 
 impl Source<'_> {
@@ -244,7 +244,7 @@ impl Schemas<'_> {
 }
 
 /// The schema of a version, given the spec of a CRD.
-fn version_schema(spec: &Value, version: &str) -> Option<Value> {
+pub(super) fn version_schema(spec: &Value, version: &str) -> Option<Value> {
     let mut versions = spec["versions"].as_array()?.iter();
     let version = versions.find(|known| known["name"] == version)?;
     Some(version["schema"]["openAPIV3Schema"].clone())

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use similar::TextDiff;
 
 use super::{
@@ -23,6 +23,8 @@ pub struct Unmet {
     diff: Option<String>,
     /// The whole object, where no difference can be drawn.
     seen: Option<String>,
+    /// The owners of an object that should be absent.
+    owners: Vec<Reference>,
 }
 
 impl Unmet {
@@ -56,6 +58,36 @@ pub(super) async fn unmet(objects: &mut Objects, checks: &[Check]) -> Vec<Unmet>
     found
 }
 
+/// Says of what is left, though all its owners are gone, why a real garbage collector may not have seen that yet.
+pub(super) async fn explain_left(objects: &mut Objects, unmet: &mut [Unmet]) {
+    for left in unmet.iter_mut().filter(|it| !it.owners.is_empty()) {
+        let mut is_orphan = true;
+        for owner in &left.owners {
+            is_orphan &= matches!(objects.get(owner).await, Ok(None));
+        }
+        if is_orphan {
+            left.reasons.push(
+                "its owner is gone, and the garbage collector of the control plane, which learns of new kinds each 30 s, has not \
+                 deleted it yet; give the step more time with `within`"
+                    .to_owned(),
+            );
+        }
+    }
+}
+
+/// The owners of an object, which are in its namespace or in none.
+fn owners(object: &Value) -> Vec<Reference> {
+    let references = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let owner = |reference: &Value| {
+        let owner = json!({
+            "apiVersion": reference["apiVersion"], "kind": reference["kind"], "name": reference["name"],
+            "namespace": object["metadata"]["namespace"],
+        });
+        serde_json::from_value(owner).ok()
+    };
+    references.filter_map(owner).collect()
+}
+
 async fn unmet_check(objects: &mut Objects, check: &Check) -> Option<Unmet> {
     let mut unmet = Unmet {
         reference: check.object.clone(),
@@ -63,6 +95,7 @@ async fn unmet_check(objects: &mut Objects, check: &Check) -> Option<Unmet> {
         reasons: Vec::new(),
         diff: None,
         seen: None,
+        owners: Vec::new(),
     };
     let object = match objects.get(&check.object).await {
         Ok(object) => object,
@@ -76,6 +109,7 @@ async fn unmet_check(objects: &mut Objects, check: &Check) -> Option<Unmet> {
         (Some(object), true) => {
             unmet.reasons.push("expected it to be absent".to_owned());
             unmet.seen = Some(yaml(object));
+            unmet.owners = owners(object);
         }
         (None, false) => unmet.reasons.push("it does not exist".to_owned()),
         (Some(object), false) => look_inside(objects, check, object, &mut unmet).await,

@@ -162,9 +162,9 @@ pub enum Propagation {
 pub struct Wait {
     /// What must hold.
     pub until: Vec<Check>,
-    /// For how long at most; 30 s when absent.
-    #[serde(default = "patience", deserialize_with = "duration")]
-    pub within: Duration,
+    /// For how long at most; absent: 30 s, or 60 s for what is to be absent from a real control plane.
+    #[serde(default, deserialize_with = "some_duration")]
+    pub within: Option<Duration>,
 }
 
 /// `expect`: all checks hold at once, and at every look until the time is over.
@@ -445,12 +445,17 @@ fn scenario_manager() -> String {
 }
 
 /// Long enough for a loaded machine with a real control plane.
-fn patience() -> Duration {
+pub(super) fn patience() -> Duration {
     Duration::from_secs(30)
 }
 
 /// The longest wait of a step, in milliseconds: a year.
 const LONGEST: u64 = 365 * 24 * 3_600_000;
+
+/// The same, or nothing.
+fn some_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
+}
 
 /// `500ms`, `30s`, `2m` or `1h`.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

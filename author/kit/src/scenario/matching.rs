@@ -1,7 +1,7 @@
 //! Owns how a partial object is compared with a whole one. Leaves fetching objects to `run`.
 //!
 //! - A map matches when every member does; other members do not matter.
-//! - `null` matches what is absent or null, and `$ANY` whatever is there.
+//! - `null` matches what is absent or null, also where the map that it would be in is absent, and `$ANY` whatever is there.
 //! - A list matches by position and has the same length.
 //! - `ports[port]: [...]` matches the list `ports` by key: each item is compared with the one that has the same `port`,
 //!   wherever it stands; other items do not matter. Several keys are separated by commas: `ports[port,protocol]`. An
@@ -84,7 +84,7 @@ impl<'name> Field<'name> {
 fn compare(path: &str, expected: &Value, actual: Option<&Value>, found: &mut Vec<Mismatch>) {
     let actual = actual.filter(|actual| !actual.is_null());
     let problem = match (expected, actual) {
-        (Value::Null, None) => return,
+        (expected, None) if wants_nothing(expected) => return,
         (Value::Null, Some(actual)) => format!("expected nothing, found {}", show(actual)),
         (_, None) => format!("expected {}, found nothing", show(expected)),
         (Value::String(any), Some(_)) if any == ANY => return,
@@ -115,6 +115,23 @@ fn compare(path: &str, expected: &Value, actual: Option<&Value>, found: &mut Vec
         path: path.to_owned(),
         problem,
     });
+}
+
+/// Whether a value is matched where nothing is: null, and a map that has members with nothing else.
+fn wants_nothing(expected: &Value) -> bool {
+    match expected {
+        Value::Null => true,
+        Value::Object(members) => {
+            let is_absent = |item: &Value| item.get(ABSENT) == Some(&Value::Bool(true));
+            !members.is_empty()
+                && members.iter().all(|(name, value)| match Field::of(name) {
+                    Field::Plain(_) => wants_nothing(value),
+                    Field::ByKey(..) => items(value).iter().all(is_absent),
+                    Field::Somewhere(_) => items(value).is_empty(),
+                })
+        }
+        _ => false,
+    }
 }
 
 fn compare_member(path: &str, name: &str, value: &Value, object: &Map<String, Value>, found: &mut Vec<Mismatch>) {
@@ -268,6 +285,28 @@ mod tests {
             problems(&json!({"spec": {"type": "x"}})),
             [r#".spec.type: expected "x", found nothing"#]
         );
+    }
+
+    #[test]
+    fn what_wants_nothing_holds_where_the_map_around_it_is_absent() {
+        for expected in [
+            json!({"metadata": {"annotations": {"x": null}}}),
+            json!({"metadata": {"annotations": {"x": null, "y": null}}}),
+            json!({"status": {"a": {"b": null}}}),
+            json!({"status": {"ports[port]": [{"port": 80, "$absent": true}]}}),
+            json!({"status": {"names[]": []}}),
+        ] {
+            assert_eq!(problems(&expected), [""; 0], "{expected}");
+        }
+        for expected in [
+            json!({"metadata": {"annotations": {}}}),
+            json!({"metadata": {"annotations": {"x": null, "y": "z"}}}),
+            json!({"status": {"a": {"b": "$ANY"}}}),
+            json!({"status": {"ports[port]": [{"port": 80}]}}),
+            json!({"spec": {"args": null}}),
+        ] {
+            assert_eq!(problems(&expected).len(), 1, "{expected}");
+        }
     }
 
     #[test]

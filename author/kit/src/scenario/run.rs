@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::{
     attempt::{self, Attempt},
-    checks::{describe, unmet},
+    checks::{describe, explain_left, unmet},
     failure::{ScenarioError, StepError},
     file::{ForEach, Scenario, Step, parse_step},
-    form::{Action, Check, HostAction, Propagation, Reference, Trigger},
+    form::{Action, Check, HostAction, Propagation, Reference, Trigger, patience},
     left,
     manner::Manner,
     objects::{Objects, Write},
@@ -31,6 +31,9 @@ use crate::{
 
 /// For how long a write is tried again whose kind is not served yet: the host may still be installing it.
 const KIND_PATIENCE: Duration = Duration::from_secs(30);
+
+/// For how long something may take to be absent from a real control plane, whose garbage collector looks for new kinds each 30 s.
+const ABSENT_PATIENCE: Duration = Duration::from_mins(1);
 
 /// For how long what a scenario has made may take to go. What holds it up is a finalizer that the scenario should have
 /// taken away.
@@ -304,7 +307,11 @@ impl<'run, H: SteeredHost> Story<'run, H> {
                 .delete(&delete.object, delete.propagation)
                 .await
                 .map_err(|error| StepError::refused("delete", &delete.object, &error)),
-            Action::Wait(wait) => self.wait(&wait.until, wait.within).await,
+            Action::Wait(wait) => {
+                let is_long = self.cluster.is_real() && wait.until.iter().any(|check| check.absent);
+                let usual = if is_long { ABSENT_PATIENCE } else { patience() };
+                self.wait(&wait.until, wait.within.unwrap_or(usual)).await
+            }
             Action::Expect(expect) => self.expect(&expect.that, expect.during).await,
             Action::Remember(remember) => self.remember(&remember.object, &remember.path, &remember.name).await,
             Action::Host(action) => self.steer(action).await,
@@ -363,6 +370,10 @@ impl<'run, H: SteeredHost> Story<'run, H> {
                 return Ok(());
             }
             if begun.elapsed() >= within {
+                let mut unmet = unmet;
+                if self.cluster.is_real() {
+                    explain_left(&mut self.objects, &mut unmet).await;
+                }
                 return Err(StepError::TimeOut { after: within, unmet });
             }
             self.alive()?;

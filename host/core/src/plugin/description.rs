@@ -3,7 +3,7 @@
 use pilothouse_description::{
     Controller as Described, Crd, Description, Field, Kind as DescribedKind, Touch as Touched,
 };
-pub use pilothouse_description::{Exports, Finding, Severity};
+pub use pilothouse_description::{Exports, Finding, Severity, accepted};
 
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::path::FieldPath;

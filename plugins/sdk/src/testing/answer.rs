@@ -112,7 +112,7 @@ impl Answer {
                     },
                 )
                 .collect(),
-            status: status.map(json),
+            status: status.map(json).map(without_nulls),
             conditions: conditions
                 .into_iter()
                 .map(
@@ -151,6 +151,32 @@ impl Answer {
     }
 }
 
+/// A status as the host writes it: a member that is null says that there is no opinion of it, and an item of a list stays.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let kept = members.into_iter().filter(|(_, member)| !member.is_null());
+            kept.map(|(name, member)| (name, without_nulls(member))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        scalar => scalar,
+    }
+}
+
 fn has(lifecycle: types::Lifecycle, flag: types::Lifecycle) -> bool {
     lifecycle.bits() & flag.bits() != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_has_no_members_that_are_null() {
+        let outcome = Outcome::new().status(json!({"a": null, "b": {"c": null, "d": 1}, "e": [null, {"f": null}]}));
+        let answer = Answer::of(outcome).unwrap();
+        assert_eq!(answer.status, Some(json!({"b": {"d": 1}, "e": [null, {}]})));
+    }
 }

@@ -4,8 +4,11 @@
 use std::any::type_name;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pilothouse_description::accepted::{self, ACCEPTED_FILE, AcceptedFinding};
 use pilothouse_description::{self as description, Crd, Description, Exports, Field, Finding, Severity};
 use serde_json::Value;
 
@@ -26,8 +29,8 @@ type CheckKey = (&'static str, String, BTreeSet<String>);
 /// # Panics
 ///
 /// With the findings that are not accepted by name, if there are any, and with names that no finding has.
-pub(super) fn check<P: ExportedPlugin>(configuration: &str, accepted: &BTreeSet<String>) {
-    let key = (type_name::<P>(), configuration.to_owned(), accepted.clone());
+pub(super) fn check<P: ExportedPlugin>(configuration: &str, named: &BTreeSet<String>) {
+    let key = (type_name::<P>(), configuration.to_owned(), named.clone());
     let is_seen = |seen: &Option<HashSet<_>>| seen.as_ref().is_some_and(|seen| seen.contains(&key));
     if is_seen(&SEEN.lock().unwrap_or_else(PoisonError::into_inner)) {
         return;
@@ -37,9 +40,14 @@ pub(super) fn check<P: ExportedPlugin>(configuration: &str, accepted: &BTreeSet<
         return;
     };
     let found = findings(&manifest, P::interfaces());
-    let is_accepted = |finding: &Finding| finding.severity == Severity::Warning && accepted.contains(finding.name);
+    let is_accepted = |finding: &Finding| finding.severity == Severity::Warning && named.contains(finding.name);
+    let of_project = of_project();
+    let is_listed = |finding: &Finding| of_project.iter().any(|it| it.accepts(finding));
     let mut text = String::new();
-    for finding in found.iter().filter(|finding| !is_accepted(finding)) {
+    for finding in found
+        .iter()
+        .filter(|finding| !is_accepted(finding) && !is_listed(finding))
+    {
         let Finding {
             severity,
             name,
@@ -49,10 +57,10 @@ pub(super) fn check<P: ExportedPlugin>(configuration: &str, accepted: &BTreeSet<
     }
     assert!(
         text.is_empty(),
-        "the plugin's description does not agree with itself:{text}\n`FakeCluster::accepting` accepts warnings by the names in \
-         parentheses, `FakeCluster::unchecked` leaves this check out"
+        "the plugin's description does not agree with itself:{text}\n{ACCEPTED_FILE} beside Cargo.toml accepts warnings by the names in \
+         parentheses, each with a reason, and so does `FakeCluster::accepting`; `FakeCluster::unchecked` leaves this check out"
     );
-    for name in accepted {
+    for name in named {
         assert!(
             found.iter().any(|finding| is_accepted(finding) && finding.name == name),
             "`FakeCluster::accepting` names {name:?}, and the plugin's description has no such warning; take the name out"
@@ -60,6 +68,25 @@ pub(super) fn check<P: ExportedPlugin>(configuration: &str, accepted: &BTreeSet<
     }
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     seen.get_or_insert_default().insert(key);
+}
+
+/// The warnings that the project accepts: those of the list beside Cargo.toml, which is in the environment of tests.
+///
+/// # Panics
+///
+/// If the list cannot be read.
+fn of_project() -> Vec<AcceptedFinding> {
+    let Some(folder) = std::env::var_os("CARGO_MANIFEST_DIR") else {
+        return Vec::new();
+    };
+    let file = Path::new(&folder).join(ACCEPTED_FILE);
+    let text = match std::fs::read_to_string(&file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+        text => text.unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display())),
+    };
+    let list = serde_saphyr::from_str(&text).map_err(|error| error.to_string());
+    let accepted = list.and_then(|list| accepted::parse(&list));
+    accepted.unwrap_or_else(|problem| panic!("{}: {problem}", file.display()))
 }
 
 /// Returns the contradictions.
