@@ -1,5 +1,6 @@
-//! Owns `cargo xtask bench author`: how long an author waits, from `pilothouse new` to a green test, and for `render`, `check` and the
-//! swap of `dev`. The commands are those that `pilothouse new` prints, so they are the same for each language.
+//! `cargo xtask bench author`: measures the author's waiting time from `pilothouse new` to a green test, and for
+//! `render`, `check` and the swap of `dev`. The commands are those that `pilothouse new` prints, so they are the same
+//! for each language.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

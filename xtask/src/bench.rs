@@ -1,4 +1,4 @@
-//! Owns the benchmarks' command lines; what is measured is in the `benches/` of the crate that it is about.
+//! Command lines of the benchmarks. Each measurement is in the `benches/` of its crate.
 //!
 //! Findings that explain the figures:
 //!

@@ -1,5 +1,5 @@
-//! Owns `cargo xtask book`: building docs/ with mdBook, and what mdBook asks of this program on the way, that links which
-//! leave the book lead to the repository. Whether they lead to something is a test of `tests/book`.
+//! `cargo xtask book`: builds docs/ with mdBook. On mdBook's way through, this program makes links that leave the book
+//! lead to the repository. A test of `tests/book` checks their targets.
 
 use std::env;
 use std::io::{self, Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! Owns programs that cargo installs from crates: the pinned version, on the path or below `target/tools`.
+//! Finds programs that cargo installs from crates: the pinned version, on the path or below `target/tools`.
 
 use std::env::consts::EXE_SUFFIX;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Owns what must hold before a change goes in: form, lints, documentation, book, dependencies, generated files, packages,
-//! tests. Leaves each check to its tool.
+//! Runs all checks of a change: formatting, lints, documentation, book, dependencies, generated files, packages, tests.
+//! Each check is its tool's.
 //!
 //! A cold run takes 65 to 75 minutes on slow machines with two cores. Both are busy in all parts but the tests on a real control plane,
 //! where they idle for about half of the time. wasmparser, wit-parser and wit-component are compiled twice, with other features for macros

@@ -1,5 +1,5 @@
-//! Owns asking for the tests' control plane by hand and whether there is one. Leaves the control plane to
-//! `pilothouse-testkit`, in a process of its own: linked in, it would make every chore wait for its dependencies.
+//! Starts the tests' control plane by hand, and decides whether one is available. `pilothouse-testkit` runs it in a
+//! process of its own: linked in, it would make every chore wait for its dependencies.
 
 use std::process::Stdio;
 

@@ -1,5 +1,4 @@
-//! Owns fetching programs that Debian packages: unpacked into a folder, for which nobody has to be root. Leaves what is done
-//! with them to those who ask.
+//! Fetches programs from Debian packages and unpacks them into a folder, which needs no root.
 
 use std::fs;
 use std::path::Path;

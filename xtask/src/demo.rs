@@ -1,5 +1,5 @@
-//! Owns `cargo xtask demo`: building the plugins and the demo's program, then becoming that program. Leaves what is shown
-//! to `pilothouse-demo`: linked in, the host and the cluster would make every chore wait for their dependencies.
+//! `cargo xtask demo`: builds the plugins and the demo's program, then becomes that program. `pilothouse-demo` is a
+//! program of its own: linked in, the host and the cluster would make every chore wait for their dependencies.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Owns the libfaketime by which tests move the clock of one process: the machine's own, or Debian's. Leaves fetching that to
-//! `debian`, and what is moved to the tests of `tests/end-to-end`.
+//! Finds the libfaketime with which tests move the clock of one process: the machine's own, or Debian's (`debian`). The
+//! tests of `tests/end-to-end` use it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

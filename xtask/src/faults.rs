@@ -1,5 +1,5 @@
-//! Owns `cargo xtask faults`: building what the fault suite needs, then becoming the suite's program. Leaves the suite itself
-//! to `pilothouse-faults`: linked in, the host and the cluster would make every chore wait for their dependencies.
+//! `cargo xtask faults`: builds the fault suite's inputs, then becomes the suite's program. `pilothouse-faults` is a
+//! program of its own: linked in, the host and the cluster would make every chore wait for their dependencies.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Owns fuzzing: building the targets of `tests/fuzz` with the host's crates instrumented, and running them for a time.
-//! Leaves what a target does to `tests/fuzz`, and the search for inputs to libFuzzer.
+//! Builds the targets of `tests/fuzz` with the host's crates instrumented, and runs them for a time. libFuzzer searches
+//! for inputs.
 //!
 //! Instrumenting needs no nightly compiler: it is a pass of LLVM that rustc runs for `-C passes`. Only the crates that are
 //! fuzzed are compiled with it, by a wrapper around rustc (this program itself), so that dependencies are those of the

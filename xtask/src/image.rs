@@ -1,5 +1,5 @@
-//! Owns building the image of the host: static programs, the folder that `deploy/image/Dockerfile` copies from, and an OCI
-//! archive made with buildah. Leaves what is in the image to the Dockerfile, and what it must be to the tests of the chart.
+//! Builds the image of the host: static programs, the folder that `deploy/image/Dockerfile` copies from, and an OCI
+//! archive made with buildah. The tests of the chart check the image.
 //!
 //! `pilothouse-host` has at most 30,000,000 bytes (static, stripped): 29.7 MB for amd64 and about 23 for arm64. Of 24 MB code, host/runtime is
 //! 2.7, wasmtime's compiler 2.4, and Pulley, an interpreter that the host does not use and no feature leaves out, 0.45. Larger, when

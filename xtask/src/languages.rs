@@ -1,5 +1,6 @@
-//! Owns building the examples in other languages, each with its own tools. Where a program is missing, that is said, and the
-//! tests of that language are left out; an example that does not build is a failure. Leaves what the components do to `tests/end-to-end/tests/languages`.
+//! Builds the examples in other languages, each with its own tools. Where a program is missing, a message names it and
+//! the tests of that language are left out; an example that does not build is a failure.
+//! `tests/end-to-end/tests/languages` tests the components.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Owns building the plugins of this repository: each folder of `plugins/` (but the SDK) and of `tests/guests/` becomes the
-//! component `target/plugins/NAME.wasm`. How a plugin is built is left to `pilothouse_build`.
+//! Builds the plugins of this repository: each folder of `plugins/` (but the SDK) and of `tests/guests/` becomes the
+//! component `target/plugins/NAME.wasm`. `pilothouse_build` builds one plugin.
 //!
 //! [`build`] may be called from tests. The nested cargo has a target directory of its own, so it waits for no lock of the
 //! cargo that runs the tests.

@@ -1,6 +1,7 @@
-//! Owns the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
-//! cosign, oras, wkg, promtool, helm, kustomize and kubectl; cargo-component; and the image of the host. Finds each in its variable of the environment, on the search path in the pinned version, or
-//! in the cache, and fetches or builds what is missing. Leaves what is done with them to the tests.
+//! Finds the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
+//! cosign, oras, wkg, promtool, helm, kustomize and kubectl; cargo-component; and the image of the host. Each is
+//! searched for in its environment variable, on the search path in the pinned version, and in the cache; missing ones
+//! are fetched or built.
 
 use std::env;
 use std::fs::{self, File};

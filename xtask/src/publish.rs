@@ -1,5 +1,5 @@
-//! Owns publishing the crates of this repository: which ones, checked as packages, in the order in which they depend on each
-//! other. Leaves packing and uploading to cargo. docs/versions.md says when it is done.
+//! Publishes the crates of this repository, checked as packages, in the order of their dependencies. Cargo packs and
+//! uploads. docs/versions.md describes the procedure.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! Owns running the tests in parts and adding up what they say. Leaves each test to its crate.
+//! Runs the tests in parts and adds up their results.
 //!
 //! Which part a test belongs to is said by the modules that it is in: `real::` needs a real control plane, `isolated::`
 //! runs a plugin by itself, `simulated::` runs a host on the simulated cluster, `oracle::` asks a real nginx, `external::`

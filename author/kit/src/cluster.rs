@@ -1,5 +1,4 @@
-//! Owns the one type behind which tests find either cluster: clients for the test and for the host, and the log of who
-//! asked for what. Leaves being a cluster to `controlplane` and `pilothouse-simulator`.
+//! One type for both test clusters, real and simulated: clients for the test and for the host, and the log of requests.
 
 use std::{
     fs, io,

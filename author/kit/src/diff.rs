@@ -1,5 +1,4 @@
-//! Owns showing how two objects differ: as YAML, line by line, with what is the same folded. Values of Secrets are hidden.
-//! Leaves to others which objects are compared.
+//! Shows the difference of two objects as YAML, line by line, with equal parts folded. Values of Secrets are hidden.
 //!
 //! ```
 //! use pilothouse_testkit::diff::diff;

@@ -1,5 +1,5 @@
-//! Owns reading Kubernetes objects: from YAML or JSON, in a file, a folder or standard input, with the place of each one, so
-//! that every error can name it. Leaves what the objects are for to whoever reads them.
+//! Reads Kubernetes objects from YAML or JSON, in a file, a folder or standard input. Each object keeps its place, so
+//! that every error can name it.
 //!
 //! ```
 //! use std::path::Path;

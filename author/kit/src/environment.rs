@@ -1,4 +1,4 @@
-//! Owns every environment variable that the kit reads. Leaves what they mean to those who ask.
+//! Reads every environment variable that the kit uses.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Owns what the kit asks of a host that it steers, and the host as a process of its own. Leaves hosts within the test's
-//! process to those who have them: they implement [`SteeredHost`].
+//! Controls that scenarios need of a host ([`SteeredHost`]), and the host as a process of its own. Hosts within the
+//! test's process are implemented elsewhere.
 
 use std::{
     error::Error,

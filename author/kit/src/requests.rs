@@ -1,5 +1,4 @@
-//! Owns what a test knows of one request to a cluster: who asked, for what, and how it ended. Leaves recording to the
-//! clusters.
+//! Record of one request to a cluster: client, target and outcome. The clusters record it.
 
 use std::fmt;
 

@@ -1,6 +1,5 @@
-//! Owns a simulated API server that is asked without waiting, for what one plugin alone is held against: whether an object
-//! can be stored, what it is stored as, and what becomes of objects that are applied. Leaves being a cluster for a host to
-//! `cluster`.
+//! Simulated API server that answers without waiting, for checks of one plugin alone: it decides whether an object can
+//! be stored and in which form, and applies objects. `cluster` is the one for a host.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Owns the proof that isolation shows a plugin what the host would show it, and refuses what the host would refuse.
+//! Tests that isolation shows a plugin the same objects as the host, and refuses the same answers.
 
 use std::{path::PathBuf, sync::OnceLock};
 

@@ -1,5 +1,4 @@
-//! Owns the proof that each property is noticed where a plugin breaks it, that the object is made small, and that a case can
-//! be repeated.
+//! Tests that each broken property is found, that its object is shrunk, and that a case can be repeated.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Owns the proof that scenarios fail when they must and hold when they may, with a small host whose faults are known.
+//! Tests that scenarios fail when they must and hold when they may, with a small host whose faults are known.
 
 mod mirror;
 

@@ -1,5 +1,5 @@
-//! Owns admission: after ownership is known and before an object is checked and stored. What a real server plugs in by default
-//! is here as far as operators meet it, and after it come the webhooks.
+//! Admission: runs after ownership is known and before an object is checked and stored. It has the default plugins of a
+//! real server as far as operators meet them, then the webhooks.
 
 use serde_json::{Value, json};
 

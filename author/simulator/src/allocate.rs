@@ -1,4 +1,4 @@
-//! Owns what a cluster gives out only once: cluster IPs and node ports of services.
+//! Allocates values that are unique in a cluster: cluster IPs and node ports of services.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;

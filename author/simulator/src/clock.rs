@@ -1,4 +1,4 @@
-//! Owns the time of the simulated cluster: the machine's, or tokio's, which stands still in tests that pause it.
+//! Clock of the simulated cluster: the machine's, or tokio's, which stands still in tests that pause it.
 
 use std::fmt;
 use std::sync::Arc;

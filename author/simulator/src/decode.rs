@@ -1,5 +1,5 @@
-//! Owns what decoding into Go types and encoding them again does to an object of a built-in kind: wrong types are refused,
-//! unknown fields are dropped, zeros vanish or appear, times and quantities take their canonical form.
+//! Imitates decoding an object of a built-in kind into Go types and encoding it again: wrong types are refused, unknown
+//! fields are dropped, zeros vanish or appear, times and quantities take their canonical form.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
+//! Discovery: groups, versions and resources, in the old form and in the aggregated one.
 
 use serde_json::{Value, json};
 

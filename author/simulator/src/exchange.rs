@@ -1,4 +1,4 @@
-//! Owns the way of one request through the simulated API server: route, faults, verb, controllers, log, response.
+//! Carries one request through the simulated API server: route, faults, verb, controllers, log, response.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Owns evaluating CEL over JSON: the rules of schemas and the match conditions of webhooks.
+//! Evaluates CEL over JSON: the rules of schemas and the match conditions of webhooks.
 //!
 //! The language is that of the `cel` crate, with `isIP`. What Kubernetes adds beyond and the crate does not know (quantities,
 //! URLs, authorisers) cannot be evaluated.

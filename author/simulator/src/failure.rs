@@ -1,4 +1,5 @@
-//! Owns the API server's refusals: `Status` objects with code, reason, message and causes, in the words of a real server.
+//! Errors of the API server: `Status` objects with code, reason, message and causes, worded as a real server words
+//! them.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Owns faults: which requests go wrong, and how. Everything is drawn from the seed, so that a run can be repeated.
+//! Injects faults into requests. Everything is drawn from the seed, so that a run can be repeated.
 
 use std::fmt;
 use std::sync::Arc;

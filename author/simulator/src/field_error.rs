@@ -1,4 +1,4 @@
-//! Owns the faults of single fields, in the words of a real server.
+//! Errors of single fields, worded as a real server words them.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Owns sets of field paths (FieldsV1): their algebra, their serialised form, and how paths are shown.
+//! Sets of field paths (FieldsV1): their algebra, their serialised form, and the text of paths.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Owns the journal: every change of every object, with who made it, for tests that judge a whole run and not only its end.
+//! Journal of every change of every object with its author, for tests that judge a whole run and not only its end.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Owns the registry of resources: the built-in ones, as generated from a real server, and those that CRDs add.
+//! Registry of resources: the built-in ones, as generated from a real server, and those that CRDs add.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Owns the log of requests, from which tests read what was asked and written.
+//! Log of requests, from which tests read what was requested and written.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Owns OpenAPI v3: one document a group version, with the schemas it needs and the paths that kubectl looks at.
+//! OpenAPI v3: one document per group version, with the schemas it needs and the paths that kubectl looks up.
 
 use std::collections::BTreeSet;
 

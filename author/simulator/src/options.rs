@@ -1,4 +1,4 @@
-//! Owns the options of a simulated cluster.
+//! Options of a simulated cluster.
 
 use crate::clock::Clock;
 

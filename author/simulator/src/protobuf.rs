@@ -1,4 +1,5 @@
-//! Owns the binary form in which kubectl and other Go clients send objects of built-in kinds. Answers are always JSON.
+//! Decodes the binary form in which kubectl and other Go clients send objects of built-in kinds. Responses are always
+//! JSON.
 //!
 //! The envelope is `k8s\0` and a `runtime.Unknown`; the numbers of fields are generated from the Go types.
 

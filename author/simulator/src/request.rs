@@ -1,4 +1,4 @@
-//! Owns what a request says beside its body: query parameters, headers, options.
+//! Parts of a request beside its body: query parameters, headers, options.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Owns what is known of one resource of one group version: its names and parts, where its objects are kept, how they are
-//! shown in another version, and what its requests cannot own.
+//! Description of one resource of one group version: names and subresources, storage version, conversion, and the
+//! fields that its requests cannot own.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};

@@ -1,5 +1,5 @@
-//! Owns who may do what: everybody everything, but what a test denies; and the reviews by which a client asks. A client is
-//! known by what it calls itself.
+//! Authorisation: everything is allowed unless a test denies it; and the access reviews. A client is known by its user
+//! agent.
 
 use std::fmt;
 use std::sync::Arc;

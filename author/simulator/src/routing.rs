@@ -1,4 +1,4 @@
-//! Owns the paths of the API: what a URL is about.
+//! Parses the paths of the API.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Owns the parsed form of OpenAPI v3 schemas, of built-in kinds and of CRDs alike, and the committed definitions that
-//! built-in kinds refer to.
+//! Parsed OpenAPI v3 schemas, of built-in kinds and of CRDs alike, and the committed definitions that built-in kinds
+//! refer to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,4 @@
-//! Owns label and field selectors: reading them, and whether an object matches.
+//! Parses label and field selectors, and matches objects against them.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Owns the handle of a simulated cluster, and its API server as a service.
+//! Handle of a simulated cluster, and its API server as a service.
 
 use std::fmt;
 use std::sync::Arc;

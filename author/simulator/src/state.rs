@@ -1,4 +1,4 @@
-//! Owns the whole of the simulated cluster that one lock guards: objects, kinds, randomness, time.
+//! State of the simulated cluster under its one lock: objects, kinds, randomness, time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

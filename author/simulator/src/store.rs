@@ -1,5 +1,5 @@
-//! Owns the objects, the one counter of resource versions, the bounded history that watches start from, and the snapshots that
-//! paged lists go on with. Knows nothing of what objects mean.
+//! Stores the objects, the one counter of resource versions, the bounded history that watches start from, and the
+//! snapshots of paged lists. Knows nothing of the meaning of objects.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Weak};

@@ -1,5 +1,5 @@
-//! Owns what becomes of an object that is stored already when its CustomResourceDefinition is replaced: what an API server
-//! would not show any more, and what it would refuse the next time somebody writes the object.
+//! Stored objects after their CustomResourceDefinition was replaced: the fields that an API server would no longer
+//! show, and those that it would refuse at the next write.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Owns the bodies of responses: whole ones, and the streams of watches.
+//! Bodies of responses: whole ones, and the streams of watches.
 
 use std::convert::Infallible;
 use std::fmt;

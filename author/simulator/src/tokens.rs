@@ -1,4 +1,4 @@
-//! Owns the tokens of service accounts: given for those that exist, and good for as long as they do.
+//! Tokens of service accounts: issued for accounts that exist, and valid for as long as they do.
 
 use serde_json::{Value, json};
 

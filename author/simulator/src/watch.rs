@@ -1,4 +1,4 @@
-//! Owns watches: which changes a watch is told, in what form, and the body that streams them.
+//! Watches: the changes that a watch reports and in which form, and the body that streams them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

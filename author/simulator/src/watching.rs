@@ -1,4 +1,4 @@
-//! Owns how a watch begins: from which revision, with which objects first, and when it is too late.
+//! Starts a watch: its first revision, its initial objects, and the error when the revision is too old.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What a hostile registry can make of this process's memory: little, whatever its answers are. The allocator refuses more,
-//! which ends the process.
+//! Bounds the memory that a hostile registry makes this process use. The allocator refuses more, which ends the
+//! process.
 #![allow(
     clippy::unwrap_used,
     reason = "if a registry of the tests cannot be set up, the test has failed"

@@ -1,5 +1,5 @@
-//! What the host watches for itself, its own resources and CRDs, on a simulated cluster: what is told when the server goes
-//! silent, forbids the watch, does not serve the kind, or sends what cannot be read.
+//! Tests of the host's watches on its own resources and on CRDs, on a simulated cluster: a server that goes silent,
+//! forbids the watch, does not serve the kind, or sends unreadable objects.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::convert::Infallible;

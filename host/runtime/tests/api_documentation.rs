@@ -1,4 +1,4 @@
-//! What docs/api.md says of the API is what the host answers: each member is described, and each example is a document.
+//! Checks docs/api.md against the host's API: each member is described, and each example is a document.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Owns the requests: a Bundle, and the four writes that stand for it. `tests/guests/bundle` wants the same.
+//! Builds the requests: a Bundle and its four writes. `tests/guests/bundle` wants the same objects.
 
 use http::Method;
 use serde::Deserialize;

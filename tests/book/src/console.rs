@@ -1,5 +1,5 @@
-//! Owns the steps of a page that a test carries out: its consoles with their commands and expected output, and the files
-//! that it shows. Running them is left to the test.
+//! Steps of a page that a test carries out: its consoles with their commands and expected output, and the files that it
+//! shows. The test runs them.
 
 /// One thing that the reader of a page does.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Owns what a Markdown page links to, and which anchors it has. Leaves what is wrong with a link to the test that asks.
+//! Finds the links and anchors of a Markdown page. The calling test checks the links.
 
 use std::collections::{BTreeMap, BTreeSet};
 

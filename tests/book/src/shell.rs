@@ -1,4 +1,4 @@
-//! Owns the reading of what a console runs as a shell would: which programs, with which arguments. Only the syntax that the
+//! Parses the commands of a console as a shell would: programs and arguments. It knows only the syntax that the
 //! documentation uses: quotes, pipes, lists, `$(...)`, redirections, comments and continued lines.
 
 /// The programs that a line runs, each with its arguments.

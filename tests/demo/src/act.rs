@@ -1,5 +1,5 @@
-//! Owns what an act of the demo is: one plugin, what its cluster has before the host comes, and the steps of its story.
-//! Pure: `story` takes the steps.
+//! Definition of an act of the demo: one plugin, the objects in its cluster before the host starts, and the steps of
+//! its story. Pure: `story` carries out the steps.
 
 use serde_json::Value;
 

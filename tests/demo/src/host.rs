@@ -1,4 +1,4 @@
-//! Owns the host in the demo's process: its plugins loaded, its log in a file, started and stopped in order.
+//! Host in the demo's process: loads its plugins, logs to a file, starts and stops in order.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

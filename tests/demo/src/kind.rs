@@ -1,4 +1,4 @@
-//! Owns the kinds that the demo watches, and what of an object is shown, in few words. Pure.
+//! Kinds that the demo watches, and the short text that it shows of an object. Pure.
 
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Owns the resources that the demo applies: each read once from its file.
+//! Resources that the demo applies: each is read once from its file.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Owns what is known of the cluster, which is what its watches said, and the lines that a change is worth. Pure.
+//! State of the cluster as the demo's watches reported it, and the lines that it prints for a change. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Owns the order of events: what the demo does to the cluster, what it waits for, and the sum at the end. What each
-//! plugin's part of it is, is in `acts`.
+//! Runs the demo: changes the cluster, waits for the results, and prints the summary. `acts` has each plugin's part.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Owns the form of the story: columns, and colour where a person looks.
+//! Prints the story in columns, with colour on a terminal.
 
 use std::env;
 use std::io::{self, IsTerminal as _, Write as _};

@@ -1,4 +1,4 @@
-//! Owns the demo's watches on the cluster.
+//! Watches of the demo on the cluster.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! How long nobody leads: two replicas on a real API server, of which the leader is killed, and then stopped in order, so many
-//! times (3, or as the argument says). `cargo xtask bench handover` runs it.
+//! Measures the time without a leader: two replicas on a real API server, of which the leader is killed, and then
+//! stopped in order, several times (3, or as the argument says). `cargo xtask bench handover` runs it.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What the host costs when there is nothing to do: its memory, and the requests of a resync and of a restart, with
-//! converged AppServices on a real control plane. `cargo xtask bench idle` runs it; benchmarks have no place in tests.
+//! Measures the idle host: its memory, and the requests of a resync and of a restart, with converged AppServices on a
+//! real control plane. `cargo xtask bench idle` runs it; benchmarks have no place in tests.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! Owns what these tests stand on: a host that follows Plugin resources on a simulated cluster, a plugin directory, and
-//! looks at the resources' status.
+//! Test bed with a host that follows Plugin resources on a simulated cluster, and a plugin directory; reads the
+//! resources' status.
 #![allow(
     clippy::missing_panics_doc,
     clippy::unwrap_used,

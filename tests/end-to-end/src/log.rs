@@ -1,4 +1,4 @@
-//! Owns what plugins say while they are called by the hosts of all tests of a process.
+//! Collects the log lines of plugins under the hosts of all tests of a process.
 
 use std::collections::HashMap;
 use std::io;

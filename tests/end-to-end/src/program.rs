@@ -1,4 +1,4 @@
-//! Owns the host's own program as tests run it: never left behind, its output at hand.
+//! Runs the host's own program in tests: it is never left behind, and its output is at hand.
 #![allow(clippy::missing_panics_doc, missing_docs, reason = "all of it is for tests")]
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Owns what tests ask of a host's server for metrics and health: a GET, and the values of what `/metrics` prints.
+//! Requests to a host's server for metrics and health, and the values that `/metrics` prints.
 #![allow(clippy::missing_panics_doc, missing_docs, reason = "all of it is for tests")]
 
 use std::io::{self, Read as _, Write as _};

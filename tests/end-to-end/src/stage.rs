@@ -1,4 +1,4 @@
-//! Owns what tests of the host stand on: a simulated cluster with a host in this process, and looks at its objects.
+//! Test bed with a simulated cluster and a host in this process; reads its objects.
 #![allow(clippy::unwrap_used, missing_docs, reason = "all of it is for tests")]
 
 use std::time::Duration;

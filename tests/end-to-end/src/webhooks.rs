@@ -1,4 +1,5 @@
-//! Owns clients of a running host's webhooks that are no API servers: with what they trust, and what they are shown.
+//! Clients of a running host's webhooks that are no API servers: the CA that they trust, and the certificate that they
+//! are shown.
 #![allow(clippy::unwrap_used, missing_docs, reason = "all of it is for tests")]
 
 use std::net::{SocketAddr, TcpStream};

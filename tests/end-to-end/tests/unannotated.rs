@@ -1,5 +1,6 @@
-//! What Services without the annotation cost service-ingress: their entry in the cache, and nothing else. Counted are the
-//! reconciles, in the host's own log, and the requests that are neither discovery nor the lists and watches of the start.
+//! Tests the cost of Services without the annotation for service-ingress: their entry in the cache, and nothing else.
+//! Counted are the reconciles, in the host's own log, and the requests that are neither discovery nor the lists and
+//! watches of the start.
 
 mod simulated {
     use std::io;

@@ -1,4 +1,4 @@
-//! Owns running a program of others: with a home of its own, and without a way to anything but loopback.
+//! Runs a program of others with a home of its own and without network access beyond loopback.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! Owns cosign 3: keys, signatures by key in both formats, attestations, and cosign's own verification. Everything is done
+//! Runs cosign 3: keys, signatures by key in both formats, attestations, and cosign's own verification. All of it works
 //! without a transparency log, without Sigstore's services and so without a network.
 
 use std::{

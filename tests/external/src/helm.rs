@@ -1,4 +1,4 @@
-//! Owns helm and kustomize: rendering, checking, installing and removing a chart, and putting manifests together.
+//! Runs helm and kustomize: rendering, checking, installing and removing a chart, and building manifests.
 
 use std::{fs, path::Path};
 

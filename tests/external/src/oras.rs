@@ -1,4 +1,4 @@
-//! Owns oras: pushing and pulling artifacts of any type, attaching one to another, and copying between registries and OCI
+//! Runs oras: pushes and pulls artifacts of any type, attaches one to another, and copies between registries and OCI
 //! layouts.
 
 use std::{

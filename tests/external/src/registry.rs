@@ -1,6 +1,6 @@
-//! Owns the two registries: Debian's docker-registry with TLS and basic authentication, and that of go-containerregistry
-//! with the referrers API over plain HTTP. Both serve a free port of 127.0.0.1 and end with their owner. Also owns plain
-//! requests to them, so that a test sees what a program has left there.
+//! Runs the two registries: Debian's docker-registry with TLS and basic authentication, and that of
+//! go-containerregistry with the referrers API over plain HTTP. Both serve a free port of 127.0.0.1 and end when they
+//! are dropped. Plain requests show a test what a program has left there.
 
 use std::{
     fs,

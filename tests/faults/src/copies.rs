@@ -1,5 +1,5 @@
-//! Owns what a tenant's primaries look like: copies of those of the scenario that disturb nobody by themselves, the same
-//! edited, made to fail, and nested.
+//! Makes the primaries of a tenant: copies of the scenario's that disturb nobody by themselves, and the same edited,
+//! made to fail, and nested.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Owns the hosts of a run: started, killed, stopped and replaced as the schedule says, and steered together where a scenario
-//! steers its host. Leaves judging to `judge`.
+//! Hosts of a run: started, killed, stopped and replaced as the schedule says, and steered together where a scenario
+//! steers its host. `judge` judges them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,4 +1,4 @@
-//! Owns the oracles: what a run under faults must have in common with the run without.
+//! Oracles: compare a run under faults with the run without.
 
 use std::collections::{BTreeMap, BTreeSet};
 

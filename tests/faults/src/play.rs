@@ -1,4 +1,4 @@
-//! Owns one run: a scenario with its hosts on a simulated cluster of its own, under a schedule, in virtual time.
+//! Plays one run: a scenario with its hosts on a simulated cluster of its own, under a schedule, in virtual time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};

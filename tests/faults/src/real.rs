@@ -1,5 +1,5 @@
-//! Owns runs on the real control plane with real processes: hosts are killed, stopped and doubled, the API server is killed
-//! and started again, etcd is stopped. Nothing here is virtual, so a seed says what happens and when, and repeats that only.
+//! Runs on the real control plane with real processes: hosts are killed, stopped and doubled, the API server is killed
+//! and started again, etcd is stopped. Nothing here is virtual, so a seed repeats only the faults and their times.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

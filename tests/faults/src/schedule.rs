@@ -1,4 +1,4 @@
-//! Owns schedules: which faults befall a run and when, drawn from a seed. Leaves making them happen to `world`.
+//! Schedules: the faults of a run and their times, drawn from a seed. `world` injects them.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Owns the state of a cluster in the form in which two runs can be compared: without what no two runs have in common.
+//! State of a cluster in a form in which two runs can be compared: without the values that differ in every run.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Owns what other people do to the cluster meanwhile: they delete a child, put another object in its place, mark it, or
+//! Acts as other users of the cluster during a run: they delete a child, put another object in its place, mark it, or
 //! forge objects in a namespace of their own. They undo it after a while, and complain if it was not respected.
 
 use std::collections::{BTreeMap, BTreeSet};

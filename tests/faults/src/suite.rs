@@ -1,4 +1,4 @@
-//! Owns the suite: which runs there are, who does them, what becomes of a failure, and what is told at the end.
+//! Suite of runs: lists them, distributes them, handles failures, and prints the summary.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read as _, Write as _};

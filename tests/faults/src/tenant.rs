@@ -1,5 +1,5 @@
-//! Owns the tenant who has rights in one namespace only, and uses them against everybody else: primaries that nest, that
-//! trap, and a webhook that asks for a huge wait. Leaves what the primaries look like to `copies`.
+//! Hostile tenant with rights in one namespace only: its primaries nest and trap, and its webhook requests a huge wait.
+//! `copies` makes the primaries.
 //!
 //! A neighbour with a namespace of its own shows whether others notice.
 

@@ -1,5 +1,5 @@
-//! Owns the connection of one host to the cluster: it holds requests, responses and watch events while the host is stopped,
-//! loses them when it is dead, and takes as long as the schedule says. Leaves what befalls which request to `world`.
+//! Connection of one host to the cluster: it holds requests, responses and watch events while the host is stopped,
+//! loses them when it is dead, and delays them as the schedule says. `world` chooses the fault of each request.
 //!
 //! A stopped host is cut off at this edge: nothing goes out and nothing comes in, but its timers run on. What a process that
 //! was continued finds is the same: time has passed, and everything arrives at once.

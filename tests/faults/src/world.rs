@@ -1,5 +1,5 @@
-//! Owns what one run's hosts and adversaries share: how far the run is, which faults are still to come, and what befalls each
-//! request. Leaves carrying requests to `wire`, hosts to `crew` and what other people do to `somebody`.
+//! Shared state of one run's hosts and adversaries: the progress of the run, the faults still to come, and the fault of
+//! each request. `wire` carries requests, `crew` has the hosts, and `somebody` acts as other users.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What a registry answers by the distribution specification.
+//! Responses of a registry by the distribution specification.
 
 use std::collections::BTreeMap;
 

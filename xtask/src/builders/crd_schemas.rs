@@ -1,5 +1,5 @@
-//! Owns the schemas that the parts among the builders have in CustomResourceDefinitions: those of the API server, as far as
-//! a structural schema may have them.
+//! Schemas of the builders' parts in CustomResourceDefinitions: those of the API server, as far as a structural schema
+//! allows.
 //!
 //! `openapi.json` comes from the documents in the sources of Kubernetes, which leave out enumerations and is reduced to what
 //! setters need. So the schemas are taken from what a running API server has published, which the simulated one has too.

@@ -1,4 +1,4 @@
-//! Owns turning descriptions of the OpenAPI documents into doc comments.
+//! Turns descriptions of the OpenAPI documents into doc comments.
 
 use std::fmt::Write as _;
 

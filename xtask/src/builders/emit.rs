@@ -1,4 +1,4 @@
-//! Owns the Rust code of the builders, before rustfmt has seen it.
+//! Writes the Rust code of the builders, before rustfmt formats it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

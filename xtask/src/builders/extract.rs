@@ -1,5 +1,5 @@
-//! Owns `openapi.json`: of the OpenAPI v3 documents of one version of Kubernetes, the schemas of the kinds that are built
-//! and of all that these consist of, without what no setter needs.
+//! Extracts `openapi.json` from the OpenAPI v3 documents of one version of Kubernetes: the schemas of the built kinds
+//! and of all their parts, without what no setter needs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Owns the builders of `pilothouse_plugin::k8s`: generated from the OpenAPI documents of Kubernetes' API server, as
-//! client-go's apply configurations are.
+//! Generates the builders of `pilothouse_plugin::k8s` from the OpenAPI documents of Kubernetes' API server, as
+//! client-go's apply configurations are generated.
 //!
 //! `schema` reads what is kept of these documents in `openapi.json`, `names` and `docs` turn names and descriptions into
 //! Rust's, `emit` writes the code, `crd_schemas` the schemas for CustomResourceDefinitions, and `extract` makes `openapi.json` anew for another version of Kubernetes.

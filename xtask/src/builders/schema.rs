@@ -1,4 +1,4 @@
-//! Owns reading `openapi.json`: the types that are built, and what a setter takes for each of their fields.
+//! Reads `openapi.json`: the types that are built, and the argument of each field's setter.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Owns the architectures of the image, and finding what builds for them and starts what was built: Rust's target and linker,
-//! and for another architecture than this machine's a C compiler and an emulator, the machine's own or Debian's.
+//! Architectures of the image, and the tools that build for them and start the result: Rust's target and linker, and
+//! for a foreign architecture a C compiler and an emulator, the machine's own or Debian's.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

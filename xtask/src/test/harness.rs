@@ -1,5 +1,4 @@
-//! Owns reading what Rust's test harness prints: how many tests passed, and which failed with what message. Leaves running
-//! them, and judging the whole, to its parent.
+//! Parses the output of Rust's test harness: the count of passed tests, and the failed ones with their messages.
 
 /// How many lines of a failed test's output the summary repeats.
 const MESSAGE_LINES: usize = 20;

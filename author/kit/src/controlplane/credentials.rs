@@ -1,5 +1,4 @@
-//! Owns the keys, certificates, tokens and kubeconfigs of one control plane. Leaves their places on the command lines
-//! to `mod`.
+//! Keys, certificates, tokens and kubeconfigs of one control plane. `mod` puts them on the command lines.
 
 use std::{
     fs, io,

@@ -1,6 +1,6 @@
-//! Owns a real control plane without containers: etcd, kube-apiserver and kube-controller-manager on free ports of
-//! 127.0.0.1, started in seconds and gone with the test process. Leaves the programs' origin to `programs`, their
-//! processes to `pilothouse_programs::supervisor`, and what tests do with a cluster to the rest of the kit.
+//! Starts a real control plane without containers: etcd, kube-apiserver and kube-controller-manager on free ports of
+//! 127.0.0.1. It is up in seconds and ends with the test process. `programs` finds the programs, and
+//! `pilothouse_programs::supervisor` runs them.
 //!
 //! Nothing schedules or runs Pods here: a scenario has [`crate::workloads`] play that, and any other test that needs ready
 //! replicas writes the Pods' status itself.

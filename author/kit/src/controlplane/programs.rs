@@ -1,5 +1,5 @@
-//! Owns where the programs of a control plane come from: `KUBEBUILDER_ASSETS`, the cache, or a build with the Go
-//! toolchain into the cache. Leaves the build to `pilothouse_programs::go`, and running the programs to its `supervisor`.
+//! Finds the programs of a control plane: in `KUBEBUILDER_ASSETS`, in the cache, or by a build with the Go toolchain
+//! into the cache. `pilothouse_programs::go` builds them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Owns the tests of reading objects.
+//! Tests of reading objects.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Owns the calls of an isolated plugin that come before an object is stored, or between its versions: defaulting,
-//! validation, conversion; and the circumstances of a review. Leaves what is around a call to `mod`.
+//! Calls admission functions of an isolated plugin: defaulting, validation and conversion, with the circumstances of a
+//! review.
 
 use pilothouse_core::Failure;
 use pilothouse_core::admission::field_errors::InvalidObject;

@@ -1,5 +1,5 @@
-//! Owns the cache of objects that an isolated plugin reads: it shows what the manifest declares, refuses the rest, and
-//! remembers what was asked. Leaves calling the plugin to `mod`.
+//! Cache of objects that an isolated plugin reads: serves the kinds that the manifest declares, refuses the rest, and
+//! records the reads.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Owns what is known of kinds without a cluster: whether they have namespaces.
+//! Decides without a cluster whether a kind is namespaced.
 
 use std::sync::Arc;
 

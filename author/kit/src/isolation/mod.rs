@@ -1,5 +1,5 @@
-//! Owns running one plugin by itself: its component under the host's own sandbox and limits, on a pretended cache of
-//! objects, with its answer checked as the host checks it. Leaves what becomes of the answer to scenarios.
+//! Runs one plugin by itself: its component under the host's own sandbox and limits, on a given cache of objects. Its
+//! answer is checked as the host checks it.
 //!
 //! ```no_run
 //! # fn test() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! Owns what came of a call in isolation, in forms that tests can compare. Leaves making the call to `mod`.
+//! Results of calls in isolation, in forms that tests can compare.
 
 use std::fmt;
 

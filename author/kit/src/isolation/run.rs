@@ -1,5 +1,5 @@
-//! Owns what the host does about one object, in the host's order: defaults, validation, then the reconcile, or the finalizer
-//! of an object that is being deleted. Leaves the single calls to `mod` and `admission`.
+//! Handles one object in the host's order: defaults, validation, then the reconcile, or the finalizer of an object that
+//! is being deleted.
 
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::plugin::contract::Finalization;

@@ -1,5 +1,5 @@
-//! Owns values that are made by a CRD's schema, within its limits, and changes to samples. Whether an API server would store
-//! them, CEL rules included, is asked elsewhere.
+//! Generates values by a CRD's schema, within its limits, and mutates samples. It does not check that an API server
+//! would store them (CEL rules included).
 
 use fastrand::Rng;
 use pilothouse_simulator::built_in_definitions;

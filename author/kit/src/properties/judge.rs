@@ -1,5 +1,5 @@
-//! Owns the judgement of one object: which properties the plugin breaks for it. Leaves the cluster to `world`, and finding
-//! objects to `mod`.
+//! Judges one object: decides which properties the plugin breaks for it. `world` is the cluster, and `mod` finds
+//! objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Owns what a report remarks upon: remarks that differ in names, numbers and quoted values alone are one, with a count and
-//! the first example. Leaves making them to `judge`.
+//! Collects the remarks of a report. Remarks that differ only in names, numbers and quoted values are merged into one,
+//! with a count and the first example.
 
 use std::collections::{BTreeMap, BTreeSet};
 

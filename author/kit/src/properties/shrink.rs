@@ -1,4 +1,4 @@
-//! Owns making an object smaller that shows a defect, as long as it still shows the same one.
+//! Shrinks an object that shows a defect, as long as it still shows the same one.
 
 use std::time::{Duration, Instant};
 

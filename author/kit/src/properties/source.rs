@@ -1,5 +1,5 @@
-//! Owns what objects of a kind are made from: samples, the schema of the plugin's own CRD, and what the manifest looks at.
-//! Leaves values that fit a schema to `generate`.
+//! Sources of the objects of a kind: samples, the schema of the plugin's own CRD, and the manifest. `generate` makes
+//! values that fit a schema.
 
 use std::collections::BTreeMap;
 

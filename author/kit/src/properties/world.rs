@@ -1,5 +1,5 @@
-//! Owns the cluster of one case: an API server with the plugin's kinds and what else was given, and what a host does there
-//! with an answer. Leaves judging to `judge`.
+//! Cluster of one case: an API server with the plugin's kinds and the given objects, and the host's handling of an
+//! answer on it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

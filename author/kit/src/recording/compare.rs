@@ -1,4 +1,4 @@
-//! Owns the comparison of a recorded answer with a replayed one, and which differences masked values explain.
+//! Compares a recorded answer with a replayed one, and decides which differences masked values explain.
 //!
 //! The recorded answer was masked after the call, and the replayed one is made from masked inputs. A value that is passed on is
 //! the same in both. Where it is changed on the way, the two differ although nothing is wrong: so a difference does not count

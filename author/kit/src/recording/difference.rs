@@ -1,4 +1,4 @@
-//! Owns what a replay found, for people and for programs.
+//! Reports the differences that a replay found, as text and as JSON.
 
 use std::fmt;
 

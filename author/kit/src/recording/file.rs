@@ -1,4 +1,4 @@
-//! Owns reading a recording from a file, with an error for each way in which it can be wrong.
+//! Reads a recording from a file, with an error for each way in which it can be invalid.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! Owns what a replayed call reads: the recorded answers, and the recorded time. What the recording does not have is answered as
-//! if it were not there, and noted.
+//! Serves the reads of a replayed call: the recorded answers, and the recorded time. An object that the recording lacks
+//! is answered as absent, and the read is noted.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

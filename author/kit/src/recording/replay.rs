@@ -1,4 +1,4 @@
-//! Owns repeating the calls of a recording, one by one, in the host's own sandbox.
+//! Repeats the calls of a recording, one by one, in the host's own sandbox.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Owns one write of a scenario: how it is made, and whether it went as expected. Leaves requests to `objects`, and trying
-//! again to `run`.
+//! Makes one write of a scenario, and compares its outcome with the expected one. `run` retries.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Owns whether a check holds, and the words for why it does not. Leaves waiting to `run`.
+//! Evaluates the checks of a scenario, and explains those that fail. `run` waits for them.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Owns why a scenario failed, in words that say where and show what was seen. Leaves finding out to `run`.
+//! Failures of a scenario, with the step and the state that was seen.
 
 use std::{fmt, path::PathBuf, time::Duration};
 

@@ -1,5 +1,4 @@
-//! Owns the form of a scenario file: what is in it besides its steps' actions, and what is said about a file that can't
-//! be read. Leaves the actions to `form`, and doing them to `run`.
+//! Form of a scenario file, except for its steps' actions (`form`), and the errors about a file that can't be read.
 //!
 //! A scenario is a story in steps that are taken one after the other, on a namespace of its own:
 //!

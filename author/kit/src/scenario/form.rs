@@ -1,5 +1,4 @@
-//! Owns what can be said in a step of a scenario file, and what of it makes no sense. Leaves reading files to `file` and
-//! doing it to `run`.
+//! Actions that a step of a scenario file may have, and the check that they make sense. `run` carries them out.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Owns what a host that served webhooks leaves behind for its next start: API servers that ask it. Where there is no next
-//! start, nobody would answer them, and writes of other scenarios would fail.
+//! Removes the webhook configurations that a host leaves for its next start. Where there is no next start, nobody would
+//! answer the webhooks, and writes of other scenarios would fail.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

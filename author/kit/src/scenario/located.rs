@@ -1,5 +1,5 @@
-//! Owns a YAML document in which each value and each member's name knows where it stands. Leaves what the values mean to
-//! `file`, and what is wrong with them to `mistake`.
+//! YAML document in which each value and each member's name knows its position. `file` interprets the values, and
+//! `mistake` words the errors.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Owns the manner in which a scenario is told: strictly, as the tests do, or with patience, to a host that faults befall.
+//! Modes of running a scenario: strictly, as the tests do, or with patience, against a host under injected faults.
 
 use std::time::Duration;
 

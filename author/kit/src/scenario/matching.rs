@@ -1,4 +1,4 @@
-//! Owns how a partial object is compared with a whole one. Leaves fetching objects to `run`.
+//! Compares a partial object with a whole one.
 //!
 //! - A map matches when every member does; other members do not matter.
 //! - `null` matches what is absent or null, and `$ANY` whatever is there.

@@ -1,5 +1,5 @@
-//! Owns what is said of a mistake in a scenario file: where it is, what is wrong, the likely word, and the words that are
-//! allowed. Leaves finding out what is wrong to serde, by the types of `form`.
+//! Words the errors in a scenario file: position, cause, likely word and allowed words. Serde finds them by the types
+//! of `form`.
 
 use std::fmt;
 

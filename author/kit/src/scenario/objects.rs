@@ -1,5 +1,4 @@
-//! Owns a scenario's requests to the cluster: raw objects in, raw objects out, in the scenario's namespace unless they
-//! say otherwise. Leaves what is asked for to `changes` and `checks`.
+//! Requests of a scenario to the cluster: raw objects in and out, in the scenario's namespace unless they name another.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Owns paths to values within objects: `.spec.ports[0].nodePort`, `.metadata.annotations["a.b/c"]` and
-//! `.status.conditions[type=Ready].status`. Leaves partial objects to `matching`.
+//! Paths to values within objects: `.spec.ports[0].nodePort`, `.metadata.annotations["a.b/c"]` and
+//! `.status.conditions[type=Ready].status`.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! When a host has settled, what it watches, and how much it writes: all from the cluster's log of requests, so
-//! that no host has to be believed. Leaves the log to `cluster`.
+//! Decides from the cluster's log of requests whether a host has settled, what it watches, and how much it writes. No
+//! host has to be trusted for it.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Owns taking a scenario's steps one after the other, in a namespace of its own. Leaves checks to `checks`,
-//! requests to `objects`, whether a write went as expected to `attempt`, counting what the host writes to `quiet`, and the words for a failure to `failure`.
+//! Runs a scenario's steps one after the other, in a namespace of its own. `checks` evaluates, `objects` requests,
+//! `attempt` judges a write, `quiet` counts the host's writes, and `failure` words a failure.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},

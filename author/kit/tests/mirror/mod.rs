@@ -1,4 +1,4 @@
-//! Owns a small host for the kit's own tests: it copies every ConfigMap that is labelled for it, and can be given faults.
+//! Small host for the kit's own tests: it copies every ConfigMap that carries its label, and can be given faults.
 
 use std::{collections::BTreeMap, sync::Arc};
 

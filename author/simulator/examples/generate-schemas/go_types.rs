@@ -1,4 +1,4 @@
-//! Owns reading the Go types: how zeros are written, and the numbers of fields in the binary form.
+//! Reads the Go types: the serialisation of zeros, and the numbers of fields in the binary form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

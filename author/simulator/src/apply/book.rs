@@ -1,4 +1,4 @@
-//! Owns `metadata.managedFields`: reading, writing and ordering its entries.
+//! Reads, writes and orders the entries of `metadata.managedFields`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Owns the comparison of two typed values: which fields were added, changed and removed.
+//! Compares two typed values: fields added, changed and removed.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Owns the view of a schema that field ownership takes: which parts are leaves, which lists are keyed and by what.
+//! View of a schema for field ownership: which parts are leaves, which lists are keyed and by which keys.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Owns what a write does to ownership: applies with their conflicts and removals, and updates of any other kind.
+//! Updates field ownership after a write: applies with their conflicts and removals, and updates of any other kind.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Owns the walks over one typed value: the set of its fields, and the value without some of them.
+//! Walks over one typed value: the set of its fields, and the value without some of them.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Owns garbage collection: objects whose owners are gone, owners that wait for what they own, owners that let go.
+//! Garbage collector: deletes objects whose owners are gone, and does foreground deletion and orphaning.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

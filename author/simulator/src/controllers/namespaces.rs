@@ -1,4 +1,4 @@
-//! Owns the life of namespaces: what every new one holds, and how one that is deleted is emptied.
+//! Namespace controllers: they fill every new namespace, and empty one that is being deleted.
 
 use std::collections::BTreeSet;
 

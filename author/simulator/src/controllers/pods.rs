@@ -1,4 +1,5 @@
-//! What the controllers that make pods have in common: making them from a template, and whether they are ready and available.
+//! Helpers of the controllers that make pods: makes pods from a template, and decides whether they are ready and
+//! available.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

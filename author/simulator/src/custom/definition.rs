@@ -1,4 +1,4 @@
-//! Owns CustomResourceDefinitions: their defaults, their checks, the conditions they get, and the resources they add.
+//! CustomResourceDefinitions: defaults, validation, conditions, and the resources that they add.
 
 use std::sync::Arc;
 

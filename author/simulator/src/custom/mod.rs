@@ -1,4 +1,4 @@
-//! Owns custom resources: what a CRD's version says of its objects. Reading the CRD itself is in `definition`.
+//! Rules that a CRD's version sets for its objects. `definition` reads the CRD itself.
 
 pub(crate) mod definition;
 mod rules;

@@ -1,4 +1,4 @@
-//! Owns `x-kubernetes-validations`: the CEL rules of a schema, evaluated over an object and what it was before.
+//! `x-kubernetes-validations`: the CEL rules of a schema, evaluated over an object and its old version.
 //!
 //! A rule that cannot be evaluated (`expression.rs`) counts as kept: the simulated server then accepts what a real one may
 //! refuse.

@@ -1,4 +1,5 @@
-//! Owns what a structural schema changes in an object: pruning of unknown fields, defaulting, and nulls that are not allowed.
+//! Applies a structural schema to an object: prunes unknown fields, sets defaults, and drops nulls that are not
+//! allowed.
 
 use serde_json::{Map, Value};
 

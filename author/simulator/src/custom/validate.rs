@@ -1,4 +1,4 @@
-//! Owns the check of custom resources against their JSON schema, with the server's words.
+//! Validates custom resources against their JSON schema, with the server's messages.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Owns the defaults of services and of the endpoints behind them.
+//! Defaults of services and of the endpoints behind them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns how the body of a write becomes an object: the kind it must have, unknown fields, wrong types, defaults.
+//! Decodes the body of a write into an object: expected kind, unknown fields, wrong types, defaults.
 
 use std::collections::BTreeMap;
 

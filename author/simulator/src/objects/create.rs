@@ -1,4 +1,4 @@
-//! Owns creating objects.
+//! Creates objects.
 
 use std::sync::Arc;
 

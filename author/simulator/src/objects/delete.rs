@@ -1,4 +1,4 @@
-//! Owns deleting: preconditions, finalizers, propagation, and what is answered.
+//! Deletes objects: preconditions, finalizers, propagation, and the response.
 
 use std::sync::Arc;
 use std::time::Duration;

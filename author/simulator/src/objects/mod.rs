@@ -1,4 +1,4 @@
-//! Owns the verbs on objects: what a request does to the store, and what is answered. Knows nothing of HTTP.
+//! Verbs on objects: the effect of a request on the store, and its response. Knows nothing of HTTP.
 
 pub(crate) mod bind;
 pub(crate) mod body;

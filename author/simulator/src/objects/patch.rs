@@ -1,4 +1,4 @@
-//! Owns PATCH: which format, on what, and what follows; server-side apply among them.
+//! PATCH in every format, server-side apply among them.
 
 use serde_json::Value;
 

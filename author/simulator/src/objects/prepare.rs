@@ -1,5 +1,5 @@
-//! Owns what the server does to an object between reading it and storing it: fields that it sets or resets itself, the
-//! generation, and the checks of every kind.
+//! Prepares an object between decoding and storing: fields that the server sets or resets itself, the generation, and
+//! the checks of every kind.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns reading: single objects, lists with their selectors and pages.
+//! Reads single objects, and lists with their selectors and pages.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Owns replacing objects, and the part of every write to an existing object that follows once it is known what it shall be.
+//! Replaces objects, and finishes every write to an existing object once its new value is known.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Owns JSON patch (RFC 6902), with the messages of the library that the API server uses.
+//! JSON patch (RFC 6902), with the messages of the library that the API server uses.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Owns tables, the form in which `kubectl get` asks for objects: CRDs' printer columns, and the main columns of built-in kinds.
+//! Tables, the form in which `kubectl get` requests objects: CRDs' printer columns, and the main columns of built-in
+//! kinds.
 
 mod builtin;
 mod path;

@@ -1,4 +1,4 @@
-//! Owns the forms of names: DNS labels and subdomains, qualified names, label values, ports.
+//! Syntax of names: DNS labels and subdomains, qualified names, label values, ports.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns the way to a webhook: HTTPS with the authority that its configuration names, and the server's words where that fails.
+//! Calls a webhook: HTTPS with the CA that its configuration names, and the server's messages where that fails.
 
 use std::io;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Owns what webhooks have been asked in the course of one request. A request is carried out under the cluster's lock, where
-//! nobody can be waited for: where an answer is missing it is given up before it has changed anything, the question is asked
-//! without the lock, and the request is begun again, as a real server begins again when somebody else was faster.
+//! Webhook calls in the course of one request. A request is carried out under the cluster's lock, where nothing can be
+//! awaited. Where an answer is missing, the request is abandoned before it has changed anything, the webhook is called
+//! without the lock, and the request starts again, as a real server retries after a conflict.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -1,4 +1,4 @@
-//! Owns which webhooks a write is shown to: rules, scope, selectors and match conditions.
+//! Decides which webhooks match a write: rules, scope, selectors and match conditions.
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
-//! Owns asking webhooks about writes of clients: in which order, what becomes of their answers, and the server's words where
-//! they refuse or fail. The simulated control plane's own controllers are not asked about, nor are parts of objects beside
-//! `status`.
+//! Calls webhooks about writes of clients: their order, the use of their answers, and the server's messages where they
+//! refuse or fail. Writes of the simulated controllers and of subresources other than `status` call none.
 
 pub(crate) mod call;
 pub(crate) mod consultation;

@@ -1,4 +1,4 @@
-//! Owns AdmissionReview: the question that a webhook is asked, and what its answer may be. Knows nothing of how they travel.
+//! AdmissionReview: builds the request to a webhook, and checks its response. Knows nothing of the transport.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

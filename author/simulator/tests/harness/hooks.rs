@@ -1,4 +1,4 @@
-//! Owns webhooks for scripts: a server of HTTPS that answers each path in another way. It speaks just as much HTTP as an API
+//! Webhooks for scripts: an HTTPS server that answers each path in another way. It speaks only as much HTTP as an API
 //! server needs.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! Owns scripts of requests: reading them, playing them against a server, and bringing answers into a form that can be compared.
+//! Scripts of requests: reads them, plays them against a server, and normalises the responses for comparison.
 
 mod hooks;
 mod normalise;

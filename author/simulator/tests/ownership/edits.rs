@@ -1,4 +1,4 @@
-//! Owns what somebody else may do to a value, at each place in it: set, empty, remove, replace, add, turn round, null.
+//! Edits of another client at each place of a value: set, empty, remove, replace, add, reverse, null.
 
 use serde_json::{Map, Value};
 

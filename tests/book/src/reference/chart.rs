@@ -1,4 +1,4 @@
-//! Owns the page that lists the values of the Helm chart, by their schema.
+//! Generates the page that lists the values of the Helm chart, by their schema.
 
 use serde_json::{Map, Value, json};
 

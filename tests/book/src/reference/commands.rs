@@ -1,4 +1,4 @@
-//! Owns the page with every command and option, made of the command line itself.
+//! Generates the page of all commands and options from the command line's definition.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Owns the pages of the reference that are generated, and their comparison with the files. What each page has is in the
-//! module of its source: the command line, or a schema.
+//! Generates the pages of the reference, and compares them with the files. Each source (the command line, or a schema)
+//! has its module.
 
 mod chart;
 mod commands;

@@ -1,5 +1,5 @@
-//! Owns the act of stream-ingress: a port is opened on a shared ingress-nginx, closed while its upstream is missing, and
-//! what somebody has written there by hand stays.
+//! Act of stream-ingress: a port is opened on a shared ingress-nginx and closed while its upstream is missing. Entries
+//! that a person has written there by hand stay.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns the act of reverse-proxy's second kind: a TCPReverseProxy gets an nginx, and goes once that is gone.
+//! Act of reverse-proxy's second kind: a TCPReverseProxy gets an nginx, and is deleted once that is gone.
 
 use crate::act::{Act, Place, Step, expect, no_seeds, nothing_contributed};
 use crate::kind::{Kind, condition};

@@ -1,6 +1,6 @@
-//! How long a real API server takes for a new ReverseProxy that the host's webhooks default and validate, beside one in
-//! `kube-system`, about which webhooks are never asked; while the host has nothing else to do, and while so many reconciles
-//! are queued. `cargo xtask bench admission` runs it.
+//! Measures how long a real API server takes for a new ReverseProxy that the host's webhooks default and validate,
+//! beside one in `kube-system`, about which webhooks are never called; while the host is idle, and while many
+//! reconciles are queued. `cargo xtask bench admission` runs it.
 //!
 //! Nothing is stored (`dryRun`), one request follows the other, and both sorts take turns.
 

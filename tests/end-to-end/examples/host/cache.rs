@@ -1,4 +1,4 @@
-//! What the cache takes of memory for each object, beside the object's own JSON without managedFields: Deployments of real
+//! Measures the cache's memory for each object, beside the object's own JSON without managedFields: Deployments of real
 //! size, kept whole and with their metadata only.
 
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! Owns the clusters with Bundles that the host or the baseline client converges, one cluster for each run, and that both
-//! leave the same behind.
+//! Makes clusters with Bundles that the host or the baseline client converges, one cluster for each run, and checks
+//! that both leave the same objects.
 
 use std::collections::HashMap;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Owns how figures are shown: a table a part, and what was repeated with its least, its median and its greatest.
+//! Prints figures: one table for each part, and repeated measurements with minimum, median and maximum.
 
 /// A heading.
 pub fn heading(text: &str) {

@@ -1,5 +1,5 @@
-//! What the host costs, beside what the same work costs a client that does nothing else: `cargo xtask bench host` runs it.
-//! Every figure is of this run; what is repeated is shown with its least, its median and its greatest.
+//! Measures the cost of the host beside that of a client that only makes the same writes: `cargo xtask bench host` runs
+//! it. Every figure is of this run; repeated measurements are shown with minimum, median and maximum.
 //!
 //! `contenders` makes clusters with Bundles and lets the host or the baseline client converge them, `steered` is the host's
 //! process seen from outside, and each other file is a part that `--only` can name.

@@ -1,6 +1,6 @@
-//! How long a plugin takes for a new object while another one of the same host is quiet, loops, traps, or floods: from
-//! the request that makes the object to its status, as a watch sees it. Beside a flood the API server takes longer too:
-//! how much, a client shows that makes the same writes and does nothing else.
+//! Measures how long a plugin takes for a new object while another one of the same host is quiet, loops, traps, or
+//! floods: from the request that creates the object to its status, as a watch sees it. A flood slows the API server as
+//! well; a client that only makes the same writes shows by how much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! What a plugin costs that has nothing to do, and what it costs to wake it: distinct components, of which no two share
-//! a page of code, in a sandbox and in the released host on a real API server.
+//! Measures the cost of an idle plugin and of waking it: distinct components, of which no two share a page of code, in
+//! a sandbox and in the released host on a real API server.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

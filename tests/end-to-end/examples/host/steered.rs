@@ -1,4 +1,4 @@
-//! Owns the host's process seen from outside: its memory, its time of the processors, and what it has asked.
+//! Host process seen from outside: its memory, its processor time, and its requests.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

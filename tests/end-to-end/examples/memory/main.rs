@@ -1,4 +1,4 @@
-//! What a replica takes of memory with the five plugins and so many primaries in a hundred namespaces, on a real API server:
+//! Measures a replica's memory with the five plugins and many primaries in a hundred namespaces, on a real API server:
 //! one replica alone, and each of four that divide the work. `cargo xtask bench memory` runs it.
 //!
 //! `objects` makes the primaries, and `replica` is a host's process with what it says of itself.

@@ -1,4 +1,5 @@
-//! Owns the primaries: how many of each kind, where they are, and whether all have what they stand for.
+//! Primaries of the memory benchmark: their number for each kind, their namespaces, and the check that all are
+//! converged.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Owns one replica: a process of the host, its memory, and what it says of itself at `/metrics`.
+//! One replica: a process of the host, its memory, and its `/metrics`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a person at the terminal sees of files that are no plugins, and of command lines that cannot be meant.
+//! Tests of the messages for files that are no plugins, and for invalid command lines.
 
 use crate::program::{Folder, ended_with_kubeconfig, refused};
 

@@ -1,5 +1,5 @@
-//! What would go on for ever, or take all there is: an answer that is another each time, a child that somebody else sets
-//! or deletes again and again, and a plugin that floods. It is slowed and told, and its neighbours do not notice.
+//! Tests of endless work: an answer that differs each time, a child that another client sets or deletes again and
+//! again, and a plugin that floods. It is slowed and reported, and its neighbours do not notice.
 
 mod simulated {
     use std::time::Duration;

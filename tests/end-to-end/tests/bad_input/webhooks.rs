@@ -1,5 +1,5 @@
-//! What reaches a running host's webhooks and should not: broken questions, clients that do not speak TLS, that say nothing
-//! or trust somebody else. Each is told what is wrong, and the host serves others as before.
+//! Tests of bad requests to a running host's webhooks: broken reviews, and clients that do not speak TLS, send nothing
+//! or trust another CA. Each gets an error, and the host serves others as before.
 
 pub(crate) mod simulated {
     use std::io::{Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! Owns the story that every fault befalls: objects are made, changed, edited by hand and deleted, and with them what
+//! Story under every fault: objects are created, changed, edited by hand and deleted, and with them the objects that
 //! three plugins own, share and finalize.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Owns what a story comes to, and how two outcomes are compared: by every object, by how often each was made and went,
-//! and by what is written when all is calm.
+//! Outcome of a story, and the comparison of two: every object, the count of its creations and deletions, and the
+//! writes after everything has settled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

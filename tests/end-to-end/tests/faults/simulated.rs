@@ -1,4 +1,4 @@
-//! Owns the faults.
+//! Faults that the story is run under.
 
 use std::time::Duration;
 

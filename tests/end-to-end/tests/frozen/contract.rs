@@ -1,6 +1,6 @@
-//! Owns comparing `wit/plugin.wit` with the frozen contracts. Comments, blank lines and the order of items are free; every
-//! interface and world of a frozen contract has to be there, word for word, because a component names them all. New interfaces
-//! and worlds may come.
+//! Compares `wit/plugin.wit` with the frozen contracts. Comments, blank lines and the order of items may differ. Every
+//! interface and world of a frozen contract must be there, word for word, because a component names them all. New
+//! interfaces and worlds are allowed.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What is printed without a cluster. `UPDATE_GOLDEN=1` writes the golden files.
+//! Tests of printed manifests without a cluster. `UPDATE_GOLDEN=1` writes the golden files.
 
 use std::fs;
 use std::path::Path;

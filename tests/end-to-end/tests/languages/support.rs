@@ -1,4 +1,4 @@
-//! Owns running an example: its own test runner, and its component in a host on the simulated cluster.
+//! Runs an example: its own test runner, and its component in a host on the simulated cluster.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! What has API servers ask about a plugin: it stays while the plugin is suspended, exchanged, or starts again, goes when the
-//! plugin does, and is told of where the host serves no webhooks.
+//! Tests of a plugin's webhook configurations: they stay while the plugin is suspended, exchanged, or starts again, are
+//! deleted with the plugin, and are reported where the host serves no webhooks.
 
 mod simulated {
     use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Where the host does not install CRDs, a version that brings others than the cluster has waits until somebody applies them.
+//! Tests that a version with other CRDs than the cluster's waits until a user applies them, where the host does not
+//! install CRDs.
 
 mod simulated {
     use std::time::Duration;

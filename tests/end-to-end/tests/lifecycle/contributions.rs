@@ -1,5 +1,5 @@
-//! What a Plugin's status tells of contributions: who has yet to answer, and, in preview, what would be put where. And
-//! what becomes of them when the Plugin is deleted.
+//! Tests of contributions in a Plugin's status: primaries that have not answered yet and, in preview, the planned
+//! fields; and of the contributions when the Plugin is deleted.
 
 mod simulated {
     use kube::Api;

@@ -1,6 +1,6 @@
-//! What a version of a plugin does not declare any more goes: fields in objects of kinds that it does not contribute to, and
-//! children and finalizers of a controller that it does not have, whether the version came while the host ran or while it
-//! did not, and while another host still runs the version before.
+//! Tests that objects no longer declared by a plugin's version are removed: fields in objects of kinds that it does not
+//! contribute to, and children and finalizers of a controller that it does not have. The version arrives while the host
+//! runs, while it does not, and while another host still runs the version before.
 
 mod simulated {
     use kube::Api;

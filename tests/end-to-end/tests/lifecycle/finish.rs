@@ -1,4 +1,4 @@
-//! What a plugin leaves behind is what its resource says; and a plugin in preview has left nothing.
+//! Tests that a plugin leaves behind what its resource says, and that a plugin in preview has left nothing.
 
 mod simulated {
     use kube::Api;

@@ -1,6 +1,5 @@
-//! What kstatus reads in the sample of each plugin while the API server fails, and when it works again. Objects that fail
-//! for good are in the scenario files. On a real API server, what `kubectl wait` and kstatus see of an object while it is
-//! edited.
+//! Tests of kstatus for each plugin's sample while the API server fails, and when it works again. Objects that fail for
+//! good are in the scenario files. On a real API server: `kubectl wait` and kstatus while an object is edited.
 
 mod simulated {
     use kube::Api;

@@ -1,5 +1,5 @@
-//! What a plugin made of a kind that its new version does not own any more: it goes, whether the version came while the
-//! host ran or while it did not, and then nobody looks for that kind any more.
+//! Tests of children of a kind that a plugin's new version no longer owns: they are deleted, whether the version
+//! arrived while the host ran or while it did not, and then the kind is watched no more.
 
 mod simulated {
     use std::time::Duration;

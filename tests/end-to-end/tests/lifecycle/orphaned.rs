@@ -1,4 +1,5 @@
-//! What a deletion with `--cascade=orphan` leaves behind is nobody's, whoever saw it and whatever else happens to it.
+//! Tests that children orphaned by `--cascade=orphan` are owned by nobody, whoever saw the deletion and whatever else
+//! happens to them.
 
 mod simulated {
     use kube::Api;

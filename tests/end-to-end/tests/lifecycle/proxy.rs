@@ -1,4 +1,4 @@
-//! Owns a network that fails as a test says: a TCP proxy in front of the API server, for one replica. TLS passes through.
+//! Network that fails on demand: a TCP proxy in front of the API server, for one replica. TLS passes through.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Owns replicas of the host as processes on a real control plane, and what the cluster tells of them: who holds which Lease,
-//! for how long nobody did, and what all of them have written.
+//! Replicas of the host as processes on a real control plane, and their traces in the cluster: the holder of each
+//! Lease, the time without a holder, and the writes of all replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Which primaries a Plugin has to do with: those in `spec.namespaces`. What it made for others stays as it is, and may be
-//! handed to another Plugin.
+//! Tests of `spec.namespaces`, which selects a Plugin's primaries. Children of other primaries stay as they are, and
+//! may be handed to another Plugin.
 
 mod simulated {
     use kube::Api;

@@ -1,4 +1,5 @@
-//! What monitoring sees of a host: over HTTP, as the program serves it, and while the main loop is blocked. And its log.
+//! Tests of the host's monitoring: over HTTP, as the program serves it, and while the main loop is blocked. And its
+//! log.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 

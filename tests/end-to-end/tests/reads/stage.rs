@@ -1,5 +1,5 @@
-//! Owns what the tests of reads stand on: a simulated cluster, a host in this process with readers on it, and how often
-//! each of their objects has run.
+//! Test bed of the tests of reads: a simulated cluster, a host in this process with readers on it, and the run count of
+//! each of their objects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Owns the target `cache`: a directory of compiled plugins in which files were cut, changed, exchanged or replaced by
-//! something else. The plugin is there all the same, compiled again where it has to be, and from nothing else.
+//! Target `cache`: a directory of compiled plugins in which files were cut, changed, exchanged or replaced. The plugin
+//! loads all the same, compiled again where necessary, and from no other bytes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -1,4 +1,4 @@
-//! Owns the target `component`: the bytes of a file that is to be a plugin, up to its first call.
+//! Target `component`: the bytes of a plugin file, up to its first call.
 
 use std::fs;
 use std::sync::LazyLock;

@@ -1,5 +1,6 @@
-//! Owns the target `plugins`: custom resources made by the schemas of the CRDs, reconciled by the plugins' own components
-//! under the sandbox, with the host's limits. A plugin answers or says why not; it neither traps nor breaks the contract.
+//! Target `plugins`: custom resources made by the schemas of the CRDs, reconciled by the plugins' own components under
+//! the sandbox, with the host's limits. A plugin returns an answer or an error; it neither traps nor breaks the
+//! contract.
 
 use std::path::Path;
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! Owns the target `resource`: Plugin resources, as an API server lists and watches them, up to what is wanted of each. The
-//! input is the answers in turn, with lines `---` between them.
+//! Target `resource`: Plugin resources, as an API server lists and watches them, up to the desired state of each. The
+//! input is the responses in turn, with lines `---` between them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Owns the target `watch`: what an API server sends on a list and on watches, through the real watch into the real store.
-//! The input is the answers in turn, with lines `---` between them; when they are used up, the server fails.
+//! Target `watch`: responses of an API server to a list and to watches, through the real watch into the real store. The
+//! input is the responses in turn, with lines `---` between them; when they are used up, the server fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Owns what the gate says: its manifest, defaults, judgements and conversions, as functions of text.
+//! Manifest, defaults, validation and conversion of the gate, as functions of text.
 
 #![cfg_attr(
     not(target_family = "wasm"),

@@ -1,4 +1,4 @@
-//! Owns the names of all behaviours and what a resource says of how to behave.
+//! Names of all behaviours, and the choice of behaviour in a resource.
 
 use pilothouse_plugin::ObjectMeta;
 use pilothouse_plugin::raw::types::Request;

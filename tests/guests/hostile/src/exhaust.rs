@@ -1,4 +1,4 @@
-//! Owns the behaviours that use up what the host limits: time, stack, memory, log, reads, and the size of the answer.
+//! Behaviours that exhaust what the host limits: time, stack, memory, log, reads, and the size of the answer.
 
 use std::hint::black_box;
 

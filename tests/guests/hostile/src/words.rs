@@ -1,4 +1,4 @@
-//! Owns the behaviours about what is said beside the objects: status, conditions, events, when to run again.
+//! Behaviours about the answer beside its objects: status, conditions, events, requeue times.
 
 use pilothouse_plugin::raw::types::{Condition, ConditionStatus, Event, EventType, Outcome};
 use pilothouse_plugin::raw::{clock, cluster};

@@ -1,4 +1,4 @@
-//! Owns the real control plane, the registry, the hosts and the Plugin resources that artifacts are measured with.
+//! Test bed of the artifact benchmarks: the real control plane, the registry, the hosts and the Plugin resources.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a real API server makes of the CRDs of this repository is no difference from what plugins bring.
+//! Tests that a real API server's form of this repository's CRDs counts as no difference from the CRDs of plugins.
 
 use kube::api::{Patch, PatchParams};
 use pilothouse_cluster::resources::install::{CrdInCluster, compare_crd};

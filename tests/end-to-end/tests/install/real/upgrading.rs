@@ -1,4 +1,4 @@
-//! What an upgrade leaves to a host that acts as the plugin's account: all that it had.
+//! Tests that a host that acts as the plugin's service account keeps all its rights over an upgrade.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pilothouse_core::rights::objects::account_name;

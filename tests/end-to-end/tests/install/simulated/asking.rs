@@ -1,4 +1,4 @@
-//! What the commands ask, and that nothing is done before somebody has said yes.
+//! Tests of the commands' prompts: nothing is done before the user has confirmed.
 
 use std::process::Command;
 

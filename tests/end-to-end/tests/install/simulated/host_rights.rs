@@ -1,4 +1,5 @@
-//! What a host was granted for a plugin stays when the plugin is upgraded or installed again, and does not go unsaid.
+//! Tests that rights granted to a host for a plugin stay when the plugin is upgraded or installed again, and are
+//! reported.
 
 use serde_json::Value;
 

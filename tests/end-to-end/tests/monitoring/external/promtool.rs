@@ -1,4 +1,4 @@
-//! What promtool says of the metrics, the alerts and the dashboard.
+//! Checks the metrics, the alerts and the dashboard with promtool.
 
 use std::fs;
 use std::io::Write as _;

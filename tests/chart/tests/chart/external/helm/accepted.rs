@@ -1,5 +1,5 @@
-//! Whether a real API server takes all that the chart renders, and what kustomize makes of the manifests: each object is applied in
-//! a dry run, in which nothing that a field's name or value says may be unknown or wrong.
+//! Tests that a real API server accepts everything that the chart renders and that kustomize builds from the manifests:
+//! each object is applied in a dry run with strict field validation.
 
 use kube::api::{Patch, PatchParams, ValidationDirective};
 use pilothouse_chart::folder;

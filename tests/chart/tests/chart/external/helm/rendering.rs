@@ -1,4 +1,4 @@
-//! What the chart renders: compared with golden files, checked for what no role of the host may have, and the same as the
+//! Tests of the rendered chart: it is compared with golden files, its roles grant nothing forbidden, and it equals the
 //! manifests for kustomize. `UPDATE_GOLDEN=1` writes the files.
 
 use std::path::{Path, PathBuf};

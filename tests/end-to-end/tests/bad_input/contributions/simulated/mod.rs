@@ -1,4 +1,4 @@
-//! What these tests make, change, wait for and count.
+//! Helpers of these tests: they create, change, wait and count.
 
 mod leaving;
 mod owned;

@@ -1,4 +1,5 @@
-//! What each replica works at and caches, and how evenly; what cannot be divided belongs to one replica as a whole.
+//! Tests of the share of each replica: its work and its cache, and how even they are. Work that cannot be divided
+//! belongs to one replica as a whole.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
