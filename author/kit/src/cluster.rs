@@ -69,7 +69,7 @@ pub enum Mark {
     Real(AuditMark),
 }
 
-/// Why a cluster could not be had or asked.
+/// Errors of starting or reading a cluster.
 #[derive(Debug, Error)]
 pub enum ClusterError {
     /// The shared control plane did not start; the reason is the same for every test.
@@ -190,7 +190,7 @@ impl Cluster {
         }
     }
 
-    /// What has been asked since then, by whom and with what result.
+    /// Requests since the mark, with their clients and results.
     pub fn requests_since(&self, mark: Mark) -> Result<Vec<Request>, ClusterError> {
         match (self, mark) {
             (Self::Simulated(simulated), Mark::Simulated(mark)) => Ok(simulated
@@ -230,7 +230,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// What is behind it, for faults and looks inside.
+    /// Returns the simulator behind it, for faults and inspection.
     pub fn simulator(&self) -> &Simulator {
         &self.simulator
     }
@@ -250,7 +250,7 @@ impl SimulatedCluster {
 }
 
 impl RealCluster {
-    /// What is behind it.
+    /// Returns the control plane behind it.
     pub fn control_plane(&self) -> &ControlPlane {
         match self {
             Self::Shared(control_plane) => control_plane,

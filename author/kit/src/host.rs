@@ -24,22 +24,22 @@ use thiserror::Error;
 use crate::cluster::Cluster;
 use crate::scenario::Reference;
 
-/// How often a host that is a process looks at every object again.
+/// Resync interval of a host that is a process.
 const RESYNC: Duration = Duration::from_secs(2);
 
-/// How long a host has to end after it has been asked to.
+/// Time that a host has to end after a request to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long to pause between two looks at an ending process.
+/// Interval between two polls of an ending process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The variable that filters a host's log.
 const LOG_FILTER: &str = "PILOTHOUSE_LOG";
 
-/// What a panic of Rust leaves in a log.
+/// Mark of a Rust panic in a log.
 const PANIC_MARK: &str = "panicked at";
 
-/// What a line of the log has that a guest wrote, or that tells of its trap: its panics are its own.
+/// Marks of log lines that a guest wrote, or that report its trap. Panics in them are the guest's own.
 const GUEST_MARKS: [&str; 2] = ["pilothouse::plugin", "GuestTrap"];
 
 /// Any error of a host.
@@ -114,7 +114,7 @@ impl From<&str> for SteeredPlugin {
 pub enum Pause {
     /// All steps have been taken, and what the scenario has made is still there.
     Told,
-    /// What the scenario has made is gone, and the host still runs.
+    /// The scenario's objects are deleted, and the host still runs.
     Cleaned,
 }
 
@@ -153,19 +153,20 @@ pub trait SteeredHost: Send {
         async { Ok(()) }
     }
 
-    /// What the host knows of an object, as its API answers (docs/api.md): of one that plugins made, also of what it was
-    /// made for. None where the host cannot be asked.
+    /// Returns the host's explanation of an object, as its API serves it (docs/api.md); for a child, also that of its
+    /// primary. Empty where the host has no API.
     fn explain(&self, object: &Reference) -> Vec<Value> {
         let _ = object;
         Vec::new()
     }
 
-    /// Whether the host has nothing to do, where it can tell; what it asks of the cluster is looked at in any case.
+    /// Returns `true` if the host is idle, and `None` where it can't tell. The scenario checks the log of requests as
+    /// well.
     fn is_idle(&self) -> Option<bool> {
         None
     }
 
-    /// Why the host does not run any more although nobody stopped it.
+    /// Returns the reason if the host ended although nobody stopped it.
     fn failure(&mut self) -> Option<String>;
 
     /// The last lines that the host has logged.
@@ -176,7 +177,7 @@ pub trait SteeredHost: Send {
 #[derive(Debug)]
 pub struct ProcessHost {
     program: PathBuf,
-    /// Where `<name>.wasm` is found for each plugin.
+    /// Folder with `<name>.wasm` of each plugin.
     plugins: PathBuf,
     arguments: Vec<String>,
     /// Arguments about webhooks, where they are to be served.
@@ -187,11 +188,11 @@ pub struct ProcessHost {
     running: Option<Supervisor>,
     /// The files with the plugins' configurations, while it runs.
     configurations: Option<TempDir>,
-    /// Of the run before, once stopped.
+    /// Log of the run before, once stopped.
     last_log: String,
 }
 
-/// Why the host's process could not be steered.
+/// Errors of steering the host's process.
 #[derive(Debug, Error)]
 pub enum ProcessHostError {
     /// The program has not been built.

@@ -18,9 +18,9 @@ pub enum Status {
     InProgress,
     /// The controller does not get on.
     Failed,
-    /// It is as its spec says.
+    /// The object is as its spec says.
     Current,
-    /// It is being deleted.
+    /// The object is being deleted.
     Terminating,
 }
 

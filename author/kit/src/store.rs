@@ -42,7 +42,7 @@ pub struct Store {
     now: Arc<AtomicU64>,
 }
 
-/// What an API server answers a request that it does not carry out.
+/// Refusal of a request by an API server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -53,8 +53,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Whether what was sent is no object of its kind at all: a wrong type, an unknown field. Otherwise it is one with values
-    /// that the server does not take.
+    /// Returns `true` if the object is malformed for its kind: a wrong type, an unknown field. Otherwise it has values
+    /// that the server does not accept.
     pub fn is_structural(&self) -> bool {
         matches!(self.code, 400 | 415 | 500)
     }
@@ -143,7 +143,7 @@ impl Store {
         }))
     }
 
-    /// How it serves a kind; none if it does not.
+    /// Returns the served form of a kind; none if it is not served.
     pub fn served(&mut self, kind: &Kind) -> Option<ServedKind> {
         let version = kind.api_version();
         if !self.served.contains_key(&version) {
@@ -156,8 +156,9 @@ impl Store {
         kinds.iter().find(|served| *served.kind == *kind).cloned()
     }
 
-    /// What an object is stored as: with the server's defaults and without what its schema does not know. Nothing is stored.
-    /// What a server sets stays as the object has it, and so does its status.
+    /// Returns the form in which an object would be stored: with the server's defaults and without fields that its
+    /// schema does not know. Fields that a server sets stay as the object has them, and so does its status. Nothing is
+    /// stored.
     pub fn stored_form(&mut self, object: &Value) -> Result<Value, Refusal> {
         let mut bare = object.clone();
         if let Some(Value::Object(metadata)) = bare.get_mut("metadata") {
@@ -202,7 +203,7 @@ impl Store {
         self.apply_with(object, manager, subresource, "")
     }
 
-    /// What applying an object would store. Nothing is stored.
+    /// Returns the object that an apply would store. Nothing is stored.
     pub fn try_apply(&mut self, object: &Value, manager: &str) -> Result<Value, Refusal> {
         self.apply_with(object, manager, None, "&dryRun=All")
     }

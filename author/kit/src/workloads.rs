@@ -38,7 +38,7 @@ const DELAY: Duration = Duration::from_secs(1);
 /// The most owners above a pod among which a decision is looked for.
 const MAX_OWNERS: usize = 5;
 
-/// Whether pods become ready by themselves.
+/// Readiness of pods: by themselves, or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workloads {
@@ -63,7 +63,7 @@ pub struct Nodes {
 struct Decisions {
     fates: Mutex<BTreeMap<Place, Fate>>,
     changed: Notify,
-    /// Whether a pod or a claim is still to become ready.
+    /// Set while a pod or a claim is still to become ready.
     is_busy: AtomicBool,
 }
 
@@ -109,7 +109,7 @@ impl Nodes {
         self.decisions.changed.notify_one();
     }
 
-    /// Whether a pod or a claim is still to become ready.
+    /// Returns `true` while a pod or a claim is still to become ready.
     pub fn is_busy(&self) -> bool {
         self.decisions.is_busy.load(Ordering::Relaxed)
     }
@@ -333,7 +333,7 @@ impl Player {
         next
     }
 
-    /// What a scheduler and a kubelet do for a pod.
+    /// Acts as scheduler and kubelet for a pod.
     async fn run(&mut self, pod: &Value, due: Instant) -> Result<Option<Turn>, kube::Error> {
         let is_bound = pod["spec"]["nodeName"].is_string();
         if pod["metadata"]["deletionTimestamp"].is_string() {
@@ -412,7 +412,7 @@ impl Player {
         }
     }
 
-    /// What was decided about the pod, or about the nearest of those that it belongs to.
+    /// Returns the fate that was decided for the pod, or for its nearest owner.
     async fn fate(&mut self, pod: &Value) -> Option<Fate> {
         let fates = self
             .decisions
@@ -437,15 +437,15 @@ impl Player {
     }
 }
 
-/// What came of looking at an object.
+/// Result of examining an object.
 enum Turn {
-    /// It is too early.
+    /// The time has not come yet.
     Later,
-    /// It was changed to this.
+    /// The object was changed to this.
     Changed(Value),
 }
 
-/// What a pod's status says, without times and what a server adds.
+/// Returns the members of a pod's status, without times and server-set ones.
 fn says(status: &Value) -> Vec<&Value> {
     let members = |list: &'static str, names: [&'static str; 2]| {
         let items = status[list].as_array().into_iter().flatten();

@@ -15,7 +15,7 @@ const WORKLOADS: &str = include_str!("stories/workloads.yaml");
 const CLAIMS: &str = include_str!("stories/claims.yaml");
 const NEVER: &str = include_str!("stories/never.yaml");
 
-/// What is said about a story; none when it holds.
+/// Runs a story, and returns its failure; none when it holds.
 async fn tell(cluster: &Cluster, story: &str, fault: Fault) -> Option<String> {
     let scenario = Scenario::parse(Path::new("mirror.yaml"), story).expect("a scenario");
     let result = run(&scenario, cluster, &mut Mirror::new(fault)).await;

@@ -108,7 +108,7 @@ current-context: pilothouse
         )
     }
 
-    /// What the API server shows to a webhook that asks for a certificate, whichever it is.
+    /// Credentials that the API server shows to any webhook that requests a certificate.
     fn webhook_kubeconfig(&self) -> String {
         let (certificate, key) = (self.path("webhook-client.crt"), self.path("webhook-client.key"));
         format!(

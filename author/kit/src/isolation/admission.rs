@@ -13,7 +13,7 @@ use super::{
     result::{Answered, Failed},
 };
 
-/// Why an object is reviewed, and on whose behalf.
+/// Circumstances of a review: the operation, and the user who requests it.
 ///
 /// ```
 /// use pilothouse_testkit::isolation::Admission;
@@ -133,7 +133,7 @@ impl Isolated {
         }
     }
 
-    /// What the plugin sees of an object, with the defaults that it answers, as far as it may set them.
+    /// Returns the object as the plugin sees it after its defaults, as far as it may set them.
     pub(super) fn defaulted(about: &About, answer: &str) -> Result<Value, Failure> {
         let shown: Value = serde_json::from_str(&about.shown)
             .map_err(|error| Failure::user(Reason::Invalid, format!("the object cannot be read: {error}")))?;

@@ -73,10 +73,10 @@ use crate::{
 /// Tests share machines, so a call gets the most time that can be given; every other limit is the default.
 const CALL_MILLISECONDS: u64 = 10_000;
 
-/// How often a call is made that takes longer than it may.
+/// Attempts of a call that exceeds its time limit.
 const TRIES: u32 = 3;
 
-/// Why a plugin could not be run in isolation.
+/// Errors of running a plugin in isolation.
 #[derive(Debug, Error)]
 pub enum IsolationError {
     /// The sandbox could not be made.
@@ -90,7 +90,7 @@ pub enum IsolationError {
     Describe {
         /// The component.
         component: PathBuf,
-        /// Why not.
+        /// The cause.
         failure: Failure,
     },
     /// The manifest is not one that the host accepts.
@@ -98,13 +98,13 @@ pub enum IsolationError {
     Manifest {
         /// The component.
         component: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: ManifestError,
     },
-    /// What was given as an object is none.
+    /// A given object is invalid.
     #[error("{problem} in {object}; an object has apiVersion, kind and metadata.name")]
     Object {
-        /// What it lacks.
+        /// Missing part.
         problem: String,
         /// The object, as far as it can be named.
         object: String,
@@ -129,7 +129,7 @@ pub struct Isolated {
     longest: Option<Duration>,
 }
 
-/// How often a call is made.
+/// Count of attempts of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Calls {
     /// Once, as by the host.
@@ -271,7 +271,7 @@ impl Isolated {
         })
     }
 
-    /// What the plugin says of itself, checked.
+    /// Returns the plugin's checked manifest.
     pub fn manifest(&self) -> &CheckedManifest {
         &self.manifest
     }
@@ -286,7 +286,7 @@ impl Isolated {
         &self.plugin
     }
 
-    /// Which of the optional interfaces the plugin exports.
+    /// Returns the optional interfaces that the plugin exports.
     pub fn optional(&self) -> Optional {
         self.plugin.optional()
     }
@@ -316,7 +316,7 @@ impl Isolated {
         }
     }
 
-    /// What a call about this object is made of.
+    /// Prepares the inputs of a call about this object.
     fn about(&self, object: &Value) -> Result<About, Box<Failed>> {
         let before = |failure| Box::new(Failed::before_the_call(failure));
         let user = |message: String| before(Failure::user(Reason::Failure, message));
@@ -485,9 +485,9 @@ struct About {
     kind: Kind,
     name: Name,
     grants: Arc<Grants>,
-    /// What the plugin is asked about it before it is reconciled.
+    /// Admission functions that are called before the reconcile.
     asked: AdmissionExports,
-    /// What the plugin sees of it.
+    /// The object as the plugin sees it.
     shown: String,
 }
 

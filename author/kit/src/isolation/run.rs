@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use super::{About, Admission, Answered, Failed, Isolated, LogLine, Reads, Reconciled};
 
-/// What came of an object.
+/// Result of one object.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The answer. Empty for an object that the finalizer lets go. Reads, log and time are those of all calls.
     pub reconciled: Reconciled,
-    /// What the finalizer of an object that is being deleted said; none for any other object.
+    /// Answer of the finalizer for an object that is being deleted; none for any other object.
     pub finalizer: Option<FinalizerAnswer>,
-    /// What the plugin saw of the object, with its defaults; none if it has no defaulter.
+    /// The object with the plugin's defaults; none if it has no defaulter.
     pub defaulted: Option<Value>,
-    /// What the validator warned of.
+    /// Warnings of the validator.
     pub warnings: Vec<String>,
-    /// What the controller's filter asks for, where it does not select the object: then the plugin is not asked, and the answer is
-    /// empty.
+    /// Description of the controller's filter, where it does not select the object: then the plugin is not called, and
+    /// the answer is empty.
     pub unselected: Option<String>,
 }
 
-/// What a finalizer says.
+/// Answer of a finalizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinalizerAnswer {
     /// The object may go once all that it owned is gone.
@@ -33,7 +33,7 @@ pub enum FinalizerAnswer {
     Pending,
 }
 
-/// What the calls so far have read, logged and used.
+/// Reads, log and usage of the calls so far.
 #[derive(Default)]
 struct Spent {
     reads: Reads,

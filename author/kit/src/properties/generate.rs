@@ -15,7 +15,7 @@ const MOST: usize = 4;
 /// The longest text that is made, where the schema does not want a longer one.
 const LONGEST: usize = 300;
 
-/// How often a part of a pattern that may be repeated without end is repeated at most.
+/// Maximum repetitions of a part of a pattern that may be repeated without end.
 const REPEATED: u32 = 4;
 
 /// Texts that mean something somewhere, for values without a schema that says more.
@@ -70,7 +70,7 @@ const NUMBERS: [i64; 11] = [
     9_007_199_254_740_993,
 ];
 
-/// Of how many drawings one goes to the limits that the schema names. Such objects are large, and each takes long.
+/// One in so many drawings goes to the limits that the schema names. Such objects are large, and each takes long.
 const LARGE_ONE_IN: u8 = 16;
 
 /// The longest text that is made, in bytes, where the schema allows one of more than [`LONGEST`] letters.
@@ -79,43 +79,43 @@ const LONGEST_AT_LIMIT: usize = 256 << 10;
 /// The most items or free members of one value, where the schema allows more than [`MOST`].
 const MOST_AT_LIMIT: usize = 1000;
 
-/// What all that goes to limits takes together, in bytes. etcd takes requests of 1.5 MiB, which hold metadata, too.
+/// Total size of the values that go to limits, in bytes. etcd takes requests of 1.5 MiB, which hold metadata, too.
 const ROOM: usize = 1 << 20;
 
 /// The pattern that generators of CRDs give to quantities, from k8s.io/apimachinery.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// How a schema names limits that can be large.
+/// Keywords of limits that can be large.
 const LIMITS: [&str; 3] = ["maxLength", "maxItems", "maxProperties"];
 
-/// What an item or a member takes at least, in bytes, with its name.
+/// Minimum size of an item or a member, in bytes, with its name.
 const ITEM: usize = 32;
 
-/// What one object is drawn from.
+/// Source of randomness of one object, and its room.
 pub(super) struct Drawing<'a> {
     pub(super) random: &'a mut Rng,
-    /// How many bytes the limits may still be filled with; none where no limit is to be reached.
+    /// Bytes that values at the limits may still fill; none where no limit is to be reached.
     room: Option<usize>,
 }
 
 impl<'a> Drawing<'a> {
-    /// Of small values, or now and then with some at the limits that the schema names.
+    /// Draws small values, and sometimes values at the limits that the schema names.
     pub(super) fn new(random: &'a mut Rng) -> Self {
         let room = (random.u8(..LARGE_ONE_IN) == 0).then_some(ROOM);
         Self { random, room }
     }
 
-    /// Of small values.
+    /// Draws small values.
     pub(super) fn small(random: &'a mut Rng) -> Self {
         Self { random, room: None }
     }
 
-    /// Whether the next value is to be as large as its schema allows.
+    /// Decides by chance whether the next value is as large as its schema allows.
     fn is_large(&mut self) -> bool {
         self.room.is_some() && !self.is_full() && self.random.u8(..4) > 0
     }
 
-    /// Whether the next value is to be as small as its schema allows, because there is no room left.
+    /// Returns `true` if no room is left, so that the next value has to be as small as its schema allows.
     fn is_full(&self) -> bool {
         self.room.is_some_and(|room| room < ITEM)
     }
@@ -223,7 +223,7 @@ fn object(schema: &Value, drawing: &mut Drawing<'_>, depth: usize) -> Value {
     Value::Object(members)
 }
 
-/// How many items or free members there are where the limit is to be reached, or no room is left.
+/// Returns the count of items or free members where the limit is to be reached, or no room is left.
 fn large_count(limit: Option<usize>, least: usize, drawing: &mut Drawing<'_>) -> Option<usize> {
     if drawing.is_full() {
         return Some(least);
@@ -389,7 +389,8 @@ fn text(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
     text.into()
 }
 
-/// What the pattern of quantities takes and no API server reads: an exponent with a point, as in "1E.5".
+/// Removes a form that the pattern of quantities allows and no API server reads: an exponent with a point, as in
+/// "1E.5".
 fn keep_readable(quantity: &mut String) {
     if let Some(exponent) = quantity.find(['e', 'E'])
         && quantity[exponent..].contains('.')
@@ -534,7 +535,7 @@ pub(super) fn change(value: &mut Value, schema: &Value, drawing: &mut Drawing<'_
     }
 }
 
-/// Where a schema comes from.
+/// Origin of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The author of a CRD, who says of each list whether its order has a meaning.

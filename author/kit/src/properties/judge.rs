@@ -24,16 +24,16 @@ const ROUNDS: usize = 8;
 /// A finalizer lets go after so many rounds.
 const FINAL_ROUNDS: usize = 10;
 
-/// How far the clock moves between two rounds of a finalizer that does not say when it wants to run again.
+/// Step of the clock between two rounds of a finalizer that requests no requeue time.
 const PAUSE: u64 = 60_000;
 
-/// How often the clock moves on to when the plugin wants to run again.
+/// Maximum count of requeue times to which the clock is moved.
 const MOMENTS: usize = 3;
 
 /// The number of failures before, for the call that must not differ from the first one.
 const LATER_ATTEMPT: u32 = 5;
 
-/// How a plugin breaks a property.
+/// Breach of a property.
 #[derive(Debug, Clone)]
 pub(super) struct Finding {
     pub(super) property: Property,
@@ -49,7 +49,7 @@ impl Finding {
     }
 }
 
-/// What came of an object.
+/// Judgement of one object.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) findings: Vec<Finding>,
@@ -57,7 +57,7 @@ pub(super) struct Judged {
     pub(super) refused: Vec<String>,
     /// Kinds that the plugin writes and of which nothing is known.
     pub(super) unknown: BTreeSet<Kind>,
-    /// Whether the object was deleted with a finalizer, which the plugin has to take off.
+    /// Set if the object was deleted with a finalizer, which the plugin has to remove.
     pub(super) is_deleted: bool,
 }
 
@@ -304,7 +304,7 @@ impl Judged {
     }
 }
 
-/// What differs between two answers; none if they are the same.
+/// Returns the difference of two answers; none if they are equal.
 fn difference(first: &Answer, other: &Answer) -> Option<String> {
     match (first, other) {
         (Ok(first), Ok(other)) => {
@@ -362,7 +362,7 @@ fn outcome(answer: &Answer) -> String {
     }
 }
 
-/// What differs between two states of the cluster.
+/// Returns the difference of two states of the cluster.
 fn changes(before: &[Value], after: &[Value]) -> Option<String> {
     let uid = |object: &Value| object["metadata"]["uid"].clone();
     let mut parts = Vec::new();

@@ -45,7 +45,7 @@ use crate::{
     store,
 };
 
-/// How often another object is made for a case, when the API server would refuse it.
+/// Maximum count of objects made for a case while the API server refuses them.
 const DRAWS: usize = 25;
 
 /// What keeps the cases of a seed apart from each other.
@@ -64,7 +64,7 @@ pub struct Options {
     pub properties: Vec<Property>,
     /// Objects that the plugin reconciles. They are used as they are, and changed.
     pub samples: Vec<Document>,
-    /// What else is in the cluster.
+    /// Other objects in the cluster.
     pub cluster: Vec<Document>,
     /// The time, in milliseconds since 1970-01-01T00:00:00Z.
     pub now: u64,
@@ -92,15 +92,15 @@ impl Default for Options {
     }
 }
 
-/// Why nothing could be looked for.
+/// Errors that prevent the search.
 #[derive(Debug, Error)]
 pub enum CheckError {
     /// A sample is none.
     #[error("{place}: the API server would refuse the sample {object}: {problem}")]
     Sample {
-        /// Where it stands.
+        /// Position of the object.
         place: String,
-        /// Which object.
+        /// The object.
         object: String,
         /// The server's words.
         problem: String,
@@ -110,9 +110,9 @@ pub enum CheckError {
         "{place}: the plugin does not reconcile {object}, only objects with {filter}; give it as the state of the cluster"
     )]
     Unselected {
-        /// Where it stands.
+        /// Position of the object.
         place: String,
-        /// Which object.
+        /// The object.
         object: String,
         /// The filter, in words.
         filter: String,
@@ -122,7 +122,7 @@ pub enum CheckError {
         "{place}: the plugin does not reconcile {kind}, only {kinds}; give other objects as the state of the cluster"
     )]
     WrongKind {
-        /// Where it stands.
+        /// Position of the object.
         place: String,
         /// Its kind.
         kind: Kind,
@@ -135,27 +135,27 @@ pub enum CheckError {
     /// No object could be made.
     #[error("none of {cases} objects could be stored; the last was refused: {problem}; give a sample")]
     NothingStorable {
-        /// How many were tried.
+        /// Count of tried cases.
         cases: u32,
         /// The server's words.
         problem: String,
     },
 }
 
-/// What was found.
+/// Result of the search.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// How many objects were judged.
+    /// Count of judged objects.
     pub judged: u32,
-    /// How many cases had no object that could be stored.
+    /// Count of cases without an object that could be stored.
     pub discarded: u32,
-    /// How long it took, without making failing objects smaller.
+    /// Duration, without shrinking.
     pub elapsed: Duration,
     /// At most one for each property.
     pub violations: Vec<Violation>,
     /// In how many cases an API server refuses the values of an object that the plugin wants, of one of Kubernetes' own kinds.
     pub refusals: u32,
-    /// What the server says of these objects, the most frequent first.
+    /// The server's refusals of these objects, the most frequent first.
     pub refused: Vec<Remark>,
     /// Properties that were asked for, and that no object gave an opportunity to break: `deletion`, where none has a finalizer.
     pub untried: Vec<Property>,
@@ -163,7 +163,7 @@ pub struct Report {
     pub unchecked: Vec<String>,
     /// Kinds for which no object could be made.
     pub without_source: Vec<String>,
-    /// How often each accepted finding was found, in the order of [`Options::accepted`].
+    /// Count of each accepted finding, in the order of [`Options::accepted`].
     pub accepted: Vec<u32>,
 }
 
@@ -174,11 +174,11 @@ pub struct Violation {
     pub property: Property,
     /// The case.
     pub case: u32,
-    /// How it is broken, by the smallest object.
+    /// Description of the breach, by the smallest object.
     pub problem: String,
     /// The smallest object that was found to break it.
     pub object: Value,
-    /// How often it was made smaller.
+    /// Count of shrinking steps.
     pub shrunk: usize,
 }
 
@@ -334,7 +334,7 @@ fn drawn(
 }
 
 impl Judged {
-    /// What a server refuses for its values breaks a property, if that is wanted.
+    /// Turns a server's refusals of values into findings, if that is wanted.
     fn refusals_as_findings(&mut self, is_wanted: bool) {
         if let Some(refusal) = self.refused.first().filter(|_| is_wanted) {
             let problem = format!("the API server refuses {refusal}");

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is remarked upon.
+/// Subject of a remark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// In how many cases.
     pub count: u32,
     /// The first of these cases.
     pub case: u32,
-    /// What was said there.
+    /// Text of the remark.
     pub words: String,
 }
 

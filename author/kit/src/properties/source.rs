@@ -16,7 +16,7 @@ use crate::documents::Document;
 /// The largest object that is made, in bytes. etcd takes requests of 1.5 MiB, which hold managed fields, too.
 const LARGEST: usize = 1_400_000;
 
-/// What objects of a kind are made from.
+/// Source of the objects of a kind.
 pub(super) struct Source<'a> {
     pub(super) kind: &'a Kind,
     schema: Option<Value>,
@@ -24,7 +24,7 @@ pub(super) struct Source<'a> {
     is_namespaced: bool,
     /// Annotations and labels that the manifest names.
     marks: BTreeMap<&'static str, Vec<String>>,
-    /// What it asks for of primaries.
+    /// The manifest's filter of primaries.
     filter: &'a Filter,
 }
 
@@ -219,7 +219,7 @@ pub(super) fn sources<'a>(manifest: &'a CheckedManifest, samples: &'a [(&Documen
     manifest.manifest.controllers.iter().map(source).collect()
 }
 
-/// What is known of the forms of objects: the plugin's CRDs, those that were given as part of the cluster, and Kubernetes' own.
+/// Schemas of objects: the plugin's CRDs, those given as part of the cluster, and Kubernetes' own.
 pub(super) struct Schemas<'a> {
     pub(super) manifest: &'a CheckedManifest,
     pub(super) cluster: &'a [Document],
@@ -250,7 +250,7 @@ fn version_schema(spec: &Value, version: &str) -> Option<Value> {
     Some(version["schema"]["openAPIV3Schema"].clone())
 }
 
-/// Whether a kind is one of Kubernetes' own.
+/// Returns `true` if a kind is one of Kubernetes' own.
 pub(super) fn is_built_in(kind: &Kind) -> bool {
     built_in(&json!({"apiVersion": kind.api_version(), "kind": kind.kind})).is_some()
 }

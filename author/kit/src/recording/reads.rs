@@ -14,13 +14,13 @@ type ListKey = (Kind, ListOptions);
 
 /// The answers to the reads of one call.
 pub(super) struct Reads {
-    /// What the component's own manifest lets it read.
+    /// Read rights of the component's own manifest.
     grants: Arc<Grants>,
     primary: Name,
     time: u64,
     gets: HashMap<GetKey, VecDeque<Answered<Option<Tree>>>>,
     lists: HashMap<ListKey, VecDeque<Answered<Vec<Tree>>>>,
-    /// What was read and is not recorded, in words.
+    /// Reads that are not recorded, as text.
     pub(super) missing: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ struct Answered<A> {
     failure: Option<RecordedFailure>,
 }
 
-/// What recorded lists say of one object.
+/// Evidence of the recorded lists about one object.
 enum Listed {
     /// A list has it.
     Found(Tree),
@@ -80,7 +80,7 @@ impl Reads {
         reads
     }
 
-    /// What the lists say of an object.
+    /// Searches the lists for an object.
     fn listed(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Listed {
         let lists = self.lists.iter().filter(|((its, _), _)| its == kind);
         let mut is_absent = false;

@@ -22,7 +22,7 @@ pub(super) struct Attempt<'step> {
     refused: Option<&'step str>,
     warned: Option<&'step str>,
     answered: Option<&'step Value>,
-    /// For how long it is tried again.
+    /// Time limit of retries.
     pub(super) within: Duration,
 }
 
@@ -112,7 +112,7 @@ impl<'step> Attempt<'step> {
         }
     }
 
-    /// Whether the object is there only because of it, if it succeeds.
+    /// Returns `true` if its success would create the object.
     pub(super) async fn makes(&self, objects: &mut Objects, reference: &Reference) -> bool {
         match self.write {
             _ if self.dry_run => false,
@@ -127,7 +127,7 @@ impl<'step> Attempt<'step> {
         objects.write(reference, self.subresource, self.manager, write).await
     }
 
-    /// Whether it went as expected.
+    /// Compares the result with the expected one.
     pub(super) fn judge(&self, reference: &Reference, result: &Result<Written, kube::Error>) -> Result<(), StepError> {
         let action = self.action;
         let found = match (result, self.refused) {

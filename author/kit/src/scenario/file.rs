@@ -46,21 +46,21 @@ use crate::workloads::Workloads;
 pub struct Scenario {
     /// The file's name without its extension; namespaces are named after it.
     pub name: String,
-    /// Where it was read.
+    /// Path of the file.
     pub file: PathBuf,
     /// One sentence.
     pub about: String,
     /// The plugins that the host must be running; variables in their configurations are not put in yet. None: the file
     /// leaves it to whoever tells the scenario, see [`Scenario::run_by_default`].
     pub plugins: Option<Vec<SteeredPlugin>>,
-    /// Whether the host serves webhooks from its first start on.
+    /// Set if the host serves webhooks from its first start on.
     pub webhooks: bool,
-    /// Whether the host runs what Plugin resources say, with `NAME.wasm` as the file of each built plugin. The scenario makes
-    /// them itself.
+    /// Set if the host runs the plugins of Plugin resources, with `NAME.wasm` as the file of each built plugin. The
+    /// scenario makes the resources itself.
     pub resources: bool,
-    /// Whether Pods become ready by themselves.
+    /// Handling of Pods: they become ready by themselves, or not.
     pub workloads: Workloads,
-    /// What is done, in order.
+    /// Steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -70,11 +70,11 @@ pub struct Scenario {
 pub struct Step {
     /// Counted from one.
     pub number: usize,
-    /// Where it begins in the file.
+    /// Its first line in the file.
     pub line: u64,
-    /// What it is about.
+    /// Its name.
     pub name: Option<String>,
-    /// How often it is taken; once when absent.
+    /// Numbers for which it is repeated; once when absent.
     pub(super) for_each: Option<ForEach>,
     pub(super) raw: Value,
 }
@@ -92,7 +92,7 @@ pub(super) struct ForEach {
     pub(super) to: u64,
 }
 
-/// Why a file is no scenario.
+/// Errors of a file that is no scenario.
 #[derive(Debug, Error)]
 pub enum ScenarioFileError {
     /// The file or folder can't be read.
@@ -108,7 +108,7 @@ pub enum ScenarioFileError {
     Parse {
         /// The file.
         file: PathBuf,
-        /// Where the parser stopped.
+        /// Position where the parser stopped.
         place: Place,
         /// The parser's words.
         reason: String,
@@ -118,7 +118,7 @@ pub enum ScenarioFileError {
     Mistakes {
         /// The file.
         file: PathBuf,
-        /// What is wrong: at least one, and at most one of each step.
+        /// Mistakes: at least one, and at most one of each step.
         mistakes: Vec<Mistake>,
     },
     /// A folder without scenarios, which would be a suite that can't fail.
@@ -161,12 +161,12 @@ impl Scenario {
         files.iter().map(|file| Self::read(file)).collect()
     }
 
-    /// Whether the host serves webhooks at some time.
+    /// Returns `true` if the host serves webhooks at some time.
     pub fn serves_webhooks(&self) -> bool {
         self.webhooks || self.steps.iter().any(|step| step.raw["host"] == "serveWebhooks")
     }
 
-    /// Whether somebody has to play the cluster's nodes.
+    /// Returns `true` if the scenario needs simulated nodes.
     pub(super) fn needs_nodes(&self) -> bool {
         self.workloads == Workloads::Ready || self.steps.iter().any(|step| step.raw["workload"].is_object())
     }
@@ -270,7 +270,7 @@ fn read_document(root: &Located) -> Result<Document, Mistake> {
     Ok(document)
 }
 
-/// What a step is called, and how often it is taken.
+/// Reads the name of a step and its repetition.
 fn read_step(step: &Located, number: usize) -> Result<(Option<String>, Option<ForEach>), Mistake> {
     let document: StepDocument = mistake::read(step, Some(number))?;
     let form = document.form().map_err(|problem| Mistake {
@@ -311,7 +311,7 @@ fn without_place(words: &str) -> String {
     }
 }
 
-/// What a step says.
+/// Members of a step.
 pub(super) struct StepForm {
     name: Option<String>,
     for_each: Option<ForEach>,

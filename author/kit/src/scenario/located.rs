@@ -32,7 +32,7 @@ pub(super) struct Located {
     pub(super) node: Node,
 }
 
-/// What a value is.
+/// Form of a value.
 #[derive(Debug)]
 pub(super) enum Node {
     /// Neither a list nor a mapping.

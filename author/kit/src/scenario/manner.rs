@@ -28,8 +28,8 @@ pub struct Manner {
     /// Absent: strictly. Otherwise for a host that faults befall: what the scenario waits for, and also what it expects to
     /// hold at once, is waited for this long; nothing has to keep holding, and no writes are counted.
     pub patience: Option<Duration>,
-    /// How many times longer than the scenario grants something may take: more than 1 on a machine that is busy with something
-    /// else. What holds at once, and keeps holding, is not affected.
+    /// Factor for the time limits of the scenario: more than 1 on a machine that is busy otherwise. Checks that hold at
+    /// once, and keep holding, are not affected.
     pub slowness: u32,
 }
 
@@ -44,7 +44,7 @@ impl Default for Manner {
 }
 
 impl Manner {
-    /// For how long something is waited that a scenario grants so much time.
+    /// Returns the time limit of a wait for which the scenario grants so much.
     pub(super) fn within(&self, granted: Duration) -> Duration {
         self.patience
             .unwrap_or_default()
@@ -56,8 +56,8 @@ impl Manner {
         (begun.elapsed() / WAITED_PART).clamp(LOOK_INTERVAL, LONGEST_INTERVAL)
     }
 
-    /// What is checked. That an object is another one than before is not, where faults befall the host: what a predecessor of
-    /// the same name has left may be taken over, if the host learns of both at once.
+    /// Returns the checks that count. Under faults, a check that the object was replaced is dropped: if the host learns
+    /// of the deletion and of the new object at once, it may take over the old one's children.
     pub(super) fn checks(&self, checks: &[Check]) -> Vec<Check> {
         let mut checks = checks.to_vec();
         if self.patience.is_some() {

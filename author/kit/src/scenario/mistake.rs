@@ -12,11 +12,11 @@ use super::located::{Located, Node, Place};
 /// Something that is wrong in a scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where it is.
+    /// Position of the mistake.
     pub place: Place,
     /// The step that it is in, counted from one.
     pub step: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// Description of the mistake, and the remedy.
     pub problem: String,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn read_bare<T: DeserializeOwned>(value: &Value) -> Result<T, String>
     read_value(value).map_err(|wrong| wrong.problem)
 }
 
-/// What is wrong, and on which way it is found.
+/// Error and the path to it.
 struct Wrong {
     problem: String,
     way: Path,
@@ -117,7 +117,7 @@ fn explain(words: &str) -> (String, Option<String>) {
     (words.to_owned(), None)
 }
 
-/// What is said of a word that is none, and which are.
+/// Words the error of an unknown word, with the allowed ones.
 fn unknown(what: &str, written: &str, allowed: &[&str]) -> String {
     let likely = likely(written, allowed).map(|word| format!("; did you mean `{word}`?"));
     let allowed: Vec<String> = allowed.iter().map(|word| format!("`{word}`")).collect();

@@ -21,7 +21,7 @@ pub struct Objects {
     kinds: HashMap<(String, String), Kind>,
 }
 
-/// What discovery says about a kind.
+/// Description of a kind by discovery.
 #[derive(Clone)]
 struct Kind {
     prefix: String,
@@ -29,7 +29,7 @@ struct Kind {
     namespaced: bool,
 }
 
-/// What the server answers to a write that it takes.
+/// Response of the server to an accepted write.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) object: Value,
@@ -37,7 +37,7 @@ pub(super) struct Written {
     pub(super) warnings: Vec<String>,
 }
 
-/// What distinguishes one kind of write from another.
+/// Kind of a write, with its own data.
 pub(super) enum Write<'body> {
     Create(&'body Value),
     Apply { body: &'body Value, force: bool },
@@ -254,7 +254,7 @@ fn content_type(kind: PatchKind) -> &'static str {
     }
 }
 
-/// Whether discovery finds no such kind, or no such version of the API.
+/// Returns `true` if discovery finds no such kind, or no such version of the API.
 fn is_unserved(error: &kube::Error) -> bool {
     is_not_found(error) || matches!(error, kube::Error::Discovery(DiscoveryError::MissingKind(_)))
 }

@@ -48,7 +48,7 @@ impl Path {
         Ok(Self(segments))
     }
 
-    /// What is there, if anything is.
+    /// Returns the value at the path, if there is one.
     pub fn find<'value>(&self, value: &'value Value) -> Option<&'value Value> {
         self.0.iter().try_fold(value, |value, segment| match segment {
             Segment::Member(name) => value.get(name),

@@ -22,42 +22,42 @@ const QUIET: Duration = Duration::from_secs(1);
 /// A host that has not settled by then never will.
 const SETTLE_WITHIN: Duration = Duration::from_secs(30);
 
-/// For how long a restarted host may take until it watches everything again.
+/// Time limit for a restarted host to watch everything again.
 const WATCH_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long to pause between two looks at the log.
+/// Interval between two polls of the log.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many requests an error lists.
+/// Maximum count of requests in an error.
 const SHOWN_REQUESTS: usize = 20;
 
-/// Why a host was not quiet.
+/// Errors of a host that is not quiet.
 #[derive(Debug, Error)]
 pub enum QuietError {
-    /// It went on asking.
+    /// The host went on sending requests.
     #[error("the host has not settled after {} s; its last requests:\n{}", .after.as_secs(), lines(.requests))]
     Restless {
-        /// For how long this was waited for.
+        /// Time that was waited.
         after: Duration,
-        /// What it asked for.
+        /// Its last requests.
         requests: Vec<Request>,
     },
-    /// It wrote more than it may.
+    /// The host wrote more than allowed.
     #[error("expected at most {at_most} writes of the host {after}, found {}:\n{}", .writes.len(), lines(.writes))]
     Writes {
-        /// How many there may be.
+        /// Maximum count of writes.
         at_most: usize,
-        /// What was done to it.
+        /// Trigger before the count.
         after: &'static str,
-        /// What it wrote.
+        /// Its writes.
         writes: Vec<Request>,
     },
-    /// It does not watch what it watched before.
+    /// The host does not watch all that it watched before.
     #[error("{} s after its restart the host does not watch {}", .after.as_secs(), .missing.join(", "))]
     Unwatched {
-        /// For how long this was waited for.
+        /// Time that was waited.
         after: Duration,
-        /// What it watched before.
+        /// Missing watches.
         missing: Vec<String>,
     },
     /// The host failed.

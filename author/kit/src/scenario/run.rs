@@ -29,11 +29,11 @@ use crate::{
     workloads::Nodes,
 };
 
-/// For how long a write is tried again whose kind is not served yet: the host may still be installing it.
+/// Time limit of retries of a write whose kind is not served yet: the host may still be installing it.
 const KIND_PATIENCE: Duration = Duration::from_secs(30);
 
-/// For how long what a scenario has made may take to go. What holds it up is a finalizer that the scenario should have
-/// taken away.
+/// Time limit for deleting the scenario's objects. Longer waits are due to a finalizer that the scenario should have
+/// removed.
 const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The longest part of a scenario's name that goes into the name of its namespace.
@@ -91,14 +91,14 @@ struct Story<'run, H> {
     /// The host's own.
     host_namespace: String,
     objects: Objects,
-    /// Who runs the pods; absent: nobody.
+    /// Simulated nodes that run the pods; absent: none.
     nodes: Option<Nodes>,
     variables: Variables,
-    /// What it has applied or created.
+    /// References to applied or created objects.
     made: Vec<Reference>,
-    /// Whether the scenario has the host running just now.
+    /// Set while the scenario has the host running.
     started: bool,
-    /// Whether the host has been told to serve webhooks.
+    /// Set once the host serves webhooks.
     has_webhooks: bool,
     /// Before the host's first start.
     since: Mark,
@@ -173,7 +173,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         Ok(())
     }
 
-    /// What the host knows of the objects that a failed step is about.
+    /// Returns the host's explanations of the objects of a failed step.
     fn explain(&self, cause: &StepError) -> Vec<Value> {
         let mut explained: Vec<Value> = Vec::new();
         // What is not there has no history, but those for which it should have been made do.
@@ -196,9 +196,9 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         explained
     }
 
-    /// What the scenario has made goes while the host still runs, because its finalizers may be on it, and the next host
-    /// shall not see it. The namespace itself takes some seconds to go, for which nobody waits. Where something has failed
-    /// already, nobody waits for what may never go.
+    /// Deletes the scenario's objects while the host still runs, because its finalizers may be on them, and the next
+    /// host must not see them. The deletion of the namespace takes some seconds and is not awaited. After a failure, no
+    /// deletion is awaited, as it may never finish.
     async fn end(&mut self, in_order: bool) -> Result<(), StepError> {
         let looked = if in_order {
             self.pause(Pause::Told).await
@@ -408,7 +408,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             .map_err(StepError::Wording)
     }
 
-    /// What precedes counted writes, where none are counted.
+    /// Triggers the host before counted writes; here they are not counted.
     async fn trigger(&mut self, trigger: Option<Trigger>) -> Result<(), StepError> {
         match trigger {
             None => Ok(()),
