@@ -11,9 +11,9 @@ use crate::webhooks;
 /// Validating admission: nothing but the webhooks judges here.
 pub(crate) use crate::webhooks::validate;
 
-/// Where pods find the token of their service account.
+/// Path at which pods find the token of their service account.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How long a pod stays on a node that is in trouble.
+/// Time that a pod stays on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
 
 /// Mutating admission; `old` is None when the object is created.

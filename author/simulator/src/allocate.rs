@@ -91,7 +91,7 @@ fn has_health_check(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
-/// Whether the service can be reached from outside of the cluster.
+/// Returns `true` if the service can be reached from outside of the cluster.
 pub(crate) fn is_external(spec: &Value) -> bool {
     let addresses = spec["externalIPs"]
         .as_array()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where timestamps come from.
+/// Source of timestamps.
 #[derive(Clone, Default)]
 pub enum Clock {
     /// The machine's wall clock.

@@ -275,7 +275,7 @@ fn is_free(name: &str) -> bool {
     .any(|suffix| name.ends_with(suffix))
 }
 
-/// Whether Go writes the value that was given.
+/// Returns `true` if Go writes the given value.
 fn keeps(schema: &Schema, name: &str, property: &Property, value: &Value) -> bool {
     let zeros = &schema.zeros;
     if value.is_null() {
@@ -299,7 +299,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// What Go writes although nothing was given.
+/// Returns the value that Go writes although none was given.
 fn uninvited(schema: &Schema, name: &str, property: &Property) -> Option<Value> {
     let zeros = &schema.zeros;
     let structure = property.default.as_ref().is_some_and(Value::is_object) && property.get().shape == Shape::Object;

@@ -8,7 +8,7 @@ use crate::kinds::{Kinds, Resource, group_version};
 /// Media type of aggregated discovery.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Whether the client asks for aggregated discovery.
+/// Returns `true` if the client requests aggregated discovery.
 pub(crate) fn wants_aggregated(accept: &str) -> bool {
     accept
         .split(',')

@@ -30,13 +30,14 @@ use crate::webhooks;
 use crate::webhooks::consultation::{Consultation, Question};
 
 const VERSION: &str = include_str!("../schemas/version.json");
-/// How long a watch lasts that does not say.
+/// Duration of a watch that does not set one.
 const DEFAULT_WATCH: Duration = Duration::from_mins(30);
 
-/// How often one request asks webhooks at most; each question is asked once, unless somebody changes the object meanwhile.
+/// Maximum count of webhook calls of one request. Each is made once, unless another client changes the object
+/// meanwhile.
 const MAX_QUESTIONS: usize = 100;
 
-/// What came of carrying out a request with the answers that webhooks have given so far.
+/// Outcome of a request with the webhook answers so far.
 enum Attempt {
     /// A webhook has to be asked first; nothing was changed.
     Asks(Question),
@@ -226,7 +227,7 @@ impl Exchange {
         }
     }
 
-    /// What befalls a request for a document of OpenAPI: such requests are of the resource `openapi`.
+    /// Applies the faults to a request for a document of OpenAPI: such requests are of the resource `openapi`.
     fn disturbed_document(&self) -> Option<Result<Response<ResponseBody>, TransportError>> {
         let asked = Asked {
             verb: "get".to_owned(),
@@ -440,7 +441,7 @@ impl Exchange {
         response
     }
 
-    /// What is not about objects.
+    /// Answers requests that are not about objects.
     fn fixed(&self, route: &Route) -> Response<ResponseBody> {
         let state = self.inner.state.lock();
         let aggregated = discovery::wants_aggregated(self.header(&ACCEPT));

@@ -78,7 +78,7 @@ impl Failure {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details(json!({}))
     }
 
-    /// What a patch makes of an object is no such object.
+    /// Refuses a patch whose result is no such object.
     pub(crate) fn bad_patch_result(object: &Value, detail: &str) -> Self {
         let error = FieldError::invalid("patch", &Value::String(object.to_string()), detail);
         Self::invalid("", "", "", &[error])
@@ -314,7 +314,7 @@ impl Failure {
         }))
     }
 
-    /// What a fault says in place of the server: any code, with the reason that goes with it.
+    /// Response of a fault in place of the server: any code, with its reason.
     pub(crate) fn injected(code: u16, retry_after: Option<u32>) -> Self {
         let (reason, message) = match code {
             409 => (

@@ -12,7 +12,7 @@ use crate::random::Random;
 /// Probabilities are drawn in this many steps.
 const STEPS: u64 = 1 << 53;
 
-/// How a request goes wrong.
+/// Fault of a request.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -54,17 +54,17 @@ pub enum Fault {
     SilentWatch,
     /// A watch passes over its first events, and nobody is told of them later: a server or a proxy that makes mistakes.
     LoseEvents {
-        /// How many it passes over.
+        /// Count of events that it skips.
         events: u32,
     },
     /// A list, or the list that begins a watch, shows the state as it was so many changes ago.
     Stale {
-        /// How many changes of any object are not shown yet.
+        /// Count of changes of any object that are not shown yet.
         changes: u64,
     },
     /// The request takes so long, by tokio's clock.
     Delay(Duration),
-    /// What the request asks for takes place at once, but the answer takes so long, by tokio's clock.
+    /// Carries out the request at once, but delays the response for so long, by tokio's clock.
     LateAnswer(Duration),
 }
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Rewrite {
     }
 }
 
-/// What a rule can look at.
+/// Parts of a request that a rule can match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// get, list, watch, create, update, patch, delete or deletecollection.
@@ -110,7 +110,7 @@ pub struct Asked {
     pub namespace: Option<String>,
     /// The name in the path.
     pub name: Option<String>,
-    /// Whether the request continues a paged list.
+    /// Set if the request continues a paged list.
     pub continued: bool,
     /// The client's name for itself.
     pub user_agent: String,
@@ -119,7 +119,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether the verb writes.
+    /// Returns `true` if the verb writes.
     pub fn is_write(&self) -> bool {
         ["create", "update", "patch", "delete", "deletecollection"].contains(&self.verb.as_str())
     }
@@ -258,12 +258,12 @@ impl Faults {
         self.0.lock().rules.clear();
     }
 
-    /// How many requests a fault befell.
+    /// Count of requests with an injected fault.
     pub fn injected(&self) -> u64 {
         self.0.lock().injected
     }
 
-    /// What befalls a request.
+    /// Decides the faults of a request.
     pub(crate) fn decide(&self, asked: &Asked) -> Decision {
         let mut inner = self.0.lock();
         let mut decision = Decision::default();
@@ -320,7 +320,7 @@ fn strikes(random: &mut Random, probability: f64) -> bool {
     drawn < probability
 }
 
-/// What befalls one request.
+/// Faults of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Decision {
     pub(crate) delay: Duration,

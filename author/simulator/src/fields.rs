@@ -207,7 +207,7 @@ impl Set {
         }
     }
 
-    /// What is below an element.
+    /// Returns the set below an element.
     pub(crate) fn below(&self, element: &Element) -> Option<&Self> {
         self.children.get(element).filter(|child| !child.is_empty())
     }

@@ -7,7 +7,7 @@ use crate::state::State;
 use parking_lot::Mutex;
 use std::time::SystemTime;
 
-/// What every handle of one simulated cluster shares.
+/// Shared data of all handles of one simulated cluster.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) state: Mutex<State>,

@@ -12,7 +12,7 @@ use crate::faults::Asked;
 
 type Predicate = Arc<dyn Fn(&Asked) -> bool + Send + Sync>;
 
-/// What is denied.
+/// Denied requests.
 #[derive(Default)]
 pub struct Rights(Mutex<Vec<Predicate>>);
 
@@ -89,19 +89,19 @@ impl Rights {
     }
 }
 
-/// What is asked by a review.
+/// Kind of an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReviewKind {
-    /// What another user may do.
+    /// Rights of another user.
     Access,
-    /// What the client may do itself.
+    /// Rights of the client itself.
     OwnAccess,
-    /// Who the client is.
+    /// Identity of the client.
     Own,
 }
 
 impl ReviewKind {
-    /// What a path asks for; none if it is that of another resource.
+    /// Returns the kind of the review that a path requests; none if it is that of another resource.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let kinds = [Self::Access, Self::OwnAccess, Self::Own];
         kinds.into_iter().find(|kind| {

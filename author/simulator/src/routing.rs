@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::kinds::{Kinds, Resource};
 use crate::request::percent_decode;
 
-/// What a request is about.
+/// Target of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Route {
     /// `/api`, `/apis`.

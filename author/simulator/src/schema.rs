@@ -68,7 +68,7 @@ impl Shape {
     }
 }
 
-/// What an object may hold beside its properties.
+/// Members that an object may have beside its properties.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Additional {
     /// Not said: nothing, unless there are no properties at all.
@@ -79,7 +79,7 @@ pub(crate) enum Additional {
     Of(Node),
 }
 
-/// Who owns what of a list, by `x-kubernetes-list-type` or, where that is absent, the patch strategy.
+/// Ownership of the parts of a list, by `x-kubernetes-list-type` or, where that is absent, the patch strategy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Listing {
     #[default]
@@ -88,14 +88,14 @@ pub(crate) enum Listing {
     Map(Vec<String>),
 }
 
-/// How strategic merge patch treats a list or a struct.
+/// Treatment of a list or a struct by strategic merge patch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strategy {
     pub(crate) merge: bool,
     pub(crate) key: Option<String>,
 }
 
-/// How Go writes the zero values of a struct's fields; see examples/generate-schemas.rs.
+/// Serialisation of the zero values of a struct's fields in Go; see examples/generate-schemas.rs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Zeros {
     pub(crate) kept: BTreeSet<String>,

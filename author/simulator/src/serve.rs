@@ -19,7 +19,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -63,7 +63,7 @@ impl Simulator {
         &self.inner.faults
     }
 
-    /// Who may do what.
+    /// Returns the rights of all users.
     pub fn rights(&self) -> &Rights {
         &self.inner.rights
     }

@@ -239,7 +239,7 @@ impl Store {
         id
     }
 
-    /// What a list goes on with. Stays, because a page may be asked for twice.
+    /// Returns the rest of a paged list. The snapshot stays, because a page may be requested twice.
     pub(crate) fn snapshot(&self, id: u64) -> Option<&[Arc<Value>]> {
         self.snapshots
             .iter()

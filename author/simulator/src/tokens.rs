@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::state::State;
 
-/// What a token begins with.
+/// Prefix of a token.
 const MARK: &str = "simulated:";
 
 /// A service account whose token is requested.
@@ -16,7 +16,7 @@ pub(crate) struct TokenRequest {
 }
 
 impl TokenRequest {
-    /// What a path asks for; none if it is that of something else.
+    /// Parses the path of a token request; none if it is another path.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let path = path.strip_prefix("/api/v1/namespaces/")?.strip_suffix("/token")?;
         let (namespace, name) = path.split_once("/serviceaccounts/")?;

@@ -32,7 +32,7 @@ impl EventKind {
     }
 }
 
-/// What a watch says next. The object is as it is stored; the body shows it in the version asked for.
+/// Next event of a watch. The object is as it is stored; the body converts it to the requested version.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,

@@ -48,17 +48,17 @@ use crate::{
 /// Maximum count of objects made for a case while the API server refuses them.
 const DRAWS: usize = 25;
 
-/// What keeps the cases of a seed apart from each other.
+/// Step of the seed from case to case, so that neighbouring seeds share no cases.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What is looked for, and with which objects.
+/// Options of the search.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The number of cases. Samples come first and count.
     pub cases: u32,
-    /// What objects are drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// This case alone.
+    /// Number of the only case to try.
     pub only_case: Option<u32>,
     /// The properties that are looked at.
     pub properties: Vec<Property>,

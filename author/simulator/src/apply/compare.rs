@@ -8,7 +8,7 @@ use super::types::{Atom, Type, same};
 use crate::fields::{Element, Set};
 use crate::schema::Listing;
 
-/// What differs between an old and a new value; no field is in two of the sets.
+/// Difference of an old and a new value; no field is in two of the sets.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) added: Set,

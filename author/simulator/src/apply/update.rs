@@ -15,7 +15,7 @@ use super::walk::{field_set, remove, with_named_parents};
 use crate::failure::Failure;
 use crate::fields::{self, Set};
 
-/// Who made the entries of objects that were never tracked.
+/// Field manager of the entries of objects that were never tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -27,11 +27,11 @@ pub(crate) trait Versions {
     fn convert<'v>(&self, object: &'v Value, version: &str) -> Cow<'v, Value>;
     /// An object of the version without any field.
     fn nothing(&self, version: &str) -> Value;
-    /// What requests of this kind cannot own: `status` for the main resource, `spec` for the status.
+    /// Returns the fields that requests of this kind cannot own: `status` for the main resource, `spec` for the status.
     fn ignored(&self, version: &str) -> &Set;
 }
 
-/// Who writes, and how.
+/// Field manager and operation of a write.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer<'a> {
     pub(crate) manager: &'a str,

@@ -25,7 +25,7 @@ fn is_going(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// What an owner reference leads to.
+/// Target of an owner reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Solid,
@@ -66,7 +66,7 @@ pub(super) fn run(state: &mut State, changes: &[Change]) {
     }
 }
 
-/// Where an object's owners are, as far as they can be found.
+/// Returns the places of an object's owners, as far as they can be found.
 fn owner_places(state: &State, object: &Value) -> Vec<Place> {
     owners(object)
         .iter()

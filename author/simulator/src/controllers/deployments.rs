@@ -165,7 +165,7 @@ fn available(set: &Arc<Value>) -> i64 {
     number(&set["status"]["availableReplicas"])
 }
 
-/// How many replicas the new set may have beside the others, if it has `now`.
+/// Returns the count of replicas that the new set may have beside the others, if it has `now`.
 fn room(deployment: &Value, others: &[Arc<Value>], now: i64) -> i64 {
     let wanted = number(&deployment["spec"]["replicas"]);
     let taken: i64 = others.iter().map(replicas).sum();

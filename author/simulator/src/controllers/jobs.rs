@@ -208,7 +208,7 @@ fn sync(state: &mut State, key: &Key, job: &Value) {
 /// The conditions that announce and say the end of a job, with reason and message.
 type End = (&'static str, &'static str, String, String);
 
-/// Why a job ends before it looks for pods to make.
+/// Returns the reason if a job ends before it looks for pods to make.
 fn end_of(state: &mut State, job: &Value, status: &Value, active: &[Arc<Value>], failed: usize) -> Option<End> {
     let spec = &job["spec"];
     for (first, last) in [("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")] {
@@ -239,7 +239,7 @@ fn end_of(state: &mut State, job: &Value, status: &Value, active: &[Arc<Value>],
     None
 }
 
-/// Whether the pause after the last failure is over.
+/// Returns `true` if the back-off after the last failure is over.
 fn may_retry(state: &mut State, job: &Value, pods: &[Arc<Value>], failed: usize) -> bool {
     let ends = pods
         .iter()

@@ -17,7 +17,7 @@ mod stateful;
 use crate::options::Workloads;
 use crate::state::State;
 
-/// Who the controllers are in managedFields.
+/// Field manager of the controllers.
 const MANAGER: &str = "kube-controller-manager";
 
 /// More rounds than this mean that two controllers undo each other's work.

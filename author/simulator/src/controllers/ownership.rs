@@ -7,7 +7,7 @@ use crate::resource::text;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Which objects name which uid as their owner's.
+/// Index of the objects by the uids of their owners.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
     dependents: BTreeMap<String, BTreeSet<Place>>,

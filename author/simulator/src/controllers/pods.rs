@@ -41,7 +41,7 @@ pub(super) fn share(value: &Value, all: i64, rounds_up: bool) -> i64 {
     (all * percent + if rounds_up { 99 } else { 0 }) / 100
 }
 
-/// As a real server's template hashes look.
+/// Returns a hash in the form of a real server's template hashes.
 pub(super) fn template_hash(template: &Value) -> String {
     let letters = b"bcdfghjklmnpqrstvwxz2456789";
     let text = hash(&[&template.to_string()]) + &hash(&["more", &template.to_string()]);
@@ -103,7 +103,7 @@ pub(super) fn is_going(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Whether the pod runs or is to run.
+/// Returns `true` if the pod runs or is to run.
 pub(super) fn is_active(pod: &Value) -> bool {
     !is_going(pod) && !has_finished(pod)
 }
@@ -120,8 +120,8 @@ pub(super) fn is_ready(pod: &Value) -> bool {
     ready_since(pod).is_some()
 }
 
-/// Whether the pod has been ready for the owner's `minReadySeconds`; if that is still to come, the owner is looked at again
-/// then.
+/// Returns `true` if the pod has been ready for the owner's `minReadySeconds`; if that is still to come, the owner is
+/// requeued for then.
 pub(super) fn is_available(state: &mut State, owner: (&Storage, &Value), pod: &Value) -> bool {
     let (storage, owner) = owner;
     let seconds = count(&owner["spec"]["minReadySeconds"]) as u64;
@@ -134,7 +134,7 @@ pub(super) fn is_available(state: &mut State, owner: (&Storage, &Value), pod: &V
     }
 }
 
-/// Whether the time since then has passed; if not, the object is looked at again when it has.
+/// Returns `true` if the time since then has passed; if not, the object is requeued for when it has.
 pub(super) fn has_passed(
     state: &mut State,
     (storage, object): (&Storage, &Value),
@@ -158,7 +158,7 @@ pub(super) fn moment(time: &Value) -> Option<SystemTime> {
     Some(time.into())
 }
 
-/// How many of the pods are ready, and how many of them available.
+/// Counts the ready and the available ones of the pods.
 pub(super) fn readiness(state: &mut State, owner: (&Storage, &Value), pods: &[Arc<Value>]) -> (usize, usize) {
     let ready = pods.iter().filter(|pod| is_ready(pod)).count();
     let available = pods.iter().filter(|pod| is_available(state, owner, pod)).count();

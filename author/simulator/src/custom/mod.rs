@@ -25,7 +25,7 @@ pub(crate) struct Column {
     pub(crate) path: String,
 }
 
-/// Where the scale subresource finds its numbers.
+/// Paths of the scale subresource's numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct ScalePaths {
     pub(crate) spec: String,
@@ -43,7 +43,7 @@ pub(crate) struct CustomKind {
     pub(crate) columns: Vec<Column>,
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) selectable: Vec<String>,
-    /// Whether a webhook brings objects from one version into another.
+    /// Set if a webhook converts objects between versions.
     pub(crate) converted: bool,
 }
 
@@ -74,7 +74,7 @@ impl CustomKind {
         self.complete(errors, object, Some(old))
     }
 
-    /// What is checked beside the schema. Rules are not evaluated over what does not have the schema's form.
+    /// Adds the errors beside the schema's. Rules are not evaluated over objects that do not have the schema's form.
     fn complete(&self, mut errors: Vec<FieldError>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         errors.extend(self.validate_scale(object));
         errors.extend(validate::lists(&self.schema, object));

@@ -58,12 +58,12 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// What becomes of nulls that are not allowed and that no default takes the place of.
+/// Handling of nulls that are not allowed and that no default replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nulls {
-    /// They go, as where a request gives the object.
+    /// Removed, as where a request gives the object.
     Dropped,
-    /// They stay, as in what an apply makes of the object, and are refused.
+    /// Kept, as in the result of an apply, and refused.
     Kept,
 }
 

@@ -340,7 +340,7 @@ fn duplicates(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Field
     }
 }
 
-/// What a duplicate is shown as: the keys of a map list's item, or the item itself.
+/// Returns the value by which a duplicate is shown: the keys of a map list's item, or the item itself.
 fn identity(listing: &Listing, item: &Value) -> Value {
     match listing {
         Listing::Map(keys) => keys

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{items, member, set};
 
-/// How long a client keeps its pod with session affinity.
+/// Time that a client keeps its pod with session affinity.
 const AFFINITY_SECONDS: i64 = 10_800;
 
 pub(super) fn service(object: &mut Value) {

@@ -40,7 +40,7 @@ pub(crate) fn create(state: &mut State, call: &Call, text: &[u8]) -> Result<Answ
         .with_warnings(deprecation(&call.resource)))
 }
 
-/// What the server says of kinds that have a successor.
+/// Returns the server's warnings about kinds that have a successor.
 fn deprecation(resource: &Resource) -> Vec<String> {
     if resource.is_builtin("", "endpoints") {
         return vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()];

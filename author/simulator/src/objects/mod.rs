@@ -64,13 +64,13 @@ impl Call {
     }
 }
 
-/// What a verb answers.
+/// Response of a verb.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: StatusCode,
     pub(crate) value: Value,
     pub(crate) warnings: Vec<String>,
-    /// Whether the value is an object or a list of the resource, which can be shown as a table.
+    /// Set if the value is an object or a list of the resource, which can be shown as a table.
     pub(crate) of_resource: bool,
 }
 

@@ -293,7 +293,7 @@ fn set_or_remove(object: &mut Value, name: &str, value: Option<Value>) {
     };
 }
 
-/// Whether the update changes what the generation counts.
+/// Returns `true` if the update changes a part that the generation counts.
 fn spec_changed(resource: &Resource, object: &Value, old: &Value) -> bool {
     if resource.custom.is_none() && resource.has_status() {
         let annotations = resource.group == "apps"

@@ -85,7 +85,7 @@ pub(crate) fn stale_list(state: &State, call: &Call, changes: u64) -> Result<Ans
     })))
 }
 
-/// Where a continued list goes on: the revision it began at, the snapshot, and how many objects were sent.
+/// Position of a continued list: the revision it began at, the snapshot, and the count of objects sent.
 struct Token {
     revision: u64,
     snapshot: u64,
@@ -116,7 +116,7 @@ const EXPIRED_PAGE: &str = "The provided continue parameter is too old to displa
     Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted \
     between the time the first chunk was returned and now may show up in the list.";
 
-/// What a list is told that goes on after its snapshot is gone.
+/// Error of a list that is continued after its snapshot is gone.
 pub(crate) fn expired_page() -> Failure {
     Failure::expired(EXPIRED_PAGE)
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 /// More operations than this are refused.
 const OPERATION_LIMIT: usize = 10_000;
 
-/// Why a patch did not apply.
+/// Errors of applying a patch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatchError {
     #[error("cannot decode JSON patch: {0}")]

@@ -129,7 +129,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// How long ago, in one or two units.
+/// Returns the age in one or two units.
 fn age(timestamp: &Value, now: SystemTime) -> String {
     let Some(stamp) = timestamp.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()) else {
         return "<unknown>".to_owned();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{list, names, quantity_of, text};
 use crate::failure::FieldError;
 
-/// What a variable may take of the pod.
+/// Fields of the pod that a variable may refer to.
 const POD_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -20,7 +20,7 @@ const POD_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// What a variable may take of a container's resources.
+/// Resources of a container that a variable may refer to.
 const RESOURCE_FIELDS: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",

@@ -74,7 +74,7 @@ fn agent(authorities: &[Certificate<'static>], timeout: Duration) -> ureq::Agent
     config.build().new_agent()
 }
 
-/// What of a `caBundle` can be read.
+/// Returns the readable certificates of a `caBundle`.
 fn authorities(bundle: &Value) -> Vec<Certificate<'static>> {
     let pem = STANDARD.decode(bundle.as_str().unwrap_or_default()).unwrap_or_default();
     let items = parse_pem(&pem).filter_map(|item| match item {
@@ -84,7 +84,7 @@ fn authorities(bundle: &Value) -> Vec<Certificate<'static>> {
     items.collect()
 }
 
-/// As Go words what befalls a request to an address.
+/// Words a transport error as Go does.
 fn words(error: &ureq::Error, address: &str) -> String {
     match error {
         ureq::Error::Timeout(_) => "context deadline exceeded".to_owned(),
@@ -120,7 +120,7 @@ fn certificate_words(error: &rustls::Error) -> String {
     format!("tls: failed to verify certificate: x509: {problem}")
 }
 
-/// As client-go words an answer that is not about what was asked.
+/// Words an unexpected response as client-go does.
 fn refused(status: StatusCode, said: &str) -> String {
     match status.as_u16() {
         400 => "the server rejected our request for an unknown reason".to_owned(),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::random::Random;
 
-/// What a webhook is asked, and where.
+/// One call of a webhook: its request and its address.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     /// The webhook's `clientConfig`.
@@ -22,7 +22,7 @@ pub(crate) struct Question {
     key: u64,
 }
 
-/// What a webhook answers, or why it does not, in the server's words.
+/// Response of a webhook, or the error in the server's words.
 pub(crate) type Reply = Result<Value, String>;
 
 /// The questions of one request.
@@ -45,7 +45,7 @@ impl Consultation {
         self.warnings.clear();
     }
 
-    /// What webhooks have warned of; each once.
+    /// Returns the warnings of webhooks; each once.
     pub(crate) fn warnings(self) -> Vec<String> {
         self.warnings
     }

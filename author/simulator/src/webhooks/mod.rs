@@ -26,7 +26,7 @@ const GROUP: &str = "admissionregistration.k8s.io";
 const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
-/// What no webhook is asked about, or nobody could fix a broken one.
+/// Resources that no webhook is called about, or nobody could fix a broken one.
 const EXEMPT: [&str; 4] = [
     MUTATING,
     VALIDATING,

@@ -10,17 +10,17 @@ use crate::kinds::Resource;
 /// The version that is asked in.
 const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// Who asks where nobody is impersonated: the simulation knows no accounts.
+/// User of clients that impersonate nobody: the simulation knows no accounts.
 const ADMINISTRATOR: &str = "kubernetes-admin";
 
-/// What a webhook says.
+/// Verdict of a webhook.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) allowed: bool,
     /// The operations of a JSON patch.
     pub(super) patch: Option<Value>,
     pub(super) warnings: Vec<String>,
-    /// Why it refuses: a Status.
+    /// Refusal as a Status.
     pub(super) status: Value,
 }
 

@@ -13,7 +13,7 @@ enum Step {
 enum Act {
     Remove,
     Put(Value),
-    /// What the other value has beside it.
+    /// Adds what the other value has beyond this one.
     Add(Value),
     TurnRound,
 }
