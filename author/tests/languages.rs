@@ -216,7 +216,7 @@ mod external {
         }
 
         #[test]
-        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+        fn added_kinds_and_admission_build_and_pass_their_tests() {
             let commands = [
                 &["npm", "install", "--no-audit", "--no-fund"][..],
                 &["npm", "test"],
@@ -234,7 +234,7 @@ mod external {
         }
 
         #[test]
-        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+        fn added_kinds_and_admission_build_and_pass_their_tests() {
             super::add_and_play("python", "python", &[&["make", "test"], &["make", "build"]]);
         }
     }
@@ -251,7 +251,7 @@ mod external {
         }
 
         #[test]
-        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+        fn added_kinds_and_admission_build_and_pass_their_tests() {
             let commands = [
                 // The files that gofmt would change: none.
                 &["sh", "-c", "test -z \"$(gofmt -l .)\""][..],
@@ -270,7 +270,7 @@ mod external {
         }
 
         #[test]
-        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+        fn added_kinds_and_admission_build_and_pass_their_tests() {
             super::add_and_play("c", "c", &[&["make", "test"], &["make", "build"]]);
         }
     }

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_gets_the_servers_defaults_and_keeps_what_a_server_had_set() {
+    fn an_object_gets_defaults_and_keeps_server_set_fields() {
         let mut store = store();
         let stored = store.stored_form(&service(&json!(80))).unwrap();
         assert_eq!(stored["spec"]["ports"][0]["protocol"], "TCP");

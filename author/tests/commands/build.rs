@@ -177,7 +177,7 @@ fn what_calls_javascript_is_found_before_anything_is_compiled() {
 }
 
 #[test]
-fn a_missing_compiler_is_named_with_the_command_that_installs_it() {
+fn a_missing_compiler_is_named_with_its_install_command() {
     let folder = tempfile::tempdir().unwrap();
     let programs = folder.path().join("programs");
     fs::create_dir(&programs).unwrap();
@@ -259,7 +259,7 @@ fn a_component_that_no_host_would_run_is_printed_and_fails() {
 }
 
 #[test]
-fn a_component_that_imports_what_no_host_has_is_refused_with_the_names_of_the_imports() {
+fn a_component_with_unknown_imports_is_refused_with_their_names() {
     let folder = tempfile::tempdir().unwrap();
     let component = r#"(component
         (import "acme:clock/now@1.0.0" (instance (export "read" (func (result u64)))))
@@ -282,7 +282,7 @@ fn a_component_that_imports_what_no_host_has_is_refused_with_the_names_of_the_im
 }
 
 #[test]
-fn a_component_that_imports_wasi_is_shown_with_the_grant_that_it_needs_and_installed_with_it_only() {
+fn a_component_with_wasi_installs_only_with_the_named_grant() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("dice.wasm"), dice::component()).unwrap();
     let shown = call(folder.path(), &["inspect", "dice.wasm"]).ok();
@@ -310,7 +310,7 @@ fn a_component_that_imports_wasi_is_shown_with_the_grant_that_it_needs_and_insta
 }
 
 #[test]
-fn a_status_that_cannot_hold_what_the_host_writes_is_warned_of_and_built() {
+fn a_status_too_narrow_for_the_host_is_built_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let kind = json!({"group": "example.com", "version": "v1", "kind": "Site"});
     let crd = |status: Value| {
@@ -357,7 +357,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_component_of_another_toolchain_is_checked_and_its_module_wrapped() {
+    fn a_component_of_another_toolchain_is_checked_and_wrapped() {
         let component = app_service();
         let folder = tempfile::tempdir().unwrap();
         let component_path = component.display().to_string();

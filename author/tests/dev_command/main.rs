@@ -193,7 +193,7 @@ mod simulated {
 
     /// A kind may come later, so it is tried for half a minute; neither a new component nor the end waits for that.
     #[test]
-    fn a_sample_that_is_refused_is_told_at_once_and_holds_nothing_up() {
+    fn a_refused_sample_is_reported_at_once_and_blocks_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (file, sample) = (folder.path().join("web.wasm"), folder.path().join("sample.yaml"));
         let good = OBJECT.replace("NAME", "sample");
@@ -268,7 +268,7 @@ mod simulated {
     }
 
     #[test]
-    fn a_project_without_the_tools_of_its_language_is_told_what_installs_them() {
+    fn a_project_without_its_tools_names_what_installs_them() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("pilothouse.js"), "").unwrap();
         let programs = folder.path().join("programs");
@@ -310,7 +310,7 @@ mod simulated {
     }
 
     #[test]
-    fn a_component_that_imports_wasi_runs_with_a_grant_and_without_one_the_next_step_is_said() {
+    fn a_component_with_wasi_runs_with_a_grant_or_names_next_step() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("dice.wasm"), dice::component()).unwrap();
         let mut dev = start(&["dice.wasm", "--plain"], folder.path());
@@ -347,7 +347,7 @@ mod simulated {
     }
 
     #[test]
-    fn the_live_view_shows_what_happens_obeys_keys_and_gives_the_terminal_back() {
+    fn the_live_view_obeys_keys_and_restores_the_terminal() {
         let folder = tempfile::tempdir().unwrap();
         let build = "cp made target/pilothouse/web.wasm";
         let (mut terminal, mut process) = in_terminal(folder.path(), build);
@@ -364,7 +364,7 @@ mod simulated {
     }
 
     #[test]
-    fn the_live_view_shows_how_far_a_build_is_and_quitting_ends_the_build() {
+    fn the_live_view_shows_build_progress_and_quitting_ends_it() {
         let folder = tempfile::tempdir().unwrap();
         let build = "echo Compiling a; printf 'Building 1/2\\rBuilding 2/2\\r'; echo $$ > pid; exec sleep 600";
         let (mut terminal, mut process) = in_terminal(folder.path(), build);

@@ -159,7 +159,7 @@ async fn a_kind_that_is_not_served_yet_is_found_when_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resource_that_cannot_be_read_is_skipped_and_its_last_state_stays() {
+async fn an_unreadable_resource_is_skipped_and_keeps_its_last_state() {
     let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
     let thing = |name: &str, more: &str| format!(r#"{{"metadata":{{"name":"{name}","uid":"u"{more}}}}}"#);
     let odd = thing("odd", r#","ownerReferences":"none""#);
@@ -216,7 +216,7 @@ async fn a_resource_that_cannot_be_read_is_skipped_and_its_last_state_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_see_crds_they_are_asked_for_every_ten_minutes() {
+async fn without_rights_to_crds_they_are_listed_every_ten_minutes() {
     let simulator = Simulator::new(Options::default());
     let client = Client::new(simulator.service(), "default");
     let forbidden = Fault::Status {

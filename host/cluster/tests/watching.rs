@@ -286,7 +286,7 @@ async fn what_happens_is_told_once_over_many_renewals_of_the_watch() {
 /// A server that cannot divide lists sends all of it. What another replica has is not decoded, so what is wrong with it is not
 /// reported here either.
 #[tokio::test(start_paused = true)]
-async fn objects_of_another_part_are_left_out_of_a_list_before_they_are_decoded() {
+async fn objects_of_another_shard_are_dropped_before_decoding() {
     let object = |name: &str, namespace: &str, managed_fields: Value| {
         json!({
             "metadata": {

@@ -139,7 +139,7 @@ fn refusal(loaded: Result<PluginComponent, LoadError>) -> String {
 }
 
 #[test]
-fn without_a_grant_the_imports_their_purposes_and_the_ways_on_are_named() {
+fn without_a_grant_the_imports_and_next_steps_are_named() {
     let message = refusal(sandbox().load_bytes("shop.wasm", &component("(i32.const 16)")));
     for words in [
         "wasi:cli/environment@0.2.6",
@@ -273,7 +273,7 @@ fn a_plugin_that_exits_fails_with_its_status_and_what_it_wrote() {
 }
 
 #[test]
-fn a_function_that_the_set_does_not_have_ends_the_call_by_its_name() {
+fn a_function_missing_from_the_set_ends_the_call_by_name() {
     let sandbox = sandbox();
     let plugin = granted(&sandbox, "(drop (call $network)) (i32.const 16)");
     let failure = called(&plugin, &Limits::default()).0.unwrap_err();

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_images_and_the_sources_in_html_are_found_and_code_is_not() {
+    fn links_images_and_html_sources_are_found_but_not_code() {
         let text =
             "See [this](a.md#b) and ![that](c.svg).\n\n<img src=\"d.svg\">\n\n`[no](e.md)`\n\n[f]\n\n[f]: g.md\n";
         assert_eq!(page(text).links, ["a.md#b", "c.svg", "d.svg", "g.md"]);

@@ -101,7 +101,7 @@ fn wrong(text: &str) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn commands_of_the_documentation_are_read_by_the_real_command_lines() {
+fn documented_commands_parse_with_the_real_command_lines() {
     let (mut found, mut count) = (Vec::new(), 0);
     for page in documents() {
         let text = fs::read_to_string(root().join(&page)).unwrap();

@@ -125,7 +125,7 @@ fn every_page_is_in_the_book_once() {
 
 /// `cargo xtask book` rewrites links that begin with `](../` and lead out of the book, and no others.
 #[test]
-fn links_out_of_the_book_are_written_so_that_they_can_be_rewritten() {
+fn links_out_of_the_book_have_a_form_that_is_rewritten() {
     for (from, (text, page)) in all_pages() {
         if !from.starts_with("docs/") {
             continue;

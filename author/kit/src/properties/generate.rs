@@ -742,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_kubernetes_are_reordered_where_their_order_has_no_meaning() {
+    fn built_in_lists_are_reordered_where_order_has_no_meaning() {
         let schema = &built_in_definitions()["io.k8s.api.core.v1.Pod"];
         let pod = |ports: [u8; 2]| {
             let ports: Vec<Value> = ports.iter().map(|port| json!({"containerPort": port})).collect();

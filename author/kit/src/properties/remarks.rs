@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn remarks_that_differ_in_names_and_values_alone_are_one_with_the_first_as_example() {
+    fn remarks_that_differ_in_names_and_values_are_merged() {
         let found = list(&[
             (3, &["Secret n/x: data: Required value"]),
             (

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_which_the_server_keeps_less_than_was_applied_is_not_canonical() {
+    fn an_object_is_not_canonical_if_the_server_drops_a_part() {
         let whole = json!({"f:data": {"f:a": {}, "f:b": {}}, "f:immutable": {}});
         assert_eq!(said(MANAGER, &whole), None);
         let begins = "ConfigMap shop/settings is not canonical, so the host would apply it again and again: ";
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_refuses_breaks_valid_where_a_crd_says_what_is_valid() {
+    fn a_refusal_breaks_valid_where_a_crd_defines_validity() {
         let judged = |code: u16, is_custom: bool| {
             let mut applied = Applied::default();
             let refusal = Refusal {

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_member_is_named_with_its_place_and_the_likely_word() {
+    fn an_unknown_member_is_named_with_place_and_likely_word() {
         let error = parse("  - note: hello\n  - name: second\n    aply: {}\n").unwrap_err();
         assert_eq!(
             error,

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_likely_word_is_the_nearest_one_and_none_where_nothing_is_near() {
+    fn the_likely_word_is_the_nearest_or_none_if_all_are_far() {
         let words = ["apply", "create", "expect", "expectWrites", "configuration"];
         assert_eq!(likely("aply", &words), Some("apply"));
         assert_eq!(likely("expectWrite", &words), Some("expectWrites"));

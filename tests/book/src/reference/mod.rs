@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_page_of_the_chart_is_what_the_schema_of_its_values_gives() {
+    fn generated_page_of_the_chart_matches_its_values_schema() {
         keep("chart.md", &chart());
     }
 

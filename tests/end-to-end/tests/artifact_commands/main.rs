@@ -151,7 +151,7 @@ mod isolated {
     use super::*;
 
     #[test]
-    fn a_pushed_component_comes_back_with_the_same_bytes_and_a_digest_that_does_not_change() {
+    fn a_pushed_component_is_pulled_with_same_bytes_and_digest() {
         let desk = Desk::new();
         let file = component("app-service");
         let pushed = desk.run(&["push", &file, "oci-layout:plugins:0.1.0"]);
@@ -307,7 +307,7 @@ mod isolated {
     }
 
     #[test]
-    fn verify_accepts_a_signature_by_one_of_the_keys_and_nothing_else() {
+    fn verify_accepts_only_a_signature_by_one_of_the_keys() {
         let desk = Desk::new();
         let reference = desk.push();
         let layout = desk.path("plugins");

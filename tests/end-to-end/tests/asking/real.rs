@@ -248,7 +248,7 @@ fn adds_up(document: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_divide_the_work_answer_together_and_one_that_is_silent_is_named() {
+async fn sharded_replicas_answer_together_and_name_a_silent_one() {
     let control_plane = ControlPlane::start(Options::default()).await.unwrap();
     let bench = Bench::new(&control_plane).await;
     bench.namespace("pilothouse-system").await;

@@ -298,7 +298,7 @@ mod simulated {
     }
 
     #[test]
-    fn inspect_names_defaulter_and_validator_of_each_kind_and_has_crds_as_objects() {
+    fn inspect_names_admission_of_each_kind_and_prints_crds() {
         let gate = component("gate");
         let said = printed(&["inspect", &gate]);
         assert!(
@@ -326,7 +326,7 @@ mod simulated {
     }
 
     #[test]
-    fn inspect_tells_which_kinds_have_a_defaulter_and_a_validator_as_the_manifest_says() {
+    fn inspect_lists_defaulters_and_validators_as_the_manifest() {
         let gate = component("gate");
         let is_open = "the manifest does not say whether they are for this kind";
         assert!(printed(&["inspect", &gate]).contains(is_open));

@@ -362,7 +362,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn guest_log_lines_are_limited_exactly_and_dropped_ones_reported() {
+    async fn guest_log_lines_are_limited_and_dropped_ones_reported() {
         const FLOODS: usize = 60;
         // Each call may log 64 KiB, which are some sixty lines.
         const LINES: usize = 60;

@@ -155,7 +155,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn configurations_have_the_live_cluster_role_as_their_owner_and_are_made_without_it_too() {
+    async fn configurations_are_owned_by_the_live_cluster_role_if_any() {
         let mut webhooks = webhooks(HARBOUR, "webhooks").unwrap();
         webhooks.owner = Some(ROLE.to_owned());
         let options = HostOptions {

@@ -373,7 +373,7 @@ mod simulated {
 
     /// The registry of the replica that stands by is ahead of the leader's, then behind it.
     #[tokio::test(start_paused = true)]
-    async fn the_leader_alone_asks_what_a_tag_means_and_the_others_run_what_it_runs() {
+    async fn only_the_leader_resolves_a_tag_and_the_others_follow() {
         let (leaders, others) = (MemoryStore::new(), MemoryStore::new());
         let one = leaders.push("hostile", "1", 1);
         others.push("hostile", "1", 1);
@@ -415,7 +415,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_artifact_of_an_unknown_key_never_runs_and_the_old_one_goes_on() {
+    async fn an_artifact_of_an_unknown_key_never_replaces_the_old_one() {
         let store = MemoryStore::new();
         let one = store.push("hostile", "1", 1);
         let fleet = fleet_of(&store).await;
@@ -495,7 +495,7 @@ mod simulated {
 
     /// The tag means a version by now that cannot run. Without a cache the one that ran before comes from the registry.
     #[tokio::test(start_paused = true)]
-    async fn a_host_without_a_cache_starts_what_ran_before_and_then_looks_what_is_meant() {
+    async fn a_host_without_a_cache_starts_the_last_artifact_first() {
         let store = MemoryStore::new();
         let one = store.push("hostile", "1", 1);
         let mut fleet = fleet_of(&store).await;
@@ -543,7 +543,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_moved_tag_that_fails_its_trial_stays_refused_and_is_said_once() {
+    async fn a_moved_tag_that_fails_its_trial_is_refused_once() {
         let store = MemoryStore::new();
         let one = store.push("hostile", "1", 1);
         let fleet = fleet_of(&store).await;
@@ -570,7 +570,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_recorded_artifact_that_starts_no_more_gives_way_to_the_one_that_is_meant() {
+    async fn a_recorded_artifact_that_fails_to_start_is_replaced() {
         let store = MemoryStore::new();
         let one = store.push("hostile", "1", 1);
         let mut fleet = fleet_of(&store).await;

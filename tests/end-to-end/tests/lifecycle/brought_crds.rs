@@ -78,7 +78,7 @@ mod simulated {
 
     /// As the chart has it where the host installs its own CRD.
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_installs_its_own_crd_alone_waits_for_those_of_plugins() {
+    async fn a_host_that_installs_only_its_own_crd_waits_for_others() {
         let mut host = RuntimeHost::new(HostOptions::default(), unhurried());
         host.install_own_crd();
         // It waits for the CRD of Plugin.
@@ -148,7 +148,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_first_version_waits_for_its_crds_and_keeps_no_host_from_being_ready() {
+    async fn a_first_version_that_waits_for_crds_keeps_the_host_ready() {
         let fleet = fleet().await;
         fleet.plugin("it", bringing(&wishes(&["color"]))).await;
         let said = fleet.says("it", "Established", "False", "CrdMissing").await;

@@ -249,7 +249,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_contribution_that_cannot_be_taken_back_holds_up_nothing_else() {
+    async fn an_irrevocable_contribution_blocks_nothing_else() {
         let fleet = contributing("Delete").await;
         let forbidden = Rule::new(Fault::Status {
             code: 403,

@@ -205,7 +205,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_standby_that_hears_nothing_of_the_api_server_is_not_ready_until_it_hears_of_it_again() {
+    async fn a_standby_is_not_ready_without_the_api_server() {
         let (fleet, second) = two_replicas().await;
         let endpoints = |host: &RuntimeHost| {
             let heartbeat = Heartbeat::default();
@@ -315,7 +315,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_abandons_writes_when_it_stops_leaves_its_lease_to_end() {
+    async fn a_leader_with_abandoned_writes_lets_its_lease_expire() {
         let (mut fleet, _second) = two_replicas().await;
         let never = Fault::LateAnswer(Duration::from_mins(5));
         let never = pilothouse_simulator::Rule::new(never).resource("deployments").writes();
@@ -332,7 +332,7 @@ pub mod simulated {
 
     /// The fence waits for the answer no longer than the Lease allows, so nothing runs any more when the leader stops.
     #[tokio::test(start_paused = true)]
-    async fn a_leader_of_which_a_write_was_not_answered_lately_leaves_its_lease_to_end() {
+    async fn a_leader_with_an_unanswered_write_lets_its_lease_expire() {
         for (stops_after, at_once) in [(Duration::from_secs(14), false), (Duration::from_secs(29), true)] {
             let (mut fleet, _second) = two_replicas().await;
             let never = Fault::LateAnswer(Duration::from_mins(5));
@@ -354,7 +354,7 @@ pub mod simulated {
 
     /// What is no reconcile counts as well.
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_abandons_the_status_of_a_plugin_when_it_stops_leaves_its_lease_to_end() {
+    async fn a_leader_with_an_abandoned_status_lets_its_lease_expire() {
         let (mut fleet, _second) = two_replicas().await;
         let never = Fault::LateAnswer(Duration::from_mins(5));
         let never = pilothouse_simulator::Rule::new(never).resource("plugins").writes();
@@ -473,7 +473,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_right_to_its_lease_a_replica_names_it_and_writes_nothing_until_it_is_granted() {
+    async fn without_a_right_to_its_lease_a_replica_writes_nothing() {
         for verb in ["get", "list", "create"] {
             let (cluster, mut host, _folder) = replica_without(move |asked| asked.verb == verb).await;
             let mark = cluster.mark().unwrap();
@@ -493,7 +493,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_may_not_renew_its_lease_any_more_stops_until_it_may() {
+    async fn a_leader_that_may_not_renew_its_lease_stops_until_it_may() {
         let fleet = Fleet::start_host_with(Cluster::simulated(), replica("one")).await;
         fleet.put("app-service", "it.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "it.wasm"}})).await;
@@ -537,7 +537,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_rights_that_the_installation_guide_lists_are_those_that_a_replica_needs() {
+    async fn the_installation_guide_lists_exactly_the_rights_needed() {
         let guide = pilothouse_end_to_end::components::root().join("docs/rights.md");
         let guide = std::fs::read_to_string(guide).unwrap();
         let (_, section) = guide.split_once("\n### Replicas\n").unwrap();

@@ -270,7 +270,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whichever_replica_is_asked_the_answer_is_the_same_and_only_the_holder_caches() {
+    async fn every_replica_answers_the_same_and_only_the_holder_caches() {
         let crew = Crew::start(&["one", "two", "three", "four"], |webhooks| webhooks).await;
         let cached = crew.cached();
         let all = crew.fleet.stage.all("ConfigMap").len() as u64;
@@ -288,7 +288,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_holder_that_is_gone_or_hangs_or_is_somebody_else_changes_no_answer() {
+    async fn a_missing_hanging_or_wrong_holder_changes_no_answer() {
         let mut crew = Crew::start(&["one", "two", "three", "four"], |webhooks| webhooks).await;
         let namespace = crew.namespace_of("four");
         let gone = crew.replicas["four"].address;

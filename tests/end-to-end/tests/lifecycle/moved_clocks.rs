@@ -232,12 +232,12 @@ mod real {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_leader_whose_clock_is_set_leads_on_and_others_take_over_in_time() {
+    async fn a_leader_whose_clock_is_set_leads_on_until_replaced_in_time() {
         story(None).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn replicas_whose_clocks_are_set_keep_their_shards_and_write_once() {
+    async fn replicas_with_moved_clocks_keep_their_shards_and_write_once() {
         story(Some(6)).await;
     }
 }

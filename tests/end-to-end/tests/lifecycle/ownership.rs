@@ -250,7 +250,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_replaced_before_any_watch_showed_it_is_told_and_made_again() {
+    async fn a_child_replaced_before_any_watch_event_is_recreated() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         let silent = Rule::new(Fault::SilentWatch).verbs(&["watch"]).resource("configmaps");
         stage.simulator().faults().add(silent.times(1));

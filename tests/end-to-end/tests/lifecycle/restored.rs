@@ -200,7 +200,7 @@ mod simulated {
     /// A child with an owner reference is the garbage collector's to take, because its owner is no more, and is then made
     /// again. What has a label stays, and is given the restored owner.
     #[tokio::test(start_paused = true)]
-    async fn what_the_garbage_collector_takes_of_a_backup_is_made_again_and_the_rest_is_given_its_new_owner() {
+    async fn restored_children_are_recreated_or_given_their_new_owner() {
         for course in [Course::Afterwards, Course::OwnerFirst, Course::OwnerLast] {
             let (stage, made) = play(course).await;
             for before in &made {
@@ -247,7 +247,7 @@ mod real {
 
     /// The garbage collector deletes what names an owner that is no more, while the host repairs it or makes it again.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_restored_backup_converges_beside_the_garbage_collector_and_is_quiet() {
+    async fn a_restored_backup_converges_beside_the_garbage_collector() {
         let cluster = Cluster::real_with(Options::default()).await.unwrap();
         let mut host = ProcessHost::new(components::program(), components::folder());
         host.start(&cluster, &["wisher".into()]).await.unwrap();

@@ -159,7 +159,7 @@ fn own_ids() -> (u32, u32) {
 }
 
 #[test]
-fn the_host_of_the_image_needs_no_libraries_and_is_of_the_images_architecture() {
+fn the_images_host_is_static_and_of_its_architecture() {
     for image in Image::unpack_all() {
         let mut program = Vec::new();
         File::open(image.root().join("pilothouse-host"))
@@ -240,7 +240,7 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_host_of_the_image_runs_as_in_a_pod_and_reads_the_next_token() {
+    async fn the_images_host_runs_as_in_a_pod_and_reads_the_next_token() {
         assert!(
             rustix::process::geteuid().is_root(),
             "this test mounts file systems, in a namespace of its own; run it as root"

@@ -213,7 +213,7 @@ async fn start<'a>(bench: &'a Bench<'a>, folder: &Folder, kubeconfig: &str) -> A
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() {
+async fn webhooks_exist_only_while_the_plugins_account_has_the_verbs() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;

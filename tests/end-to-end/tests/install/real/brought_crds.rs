@@ -41,7 +41,7 @@ fn brought() -> Vec<BroughtCrd> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crd_that_somebody_else_applied_is_the_plugins_own_if_applying_it_would_change_nothing() {
+async fn a_crd_applied_by_others_counts_as_own_if_equal() {
     let bench = Bench::new(control_plane().await).await;
     let crds = brought();
     assert!(crds.len() >= 8, "{}", crds.len());

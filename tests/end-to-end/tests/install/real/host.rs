@@ -163,7 +163,7 @@ async fn a_host_works_with_the_rights_that_are_printed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_only() {
+async fn an_impersonating_host_has_only_the_plugin_accounts_rights() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;
@@ -292,7 +292,7 @@ async fn without_plugin(bench: &Bench<'_>, plugin: &str, arguments: &[&str]) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_tokens_is_the_plugins_account_and_says_when_there_is_none() {
+async fn a_host_with_tokens_acts_as_the_account_or_reports_its_lack() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;
@@ -353,7 +353,7 @@ async fn a_host_with_tokens_is_the_plugins_account_and_says_when_there_is_none()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_may_only_use_some_namespaces_works_without_any_cluster_role() {
+async fn a_host_for_some_namespaces_works_without_a_cluster_role() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;

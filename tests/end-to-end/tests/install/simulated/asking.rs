@@ -32,7 +32,7 @@ fn answered(arguments: &[&str], kubeconfig: &str, [question, answer, words]: [&s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_answers_no_changes_nothing_and_who_answers_yes_has_it_done() {
+async fn answering_no_changes_nothing_and_yes_applies() {
     let installed = Installed::bare().await;
     let plugin = format!("shop={}", component("app-service"));
     let kubeconfig = &installed.kubeconfig;

@@ -19,7 +19,7 @@ fn titles(granted: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_keeps_its_rights_when_the_plugin_is_upgraded_or_installed_again() {
+async fn a_host_keeps_its_rights_over_upgrade_and_reinstallation() {
     let (own, watch, act) = (
         "pilothouse-plugin-shop",
         "pilothouse-plugin-shop-watch",

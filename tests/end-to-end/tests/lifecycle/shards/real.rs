@@ -426,7 +426,7 @@ fn named(shard: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn four_replicas_share_2000_objects_and_whatever_happens_none_is_lost_or_made_twice() {
+async fn four_replicas_share_2000_objects_and_lose_or_double_none() {
     story(50, vec![GATE.to_owned()]).await;
 }
 

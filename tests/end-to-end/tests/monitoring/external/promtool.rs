@@ -34,7 +34,7 @@ fn checked(arguments: &[&str], input: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn promtool_finds_nothing_to_say_about_the_metrics_of_a_host_with_shards() {
+async fn promtool_accepts_the_metrics_of_a_sharded_host() {
     let (folder, simulator, address) = (Folder::new(), Simulator::new(Options::default()), free_address());
     let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
@@ -98,7 +98,7 @@ fn promtool_accepts_the_alerts() {
 }
 
 #[test]
-fn the_alerts_fire_for_the_release_that_they_are_about_and_for_no_other() {
+fn the_alerts_fire_only_for_their_own_release() {
     let tests = root().join("tests/end-to-end/tests/monitoring/alerts.yaml");
     let said = checked(&["test", "rules", &tests.display().to_string()], "");
     assert!(said.contains("SUCCESS") && !said.contains("FAILED"), "{said}");

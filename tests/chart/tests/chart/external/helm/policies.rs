@@ -45,7 +45,7 @@ async fn put(client: &Client, name: &str, team: &str, account: Option<&str>) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_policies_of_a_release_guard_the_plugins_that_it_selects_and_the_metadata_of_its_objects() {
+async fn policies_of_a_release_guard_its_plugins_and_object_metadata() {
     let bench = Bench::new().await;
     let resources = json!([{"apiGroups": [""], "resources": ["configmaps"]}]);
     let values = json!({

@@ -93,7 +93,7 @@ fn denied(bench: &Bench, mark: pilothouse_testkit::controlplane::AuditMark) -> V
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_releases_of_one_name_work_side_by_side_and_one_goes_without_the_other() {
+async fn two_releases_of_one_name_coexist_and_uninstall_alone() {
     let first = Bench::new().await.beside("team-a").await;
     let second = first.beside("team-b").await;
     first.apply(&named("v1", "Namespace", None, SHOP)).await;

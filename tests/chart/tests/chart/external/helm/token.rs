@@ -14,7 +14,7 @@ const REFUSED: [&str; 2] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_exchanged_in_its_file_is_read_again_and_one_that_has_expired_is_reported() {
+async fn a_rotated_token_is_reread_and_an_expired_one_reported() {
     let bench = Bench::new().await;
     bench
         .helm()

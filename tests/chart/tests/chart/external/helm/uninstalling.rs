@@ -106,7 +106,7 @@ async fn what_is_left_goes(bench: &Bench) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhook_configurations_go_with_the_release_and_nothing_else_strands() {
+async fn webhook_configurations_are_uninstalled_with_the_release() {
     let bench = Bench::new().await;
     let values = |port: u16| {
         json!({

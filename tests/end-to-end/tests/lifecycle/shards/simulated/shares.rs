@@ -24,7 +24,7 @@ fn cached(host: &RuntimeHost) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_replica_caches_what_it_works_at_and_the_status_counts_all() {
+async fn each_replica_caches_its_share_and_the_status_counts_all() {
     let mut replicas = Replicas::start().await;
     for identity in ["two", "three", "four"] {
         replicas.add(identity).await;
@@ -70,7 +70,7 @@ async fn each_replica_caches_what_it_works_at_and_the_status_counts_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_differ_little_are_divided_evenly_once_there_are_objects() {
+async fn similar_names_are_sharded_evenly_once_there_are_objects() {
     let mut replicas = Replicas::start_pair().await;
     let mark = replicas.fleet.stage.mark();
     replicas.create_and_converge().await;
@@ -117,7 +117,7 @@ async fn shares_follow_the_loads_that_shards_have_by_now() {
 const NOT_DIVIDED: [&str; 2] = ["ecs", "stream"];
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_counts_objects_for_longer_than_a_lease_lasts_keeps_its_shards() {
+async fn a_leader_that_counts_longer_than_a_lease_keeps_its_shards() {
     let mut replicas = Replicas::start_pair().await;
     let is_count = |asked: &pilothouse_simulator::Asked| asked.verb == "list" && asked.resource == "appservices";
     let slow = Rule::new(Fault::Delay(Duration::from_secs(20))).when(is_count);
@@ -209,7 +209,7 @@ impl Replicas {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_divided_is_the_work_of_one_replica_and_of_another_when_that_has_gone() {
+async fn undivided_work_belongs_to_one_replica_and_moves_with_it() {
     let mut replicas = Replicas::start().await;
     replicas.add("two").await;
     replicas.add("three").await;
