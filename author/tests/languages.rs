@@ -3,7 +3,7 @@
 //! the finalizer.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-/// What the contract has of exceptions to the life of an object, and what the helpers of all languages have.
+/// Lifecycle exceptions of the contract, and those in the helpers of all languages.
 mod lifecycle {
     use std::collections::BTreeSet;
     use std::fs;
@@ -16,7 +16,7 @@ mod lifecycle {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// What stands between two texts of a file.
+    /// Returns the part of a file between two texts.
     fn part(path: &str, begin: &str, end: &str) -> String {
         let text = file(path);
         let (_, rest) = text

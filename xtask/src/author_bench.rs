@@ -27,7 +27,7 @@ pub struct AuthorOptions {
     pub times: NonZeroUsize,
 }
 
-/// Where the component of the project is.
+/// Path of the project's component.
 const COMPONENT: &str = "target/plugins/website.wasm";
 
 /// Measures, and prints.
@@ -94,7 +94,7 @@ fn spread(mut times: Vec<Duration>) -> String {
     format!("{:.0} / {:.0} / {:.0} ms", at(0), at(last / 2), at(last))
 }
 
-/// Who runs the commands: an empty folder, and the program on the search path.
+/// Runs the commands in an empty folder, with the program on the search path.
 struct Author {
     folder: tempfile::TempDir,
     path: String,
@@ -142,7 +142,7 @@ impl Author {
         shell
     }
 
-    /// What a command prints.
+    /// Runs a command, and returns its output.
     fn runs(&self, folder: &Path, command: &str) -> Result<String> {
         let output = self.shell(folder, command).output().context("run sh")?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

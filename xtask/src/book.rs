@@ -21,7 +21,7 @@ const MDBOOK: CargoTool = CargoTool {
     takes: "about a minute",
 };
 
-/// Where links lead that leave the book.
+/// Target of links that leave the book.
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
 /// Options of `cargo xtask book`.

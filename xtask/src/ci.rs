@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::cargo_tool::CargoTool;
 use crate::{book, cargo, faults, fuzz, minutes, publish, root, test};
 
-/// What checks the dependencies; another version may judge otherwise.
+/// Checker of the dependencies; another version may judge otherwise.
 const CARGO_DENY: CargoTool = CargoTool {
     name: "cargo-deny",
     version: "0.20.2",
@@ -33,7 +33,7 @@ pub struct CiOptions {
     without_real: bool,
 }
 
-/// How many schedules of faults are played; they take less than five minutes on two cores.
+/// Count of fault schedules that are played; they take less than five minutes on two cores.
 const SEEDS: &str = "300";
 
 /// One check by its name.

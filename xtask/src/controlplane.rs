@@ -34,7 +34,7 @@ pub fn run(options: &ControlPlaneOptions) -> Result<()> {
     Ok(())
 }
 
-/// Why there is no control plane, or none when there is one or it can be built.
+/// Returns the reason why there is no control plane; none when there is one or it can be built.
 pub(crate) fn missing() -> Result<Option<String>> {
     let output = example(EXAMPLE)?.arg("--check").stderr(Stdio::piped()).output();
     let output = output.context("run the control plane's example")?;

@@ -24,7 +24,7 @@ const PLUGINS: [&str; 5] = [
     "ecs-binding",
 ];
 
-/// What is applied: a file for each plugin, from the workspace's root.
+/// Folder of the applied resources, a file for each plugin, from the workspace's root.
 const SAMPLES: &str = "deploy/samples";
 
 /// The crate of the demo, whose program has the same name.
@@ -84,7 +84,7 @@ fn record(demo: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// How many crates the demo's program is made of.
+/// Count of the crates of the demo's program.
 fn crates() -> Result<usize> {
     let arguments = [
         "tree",
@@ -145,7 +145,7 @@ impl Progress {
     }
 }
 
-/// How often a line says how much of the build is done.
+/// Interval of the lines about the build's progress.
 const SAY_EVERY: Duration = Duration::from_secs(15);
 
 /// A cargo that builds the demo's program.
@@ -196,7 +196,7 @@ impl Building {
 }
 
 impl Drop for Building {
-    /// Where the plugin can't be built, nobody waits for the rest.
+    /// Ends the build where the plugin can't be built.
     fn drop(&mut self) {
         // It fails when cargo has ended already, which is as well.
         let _ = self.cargo.kill();

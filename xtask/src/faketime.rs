@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{debian, root};
 
-/// What the tests read to find the library.
+/// Variable in which the tests find the library.
 pub(crate) const VARIABLE: &str = "PILOTHOUSE_FAKETIME";
 
 /// The module of the tests that need it.

@@ -30,7 +30,7 @@ const INSTRUMENTED: [&str; 5] = [
     "pilothouse_sandbox",
 ];
 
-/// What libFuzzer needs of the compiler: a counter for each edge, where they are, and what is compared with what.
+/// Compiler flags for libFuzzer: a counter for each edge, their addresses, and traced comparisons.
 const INSTRUMENTATION: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -217,7 +217,7 @@ struct Fuzzing {
     log: PathBuf,
 }
 
-/// How it ended.
+/// Outcome of fuzzing.
 struct FuzzEnd {
     status: ExitStatus,
     summary: String,
@@ -226,7 +226,7 @@ struct FuzzEnd {
 }
 
 impl Fuzzing {
-    /// What is found is kept below `target`; what the repository has is only read.
+    /// Starts the program. Findings are kept below `target`; the repository's corpora are only read.
     fn start(program: &Path, target: &str, seconds: u32) -> Result<Self> {
         let (found, failures) = (folder("corpus", target)?, folder("failures", target)?);
         let log = folder("log", target)?.join("last.txt");

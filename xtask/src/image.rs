@@ -22,8 +22,8 @@ use crate::{cargo, root};
 /// The largest size of the host's program, in bytes.
 const LARGEST_PROGRAM: u64 = 30_000_000;
 
-/// What the compiler is told for every crate. A function that cannot unwind has no table for unwinding it; those that can have
-/// theirs whatever is said here, because panics unwind.
+/// Compiler flags of every crate. A function that cannot unwind has no unwind table; those that can have theirs in any
+/// case, because panics unwind.
 const FLAGS: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "force-unwind-tables=no"];
 
 /// The certificate authorities of public registries, as Debian's package ca-certificates and those of other distributions
@@ -117,7 +117,7 @@ fn build(tools: &Tools) -> Result<PathBuf> {
     Ok(folder.join(target).join("dist/pilothouse-host"))
 }
 
-/// What the linker says about the size of each function.
+/// Path of the linker's map with the size of each function.
 fn linker_map(architecture: Architecture) -> PathBuf {
     root().join("target/image").join(format!("{}.map", architecture.name()))
 }

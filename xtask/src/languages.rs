@@ -69,12 +69,12 @@ const LANGUAGES: [Language; 4] = [
     },
 ];
 
-/// Why an example is not built.
+/// Reason why an example is not built.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotBuilt {
     /// A program is not installed.
     Missing(String),
-    /// It does not build.
+    /// The build failed.
     Failed(String),
 }
 
@@ -119,7 +119,7 @@ fn build_one(language: &Language) -> Result<(), NotBuilt> {
     Ok(())
 }
 
-/// Where the tools of a language that come from PyPI are kept, by the module of its tests.
+/// Returns the folder of a language's tools from PyPI, by the module of its tests.
 ///
 /// # Errors
 ///
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Where each language has its copy of the CRD, so that its folder is a project of its own.
+    /// Copies of the CRD in the languages' folders, so that each folder is a project of its own.
     const CRDS: [&str; 4] = [
         "website-js/crd.yaml",
         "website-python/crd.yaml",
@@ -150,7 +150,8 @@ mod tests {
         "website-c/crd.yaml",
     ];
 
-    /// What the templates of `pilothouse new` have of the examples and of the contract: links, so that there is one text.
+    /// Parts of the examples and of the contract in the templates of `pilothouse new`: links, so that there is one
+    /// text.
     const COPIES: [(&str, &str); 13] = [
         ("plugins/examples/website-js/pilothouse.js", "js/pilothouse.js.in"),
         ("plugins/examples/website-js/pilothouse.d.ts", "js/pilothouse.d.ts.in"),

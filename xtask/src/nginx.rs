@@ -20,7 +20,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// What the tests read to find it.
+    /// Returns the variables in which the tests find it.
     pub(crate) fn environment(&self) -> [(&'static str, &Path); 2] {
         [
             ("PILOTHOUSE_NGINX", &self.program),

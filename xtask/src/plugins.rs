@@ -41,7 +41,7 @@ pub struct Built {
     pub path: PathBuf,
     /// Its size.
     pub bytes: usize,
-    /// Whether it differs from what stood there before.
+    /// Set if it differs from the component before.
     pub changed: bool,
 }
 
@@ -88,7 +88,7 @@ pub fn build(options: &PluginsOptions) -> Result<Vec<Built>> {
         .collect()
 }
 
-/// Where components stand: `target/plugins` of the workspace.
+/// Folder of the components: `target/plugins` of the workspace.
 pub fn directory() -> PathBuf {
     root().join("target/plugins")
 }
@@ -98,7 +98,7 @@ fn packages(toolchain: Toolchain) -> Result<Vec<Package>> {
     Package::of_workspace(toolchain, &root(), is_of_plugin)
 }
 
-/// Whether a plugin's crate is in this folder.
+/// Returns `true` if a plugin's crate is in this folder.
 fn is_of_plugin(folder: &Path) -> bool {
     let Ok(folder) = folder.strip_prefix(root()) else {
         return false;

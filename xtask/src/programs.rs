@@ -73,7 +73,7 @@ struct CrateProgram {
     version: &'static str,
     /// Names another one.
     variable: &'static str,
-    /// What else cargo is told.
+    /// Further options of cargo.
     options: &'static [&'static str],
 }
 
@@ -85,7 +85,7 @@ const WKG: CrateProgram = CrateProgram {
     options: &["--no-default-features"],
 };
 
-/// What builds plugins without the commands of this repository.
+/// Builder of plugins without the commands of this repository.
 const CARGO_COMPONENT: CrateProgram = CrateProgram {
     name: "cargo-component",
     version: "0.21.1",
@@ -101,7 +101,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// What the tests read to find the programs.
+    /// Returns the variables in which the tests find the programs.
     pub(crate) fn environment(&self) -> &[(&'static str, PathBuf)] {
         &self.environment
     }
@@ -354,7 +354,7 @@ fn on_path(name: &str, fits: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     environment::program(name).filter(|program| fits(program))
 }
 
-/// Whether a program runs and prints this.
+/// Returns `true` if a program runs and prints this.
 fn prints(program: &Path, arguments: &[&str], text: &str) -> bool {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     output.is_ok_and(|output| {

@@ -45,7 +45,7 @@ pub fn run(options: &PublishOptions) -> Result<()> {
     Ok(())
 }
 
-/// What cargo is told. It uploads the crates in order, and waits for each until the registry has it.
+/// Returns cargo's arguments. Cargo uploads the crates in order, and waits for each until the registry has it.
 fn arguments(options: &PublishOptions, crates: &[PublishedCrate]) -> Vec<String> {
     let PublishOptions {
         dry_run,
@@ -68,8 +68,8 @@ fn arguments(options: &PublishOptions, crates: &[PublishedCrate]) -> Vec<String>
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether crates.io has this version. Where that is not known, for example without a network, cargo tries to publish it and says
-/// what is wrong.
+/// Returns `true` if crates.io has this version. Where that is not known, for example without a network, cargo tries to
+/// publish it and reports the error.
 fn is_in_registry(published: &PublishedCrate) -> bool {
     let PublishedCrate { name, version } = published;
     let version = format!("{name}@{version}");

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Where the drawing is kept, from the root of the workspace.
+/// Path of the drawing, from the root of the workspace.
 pub const FILE: &str = "docs/images/demo.svg";
 
 /// The act that is shown: the smallest plugin.

@@ -64,7 +64,7 @@ struct Done {
     took: Duration,
     remark: Option<String>,
     failures: Vec<Failure>,
-    /// What failed at first and passed when it was run again.
+    /// Failures that passed when they were run again.
     unsteady: Vec<Failure>,
 }
 
@@ -78,7 +78,7 @@ impl TestPart {
         Self::External,
     ];
 
-    /// Whether the part is run when none is named. What `External` needs takes too long to build.
+    /// Returns `true` if the part is run when none is named. The programs of `External` take too long to build.
     fn is_default(self) -> bool {
         self != Self::External
     }
@@ -116,7 +116,7 @@ impl TestPart {
         command
     }
 
-    /// What the harness of each test binary is told.
+    /// Returns the filter arguments for the harness of each test binary.
     fn filter(self) -> &'static [&'static str] {
         match self {
             Self::Unit => &[
@@ -276,7 +276,7 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     })
 }
 
-/// What the tests of a part came to.
+/// Result of the tests of a part.
 struct Outcome {
     succeeded: bool,
     count: TestCount,
@@ -356,7 +356,7 @@ fn prepare(part: TestPart) -> Result<()> {
     Ok(())
 }
 
-/// How many tests a filter leaves.
+/// Count of the tests that a filter leaves.
 fn listed(filter: &[&str]) -> Result<usize> {
     let mut command = cargo();
     command
@@ -377,7 +377,8 @@ fn heading(text: &str) {
     println!("\n=== {text}\n");
 }
 
-/// What failed, a line for each part, a line for each part that was not asked for, and, alone on the last one, the sum.
+/// Returns the summary: the failures, a line for each part, a line for each part that was not requested, and, alone on
+/// the last line, the sum.
 fn summary(done: &[Done], default: bool) -> Vec<String> {
     let mut total = TestCount::default();
     let mut lines = Vec::new();

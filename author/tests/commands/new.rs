@@ -396,7 +396,7 @@ fn a_project_in_another_language_has_only_the_requested_parts() {
     }
 }
 
-/// What `new kind` and `new admission` write in a language other than Rust, for a kind Gallery beside Site.
+/// Files that `new kind` and `new admission` write in a language other than Rust, for a kind Gallery beside Site.
 struct Added {
     language: &'static str,
     /// The files of Gallery and of its admission.

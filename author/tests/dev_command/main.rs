@@ -339,7 +339,7 @@ mod simulated {
         (terminal, process)
     }
 
-    /// It was as it is before the command.
+    /// Asserts that the terminal is as it was before the command.
     fn assert_restored(terminal: &PseudoTerminal) {
         assert!(!terminal.is_raw(), "keys are lines again, and shown");
         assert!(!terminal.is_alternate(), "what was on the screen is there again");

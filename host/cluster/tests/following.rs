@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-/// How long, by the test's clock, what has to come may take.
+/// Time limit of a wait, by the test's clock.
 const WITHIN: Duration = Duration::from_mins(20);
 
 /// Longer than anybody waits.
@@ -94,7 +94,7 @@ async fn send(client: &Client, method: &str, path: &str, body: &Value) {
     assert!(response.status().is_success(), "{method} {path}: {}", response.status());
 }
 
-/// What was asked for, as `list things`.
+/// Returns the requests, as `list things`.
 fn asked(simulator: &Simulator) -> Vec<String> {
     let log = simulator.requests().all().into_iter();
     log.map(|record| format!("{} {}", record.verb, record.resource))

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How long, by the test's clock, what has to come may take.
+/// Time limit of a wait, by the test's clock.
 const WITHIN: Duration = Duration::from_mins(20);
 
 /// A store that remembers what it was told: `+`, `~` and `-` with the object's name.
@@ -201,7 +201,7 @@ impl Bench {
         assert_eq!(self.told(), expected, "trouble: {:?}", self.cache.trouble.lock());
     }
 
-    /// What was told since the last look.
+    /// Returns the reports since the last call.
     fn told(&self) -> Vec<String> {
         std::mem::take(&mut *self.cache.told.lock())
     }
@@ -256,7 +256,7 @@ impl Bench {
         .await;
     }
 
-    /// What was asked of the watched resource: verbs with the namespace.
+    /// Returns the requests for the watched resource: verbs with the namespace.
     fn asked(&self) -> Vec<String> {
         let log = self.simulator.requests().all();
         log.into_iter()
@@ -549,7 +549,7 @@ async fn an_event_that_cannot_be_read_is_told_and_the_next_ones_come() {
     assert!(told[1].contains("missing field `name`"), "{told:?}");
 }
 
-/// How many lists may be made in an hour by one who waits longer each time.
+/// Count of lists that a client with growing back-off may make in an hour.
 const LISTS_IN_AN_HOUR: usize = 160;
 
 fn lists(bench: &Bench) -> usize {

@@ -294,7 +294,7 @@ fn calls_of_a_plugin_gone_from_the_cache_fail_with_the_reason() {
     );
 }
 
-/// Who has no place on a disk works all the same, from memory, and says why.
+/// Checks that a sandbox without a place on a disk works from memory, and reports why.
 #[track_caller]
 fn works_from_memory(plugin: &PluginComponent, why: &str) {
     let said = plugin.kept_in_memory_because().unwrap_or_default();

@@ -12,7 +12,7 @@ use pilothouse_core::{Blame, Failure, Limits};
 use pilothouse_sandbox::{ComponentError, LoadError, PluginComponent, Usage};
 use support::{Own, Recorder, component_of, module, request, sandbox, wit};
 
-/// Of WASI 0.2.6, what these tests import.
+/// Imports of these tests from WASI 0.2.6.
 const WASI: &str = "
 world plugin-with-wasi {
     include plugin;
@@ -93,7 +93,7 @@ const IMPORTS: &str = r#"
     (global $error (mut i32) (i32.const 0))
     (data (i32.const 3100) "one line\nand no end")"#;
 
-/// What `$say` writes for a number.
+/// Returns the text that `$say` writes for a number.
 fn said(number: u64) -> String {
     format!("{number:016x}")
         .bytes()

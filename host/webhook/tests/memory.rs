@@ -19,7 +19,7 @@ static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 /// The most that was taken at any time that somebody looked.
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// What the flood may take, its clients included.
+/// Memory limit of the flood, its clients included.
 const LIMIT: usize = 64 * 1024 * 1024;
 
 const IDLE: usize = 300;

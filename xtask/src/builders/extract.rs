@@ -12,7 +12,7 @@ use super::crd_schemas::reference_of;
 use super::docs::first_sentences;
 use super::{EXTRACT, GROUPS, NOT_BUILT};
 
-/// What of a schema says which setter there is.
+/// Members of a schema that decide which setter there is.
 const KEPT: [&str; 6] = ["additionalProperties", "enum", "format", "oneOf", "required", "type"];
 
 /// Makes the extract anew from a folder of OpenAPI v3 documents: `api/openapi-spec/v3` in the sources of Kubernetes.

@@ -82,7 +82,7 @@ pub struct Case {
     pub name: &'static str,
     /// The plugin that has it.
     pub plugin: PluginComponent,
-    /// What both sides are given.
+    /// Input of both sides.
     pub request: Request,
     native: fn(&Request, &FakeCluster) -> Result<Outcome, Failure>,
     cache: Cache,
@@ -169,7 +169,7 @@ impl Case {
     }
 }
 
-/// What the component does for a call, without the contract: from JSON to JSON.
+/// Does the component's work for a call without the contract: from JSON to JSON.
 fn native<C>(request: &Request, cluster: &FakeCluster) -> Result<Outcome, Failure>
 where
     C: Controller,

@@ -106,7 +106,7 @@ fn measure(calls: usize, repetitions: usize, only: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// This process's memory in KiB, as Linux counts it; elsewhere zero.
+/// Memory of this process in KiB, as Linux counts it; elsewhere zero.
 #[derive(Clone, Copy)]
 struct Memory {
     proportional: u64,

@@ -124,9 +124,9 @@ pub fn module(more: &str, reconcile: &str) -> String {
 pub struct Recorder {
     pub gets: Vec<String>,
     pub lines: Vec<(LogLevel, String)>,
-    /// What `get` answers.
+    /// Answer of `get`.
     pub answer: Option<String>,
-    /// What `get` fails with.
+    /// Error of `get`.
     pub failure: Option<Failure>,
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 /// The longest that a test waits for what has to come.
 pub const WITHIN: Duration = Duration::from_mins(1);
 
-/// How long a client listens before it sends the next byte.
+/// Time that a client listens before it sends the next byte.
 const PACE: Duration = Duration::from_millis(20);
 
 /// Less than anybody needs: what is to be cut off is cut off soon.
@@ -124,7 +124,7 @@ impl Wire {
         (code.unwrap_or_default(), text)
     }
 
-    /// Whether the server has closed the connection by now, or does while it is listened to for so long.
+    /// Returns `true` if the server has closed the connection, or closes it within this time.
     pub fn is_closed_within(&mut self, time: Duration) -> bool {
         self.0.sock.set_read_timeout(Some(time)).unwrap();
         let mut byte = [0];

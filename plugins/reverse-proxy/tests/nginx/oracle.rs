@@ -15,10 +15,10 @@ use crate::generate::{self, Random};
 use crate::program::Nginx;
 use crate::{conf, plugin};
 
-/// How many resources of each kind nginx is asked about.
+/// Count of resources of each kind that nginx checks.
 const RESOURCES: u64 = 200;
 
-/// How long an answer may take on a loaded machine.
+/// Time limit of an answer on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -102,7 +102,7 @@ fn bad_values_in_a_template_are_refused_by_nginx_or_do_harm() {
     }
 }
 
-/// Whether a template shows what is said of a bad value.
+/// Returns `true` if a template shows the error of a bad value.
 fn shows(nginx: &Nginx, bad: &Bad, template: &str) -> bool {
     let text = bad.configuration(&template.replace("{}", bad.value));
     let answer = nginx.check(&text);

@@ -58,7 +58,7 @@ fn name_of_children(object: &Value) -> String {
     )
 }
 
-/// What the plugin says to storing a resource, after it has filled in the defaults.
+/// Validates a resource with the plugin, after its defaults were set.
 pub fn validate(object: &Value) -> Result<Vec<String>, Vec<FieldError>> {
     let cluster = FakeCluster::new();
     let object = cluster.apply_defaults::<ReverseProxyPlugin>(object.clone())?;

@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::generate::HOSTS;
 
-/// How long nginx may take to answer after it was started, on a loaded machine.
+/// Time limit for nginx to answer after its start, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An nginx in a folder of its own.
 #[derive(Debug)]
 pub struct Nginx {
     program: PathBuf,
-    /// Where the stream module is not part of the program.
+    /// Path of the stream module where it is not part of the program.
     stream_module: Option<PathBuf>,
     folder: TempDir,
 }
@@ -26,9 +26,9 @@ pub struct Nginx {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// Where it proxies.
+    /// Address at which it proxies.
     pub address: SocketAddr,
-    /// Where it is probed.
+    /// Address of the probe.
     pub probe: SocketAddr,
 }
 
