@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::bodies::{self, Bundle, Write};
 use crate::send_all;
 
-/// What is needed of an event.
+/// Needed part of an event.
 #[derive(Deserialize)]
 struct Event {
     #[serde(rename = "type")]

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// What other pages may link to, and what the page itself links to.
+/// Anchors of a page, and its links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The anchors of its headings.
     pub anchors: BTreeSet<String>,
-    /// Where its links and images lead, each as it is written.
+    /// Targets of its links and images, each as it is written.
     pub links: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// What HTML within a page shows or links to.
+/// Returns the links and sources in the HTML of a page.
 fn sources(html: &str) -> Vec<String> {
     let attributes = ["src=\"", "srcset=\"", "href=\""];
     let found = attributes.iter().flat_map(|attribute| html.split(attribute).skip(1));

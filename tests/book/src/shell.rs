@@ -57,9 +57,9 @@ struct ShellReader {
     inner: Vec<Vec<String>>,
     words: Vec<String>,
     word: String,
-    /// Whether a word has begun, perhaps an empty one.
+    /// Set if a word has begun, perhaps an empty one.
     is_word: bool,
-    /// Whether the next word names a file that the program reads or writes as a stream.
+    /// Set if the next word names a file that the program reads or writes as a stream.
     is_file: bool,
     quote: Option<char>,
 }

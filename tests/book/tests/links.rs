@@ -44,7 +44,7 @@ fn all_pages() -> BTreeMap<String, (String, Page)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Where a link of a page leads, from the root; none if that is outside of the repository.
+/// Returns the target of a page's link, from the root; none if that is outside of the repository.
 fn target(from: &str, link: &str) -> Option<String> {
     let joined = Path::new(from).parent().unwrap_or(Path::new("")).join(link);
     let mut path = PathBuf::new();
@@ -62,7 +62,7 @@ fn is_external(link: &str) -> bool {
     link.starts_with("https://") || link.starts_with("http://") || link.starts_with("mailto:")
 }
 
-/// What is wrong with a link.
+/// Returns the error of a link.
 fn fault(pages: &BTreeMap<String, (String, Page)>, from: &str, link: &str) -> Option<String> {
     let (path, anchor) = link
         .split_once('#')

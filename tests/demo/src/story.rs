@@ -24,7 +24,7 @@ use crate::watch;
 /// By this the demo's fields are known from other managers'.
 const SELF: &str = "demo";
 
-/// How often the host is asked whether it has anything to do; watches are looked at when they say something.
+/// Interval of polling whether the host is idle; watches wake the story by themselves.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A demo on its way.
@@ -33,7 +33,7 @@ pub struct Story {
     simulator: Simulator,
     client: Client,
     terminal: Terminal,
-    /// How long anything may take.
+    /// Time limit of each wait.
     patience: Duration,
     started: Instant,
     scene: Scene,
@@ -67,7 +67,7 @@ impl Story {
         }
     }
 
-    /// Whether all has been told and was as it should be.
+    /// Returns `true` if the whole story has been told without an error.
     pub fn is_told(&self) -> bool {
         self.told
     }

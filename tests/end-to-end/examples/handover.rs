@@ -15,10 +15,10 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const TIMES: usize = 3;
 
-/// How often the Lease is read.
+/// Interval of reading the Lease.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long anything may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::main]

@@ -19,10 +19,10 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// AppServices that are made and converge.
 const OBJECTS: usize = 100;
 
-/// How long anything may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// How long a host that is quiet is left alone before its memory is measured.
+/// Rest of a quiet host before its memory is measured.
 const REST: Duration = Duration::from_secs(20);
 
 #[tokio::main]
@@ -160,7 +160,7 @@ fn print(requests: &BTreeMap<String, usize>) {
     }
 }
 
-/// What a process uses of memory, shared pages divided among those who share them.
+/// Returns the memory of a process, with shared pages divided among the processes that share them.
 fn proportional_set_size(host: &ProcessHost) -> Outcome<u64> {
     let id = host.process_id().ok_or("the host does not run")?;
     let text = std::fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?;

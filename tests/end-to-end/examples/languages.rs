@@ -21,7 +21,7 @@ const WEBSITE: &str = r#"{"apiVersion": "example.com/v1", "kind": "Website", "me
 const APP_SERVICE: &str = r#"{"apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "blog", "namespace": "shop",
     "uid": "1"}, "spec": {"image": "nginx:1.27", "size": 2, "ports": [{"port": 80, "targetPort": 8080}]}}"#;
 
-/// What is measured: language, component, and the object that it reconciles.
+/// Rows of the table: language, component, and the object that it reconciles.
 const ROWS: [(&str, &str, &str); 5] = [
     ("Rust (app-service)", "target/plugins/app-service.wasm", APP_SERVICE),
     ("C", "plugins/examples/website-c/build/website.wasm", WEBSITE),

@@ -177,7 +177,7 @@ impl Fleet {
     }
 }
 
-/// How long one step may take on a real cluster, on a machine that is busy.
+/// Time limit of one step on a real cluster, on a busy machine.
 const WITHIN: Duration = Duration::from_mins(2);
 
 /// Waits until something holds on a real cluster.

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::components::{folder, host_program, program, root};
 
-/// How long to wait for what has to come, on a machine that is busy.
+/// Time limit of a wait on a busy machine.
 const WITHIN: Duration = Duration::from_mins(3);
 
-/// How long to pause between two looks.
+/// Interval between two polls.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The component of a plugin that `cargo xtask plugins` builds.
@@ -44,7 +44,7 @@ fn alone(mut command: Command, arguments: &[&str]) -> Command {
     command
 }
 
-/// Where tests keep the code of components.
+/// Folder in which tests keep the code of components.
 fn code_directory() -> PathBuf {
     root().join("target").join("test-code")
 }
@@ -113,7 +113,7 @@ impl Folder {
         Self(tempfile::tempdir().expect("a folder can be made"))
     }
 
-    /// Where a file would be.
+    /// Path of a file.
     pub fn path(&self, name: &str) -> String {
         self.0.path().join(name).display().to_string()
     }
@@ -189,7 +189,7 @@ impl Process {
         }
     }
 
-    /// What it has logged: also what is no UTF-8, and why it cannot be read if it cannot.
+    /// Returns its log, with invalid UTF-8 replaced, or the reason why it cannot be read.
     pub fn log(&self) -> String {
         match fs::read(&self.log) {
             Ok(log) => String::from_utf8_lossy(&log).into_owned(),
@@ -197,7 +197,7 @@ impl Process {
         }
     }
 
-    /// What the kernel says of the process and of each of its threads: in what state it is, and in which system call.
+    /// Returns the kernel's view of the process and of each of its threads: its state, and its system call.
     fn state(&self) -> String {
         let process = PathBuf::from(format!("/proc/{}", self.child.id()));
         let read = |path: PathBuf| match fs::read(&path) {

@@ -28,7 +28,7 @@ pub fn get(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
     Ok((code, body.to_owned()))
 }
 
-/// What `/metrics` prints.
+/// Text of `/metrics`.
 #[derive(Clone, Debug)]
 pub struct Scrape(pub String);
 
@@ -48,7 +48,7 @@ impl Scrape {
         seconds.max()
     }
 
-    /// Whether any sample has this label.
+    /// Returns `true` if any sample has this label.
     pub fn has_label(&self, label: &str) -> bool {
         self.0
             .lines()

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::host::RuntimeHost;
 
-/// How long to wait for what has to come, by the clock of the test.
+/// Time limit of a wait, by the clock of the test.
 const WITHIN: Duration = Duration::from_mins(1);
 
 /// A simulated cluster and a host on it.

@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use serde_json::{Value, json};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// How long an answer may take: the longest review is given up after 30 seconds.
+/// Time limit of an answer: the longest review is given up after 30 seconds.
 const WITHIN: Duration = Duration::from_mins(1);
 
 /// A client of the webhooks at an address.
@@ -70,7 +70,7 @@ impl Asker {
         Ok((code, response.body_mut().read_to_string()?))
     }
 
-    /// What the host says about a Gate that is to be made, as the `response` of its review. Blocks.
+    /// Reviews a new Gate, and returns the `response`. Blocks.
     pub fn judge(&self, spec: &Value) -> Value {
         let review = gate_review(spec).to_string();
         let asked = self.ask("POST", "/validate/gate/gates", "application/json", review.as_bytes());

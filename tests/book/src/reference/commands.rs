@@ -111,7 +111,7 @@ fn spelled(argument: &Arg) -> String {
     }
 }
 
-/// What an argument is for, with the values that it can have.
+/// Returns the help of an argument, with its possible values.
 fn help(argument: &Arg) -> String {
     let text = argument.get_long_help().or(argument.get_help());
     let mut text = prose(&text.map(ToString::to_string).unwrap_or_default());

@@ -8,13 +8,13 @@ use crate::kind::{Kind, reason};
 use crate::sample::Sample;
 use crate::scene::Scene;
 
-/// Where the ingress-nginx is.
+/// Namespace of the ingress-nginx.
 const NAMESPACE: &str = "ingress-nginx";
 /// Its ConfigMap of TCP ports.
 const CONFIG_MAP: &str = "tcp-services";
 /// Its Service.
 const CONTROLLER: &str = "ingress-nginx-controller";
-/// What the sample's port leads to.
+/// Service behind the sample's port.
 const UPSTREAM: &str = "postgres";
 
 /// The act.

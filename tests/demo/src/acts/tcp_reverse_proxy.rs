@@ -51,7 +51,7 @@ fn fulfilled(scene: &Scene, sample: &Sample) -> Result<(), String> {
     expect("the condition Reconciled", &reconciled, &Some("True"))
 }
 
-/// It is not there any more, and neither are its children, which went before it.
+/// Checks that it is deleted, and before it its children.
 fn gone(scene: &Scene, sample: &Sample) -> Result<(), String> {
     let child = format!("ngx-tcpproxy-{}", sample.name);
     for (kind, name) in [

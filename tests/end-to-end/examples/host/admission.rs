@@ -148,7 +148,7 @@ async fn make(objects: &Api<DynamicObject>, object: Value) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether a condition of an object is so.
+/// Returns `true` if a condition of an object has this status.
 fn says(object: &DynamicObject, kind: &str, status: &str) -> bool {
     let conditions = object.data["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();

@@ -18,21 +18,21 @@ mod steered;
 
 use std::error::Error;
 
-/// What is measured, in this order.
+/// Parts that are measured, in order.
 const PARTS: [&str; 6] = ["plugins", "cache", "lifetime", "restart", "dependents", "neighbours"];
 
-/// What is measured only where it is named: each has a command of its own.
+/// Parts that are measured only where they are named: each has a command of its own.
 const NAMED: [&str; 2] = ["admission", "artifacts"];
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How much is measured.
+/// Size of the measurements.
 struct Size {
     /// Bundles; for admission, reconciles that are queued.
     objects: usize,
     /// Distinct plugins.
     plugins: usize,
-    /// How often what is compared is run.
+    /// Count of repetitions of compared runs.
     repetitions: usize,
 }
 

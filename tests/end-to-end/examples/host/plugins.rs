@@ -27,7 +27,7 @@ use crate::{Outcome, Size};
 const PLUGIN: &str = "service-ingress";
 const ANNOTATION: &str = "ingress/http";
 
-/// What a thousand of them are to fit into, in MiB.
+/// Memory into which a thousand plugins must fit, in MiB.
 const ALL: f64 = 256.0;
 
 /// Plugins that are woken.
@@ -82,7 +82,7 @@ fn annotation(number: usize) -> String {
     format!("ingress/{number:04}")
 }
 
-/// Where compiled plugins are kept from run to run: compiling a thousand takes minutes.
+/// Folder in which compiled plugins are kept from run to run: compiling a thousand takes minutes.
 fn cache() -> PathBuf {
     components::root().join("target").join("bench-code")
 }
@@ -142,7 +142,7 @@ fn in_a_sandbox(files: &[PathBuf]) -> Outcome<()> {
 struct Idle {
     /// PSS in KiB.
     memory: f64,
-    /// Until all plugins were open.
+    /// Seconds until all plugins were open.
     seconds: f64,
     files: usize,
     mappings: usize,
@@ -224,7 +224,7 @@ async fn create(services: &Api<DynamicObject>, name: &str, annotation: &str) -> 
     Ok(())
 }
 
-/// When each Ingress was seen first.
+/// First sight of each Ingress.
 struct Seen(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl Seen {

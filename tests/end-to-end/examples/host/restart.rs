@@ -63,7 +63,7 @@ async fn resync(cluster: &Cluster) -> Outcome<()> {
     Ok(())
 }
 
-/// What the restarts have shown, in seconds but for the writes.
+/// Figures of the restarts, in seconds but for the writes.
 #[derive(Default)]
 struct Restarts {
     lists: Vec<f64>,

@@ -12,13 +12,13 @@ use pilothouse_testkit::requests::Request;
 
 use crate::Outcome;
 
-/// How long the host has to be quiet until it counts as settled.
+/// Time without requests after which the host counts as settled.
 pub const QUIET: Duration = Duration::from_secs(2);
 
-/// How long a host that has settled is left alone before its memory is measured.
+/// Rest of a settled host before its memory is measured.
 const REST: Duration = Duration::from_secs(20);
 
-/// How long anything may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_mins(20);
 
 /// An interval that never comes.
@@ -104,7 +104,7 @@ pub fn by_kind(requests: &[Request]) -> String {
     counts.join(", ")
 }
 
-/// What a process uses of memory in KiB, shared pages divided among those who share them.
+/// Returns the memory of a process in KiB, with shared pages divided among the processes that share them.
 pub fn memory(process: u32) -> Outcome<f64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
@@ -115,9 +115,9 @@ pub fn memory(process: u32) -> Outcome<f64> {
         .parse()?)
 }
 
-/// What a process has used of the processors.
+/// Returns the processor time of a process.
 pub fn cpu_seconds(process: u32) -> Outcome<f64> {
-    /// Of `/proc`, on every Linux.
+    /// Unit of `/proc`, on every Linux.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').ok_or("the name stands in brackets")?;

@@ -33,16 +33,16 @@ const PAGE: u32 = 500;
 /// The namespace of the ingress-nginx that stream-ingress contributes to, by its default configuration.
 const INGRESS: &str = "ingress-nginx";
 
-/// How many primaries there are of each kind.
+/// Count of primaries of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     app_services: usize,
     proxies: usize,
     /// Services that ask for an Ingress.
     services: usize,
-    /// Of cluster scope, so that no replica shares them with another. Each names a Node.
+    /// Bindings, of cluster scope, so that no replica shares them with another. Each names a Node.
     bindings: usize,
-    /// They contribute to one ConfigMap and one Service, which is not divided, either.
+    /// Streams, which contribute to one ConfigMap and one Service; neither is divided.
     streams: usize,
 }
 
@@ -83,7 +83,7 @@ impl Mix {
         create_all(&client, primaries.collect()).await
     }
 
-    /// Whether every primary says that it is reconciled; a Service says nothing, and has an Ingress.
+    /// Returns `true` if every primary has the status of a reconciled one; a Service has none, but an Ingress.
     pub async fn is_reconciled(&self, client: &Client) -> Outcome<bool> {
         let is_reconciled = |object: &DynamicObject| {
             let conditions = object.data["status"]["conditions"].as_array();

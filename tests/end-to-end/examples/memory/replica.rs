@@ -24,7 +24,7 @@ pub struct Replica {
     _folder: TempDir,
 }
 
-/// What a replica takes, and what of.
+/// Memory of a replica, and its parts.
 pub struct Figures {
     /// Memory in MiB, where what is shared with other processes is divided among them.
     pub proportional: f64,
@@ -87,7 +87,7 @@ impl Replica {
         self.host.log_tail()
     }
 
-    /// What it prints at `/metrics`; nothing until it serves them.
+    /// Reads its `/metrics`; empty until it serves them.
     pub fn scrape(&self) -> Outcome<Scrape> {
         match get(self.metrics, "/metrics") {
             Ok((_, text)) => Ok(Scrape(text)),

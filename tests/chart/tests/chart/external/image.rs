@@ -17,7 +17,7 @@ const LARGEST_PROGRAM: u64 = 30_000_000;
 /// The largest image, in bytes. Beside the program it has the certificate authorities, a quarter of a megabyte.
 const LARGEST_IMAGE: u64 = 30_500_000;
 
-/// This machine's architecture, as images name it.
+/// Architecture of this machine, as images name it.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
     "arm64"
 } else {

@@ -186,7 +186,7 @@ impl Stage {
     }
 }
 
-/// What a host is given.
+/// Arguments of a host.
 fn arguments(folder: &Path, cache: &Path) -> impl Iterator<Item = String> {
     [
         ("--plugin-dir", folder.join("plugins")),
@@ -225,7 +225,7 @@ impl ReadyPlugins {
         Self(moments)
     }
 
-    /// When the last one of these was ready; none while one is not. Each name is used once.
+    /// Returns the time at which the last one of these was ready; none while one is not. Each name is used once.
     fn last(&self, names: &[String]) -> Option<Instant> {
         let moments = self.0.lock().expect("no panic happens while it is held");
         let each: Option<Vec<_>> = names.iter().map(|name| moments.get(name).copied()).collect();

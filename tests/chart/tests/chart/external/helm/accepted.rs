@@ -40,7 +40,7 @@ fn service_monitors() -> Value {
     crd
 }
 
-/// Why the API server would not take an object.
+/// Returns the error if the API server would refuse an object.
 async fn refusal(bench: &Bench, object: &Value) -> Option<String> {
     let mut by = PatchParams::apply("test").dry_run();
     by.field_validation = Some(ValidationDirective::Strict);

@@ -15,7 +15,7 @@ fn printed(requests: impl IntoIterator<Item = Request>) -> Vec<String> {
     requests.into_iter().map(|request| request.to_string()).collect()
 }
 
-/// What the host has written since then of the AppService `web` and its children.
+/// Returns the host's writes since the mark to the AppService `web` and its children.
 fn writes_of_web(bench: &Bench, mark: AuditMark) -> Vec<String> {
     let requests = requests(bench, mark).into_iter();
     printed(requests.filter(|request| request.is_write() && request.name == "web"))

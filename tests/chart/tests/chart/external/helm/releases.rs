@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, Running, app_service, named, plugin, requests, until};
 
-/// What both hosts look at.
+/// Namespace that both hosts watch.
 const SHOP: &str = "shop";
 
 fn values(team: &str, other: &str, crds: &str, webhooks: &Value) -> Value {
@@ -61,7 +61,7 @@ async fn gates_work(bench: &Bench, running: &Running, name: &str) {
     until("a good gate has its child", is_made, || running.process.log()).await;
 }
 
-/// What a release has made outside of its namespace, by helm's own annotation.
+/// Returns the objects of a release outside of its namespace, by helm's own annotation.
 async fn of_release(bench: &Bench, namespace: &str) -> Vec<String> {
     let (rbac, admission) = ("rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1");
     let mut found = Vec::new();

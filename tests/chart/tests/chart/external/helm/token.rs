@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::bench::{Bench, app_service, until};
 
-/// What the log says where a token is valid no more.
+/// Log texts when a token is no longer valid.
 const REFUSED: [&str; 2] = [
     "the API server does not accept the host's credentials (401 Unauthorized); renew the token or the certificate of this user",
     "user=\"pod\"",
