@@ -21,7 +21,7 @@ mod real {
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
-    /// How long to wait for what has to come.
+    /// Time limit of a wait.
     const WITHIN: Duration = Duration::from_mins(1);
 
     /// The namespace of the gates, and the one of the Secret.

@@ -33,7 +33,7 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// What each crate must not depend on directly; ARCHITECTURE.md says why.
+/// Crates that each crate must not depend on directly; ARCHITECTURE.md says why.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "pilothouse-crds",

@@ -70,7 +70,7 @@ mod real {
     use pilothouse_testkit::requests::Request;
     use serde_json::{Value, json};
 
-    /// How long to wait for what has to come.
+    /// Time limit of a wait.
     const WITHIN: Duration = Duration::from_mins(1);
 
     const WORDS: &str = "images of that name are not let in";
@@ -195,7 +195,7 @@ mod real {
         documents
     }
 
-    /// Who the test's host is for the API server.
+    /// Returns the name of the test's host at the API server.
     async fn whoami(client: &Client) -> String {
         let review: Api<SelfSubjectReview> = Api::all(client.clone());
         let told = review

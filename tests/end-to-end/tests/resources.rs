@@ -42,7 +42,7 @@ async fn installed(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
-/// What `kubectl get plugins` prints of one, by the columns' names.
+/// Returns the output of `kubectl get plugins` for one, by the columns' names.
 async fn printed(client: &Client, name: &str) -> BTreeMap<String, Value> {
     let request = Request::get(format!("/apis/pilothouse.dev/v1alpha1/plugins/{name}"))
         .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")

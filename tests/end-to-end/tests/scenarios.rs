@@ -57,7 +57,7 @@ mod real {
     /// The machine may be busy with something else.
     const SLOWNESS: u32 = 4;
 
-    /// How many scenarios are played at once.
+    /// Count of scenarios that run at the same time.
     const AT_ONCE: usize = 6;
 
     /// Scenarios mostly wait, so several are played at once. Each host sees a whole cluster, so each has a control plane of its

@@ -19,7 +19,7 @@ mod simulated {
     /// Services that nobody has annotated.
     const UNANNOTATED: usize = 2_000;
 
-    /// How long to pause between two looks at the log.
+    /// Interval between two polls of the log.
     const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
     /// Counts the reconciles of which a host's log tells: a line each.
@@ -27,7 +27,7 @@ mod simulated {
     struct Reconciles(Arc<AtomicUsize>);
 
     impl Reconciles {
-        /// How many there were since the last time that this was asked.
+        /// Count since the last call.
         fn take(&self) -> usize {
             self.0.swap(0, Ordering::Relaxed)
         }

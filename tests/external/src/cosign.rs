@@ -21,7 +21,7 @@ pub struct Cosign {
     _home: TempDir,
 }
 
-/// How a signature lies in the registry.
+/// Format of a signature in the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A Sigstore bundle in an artifact that refers to the signed one: the default of cosign 3.

@@ -57,7 +57,7 @@ impl Program {
         }
     }
 
-    /// Where the program is.
+    /// Path of the program.
     ///
     /// # Panics
     ///

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// A folder in which commands run, and which is their home: nothing of the user's configuration is seen.
 struct Desk(Folder);
 
-/// How a command ended.
+/// Outcome of a command.
 struct Ended {
     code: i32,
     printed: String,
@@ -497,7 +497,7 @@ mod documentation {
     }
 }
 
-/// What needs no plugin.
+/// Tests that need no plugin.
 mod command_line {
     use super::*;
 

@@ -234,7 +234,7 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     assert!(plain.is_err(), "no token travels over plain HTTP: {plain:?}");
 }
 
-/// Whether three replicas hold the eight shards, and nothing of the twelve objects is left to do.
+/// Returns `true` if three replicas hold the eight shards, and none of the twelve objects waits.
 fn adds_up(document: &Value) -> bool {
     let replicas = document["replicas"].as_array().into_iter().flatten();
     let held: Vec<u64> = replicas.filter_map(|it| it["shardsHeld"].as_u64()).collect();

@@ -42,7 +42,7 @@ pub(crate) mod simulated {
         texts.map(|(key, text)| (key, text.clone().into_bytes())).into()
     }
 
-    /// What a Secret holds with certificates for a name.
+    /// Content of a Secret with certificates for a name.
     pub(crate) fn made_for(name: &str) -> Texts {
         let made = Certificates::make(&[name.to_owned()], SystemTime::now(), &Lifetimes::default());
         texts(&made.unwrap())

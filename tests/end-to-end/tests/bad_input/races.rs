@@ -74,7 +74,7 @@ mod simulated {
         assert!(stage.until(told).await.is_some(), "{:?}", stage.reconciled(kind, name));
     }
 
-    /// What the host wrote, statuses and events apart, as `VERB RESOURCE CODE`.
+    /// Returns the host's writes, statuses and events apart, as `VERB RESOURCE CODE`.
     fn written(stage: &Stage, mark: Mark) -> Vec<String> {
         let writes = stage.host_writes_since(mark).into_iter();
         writes

@@ -56,7 +56,7 @@ mod isolated {
         (code, said)
     }
 
-    /// What is said of a file.
+    /// Returns the error of a file.
     fn said(content: &str) -> String {
         let folder = Folder::new();
         let file = folder.file("calls.jsonl", content);

@@ -39,7 +39,7 @@ pub(crate) mod simulated {
         (stage, address, asker)
     }
 
-    /// Where API servers are told to ask.
+    /// Address in the webhook configurations.
     pub(crate) fn address(stage: &Stage) -> Option<SocketAddr> {
         let configuration = stage.all("ValidatingWebhookConfiguration").into_iter().next()?;
         let url = configuration["webhooks"][0]["clientConfig"]["url"].as_str()?.to_owned();

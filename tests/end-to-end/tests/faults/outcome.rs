@@ -17,16 +17,16 @@ use tokio::task::JoinSet;
 /// Kinds whose objects are counted: what plugins make.
 const COUNTED: [(&str, &str); 3] = [("", "ConfigMap"), ("apps", "Deployment"), ("", "Service")];
 
-/// How a story ended.
+/// Outcome of a story.
 #[derive(Clone)]
 pub struct Outcome {
     /// Every object, without what no two runs have in common.
     pub objects: BTreeMap<String, Value>,
-    /// How often each object of a kind that plugins make came and went.
+    /// Counts of creations and deletions of each object of a kind that plugins make.
     pub births: BTreeMap<String, Counts>,
-    /// How often the host wrote to each object that a plugin owns, by verb and answer.
+    /// Count of the host's writes to each object that a plugin owns, by verb and status code.
     pub writes: BTreeMap<String, usize>,
-    /// What the host wrote in two resyncs and a minute after all was done.
+    /// Writes of the host in two resyncs and a minute after everything has settled.
     pub writes_when_calm: Vec<Request>,
     /// The host's log.
     pub log: String,
@@ -53,7 +53,7 @@ pub fn writes(stage: &Stage, since: Mark) -> BTreeMap<String, usize> {
     counts
 }
 
-/// How often an object came and went.
+/// Counts of an object's creations and deletions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     came: usize,
@@ -149,7 +149,7 @@ impl Births {
         Self { seen, watches }
     }
 
-    /// How often each came and went.
+    /// Returns the counts of all objects.
     pub fn end(mut self) -> BTreeMap<String, Counts> {
         self.watches.abort_all();
         self.seen.lock().unwrap().clone()

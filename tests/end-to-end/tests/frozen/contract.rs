@@ -47,7 +47,7 @@ impl Contract {
         }
     }
 
-    /// What of this contract another one does not have as it is here.
+    /// Returns the parts of this contract that another one lacks or changes.
     fn missing_in(&self, other: &Self) -> Vec<String> {
         if self.package != other.package {
             return vec![self.package.clone()];

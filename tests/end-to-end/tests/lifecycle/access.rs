@@ -20,7 +20,7 @@ mod simulated {
     /// The user of the account of the plugin `it`.
     const USER: &str = "system:serviceaccount:pilothouse-system:pilothouse-plugin-it";
 
-    /// What the condition says to do.
+    /// Command in the condition's message.
     const COMMAND: &str = "pilothouse rights it=a.wasm --host-namespace pilothouse-system | kubectl apply --server-side --force-conflicts -f -";
 
     fn options() -> HostOptions {

@@ -32,7 +32,7 @@ struct MemoryState {
     trust: u64,
     /// The credentials of each request to the registry.
     asked: Vec<Option<Vec<u8>>>,
-    /// How often somebody asked what a reference means.
+    /// Count of resolved references.
     resolved: usize,
 }
 
@@ -85,7 +85,7 @@ impl MemoryStore {
         self.state.lock().is_down = is_down;
     }
 
-    /// Whether the key that signed an artifact is taken.
+    /// Trusts or distrusts the key that signed an artifact.
     pub fn trust(&self, digest: &str, is_trusted: bool) {
         let mut state = self.state.lock();
         state.trust += 1;
@@ -111,7 +111,7 @@ impl MemoryStore {
         self.state.lock().cached.clear();
     }
 
-    /// Whether an artifact has been fetched.
+    /// Returns `true` if an artifact has been fetched.
     pub fn has(&self, digest: &str) -> bool {
         self.state.lock().cached.contains(digest)
     }

@@ -76,7 +76,7 @@ mod simulated {
         condition["message"].as_str().unwrap_or_default()
     }
 
-    /// As the chart has it where the host installs its own CRD.
+    /// Uses the chart's rights of a host that installs its own CRD.
     #[tokio::test(start_paused = true)]
     async fn a_host_that_installs_only_its_own_crd_waits_for_others() {
         let mut host = RuntimeHost::new(HostOptions::default(), unhurried());

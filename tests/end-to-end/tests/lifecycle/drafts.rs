@@ -9,7 +9,7 @@ mod simulated {
 
     use crate::fleet::Fleet;
 
-    /// What every plugin exports, without any behaviour.
+    /// Module with the exports of every plugin, without any behaviour.
     const MODULE: &str = r#"(module
         (memory (export "memory") 1)
         (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)

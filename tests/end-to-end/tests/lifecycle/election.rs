@@ -37,7 +37,7 @@ pub mod simulated {
     /// After so long another replica leads when the leader has given the Lease back.
     const HANDED_OVER_WITHIN: Duration = Duration::from_millis(3_500);
 
-    /// What a replica is told that takes part in the election.
+    /// Options of a replica that takes part in the election.
     pub fn options(identity: &str) -> HostOptions {
         let election = ElectionOptions {
             namespace: "default".to_owned(),
@@ -102,7 +102,7 @@ pub mod simulated {
             .await;
     }
 
-    /// What was written since then, but for the Lease and the status of the Plugin, which counts objects.
+    /// Returns the writes since the mark, but for the Lease and the status of the Plugin, which counts objects.
     fn writes(fleet: &Fleet, mark: Mark) -> Vec<String> {
         let requests = fleet.stage.cluster.requests_since(mark).unwrap();
         let writes = requests
@@ -288,7 +288,7 @@ pub mod simulated {
         }
     }
 
-    /// Whoever clears the holder by hand, or makes the Lease short, does not make two replicas lead at once.
+    /// Clears the holder by hand, or makes the Lease short: this does not make two replicas lead at once.
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_cleared_by_hand_stays_with_its_holder() {
         let (fleet, _second) = two_replicas().await;
@@ -352,7 +352,7 @@ pub mod simulated {
         }
     }
 
-    /// What is no reconcile counts as well.
+    /// Covers a write that is no reconcile.
     #[tokio::test(start_paused = true)]
     async fn a_leader_with_an_abandoned_status_lets_its_lease_expire() {
         let (mut fleet, _second) = two_replicas().await;
@@ -515,7 +515,7 @@ pub mod simulated {
         converges(&fleet, "web").await;
     }
 
-    /// What a host may do with its Lease by the rules in docs/rights.md.
+    /// Right of a host to its Lease by the rules in docs/rights.md.
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
     struct Rule {

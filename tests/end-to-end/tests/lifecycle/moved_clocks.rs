@@ -36,7 +36,7 @@ impl MovedClock {
         fs::rename(written, self.folder.path(Self::FILE)).unwrap();
     }
 
-    /// What the process is started with.
+    /// Environment of the process.
     pub fn environment(&self) -> [(&'static str, String); 6] {
         let yes = || "1".to_owned();
         [
@@ -73,12 +73,12 @@ mod real {
     use super::MovedClock;
     use crate::replicas::{OwnerWatch, Replicas, WORKERS, holder_of, host_name};
 
-    /// How many objects come in each step.
+    /// Count of objects that are created in each step.
     const STEP: usize = 30;
 
     const HOUR: i64 = 3600;
 
-    /// What takes longer than this in a test would be taken for a moved clock.
+    /// Tolerance in seconds: a longer step of a test would be taken for a moved clock.
     const TOLERANCE: f64 = 600.0;
 
     struct Story {

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use crate::fleet::plugin;
 use crate::moved_clocks::MovedClock;
 
-/// How long one step may take, on a machine that is busy.
+/// Time limit of one step on a busy machine.
 const WITHIN: Duration = Duration::from_mins(5);
 
 /// After so long others take the Lease of a replica that does not renew it.
@@ -44,7 +44,7 @@ pub fn replica_lease(identity: &str) -> String {
     format!("pilothouse-replica-{:016x}", hash_of(identity))
 }
 
-/// When a line was logged. All processes have the same clock.
+/// Returns the time at which a line was logged. All processes have the same clock.
 pub fn time_of(line: &str) -> &str {
     line.split_whitespace().next().unwrap()
 }
@@ -188,7 +188,7 @@ impl Replicas {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Who holds a Lease; nothing if nobody does.
+    /// Returns the holder of a Lease, or an empty text.
     pub async fn holder(&self, lease: &str) -> String {
         let lease = self.leases().get_opt(lease).await.unwrap();
         lease.as_ref().map(holder_of).unwrap_or_default()
@@ -292,7 +292,7 @@ impl Replicas {
         all.items.into_iter().map(status).collect()
     }
 
-    /// Whether each object has the status of its Deployment.
+    /// Returns `true` if each object has the status of its Deployment.
     async fn are_told(&self, statuses: &BTreeMap<String, Value>) -> bool {
         let objects: Api<DynamicObject> = Api::all_with(self.client.clone(), &app_service_resource());
         let objects = objects.list(&ListParams::default()).await.unwrap().items;
@@ -367,8 +367,8 @@ impl Replicas {
         );
     }
 
-    /// How many writes a replica may have abandoned that was not disturbed: none, but where the machine is so busy that it could
-    /// not renew a Lease.
+    /// Count of writes that an undisturbed replica may have abandoned: none, unless the machine is so busy that it
+    /// could not renew a Lease.
     pub fn abandoned(&self) -> usize {
         let is_late = |process: &Process| !process.lines(&["could not be renewed in time"]).is_empty();
         if self.processes.values().any(is_late) {
@@ -387,7 +387,7 @@ impl Replicas {
     }
 }
 
-/// How often at most the status of an object is written until it is as it stays: first when its Deployment has been made, then
+/// Maximum count of writes of an object's status until it is final: first when its Deployment has been created, then
 /// while the controllers of the cluster change the Deployment's status.
 const STATUSES: usize = 4;
 
@@ -400,7 +400,7 @@ fn app_service_resource() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("kosmos.io", "v1", "AppService"))
 }
 
-/// Whether the status of an object tells that of its Deployment: it has conditions of the host besides.
+/// Returns `true` if the status of an object contains that of its Deployment: it has conditions of the host besides.
 fn tells(told: &Value, status: &Value) -> bool {
     let conditions = |status: &Value| -> BTreeSet<String> {
         let all = status["conditions"].as_array().into_iter().flatten();
@@ -432,7 +432,7 @@ fn is_reconciled(object: &DynamicObject) -> bool {
 /// Follows who holds Leases, and for how long at most no replica that works did.
 pub struct OwnerWatch {
     seen: Arc<Mutex<Owners>>,
-    /// How long a Lease may be without an owner.
+    /// Time that a Lease may be without an owner.
     allowed: Duration,
     task: JoinHandle<()>,
 }
@@ -441,9 +441,9 @@ pub struct OwnerWatch {
 struct Owners {
     /// The replicas that neither were killed nor are stopped or cut off.
     working: BTreeSet<String>,
-    /// When each Lease was held by one of them for the last time.
+    /// Time at which each Lease was last held by one of them.
     owned: BTreeMap<String, Instant>,
-    /// For how long at most it was not.
+    /// Longest time without such a holder.
     longest: BTreeMap<String, Duration>,
 }
 

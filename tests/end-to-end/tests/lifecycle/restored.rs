@@ -25,8 +25,8 @@ fn wish(home: &str, elsewhere: &str) -> Value {
     })
 }
 
-/// What a backup makes of an object: all but what the server sets, and the status. Labels, annotations and owner references
-/// are what they were.
+/// Returns the backup of an object: without server-set fields and the status. Labels, annotations and owner references
+/// stay.
 fn restored(object: &Value) -> Value {
     let mut object = object.clone();
     for member in [
@@ -66,14 +66,14 @@ mod simulated {
 
     use super::*;
 
-    /// When the host runs, and what comes first.
+    /// State of the host, and order of the restored objects.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Course {
         /// The host starts when all is restored.
         Afterwards,
-        /// It runs, and the owner comes first.
+        /// The host runs, and the owner is restored first.
         OwnerFirst,
-        /// It runs, and what was made for the owner comes first.
+        /// The host runs, and the children are restored first.
         OwnerLast,
     }
 

@@ -56,7 +56,7 @@ mod simulated {
             .await;
     }
 
-    /// What tells whether an object is the same, with the same values and owners.
+    /// Returns the parts by which an object is recognised as the same, with the same values and owners.
     fn state(stage: &Stage, name: &str) -> Value {
         let object = stage.find("ConfigMap", name).unwrap_or_default();
         let metadata = &object["metadata"];

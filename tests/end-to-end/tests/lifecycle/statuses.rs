@@ -84,8 +84,8 @@ mod simulated {
             .collect()
     }
 
-    /// What is left out is told once, and the reconcile that fails is told by an event, too; then nothing is written, and
-    /// nothing after a restart.
+    /// Checks that the omission is reported once, and that the failing reconcile also emits an event. Then nothing is
+    /// written, not even after a restart.
     async fn is_told_once(fleet: &mut Fleet, words: &str) {
         for (name, kind) in [("well", "ConfigMap"), ("ill", "Service")] {
             fleet.stage.create(&wish(name, kind)).await;

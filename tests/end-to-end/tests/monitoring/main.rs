@@ -43,14 +43,14 @@ fn a_taken_address_ends_the_program_before_any_request() {
     );
 }
 
-/// What a host prints now.
+/// Returns the present metrics of a host.
 fn scrape(address: SocketAddr) -> Option<Scrape> {
     let (code, body) = get(address, "/metrics").ok()?;
     assert_eq!(code, 200);
     Some(Scrape(body))
 }
 
-/// How many things a host has counted, if it has any.
+/// Returns the value of a host's counter, if there is one.
 fn count(address: SocketAddr, name: &str, labels: &[&str]) -> Option<u64> {
     scrape(address)?.count(name, labels).filter(|count| *count > 0)
 }

@@ -14,7 +14,7 @@ fn rules() -> Value {
     rules
 }
 
-/// What the chart publishes of such a host.
+/// Returns the objects that the chart publishes about such a host.
 fn published(system: &str) -> Value {
     let mut published = named("ConfigMap", Some(system), "pilothouse-host");
     published["metadata"]["labels"] =

@@ -29,11 +29,11 @@ use crate::support::{Bench, until};
 const SHARDS: usize = 4;
 const NAMESPACES: usize = 12;
 
-/// How many reviews the API server asks for when [`Crew::judges_well`] is called: of a defaulter and a validator, about two
-/// gates.
+/// Count of reviews that the API server requests when [`Crew::judges_well`] is called: of a defaulter and a validator,
+/// about two gates.
 const REVIEWS: u64 = 4;
 
-/// What a host needs beside [`rights_of_an_acting_host`] to share its work and to serve webhooks.
+/// Rights of a host beside [`rights_of_an_acting_host`], to share its work and to serve webhooks.
 pub fn rights_of_a_replica() -> Value {
     let mut rules = rights_of_an_acting_host();
     let more = json!([
@@ -74,8 +74,8 @@ impl Replica {
         }
     }
 
-    /// How it has answered what it was asked until now, in the order local, forwarded, live. A host prints its metrics once a
-    /// second at most; the age of its main loop tells one print from another.
+    /// Counts of its answers until now, in the order local, forwarded, live. A host prints its metrics once a second at
+    /// most; the age of its main loop tells one print from another.
     async fn answered(&self) -> [u64; 3] {
         let scraped = || get(self.metrics, "/metrics").unwrap().1;
         let (before, now) = (scraped(), Mutex::new(String::new()));
@@ -98,10 +98,10 @@ struct Crew {
     bench: Bench<'static>,
     identity: &'static str,
     system: String,
-    /// It came first, and keeps half of the shards.
+    /// First replica, which keeps half of the shards.
     holder: Replica,
     asked: Replica,
-    /// How the asked one had answered when that was looked up last.
+    /// Counts of the asked replica's answers at the last look-up.
     seen: Mutex<[u64; 3]>,
 }
 
@@ -308,7 +308,7 @@ pub async fn clean_up(bench: &Bench<'_>) {
     let _ = definitions.patch("gates.gate.test.dev", &by, &conversion).await;
 }
 
-/// Where names differ at the beginning, their hashes are spread.
+/// Name of a tenant's object. Where names differ at the beginning, their hashes are spread.
 fn tenant(identity: &str, number: usize) -> String {
     format!("{number:02}-tenant-of-{identity}")
 }

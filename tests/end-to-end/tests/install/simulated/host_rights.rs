@@ -147,7 +147,7 @@ async fn what_is_to_be_deleted_is_said_before_it_is() {
     );
 }
 
-/// Whoever may write in one namespace can label objects of their own there.
+/// Guards against users with rights in one namespace, who can label objects of their own there.
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_that_others_have_labelled_divert_no_rights() {
     let bare = Installed::bare().await;

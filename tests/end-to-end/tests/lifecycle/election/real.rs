@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::proxy::Proxy;
 use crate::replicas::{Replicas, WORKERS, time_of};
 
-/// How many objects come in each step.
+/// Count of objects that are created in each step.
 const STEP: usize = 60;
 
 /// The host on which all replicas run: their identities differ all the same.
@@ -228,7 +228,8 @@ fn large(name: &str, image: &str) -> Value {
 /// A request of so many bytes is about such an object.
 const LARGE: usize = 4000;
 
-/// How the API server answers an update with the uid of an object that is gone, and a create where something is.
+/// Status codes of the API server for an update with the uid of an object that is gone, and for a create where one
+/// exists.
 const REFUSED: [[u16; 1]; 2] = [[422], [409]];
 
 /// The leader is stopped while the network still has an apply of it. Another replica has done the work when that arrives.

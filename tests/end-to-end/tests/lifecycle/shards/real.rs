@@ -180,7 +180,7 @@ impl Sharing {
         (0..SHARDS).filter(is_held).collect()
     }
 
-    /// When a replica has stopped to work at a shard: what its log says each time.
+    /// Returns the log lines at which a replica has stopped to work at a shard.
     fn ends_of(&self, name: &str, shard: usize) -> Vec<String> {
         let said = self.replicas.processes[name].lines(&[&named(shard)]);
         let is_end = |line: &String| {

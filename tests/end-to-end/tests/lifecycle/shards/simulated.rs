@@ -37,7 +37,7 @@ const WORKERS: usize = 4;
 /// After so long others have the shards of a replica that has ended in order: a look, and the time of its requests.
 const GIVEN_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long the answer to a request about Leases takes on an API server that is busy.
+/// Delay of responses about Leases on a busy API server.
 const LATE: Duration = Duration::from_millis(100);
 
 /// A Lease's duration, three looks with jitter, and the time to reconcile.
@@ -182,7 +182,7 @@ impl Replicas {
             .await;
     }
 
-    /// How many shards each replica holds.
+    /// Count of the shards of each replica.
     fn shares(&self) -> BTreeMap<String, usize> {
         let mut shares = BTreeMap::new();
         for lease in self.fleet.stage.all("Lease") {
@@ -216,7 +216,7 @@ impl Replicas {
         shards.flat_map(|shard| numbers_in(&plan, shard)).collect()
     }
 
-    /// How many replicas have Leases of their own.
+    /// Count of the replicas' own Leases.
     fn replica_leases(&self) -> usize {
         let leases = self.fleet.stage.all("Lease");
         let names = leases.iter().filter_map(|lease| lease["metadata"]["name"].as_str());
@@ -227,13 +227,13 @@ impl Replicas {
         self.others.get(identity).unwrap_or(&self.fleet.stage.host)
     }
 
-    /// What a replica's metrics are.
+    /// Metrics of a replica.
     fn scrape(&self, identity: &str) -> Scrape {
         let figures = self.host(identity).handle().unwrap().figures();
         Scrape(self.metrics[identity].print(&figures))
     }
 
-    /// How often each of these replicas has reconciled an object of a plugin.
+    /// Count of each replica's reconciles of a plugin's objects.
     fn reconciles<'a>(&self, identities: &[&'a str], plugin: &str) -> BTreeMap<&'a str, u64> {
         let label = format!("plugin=\"{plugin}\"");
         let count = |identity: &&'a str| {
@@ -250,7 +250,7 @@ impl Replicas {
         self.fleet.until(&what, |_| self.shares() == expected).await;
     }
 
-    /// What hosts wrote since then, but for Leases, the plan and the status of Plugins.
+    /// Returns the hosts' writes since the mark, but for Leases, the plan and the status of Plugins.
     fn writes(&self, mark: Mark) -> Vec<String> {
         let requests = self.fleet.stage.cluster.requests_since(mark).unwrap();
         let writes = requests.iter().filter(|request| {
@@ -350,7 +350,7 @@ fn numbers_in(plan: &ShardPlan, shard: usize) -> impl Iterator<Item = usize> {
     (0..20).filter(|number| ranges.contains(hash_of(&tenant(*number))))
 }
 
-/// How a plan divides the namespaces.
+/// Returns the division of the namespaces by a plan.
 fn ranges(plan: &ShardPlan) -> Vec<HashRanges> {
     plan.shards.iter().map(|shard| shard.ranges.clone()).collect()
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::free_address;
 
-/// What promtool says of its input; nothing if it is content.
+/// Returns promtool's complaints about its input; nothing if there are none.
 fn checked(arguments: &[&str], input: &str) -> String {
     let mut promtool = Command::new(Program::Promtool.path())
         .args(arguments)
@@ -123,7 +123,7 @@ fn dashboard() -> Vec<(String, String)> {
     queries
 }
 
-/// What promtool says of rules or of tests of them, which are in a file of their own.
+/// Returns promtool's complaints about rules or tests of them, which are in a file of their own.
 fn checked_file(arguments: &[&str], content: &Value) -> String {
     let folder = Folder::new();
     // JSON is YAML.

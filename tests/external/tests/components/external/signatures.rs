@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{BUNDLE, blob, digest_in, fallback_tag, on_both, push, referrers};
 
-/// What a statement in a bundle of `cosign sign` says.
+/// Predicate type of a statement in a bundle of `cosign sign`.
 const SIGNATURE: &str = "https://sigstore.dev/cosign/sign/v1";
 
 fn keys(cosign: &Cosign) -> [Key; 2] {

@@ -62,7 +62,7 @@ async fn replicas_that_come_and_go_share_the_work_and_repeat_nothing() {
     assert_eq!(replicas.fleet.stage.host.handle().unwrap().stuck(), 0);
 }
 
-/// Whenever it ends, also in the middle of renewing its Leases, and while replicas agree on another plan.
+/// Stops the replica at any time, also in the middle of renewing its Leases, and while replicas agree on another plan.
 #[tokio::test(start_paused = true)]
 async fn shards_of_a_replica_that_stops_in_order_move_soon() {
     let mut replicas = Replicas::start().await;

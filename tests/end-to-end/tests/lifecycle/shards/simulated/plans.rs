@@ -131,8 +131,8 @@ async fn a_replica_is_awaited_though_its_lease_lost_its_plan() {
     replicas.create_and_converge().await;
 }
 
-/// What is left of a plugin's work is the leader's when the Plugin is deleted, and another replica has written something of which
-/// nobody knows whether it takes effect yet.
+/// Leaves the rest of a deleted plugin's work to the leader, while another replica has made a write that may still take
+/// effect.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_is_cleaned_up_once_unanswered_writes_are_settled() {
     let mut replicas = Replicas::start_pair_at_rest().await;

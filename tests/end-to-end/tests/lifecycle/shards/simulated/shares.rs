@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{Replicas, SHARDS, is_reconciled, numbers_in, ranges, tenant};
 
-/// How many objects of each kind a replica caches.
+/// Count of a replica's cached objects of each kind.
 fn cached(host: &RuntimeHost) -> BTreeMap<String, u64> {
     let kinds = host.handle().unwrap().figures().kinds.into_iter();
     kinds.map(|figures| (figures.kind, figures.objects)).collect()
@@ -189,7 +189,7 @@ impl Replicas {
         assert_eq!(target["data"].as_object().unwrap().len(), from + 10, "{target}");
     }
 
-    /// What hosts wrote to bindings, and to the target of streams.
+    /// Returns the hosts' writes to bindings, and to the target of streams.
     fn whole_writes(&self, mark: Mark) -> [Vec<String>; 2] {
         let requests = self.fleet.stage.cluster.requests_since(mark).unwrap();
         let of = |is_it: &dyn Fn(&Request) -> bool| -> Vec<String> {
