@@ -35,7 +35,7 @@ const STORIES: [&str; 10] = [
     "wisher/kept",
 ];
 
-/// For how long something is waited that has to come.
+/// Time limit of a wait.
 const PATIENCE: Duration = Duration::from_mins(4);
 
 /// Faults of one run.
@@ -44,10 +44,10 @@ const FAULTS: usize = 4;
 /// A host that has asked for nothing for so long has come to rest: some of its resyncs.
 const CALM: Duration = Duration::from_secs(7);
 
-/// How often hosts look at everything again.
+/// Resync interval of the hosts.
 const RESYNC: Duration = Duration::from_secs(3);
 
-/// What happens.
+/// Fault of a run.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// kill -9 of a host, which is started again.
@@ -179,11 +179,11 @@ async fn play(
     Ok((crew.state, problems))
 }
 
-/// What all hosts of a run are.
+/// Shared data of all hosts of a run.
 #[derive(Default)]
 struct Inner {
     hosts: Vec<ProcessHost>,
-    /// What those have logged that do not run any more.
+    /// Logs of hosts that no longer run.
     logs: Vec<String>,
     wanted: Option<Vec<SteeredPlugin>>,
 }

@@ -24,7 +24,7 @@ use crate::tenant::Tenant;
 const SOMEBODY: &str = "somebody";
 const MARK: &str = "somebody.test.dev/mark";
 
-/// How often somebody tries to change an object that others change at the same time.
+/// Maximum attempts to change an object that others change at the same time.
 const TRIES: u32 = 20;
 
 /// Silent watches of the kind whose object is made anew: as many as hosts may have.
@@ -37,7 +37,7 @@ pub struct Errand {
     pub fault: Fault,
 }
 
-/// What other people do and have done.
+/// Errands of other users, planned and done.
 pub struct Errands {
     somebody: Arc<Somebody>,
     tasks: Mutex<JoinSet<()>>,
@@ -46,7 +46,7 @@ pub struct Errands {
 pub(crate) struct Somebody {
     client: Client,
     pub(crate) simulator: Simulator,
-    /// What only hosts have written in the run without faults, by [`place`].
+    /// Objects that only hosts have written in the run without faults, by [`place`].
     children: BTreeSet<String>,
     /// Somebody deletes no object: the scenario counts on its identity, or nobody would make it again.
     keeps_identities: bool,
@@ -81,7 +81,7 @@ impl Errands {
         }
     }
 
-    /// Whether a request writes an object that other people may meddle with, because its scenario does not.
+    /// Returns `true` if a request writes an object that other users may change, because its scenario does not.
     pub fn suits(&self, target: &Target) -> bool {
         let place = place(&target.plural, &target.namespace, &target.name);
         target.method == Method::PATCH
@@ -104,7 +104,7 @@ impl Errands {
         tasks.join_all().await;
     }
 
-    /// What was not respected.
+    /// Returns the errands that the hosts did not respect.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = self
             .somebody
@@ -121,7 +121,7 @@ impl Errands {
         self.somebody.tenant.acts()
     }
 
-    /// How often somebody has deleted an object, by [`place`].
+    /// Counts of each object's deletions by other users, by [`place`].
     pub fn deleted(&self) -> BTreeMap<String, usize> {
         self.somebody.deleted.lock().expect("no panic while it is held").clone()
     }
@@ -343,7 +343,7 @@ impl Somebody {
         self.simulator.object(group, plural, namespace, name)
     }
 
-    /// Whether its namespace is there and not on its way out.
+    /// Returns `true` if its namespace exists and is not being deleted.
     fn has_namespace(&self, target: &Target) -> bool {
         let namespace = self.simulator.object("", "namespaces", "", &target.namespace);
         namespace.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null())
@@ -388,7 +388,7 @@ impl Target {
     }
 }
 
-/// What a server has allocated for one object and would refuse for another.
+/// Removes values that a server has allocated for one object and would refuse for another.
 fn strip_allocated(object: &mut Value) {
     if let Some(spec) = object["spec"].as_object_mut() {
         spec.remove("clusterIP");

@@ -346,7 +346,7 @@ fn parse_kill(text: &str) -> Result<(usize, Fault)> {
     Ok((parts[1].parse()?, fault))
 }
 
-/// Who runs.
+/// Runner of the suite.
 struct Suite<'run> {
     stories: &'run [Story],
     folder: &'run Path,

@@ -14,7 +14,7 @@ use std::fmt::Display;
 /// The longest refusal: it goes into a condition, an event and a line of the log.
 const LONGEST_REFUSAL: usize = 32 * 1024;
 
-/// What the host says when it refuses something has to say what that is.
+/// Checks that a refusal of the host names the refused object.
 ///
 /// # Panics
 ///

@@ -25,7 +25,7 @@ struct Stage {
     component: Vec<u8>,
     /// The files as the sandbox has made them.
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// What it says when nothing is wrong with them.
+    /// Answer of a plugin whose files are intact.
     answer: Result<String, String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// What a plugin says of itself, or why it does not.
+/// Returns the plugin's description of itself, or the error.
 fn answer(plugin: &PluginComponent) -> Result<String, String> {
     let limits = Limits {
         // The machine may be busy, and what is asked for is the same answer each time.

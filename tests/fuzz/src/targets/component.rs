@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::refused;
 
-/// What the component is called.
+/// Name of the component.
 const NAME: &str = "fuzzed.wasm";
 
 static SANDBOX: LazyLock<(Sandbox, TempDir)> = LazyLock::new(|| {

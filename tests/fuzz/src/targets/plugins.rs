@@ -21,7 +21,7 @@ const PLUGINS: [&str; 5] = [
     "stream-ingress",
 ];
 
-/// What no plugin's failure may be, whatever the object is.
+/// Reasons that no plugin's failure may have, whatever the object is.
 const FAULTS: [Reason; 4] = [
     Reason::GuestTrap,
     Reason::GuestLimit,
@@ -86,7 +86,7 @@ fn primary(plugin: &Isolated, input: &mut Unstructured<'_>) -> Result<Value> {
     Ok(object)
 }
 
-/// What a Service's spec may have.
+/// Returns the spec of a Service.
 fn service(input: &mut Unstructured<'_>) -> Result<Value> {
     let text = json!({"type": "string"});
     let schema = json!({"type": "object", "properties": {

@@ -14,7 +14,7 @@ use pilothouse_runtime::check_plugin;
 use crate::cluster::{chunks, client, runtime};
 use crate::refused;
 
-/// How long the resources are followed, of virtual time.
+/// Virtual time for which the resources are followed.
 const FOLLOWED: Duration = Duration::from_mins(1);
 
 pub(super) fn run(data: &[u8]) {

@@ -21,7 +21,7 @@ use pilothouse_core::{Kind, Name};
 use crate::cluster::{chunks, client, runtime};
 use crate::refused;
 
-/// How long the watch is followed, of virtual time: until the server has had nothing more to say for some time.
+/// Virtual time for which the watch is followed: until the server has been silent for some time.
 const FOLLOWED: Duration = Duration::from_mins(2);
 
 const RESOURCES: &str = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.dev/v1","resources":[
