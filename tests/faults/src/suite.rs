@@ -15,10 +15,10 @@ use crate::play::{self, Job, Report};
 use crate::real;
 use crate::schedule::{Fault, Moment, NAMES, Schedule, Strike};
 
-/// How many seeds are run where nobody says.
+/// Default count of seeds.
 const SEEDS: u64 = 300;
 
-/// How many schedules there are on the real control plane.
+/// Count of schedules on the real control plane.
 const REAL_SEEDS: u64 = 50;
 
 /// The most failures that are shrunk and told in full; the others are counted.
@@ -92,7 +92,7 @@ struct Run {
     repeat: String,
 }
 
-/// How often a long suite says how far it is.
+/// Interval of the progress lines of a long suite.
 const PROGRESS_EVERY: Duration = Duration::from_mins(1);
 
 /// A run that failed.

@@ -10,7 +10,7 @@ use crate::behaviour::{Behaviour, Given};
 /// The size of a message that no event can have, in bytes.
 const HUGE_MESSAGE: usize = 100_000;
 
-/// How many events, when the resource does not say.
+/// Count of events, unless the resource sets another number.
 const MANY_EVENTS: usize = 1000;
 
 /// The answer, if the behaviour is one of these.
