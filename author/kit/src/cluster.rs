@@ -235,7 +235,8 @@ impl SimulatedCluster {
         &self.simulator
     }
 
-    /// The simulation asks nobody for a token; accounts are told apart by what clients call themselves.
+    /// Returns a client of another account. The simulation requires no token; accounts are told apart by their user
+    /// agents.
     fn client_as(&self, account: &'static str) -> Client {
         let name = HeaderValue::from_static(account);
         let named = MapRequestLayer::new(move |mut request: http::Request<kube::client::Body>| {
@@ -259,7 +260,7 @@ impl RealCluster {
     }
 }
 
-/// On a real control plane without nodes, replicas are made and never get ready.
+/// Returns options like those of a real control plane without nodes: replicas are created and never become ready.
 fn like_the_real_one() -> SimulatorOptions {
     let controllers = Controllers {
         workloads: pilothouse_simulator::Workloads::NeverReady,
@@ -277,7 +278,7 @@ fn like_the_real_one() -> SimulatorOptions {
     }
 }
 
-/// A client that does not say that it is the test's is the host's: nobody else knows the cluster.
+/// Converts a record. A client without the test's user agent is the host: there is no other one.
 fn request_of(record: Record) -> Request {
     let account = if record.user_agent == TEST_ACCOUNT {
         TEST_ACCOUNT

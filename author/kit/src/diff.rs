@@ -16,7 +16,7 @@ use similar::{ChangeTag, TextDiff};
 /// Count of unchanged lines before and after a change.
 const CONTEXT: usize = 3;
 
-/// The members of a Secret that nobody should see.
+/// Members of a Secret that nobody should see.
 pub const SECRET_MEMBERS: [&str; 2] = ["data", "stringData"];
 
 /// Replacement of a value that nobody should see.
@@ -63,7 +63,7 @@ pub fn diff_lines(expected: &str, actual: &str) -> String {
     text
 }
 
-/// A value as YAML. What only the server's books need is left out.
+/// Returns a value as YAML, without the server's bookkeeping.
 pub fn yaml(value: &Value) -> String {
     let mut value = value.clone();
     if let Some(Value::Object(metadata)) = value.get_mut("metadata") {

@@ -94,7 +94,7 @@ pub enum DocumentsError {
         /// The cause.
         source: std::io::Error,
     },
-    /// There is no object in it.
+    /// File without an object.
     #[error("{} is empty: it has no object; write at least one object with apiVersion, kind and metadata.name", Source(.0))]
     Empty(PathBuf),
     /// A folder without files that could have objects.
@@ -106,7 +106,7 @@ pub enum DocumentsError {
     /// File over the size limit.
     #[error("{} is larger than {MAX_BYTES} bytes; split it", Source(.0))]
     TooLarge(PathBuf),
-    /// There are more objects than could be meant.
+    /// More objects than the limit.
     #[error("the input has more than {MAX_OBJECTS} objects; give fewer")]
     TooMany,
     /// File that is not text.
@@ -300,8 +300,8 @@ struct Chunk {
     lines_before: u64,
 }
 
-/// Divides a text at its document markers. A marker at the beginning of a line is one wherever it stands: YAML allows it in
-/// no scalar. Its own text becomes spaces, so that columns stay as they are in the file.
+/// Divides a text at its document markers. A marker at the beginning of a line always counts: YAML allows it in no
+/// scalar. Its own text becomes spaces, so that columns stay as they are in the file.
 fn chunks(text: &str) -> Vec<Chunk> {
     let mut chunks = vec![Chunk {
         text: String::new(),

@@ -65,7 +65,7 @@ struct WholePlugin {
     limits: Option<Value>,
 }
 
-/// Written by hand because serde tells nothing of what is wrong within an untagged enum.
+/// Written by hand because serde reports no error within an untagged enum.
 impl<'de> Deserialize<'de> for SteeredPlugin {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Written;
@@ -112,7 +112,7 @@ impl From<&str> for SteeredPlugin {
 /// A moment of a scenario at which nothing else happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// All steps have been taken, and what the scenario has made is still there.
+    /// All steps have been run, and the scenario's objects still exist.
     Told,
     /// The scenario's objects are deleted, and the host still runs.
     Cleaned,
@@ -127,12 +127,13 @@ pub trait SteeredHost: Send {
         plugins: &[SteeredPlugin],
     ) -> impl Future<Output = Result<(), HostError>> + Send;
 
-    /// From its next start on the host serves webhooks. It keeps their certificates in this namespace, which is its own.
+    /// Makes the host serve webhooks from its next start on. It keeps their certificates in this namespace, which is
+    /// its own.
     fn serve_webhooks(&mut self, namespace: &str) -> Result<(), HostError> {
         Err(format!("the host, whose namespace is to be {namespace}, has no webhooks to serve").into())
     }
 
-    /// From its next start on the host runs what Plugin resources say, or does not any more.
+    /// Makes the host follow Plugin resources from its next start on, or not.
     fn follow_resources(&mut self, follows: bool) -> Result<(), HostError> {
         if follows {
             return Err("the host follows no Plugin resources".into());
@@ -140,11 +141,11 @@ pub trait SteeredHost: Send {
         Ok(())
     }
 
-    /// Makes the host look at every object again, as its periodic resync does.
+    /// Makes the host reconcile every object, as its periodic resync does.
     fn resync(&mut self) -> impl Future<Output = Result<(), HostError>> + Send;
 
-    /// Stops the host as an orderly end does, and says what was not as it should be: tasks or processes that had to be
-    /// ended by force, panics, a bad exit status.
+    /// Stops the host in order, and returns the errors: tasks or processes that had to be ended by force, panics, a bad
+    /// exit status.
     fn stop(&mut self) -> impl Future<Output = Result<Vec<String>, HostError>> + Send;
 
     /// A moment of a scenario at which nothing else happens, for who wants to look.
@@ -232,21 +233,21 @@ impl ProcessHost {
         }
     }
 
-    /// Gives further arguments to `pilothouse run`.
+    /// Adds arguments to `pilothouse run`.
     #[must_use]
     pub fn with_arguments(mut self, arguments: impl IntoIterator<Item = String>) -> Self {
         self.arguments.extend(arguments);
         self
     }
 
-    /// Looks at every object again in another interval than every two seconds, whole seconds long.
+    /// Sets another resync interval than two seconds, in whole seconds.
     #[must_use]
     pub fn with_resync(mut self, resync: Duration) -> Self {
         self.resync = resync;
         self
     }
 
-    /// Logs what this filter lets through, in place of what a host logs by itself.
+    /// Sets the log filter, in place of the host's default.
     #[must_use]
     pub fn with_log_filter(mut self, filter: impl Into<String>) -> Self {
         self.log_filter = Some(filter.into());
@@ -428,7 +429,7 @@ impl SteeredHost for ProcessHost {
     }
 }
 
-/// An address of this machine at which nobody listens, for who has to know it before listening.
+/// Returns an address of this machine at which no process listens, for callers that need it before they listen.
 pub fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -26,9 +26,9 @@ pub struct Request {
     pub field_manager: Option<String>,
     /// The `shardSelector` parameter of a list or a watch.
     pub shard_selector: Option<String>,
-    /// The API group, empty for the core group and for what is not a resource.
+    /// API group, empty for the core group and for paths that are no resource.
     pub group: String,
-    /// The plural, empty for what is not a resource (`/readyz`).
+    /// Plural, empty for paths that are no resource (`/readyz`).
     pub resource: String,
     /// `status`, `scale` or empty.
     pub subresource: String,

@@ -35,7 +35,7 @@ const SERVER_SET: [&str; 7] = [
 pub struct Store {
     simulator: Simulator,
     runtime: Arc<Runtime>,
-    /// By group and version, what it serves.
+    /// Served kinds, by group and version.
     served: BTreeMap<String, Vec<ServedKind>>,
     namespaces: HashSet<String>,
     /// Milliseconds since 1970; the time of a server that was there already is its own.
@@ -73,8 +73,8 @@ pub fn runtime() -> Arc<Runtime> {
 }
 
 impl Store {
-    /// A server with nothing in it but the first namespaces. Its clock stands still between [`Self::set_now`]. It must not be asked from within a
-    /// task of another runtime.
+    /// Creates a server with only the first namespaces. Its clock stands still between [`Self::set_now`]. It must not
+    /// be called from within a task of another runtime.
     pub fn new(runtime: Arc<Runtime>, now_milliseconds: u64) -> Self {
         let now = Arc::new(AtomicU64::new(now_milliseconds));
         let clock = now.clone();
@@ -111,7 +111,7 @@ impl Store {
         }
     }
 
-    /// Has it serve the kinds of a CustomResourceDefinition.
+    /// Serves the kinds of a CustomResourceDefinition.
     pub fn install(&mut self, definition: &Value) -> Result<(), Refusal> {
         let mut definition = definition.clone();
         // Nobody converts here: each version is stored as it is.
@@ -123,7 +123,7 @@ impl Store {
         Ok(())
     }
 
-    /// Has it serve a kind of which nothing is known, with whatever fields.
+    /// Serves a kind without a schema, which allows any fields.
     pub fn install_unknown(&mut self, kind: &Kind, is_namespaced: bool) -> Result<(), Refusal> {
         let Kind { group, version, kind } = kind;
         let plural = format!("{}s", kind.to_lowercase());
@@ -176,7 +176,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Creates an object, and gives back what is stored.
+    /// Creates an object, and returns the stored one.
     pub fn create(&mut self, object: &Value) -> Result<Value, Refusal> {
         self.post(object, "fieldManager=pilothouse-check")
     }

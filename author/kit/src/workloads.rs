@@ -45,7 +45,7 @@ pub enum Workloads {
     /// A second after they were made. Those that do not restart always succeed then, and claims are bound.
     #[default]
     Ready,
-    /// Only where a step says so.
+    /// Never, unless a step says so.
     Never,
 }
 
@@ -76,7 +76,7 @@ enum News {
 }
 
 impl Nodes {
-    /// Makes a node, and begins to play. An error is in the server's words.
+    /// Creates a node, and starts. The error is the server's message.
     pub async fn start(cluster: &Cluster, workloads: Workloads) -> Result<Self, String> {
         let client = cluster.client().await.map_err(|error| error.to_string())?;
         make_node(&client).await.map_err(|error| error.to_string())?;
@@ -102,7 +102,7 @@ impl Nodes {
         })
     }
 
-    /// Decides what becomes of the pods of an object from now on, and of itself if it is a pod.
+    /// Decides the fate of an object's pods from now on, and its own if it is a pod.
     pub fn decide(&self, object: &Reference, namespace: &str, fate: Fate) {
         let mut fates = self.decisions.fates.lock().unwrap_or_else(PoisonError::into_inner);
         fates.insert(place(object, namespace), fate);
@@ -114,7 +114,7 @@ impl Nodes {
         self.decisions.is_busy.load(Ordering::Relaxed)
     }
 
-    /// Ends, and takes away what else would wait for its node for ever.
+    /// Ends, and deletes the pods that would wait for its node for ever.
     pub async fn stop(self) {
         let Self { client, players, .. } = self;
         drop(players);
@@ -161,7 +161,7 @@ async fn send(
         .await
 }
 
-/// Makes the node. The server taints it until somebody has found it ready.
+/// Creates the node. The server taints it until it is found ready.
 async fn make_node(client: &Client) -> Result<(), kube::Error> {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
@@ -201,7 +201,7 @@ fn path(plural: &str, object: &Value) -> String {
     format!("/api/v1/namespaces/{namespace}/{plural}/{name}")
 }
 
-/// Tells of all objects of a core resource and of their changes, for ever.
+/// Reports all objects of a core resource and their changes, for ever.
 async fn follow(client: Client, plural: &'static str, news: mpsc::UnboundedSender<News>) {
     loop {
         // A watch that ends or cannot start begins again with a list.
@@ -247,7 +247,7 @@ struct Player {
     objects: Objects,
     workloads: Workloads,
     decisions: Arc<Decisions>,
-    /// By plural and path.
+    /// Known objects, by plural and path.
     known: BTreeMap<(&'static str, String), Known>,
 }
 
@@ -300,7 +300,7 @@ impl Player {
         self.known.insert(key, Known { object, since });
     }
 
-    /// Does what is due, and says when something else is.
+    /// Does the due work, and returns the time of the next.
     async fn act(&mut self) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         let keys: Vec<_> = self.known.keys().cloned().collect();
@@ -364,7 +364,7 @@ impl Player {
         self.write_status("pods", pod, &status).await
     }
 
-    /// Gives a claim its volume, and a changed one its new size.
+    /// Binds a claim to its volume, and resizes a changed one.
     async fn bind_claim(&mut self, claim: &Value, due: Instant) -> Result<Option<Turn>, kube::Error> {
         let spec = &claim["spec"];
         let status = json!({

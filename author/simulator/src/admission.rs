@@ -31,7 +31,7 @@ pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Op
     webhooks::mutate(state, call, object, old)
 }
 
-/// A new node takes no pods until somebody has found it ready.
+/// Taints a new node: it takes no pods until its kubelet is found ready.
 fn taint(spec: &mut Value) {
     let mut taints = spec["taints"].as_array().cloned().unwrap_or_default();
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});

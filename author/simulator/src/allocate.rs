@@ -18,7 +18,7 @@ const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 const CLUSTER_NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const CLUSTER_ADDRESSES: u32 = 1 << 20;
 
-/// Gives a new service its addresses and node ports, which the server does before it checks the rest.
+/// Allocates addresses and node ports of a new service, which the server does before it checks the rest.
 pub(crate) fn on_create(state: &mut State, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
     if !resource.is_builtin("", "services") {
         return Ok(());
@@ -30,8 +30,8 @@ pub(crate) fn on_create(state: &mut State, resource: &Resource, object: &mut Val
     allocate(state, object, true)
 }
 
-/// Fills in what a client leaves out of an update, gives the service what it newly needs, and takes away what its new type does
-/// not have, unless the client set it.
+/// Fills in what a client leaves out of an update, allocates new values that the service needs, and removes those that
+/// its new type does not have, unless the client set them.
 pub(crate) fn on_update(
     state: &mut State,
     resource: &Resource,

@@ -12,7 +12,7 @@ pub(crate) struct Decoded {
     pub(crate) unknown: Vec<String>,
 }
 
-/// Brings the object into the form in which the server would write it. The error is what Go's decoder would say.
+/// Brings the object into the form in which the server would write it. The error is that of Go's decoder.
 pub(crate) fn decode(schema: &Schema, object: &mut Value) -> Result<Decoded, String> {
     let mut decoder = Decoder::default();
     decoder.value(schema, object)?;

@@ -106,7 +106,7 @@ fn resource_entry(resource: &Resource) -> Value {
     entry
 }
 
-/// Some text that changes with what it is made of.
+/// Returns a hash of the parts.
 pub(crate) fn hash(parts: &[&str]) -> String {
     use base64::Engine as _;
     // FNV-1a.

@@ -39,7 +39,7 @@ const MAX_QUESTIONS: usize = 100;
 
 /// Outcome of a request with the webhook answers so far.
 enum Attempt {
-    /// A webhook has to be asked first; nothing was changed.
+    /// A webhook has to be called first; nothing was changed.
     Asks(Question),
     Done {
         response: Response<ResponseBody>,
@@ -47,7 +47,7 @@ enum Attempt {
     },
 }
 
-/// One request with what is known of it.
+/// One request, parsed.
 pub(crate) struct Exchange {
     inner: Arc<Inner>,
     parts: Parts,
@@ -74,7 +74,8 @@ impl Exchange {
             .unwrap_or_default()
     }
 
-    /// In whose name the client asks, if not in its own: it impersonates somebody, or has a service account's token.
+    /// Returns the user that the client acts as, if not as itself: it impersonates one, or has a service account's
+    /// token.
     fn impersonated(&self) -> Option<String> {
         let user = self.parts.headers.get("impersonate-user");
         let user = user.and_then(|user| user.to_str().ok()).map(str::to_owned);
@@ -147,7 +148,7 @@ impl Exchange {
         self.perform(verb, target, record, decision.fault.as_ref()).await
     }
 
-    /// Gives a token for a service account.
+    /// Issues a token for a service account.
     fn grant_token(self, request: &TokenRequest) -> Response<ResponseBody> {
         let asked = Asked {
             verb: "create".to_owned(),
@@ -183,7 +184,7 @@ impl Exchange {
         }
     }
 
-    /// Answers what a client may do, or who it is.
+    /// Answers an access review.
     async fn review(self, kind: ReviewKind) -> Result<Response<ResponseBody>, TransportError> {
         let asked = Asked {
             verb: "create".to_owned(),
@@ -313,7 +314,7 @@ impl Exchange {
         })
     }
 
-    /// The response, and whether anything was changed. Begins again as often as a webhook has to be asked.
+    /// Returns the response, and `true` if anything was changed. Starts again after each webhook call that is needed.
     async fn carry_out(&self, verb: &str, call: &Call, fault: Option<&Fault>) -> (Response<ResponseBody>, bool) {
         let mut consultation = Consultation::default();
         for _ in 0..MAX_QUESTIONS {

@@ -224,7 +224,7 @@ impl Failure {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// A patch whose format the API does not know at all.
+    /// Error of a patch whose format the API does not know at all.
     pub(crate) fn unknown_patch_type() -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -253,8 +253,8 @@ impl Failure {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// An object that is larger than the store takes, in the words of etcd, or of the server's client of etcd, which sends no
-    /// more than 2 MiB.
+    /// Error of an object that is larger than the store accepts, worded by etcd, or by the server's client of etcd,
+    /// which sends no more than 2 MiB.
     pub(crate) fn object_too_large(bytes: usize) -> Self {
         const MOST_SENT: usize = 2 * 1024 * 1024;
         let message = if bytes > MOST_SENT {
@@ -277,7 +277,7 @@ impl Failure {
         .with_details(json!({"causes": [{"message": message}]}))
     }
 
-    /// A webhook's refusal, with what the webhook says of it.
+    /// Refusal of a webhook, with its message.
     pub(crate) fn denied(webhook: &str, said: &Value) -> Self {
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
         let code = said["code"].as_u64().and_then(|code| u16::try_from(code).ok());

@@ -151,7 +151,7 @@ impl FieldError {
         )
     }
 
-    /// The machine's word for what is wrong.
+    /// Returns the machine-readable cause.
     pub(crate) fn cause(&self) -> &'static str {
         self.kind.cause()
     }

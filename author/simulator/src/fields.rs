@@ -139,7 +139,7 @@ impl Set {
         }
     }
 
-    /// A set of field names, for the tables of what requests may not own.
+    /// Creates a set of field names, for the tables of fields that requests may not own.
     pub(crate) fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {

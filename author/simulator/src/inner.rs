@@ -29,7 +29,7 @@ impl Inner {
 /// The connection broke: the client cannot know whether the request took place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// Before the response arrived.
+    /// Connection closed before the response arrived.
     #[error("connection closed before the response arrived")]
     Closed,
     /// While the request's body was read.

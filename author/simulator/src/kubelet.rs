@@ -36,7 +36,7 @@ pub fn has_finished(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// The pod's status with the outcome, as of `now`. What a status says already keeps its times.
+/// Returns the pod's status with the outcome, as of `now`. Unchanged parts keep their times.
 pub fn status(pod: &Value, outcome: Outcome, now: SystemTime) -> Value {
     let now = &rfc3339(now);
     let mut status = pod["status"].clone();

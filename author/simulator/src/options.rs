@@ -20,7 +20,7 @@ pub struct Controllers {
 /// Handling of Deployments, StatefulSets, DaemonSets and Jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workloads {
-    /// Nothing: no controller runs.
+    /// Ignored: no controller runs.
     Ignored,
     /// Their pods are made and counted, but none becomes ready by itself, as on a real control plane without nodes.
     NeverReady,

@@ -46,7 +46,7 @@ impl Query {
     }
 }
 
-/// `%41` and `+`; what is no escape stays as it is.
+/// Decodes `%41` and `+`; invalid escapes stay as they are.
 pub(crate) fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

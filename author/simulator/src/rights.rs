@@ -23,17 +23,17 @@ impl fmt::Debug for Rights {
 }
 
 impl Rights {
-    /// Denies what the predicate accepts, from now on.
+    /// Denies the requests that the predicate accepts, from now on.
     pub fn deny(&self, predicate: impl Fn(&Asked) -> bool + Send + Sync + 'static) {
         self.0.lock().push(Arc::new(predicate));
     }
 
-    /// Everybody may do everything again.
+    /// Allows every request again.
     pub fn grant_all(&self) {
         self.0.lock().clear();
     }
 
-    /// Refuses what is denied, in a real server's words.
+    /// Refuses a denied request as a real server does.
     pub(crate) fn check(&self, asked: &Asked) -> Result<(), Failure> {
         if !self.0.lock().iter().any(|denied| denied(asked)) {
             return Ok(());

@@ -26,7 +26,7 @@ pub(crate) enum Route {
     Resource(Target),
     Version,
     Health,
-    /// `/openapi/v3` and what is below it.
+    /// Path `/openapi/v3`, and those below it.
     OpenApi(String),
     OpenApiV2,
     /// `/`.

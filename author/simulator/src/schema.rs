@@ -122,7 +122,7 @@ impl Zeros {
     }
 }
 
-/// A schema that stands here, or a definition by its name: definitions may refer to themselves.
+/// Inline schema, or a definition by its name: definitions may refer to themselves.
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
     Inline(Arc<Schema>),
@@ -290,7 +290,7 @@ impl Schema {
         }
     }
 
-    /// True where a built-in type stands for arbitrary JSON.
+    /// Returns `true` if its name has this suffix: a built-in type that means arbitrary JSON.
     pub(crate) fn is_named(&self, suffix: &str) -> bool {
         self.name.as_deref().is_some_and(|name| name.ends_with(suffix))
     }

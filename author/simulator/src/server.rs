@@ -58,7 +58,7 @@ impl Simulator {
         self.inner.log.clone()
     }
 
-    /// The faults that befall requests.
+    /// Returns the injected faults.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }

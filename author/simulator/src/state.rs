@@ -89,7 +89,7 @@ impl State {
         self.served.get(&uid) != Some(&generation)
     }
 
-    /// Serves what a definition says, in place of what it said before.
+    /// Serves a definition in place of its old form.
     pub(crate) fn serve_definition(&mut self, definition: &Value) {
         let spec = &definition["spec"];
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();

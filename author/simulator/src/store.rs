@@ -75,7 +75,7 @@ impl Store {
         self.objects.get(storage).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Those of one namespace.
+    /// Lists the objects of one namespace.
     pub(crate) fn list_namespace<'a>(
         &'a self,
         storage: &Storage,
@@ -190,7 +190,7 @@ impl Store {
         &self.fresh
     }
 
-    /// Has the controllers look at an object that has not changed.
+    /// Makes the controllers reconcile an object that has not changed.
     pub(crate) fn touch(&mut self, storage: &Storage, key: &Key) {
         if let Some(object) = self.get(storage, key).cloned() {
             self.fresh.push(Change {
@@ -228,7 +228,7 @@ impl Store {
         }
     }
 
-    /// Keeps what is left of a list, and says by what number to ask for it.
+    /// Keeps the rest of a list, and returns the number under which it is found.
     pub(crate) fn keep_snapshot(&mut self, objects: Vec<Arc<Value>>) -> u64 {
         let id = self.next_snapshot;
         self.next_snapshot += 1;

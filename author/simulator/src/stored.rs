@@ -15,8 +15,8 @@ pub struct CustomSchema(Arc<CustomKind>);
 /// Errors of a stored object under a schema.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Objections {
-    /// Fields that it does not specify, and that therefore vanish, and fields that it does not accept, in the words of the
-    /// API server.
+    /// Fields that it does not specify, and that therefore vanish, and fields that it does not accept, as the API
+    /// server words them.
     pub errors: BTreeSet<String>,
     /// Validation rules of which only an API server knows whether the object keeps them: they use CEL functions of Kubernetes.
     pub unevaluated: BTreeSet<String>,

@@ -89,7 +89,7 @@ impl Body for ResponseBody {
 pub(crate) struct Trouble {
     /// Ends after so many events.
     pub(crate) cut_after: Option<u32>,
-    /// Says nothing.
+    /// Sends nothing.
     pub(crate) silent: bool,
     /// Passes over so many events.
     pub(crate) lose: u32,

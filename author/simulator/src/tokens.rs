@@ -38,7 +38,7 @@ impl TokenRequest {
     }
 }
 
-/// Whose token a header has; none if it has none, an error if it is not good any more.
+/// Returns the user of a header's token; none if it has none, an error if the token is no longer valid.
 pub(crate) fn user(state: &State, authorization: &str) -> Result<Option<String>, Failure> {
     let Some(token) = authorization
         .strip_prefix("Bearer ")

@@ -69,7 +69,8 @@ impl Channel {
         &self.storage
     }
 
-    /// Tells the watch of a change, if it is about it: an object that enters the selection is added, one that leaves it is deleted.
+    /// Sends a change to the watch, if it selects it: an object that enters the selection is added, one that leaves it
+    /// is deleted.
     pub(crate) fn offer(&self, change: &Change) {
         if change.storage != self.storage {
             return;
@@ -111,7 +112,7 @@ impl Channel {
         }
     }
 
-    /// Ends the stream once what is queued has been read.
+    /// Ends the stream once the queued events have been read.
     pub(crate) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;

@@ -47,7 +47,7 @@ pub const CONTROLLERS: [&str; 11] = [
 /// Interval between two polls of /readyz.
 const READY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Free ports are found by asking for them and letting go; somebody else may be quicker.
+/// Attempts to find free ports: they are requested and released, and another process may take them meanwhile.
 const PORT_ATTEMPTS: usize = 3;
 
 /// The program that runs the controllers, by the name of its log.
@@ -61,7 +61,7 @@ const TIRED_OF_WAITING: &str = "failed to wait for apiserver being healthy";
 pub struct Options {
     /// The controllers that kube-controller-manager runs.
     pub controllers: Vec<String>,
-    /// From where Services get their addresses: a range wide enough that no test runs out of them.
+    /// Range of the Services' addresses, wide enough that no test runs out of them.
     pub service_range: String,
     /// The time that the API server has to become ready.
     pub ready_within: Duration,
@@ -246,7 +246,7 @@ impl ControlPlane {
         stopped.map_err(ControlPlaneError::Prepare)
     }
 
-    /// Lets a program go on that was paused.
+    /// Continues a paused program.
     pub fn resume(&self, program: &str) -> Result<(), ControlPlaneError> {
         let resumed = self.supervisor().signal(program, Signal::CONT);
         resumed.map_err(ControlPlaneError::Prepare)

@@ -110,7 +110,7 @@ impl Deref for Reads {
     }
 }
 
-/// A read in words: `get Deployment shop/web`, `list Secrets in shop, labels app=web`.
+/// Describes a read: `get Deployment shop/web`, `list Secrets in shop, labels app=web`.
 fn read_in_words(read: &Read) -> String {
     let kind = &read.kind().kind;
     match read {

@@ -52,7 +52,7 @@ impl Isolated {
         names.join(", ")
     }
 
-    /// Puts an object into a namespace, if its kind is one that has namespaces and it is in none.
+    /// Sets the namespace of an object, if its kind is namespaced and it has none.
     pub fn place(&self, object: &mut Value, namespace: &str) {
         let Ok((kind, name)) = identity(object) else { return };
         if name.namespace.is_none() && self.served(&kind).facts.namespaced {

@@ -184,7 +184,7 @@ impl Isolated {
         })
     }
 
-    /// Gives the plugin a configuration, with which it describes itself anew.
+    /// Configures the plugin, which then describes itself again.
     pub fn configured(mut self, configuration: Value) -> Result<Self, IsolationError> {
         self.manifest = Arc::new(describe(
             &self.component,
@@ -196,19 +196,19 @@ impl Isolated {
         Ok(self)
     }
 
-    /// Puts an object into the cache, in place of one of the same kind and name.
+    /// Adds an object to the cache, in place of one of the same kind and name.
     pub fn with(mut self, object: Value) -> Result<Self, IsolationError> {
         let key = identity(&object)?;
         Arc::make_mut(&mut self.objects).insert(key, StoredObject::new(object));
         Ok(self)
     }
 
-    /// Puts all of these into the cache.
+    /// Adds all of these to the cache.
     pub fn with_all(self, objects: impl IntoIterator<Item = Value>) -> Result<Self, IsolationError> {
         objects.into_iter().try_fold(self, Self::with)
     }
 
-    /// Puts objects into the cache that were read with [`documents::read`].
+    /// Adds objects to the cache that were read with [`documents::read`].
     #[must_use]
     pub fn with_documents(mut self, documents: &[Document]) -> Self {
         let objects = Arc::make_mut(&mut self.objects);
@@ -218,35 +218,35 @@ impl Isolated {
         self
     }
 
-    /// Takes all objects out of the cache.
+    /// Removes all objects from the cache.
     #[must_use]
     pub fn emptied(mut self) -> Self {
         self.objects = Arc::default();
         self
     }
 
-    /// Says how the plugin is shown objects; otherwise as by the host.
+    /// Sets the form in which the plugin sees objects; by default the host's.
     #[must_use]
     pub fn showing(mut self, shown: Shown) -> Self {
         self.shown = shown;
         self
     }
 
-    /// Makes each call once. Otherwise each is made twice, because the same inputs must give the same answer.
+    /// Makes each call once. By default each is made twice, because the same inputs must give the same answer.
     #[must_use]
     pub fn once(mut self) -> Self {
         self.calls = Calls::Once;
         self
     }
 
-    /// Sets the clock, in milliseconds since 1970-01-01T00:00:00Z; it stands at 0 otherwise.
+    /// Sets the clock, in milliseconds since 1970-01-01T00:00:00Z; by default 0.
     #[must_use]
     pub fn at(mut self, now: u64) -> Self {
         self.now = now;
         self
     }
 
-    /// Says how many failures in a row came before the call; none otherwise.
+    /// Sets the count of consecutive failures before the call; by default none.
     #[must_use]
     pub fn after_failures(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
@@ -281,7 +281,7 @@ impl Isolated {
         &self.component
     }
 
-    /// Its digest and what it exports.
+    /// Returns the component, with its digest and exports.
     pub fn plugin(&self) -> &PluginComponent {
         &self.plugin
     }
@@ -291,8 +291,8 @@ impl Isolated {
         self.plugin.optional()
     }
 
-    /// Reconciles a primary, without what the host does before. The call is made twice, because the same inputs must give the
-    /// same answer.
+    /// Reconciles a primary, without the host's steps before. The call is made twice, because the same inputs must give
+    /// the same answer.
     pub fn reconcile(&self, primary: &Value) -> Result<Reconciled, Box<Failed>> {
         let about = self.about(primary)?;
         let request = self.request(about.shown.clone());
@@ -360,7 +360,7 @@ impl Isolated {
             .map_or_else(|| "{}".to_owned(), Value::to_string)
     }
 
-    /// Makes a call, twice unless once is enough, and refuses two answers.
+    /// Makes a call, twice by default, and refuses two different answers.
     fn call<A: PartialEq>(
         &self,
         about: &About,
@@ -423,7 +423,7 @@ impl Isolated {
         }))
     }
 
-    /// Holds an answer against what the host accepts.
+    /// Checks an answer as the host does.
     fn check(&self, about: &About, answered: Answered<Outcome>) -> Result<Reconciled, Box<Failed>> {
         let primary = PrimaryName {
             kind: &about.kind,

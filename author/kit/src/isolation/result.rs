@@ -33,7 +33,7 @@ pub struct Reconciled {
 pub enum Finalized {
     /// The object may be removed once all its children are gone.
     Done,
-    /// Not yet: this is what should still exist.
+    /// Not yet, with the objects that should still exist.
     Pending(Box<Reconciled>),
 }
 
@@ -63,7 +63,7 @@ pub struct Failed {
     pub is_impure: bool,
 }
 
-/// There is no such object among the desired ones.
+/// Error: there is no such object among the desired ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoSuchObject {
     kind: String,
@@ -106,7 +106,7 @@ impl<A> Answered<A> {
 }
 
 impl Failed {
-    /// Nothing was called.
+    /// Failure before any call.
     pub(super) fn before_the_call(failure: Failure) -> Self {
         Self {
             failure,

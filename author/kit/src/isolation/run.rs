@@ -79,9 +79,9 @@ impl Spent {
 }
 
 impl Isolated {
-    /// Does about an object what the host does: the defaulter and the validator are asked, as far as the plugin has them, and
-    /// then the reconcile is made. An object that is being deleted (`metadata.deletionTimestamp`) is finalized instead,
-    /// without validation. About an object that the controller's filter does not select nothing is asked.
+    /// Handles an object as the host does: calls the defaulter and the validator, as far as the plugin has them, and
+    /// then reconciles. An object that is being deleted (`metadata.deletionTimestamp`) is finalized instead, without
+    /// validation. An object that the controller's filter does not select is skipped.
     pub fn run(&self, primary: &Value) -> Result<Run, Box<Failed>> {
         let mut spent = Spent::default();
         if let Some(filter) = self.unselected(primary) {
@@ -177,8 +177,9 @@ impl Isolated {
         Ok((answer, finalizer, defaulted, warnings))
     }
 
-    /// Asks the defaulter, if there is one, and shows the plugin the object with the defaults from then on.
-    /// What it refuses of an object that is being deleted is finalized as it is: one that is invalid has to be able to go.
+    /// Calls the defaulter, if there is one, and shows the plugin the object with the defaults from then on. An object
+    /// that is being deleted and that the defaulter refuses is finalized as it is: an invalid one must remain
+    /// deletable.
     fn admit_defaults(
         &self,
         about: &mut About,

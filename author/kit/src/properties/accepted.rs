@@ -11,7 +11,7 @@ use crate::properties::property::Property;
 pub struct AcceptedFinding {
     /// The property that it breaks.
     pub property: Property,
-    /// A part of what is said of it, as `pilothouse check` prints it.
+    /// Part of the finding's text, as `pilothouse check` prints it.
     pub contains: String,
     /// Reason why the finding is intended.
     pub reason: String,

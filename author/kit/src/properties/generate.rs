@@ -111,7 +111,7 @@ impl<'a> Drawing<'a> {
     }
 
     /// Decides by chance whether the next value is as large as its schema allows.
-    fn is_large(&mut self) -> bool {
+    fn draw_large(&mut self) -> bool {
         self.room.is_some() && !self.is_full() && self.random.u8(..4) > 0
     }
 
@@ -120,7 +120,7 @@ impl<'a> Drawing<'a> {
         self.room.is_some_and(|room| room < ITEM)
     }
 
-    /// So many of the wanted pieces of this size as there is room for.
+    /// Reserves room for pieces of this size; returns as many of the wanted ones as fit.
     fn take(&mut self, wanted: usize, size: usize) -> usize {
         let Some(room) = &mut self.room else { return wanted };
         let taken = wanted.min(*room / size);
@@ -228,7 +228,7 @@ fn large_count(limit: Option<usize>, least: usize, drawing: &mut Drawing<'_>) ->
     if drawing.is_full() {
         return Some(least);
     }
-    let limit = limit.filter(|_| drawing.is_large())?;
+    let limit = limit.filter(|_| drawing.draw_large())?;
     Some(drawing.take(limit.min(MOST_AT_LIMIT), ITEM).max(least))
 }
 
@@ -269,7 +269,7 @@ fn list(schema: &Value, drawing: &mut Drawing<'_>, depth: usize) -> Value {
     Value::Array(items)
 }
 
-/// Gives an item a value that no other index has, where its schema is known to allow one.
+/// Sets a value that no other index has in an item, where its schema is known to allow one.
 fn number_item(item: &mut Value, schema: &Value, index: usize) {
     let says_more = ["enum", "pattern", "format", "multipleOf", "maximum"];
     if says_more.iter().any(|name| schema.get(name).is_some()) {
@@ -339,7 +339,7 @@ fn text(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
     let least = limit(schema, "minLength").unwrap_or(0);
     let limit = limit(schema, "maxLength");
     let most = limit.unwrap_or(usize::MAX);
-    let large = limit.filter(|_| drawing.is_large());
+    let large = limit.filter(|_| drawing.draw_large());
     if let Some(pattern) = schema["pattern"].as_str() {
         let length = large.map(|limit| drawing.take(limit.min(LONGEST_AT_LIMIT), 1));
         if let Some(mut text) = matching(pattern, length, drawing) {
@@ -414,7 +414,7 @@ fn shortest(hir: &Hir) -> usize {
     hir.properties().minimum_len().unwrap_or(0)
 }
 
-/// With `spare`, so many letters are written beside those that have to be.
+/// Writes a text that matches. With `spare`, so many letters are added to the required ones.
 fn write_matching(hir: &Hir, spare: &mut Option<usize>, drawing: &mut Drawing<'_>, text: &mut String) -> Option<()> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}
@@ -487,7 +487,7 @@ fn anything(drawing: &mut Drawing<'_>, depth: usize) -> Value {
 /// is doubled, dropped or moved.
 pub(super) fn change(value: &mut Value, schema: &Value, drawing: &mut Drawing<'_>) {
     let has_limit = LIMITS.iter().any(|name| schema.get(name).is_some());
-    if has_limit && drawing.is_large() {
+    if has_limit && drawing.draw_large() {
         *value = value_at(schema, drawing, 2);
         return;
     }
@@ -540,7 +540,7 @@ pub(super) fn change(value: &mut Value, schema: &Value, drawing: &mut Drawing<'_
 pub(super) enum Origin {
     /// The author of a CRD, who says of each list whether its order has a meaning.
     Crd,
-    /// Kubernetes, which also calls lists maps whose order has a meaning, see [`ORDERED`].
+    /// Schema of Kubernetes, which also calls lists maps whose order has a meaning, see [`ORDERED`].
     BuiltIn,
 }
 
@@ -548,7 +548,7 @@ pub(super) enum Origin {
 /// after the other, the first container is the one that kubectl means, and a variable refers to those before it.
 const ORDERED: [&str; 4] = ["containers", "env", "ephemeralContainers", "initContainers"];
 
-/// Puts lists whose order has no meaning, as the schema says, into another order. Says whether there was one.
+/// Reorders lists whose order has no meaning by the schema. Returns `true` if there was one.
 pub(super) fn reorder(value: &mut Value, schema: &Value, origin: Origin) -> bool {
     let schema = resolved(schema);
     let mut reordered = false;

@@ -18,7 +18,7 @@ use crate::{
     isolation::{Failed, FinalizerAnswer, Isolated, Reconciled, Run, Shown},
 };
 
-/// After so many rounds nothing may change any more.
+/// Rounds after which nothing may change any more.
 const ROUNDS: usize = 8;
 
 /// A finalizer lets go after so many rounds.
@@ -285,7 +285,7 @@ impl Judge<'_> {
 }
 
 impl Judged {
-    /// Looks at a failure: an object that was stored may be refused, and nothing else.
+    /// Judges a failure: only an object that was stored may be refused.
     fn failure(&mut self, answer: &Answer) {
         let Err(failed) = answer else { return };
         let property = match failed.failure.reason {
@@ -339,7 +339,7 @@ fn shown_difference(first: &Value, other: &Value) -> String {
     diff(&hide(first), &hide(other)).unwrap_or_else(|| "values of a Secret differ".to_owned())
 }
 
-/// A value with every list of objects in an order of its own: what follows the order of the input is the same then.
+/// Sorts every list of objects, so that lists in the order of the input compare equal.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => members

@@ -114,10 +114,10 @@ pub enum CheckError {
         place: String,
         /// The object.
         object: String,
-        /// The filter, in words.
+        /// Text of the filter.
         filter: String,
     },
-    /// Nobody reconciles a sample.
+    /// A sample that the plugin does not reconcile.
     #[error(
         "{place}: the plugin does not reconcile {kind}, only {kinds}; give other objects as the state of the cluster"
     )]
@@ -129,7 +129,7 @@ pub enum CheckError {
         /// The kinds that the plugin reconciles.
         kinds: String,
     },
-    /// There is nothing to make objects from.
+    /// No source of objects.
     #[error("the plugin brings no CRD for {0}; give a sample of it")]
     NoSource(String),
     /// No object could be made.
@@ -151,15 +151,16 @@ pub struct Report {
     pub discarded: u32,
     /// Duration, without shrinking.
     pub elapsed: Duration,
-    /// At most one for each property.
+    /// Violations, at most one for each property.
     pub violations: Vec<Violation>,
-    /// In how many cases an API server refuses the values of an object that the plugin wants, of one of Kubernetes' own kinds.
+    /// Count of the cases in which an API server refuses the values of a desired object of one of Kubernetes' own
+    /// kinds.
     pub refusals: u32,
     /// The server's refusals of these objects, the most frequent first.
     pub refused: Vec<Remark>,
     /// Properties that were asked for, and that no object gave an opportunity to break: `deletion`, where none has a finalizer.
     pub untried: Vec<Property>,
-    /// Kinds that the plugin writes, and of which nobody gave a CRD: whatever it writes is taken.
+    /// Kinds that the plugin writes and of which no CRD was given: every write is accepted.
     pub unchecked: Vec<String>,
     /// Kinds for which no object could be made.
     pub without_source: Vec<String>,
@@ -189,7 +190,7 @@ impl Report {
     }
 }
 
-/// Looks for objects with which the plugin breaks a property.
+/// Searches for objects with which the plugin breaks a property.
 pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError> {
     let judge = Judge {
         plugin,
@@ -344,7 +345,7 @@ impl Judged {
 }
 
 impl Judge<'_> {
-    /// Makes an object smaller that breaks a property.
+    /// Shrinks an object that breaks a property.
     fn smallest(
         &self,
         object: &Value,

@@ -21,8 +21,8 @@ pub enum Property {
     Order,
     /// No object that can be stored makes the plugin trap, exceed a limit or give an invalid answer.
     NoTrap,
-    /// A deleted object is let go by its finalizer, and leaves nothing. Where no finalizer is asked, it is not tried: the host
-    /// deletes what the object owned.
+    /// The finalizer releases a deleted object, and leaves nothing. Objects without a finalizer are not checked: the
+    /// host deletes their children.
     Deletion,
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Subject of a remark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// In how many cases.
+    /// Count of cases.
     pub count: u32,
     /// The first of these cases.
     pub case: u32,
@@ -14,7 +14,7 @@ pub struct Remark {
     pub words: String,
 }
 
-/// All remarks so far, by what equal ones have in common.
+/// All remarks so far, by their common text.
 #[derive(Debug, Default)]
 pub(super) struct Remarks(BTreeMap<String, Remark>);
 

@@ -33,7 +33,7 @@ impl Source<'_> {
         self.schema.is_some() || !self.samples.is_empty()
     }
 
-    /// An object that nobody has seen yet.
+    /// Generates a new object.
     pub(super) fn object(&self, random: &mut Rng) -> Value {
         let mut object = self.drawn(&mut Drawing::new(random));
         if object.to_string().len() > LARGEST {
@@ -99,7 +99,7 @@ impl Source<'_> {
         }
     }
 
-    /// Gives the object annotations and labels that mean something to the plugin.
+    /// Adds annotations and labels that the manifest names.
     fn mark(&self, object: &mut Value, random: &mut Rng) {
         for (place, names) in &self.marks {
             for name in names {
@@ -154,7 +154,7 @@ fn longest_label(letter: char) -> String {
     std::iter::repeat_n(letter, LONGEST_LABEL).collect()
 }
 
-/// Gives an object labels that one expression of a label selector asks for.
+/// Adds labels that satisfy one expression of a label selector.
 fn satisfy(object: &mut Value, expression: &Value, random: &mut Rng) {
     let key = expression["key"].as_str().unwrap_or_default();
     let values = expression["values"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -226,7 +226,7 @@ pub(super) struct Schemas<'a> {
 }
 
 impl Schemas<'_> {
-    /// Puts lists whose order has no meaning into another order. Says whether there was one.
+    /// Reorders lists whose order has no meaning. Returns `true` if there was one.
     pub(super) fn reorder(&self, object: &mut Value) -> bool {
         if let Some(schema) = schema_of(self.manifest, object).or_else(|| self.given(object)) {
             return generate::reorder(object, &schema, Origin::Crd);

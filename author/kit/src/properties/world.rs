@@ -170,7 +170,7 @@ impl<'a> World<'a> {
         self.store.objects_but("customresourcedefinitions")
     }
 
-    /// Everything that is stored, without what changes with each write.
+    /// Returns all stored objects, without members that change with each write.
     pub(super) fn state(&self) -> Vec<Value> {
         let mut objects = self.objects();
         for metadata in objects
@@ -324,7 +324,7 @@ impl<'a> World<'a> {
         self.store.delete(&primary)
     }
 
-    /// Takes all finalizers off the primary.
+    /// Removes all finalizers of the primary.
     pub(super) fn release(&mut self) -> Result<(), Refusal> {
         let Some(primary) = self.primary() else { return Ok(()) };
         self.store

@@ -39,7 +39,7 @@ pub enum RecordingError {
         /// The cause.
         source: io::Error,
     },
-    /// Nothing is in it.
+    /// Empty file.
     #[error("the recording {0} is empty; record again with `pilothouse record`")]
     Empty(String),
     /// File that is no recording.
@@ -82,7 +82,7 @@ pub enum RecordingError {
     Line {
         /// The file.
         name: String,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
         /// The cause.
         problem: String,
@@ -128,7 +128,7 @@ impl Recording {
         Self::parse(&name, &text)
     }
 
-    /// Reads a recording; `name` stands for it in messages.
+    /// Parses a recording; messages call it `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, RecordingError> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let Some((_, first)) = lines.next() else {

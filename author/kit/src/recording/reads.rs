@@ -42,7 +42,7 @@ enum Listed {
 }
 
 impl Reads {
-    /// Those of a recorded call.
+    /// Collects the reads of a recorded call.
     pub(super) fn of(call: &RecordedCall, grants: Arc<Grants>) -> Self {
         let mut reads = Self {
             grants,

@@ -12,7 +12,7 @@ use super::{
     objects::{Objects, Write, Written, words},
 };
 
-/// A write with all that it needs besides its object, and what is expected of it.
+/// Write with all its parameters besides its object, and its expected outcome.
 pub(super) struct Attempt<'step> {
     action: &'static str,
     subresource: Option<&'step str>,

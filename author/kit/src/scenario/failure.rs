@@ -33,7 +33,7 @@ pub struct ScenarioError {
 /// Errors of a step.
 #[derive(Debug, Error)]
 pub enum StepError {
-    /// A wait ended without what it waited for.
+    /// A wait that timed out.
     #[error("after {} s this does not hold:\n{}", .after.as_secs(), list(.unmet))]
     TimeOut {
         /// Time that was waited.
@@ -56,7 +56,7 @@ pub enum StepError {
     /// An expectation does not hold.
     #[error("this does not hold{}:\n{}", later(*.after), list(.unmet))]
     Unmet {
-        /// After how much of the time; zero: at once.
+        /// Time after which it failed; zero: at once.
         after: Duration,
         /// Checks that do not hold.
         unmet: Vec<Unmet>,
@@ -66,7 +66,7 @@ pub enum StepError {
     Refused {
         /// The attempted action.
         action: &'static str,
-        /// With what.
+        /// Its object.
         object: String,
         /// The server's words.
         words: String,
@@ -76,7 +76,7 @@ pub enum StepError {
     NotRefused {
         /// The attempted action.
         action: &'static str,
-        /// With what.
+        /// Its object.
         object: String,
         /// Part of the expected words.
         expected: String,
@@ -88,7 +88,7 @@ pub enum StepError {
     Answered {
         /// The attempted action.
         action: &'static str,
-        /// With what.
+        /// Its object.
         object: String,
         /// The error in the answer.
         problem: String,

@@ -50,8 +50,8 @@ pub struct Scenario {
     pub file: PathBuf,
     /// One sentence.
     pub about: String,
-    /// The plugins that the host must be running; variables in their configurations are not put in yet. None: the file
-    /// leaves it to whoever tells the scenario, see [`Scenario::run_by_default`].
+    /// Plugins that the host must be running; variables in their configurations are not replaced yet. None: the caller
+    /// decides, see [`Scenario::run_by_default`].
     pub plugins: Option<Vec<SteeredPlugin>>,
     /// Set if the host serves webhooks from its first start on.
     pub webhooks: bool,
@@ -225,7 +225,7 @@ impl Scenario {
         })
     }
 
-    /// Has the host run this plugin, where the file does not say which: in a project there is one.
+    /// Sets the plugin that the host runs where the file names none: in a project there is one.
     pub fn run_by_default(&mut self, plugin: &str) {
         self.plugins.get_or_insert_with(|| vec![SteeredPlugin::from(plugin)]);
     }
@@ -234,7 +234,7 @@ impl Scenario {
 /// The member with the steps.
 const STEPS: &str = "steps";
 
-/// The most mistakes of one file that are told.
+/// Maximum count of mistakes that are reported of one file.
 const MAX_TOLD: usize = 20;
 
 /// All that a file says besides its steps, which are read one by one.

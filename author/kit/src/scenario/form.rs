@@ -27,15 +27,15 @@ pub enum Action {
     Wait(Wait),
     /// Demands that all checks hold now, and keep holding.
     Expect(Expect),
-    /// Gives a name to a value of an object.
+    /// Names a value of an object.
     Remember(Remember),
     /// Steers the host.
     Host(HostAction),
-    /// Counts what the host writes.
+    /// Counts the host's writes.
     ExpectWrites(ExpectWrites),
-    /// Decides what becomes of an object's pods.
+    /// Decides the fate of an object's pods.
     Workload(WorkloadStep),
-    /// Says something to the reader.
+    /// Note for the reader.
     Note(String),
 }
 
@@ -177,7 +177,7 @@ pub struct Expect {
     pub during: Duration,
 }
 
-/// Something that holds or not. Without any other member: the object exists.
+/// Check of an object. Without any other member: the object exists.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Check {
@@ -242,12 +242,12 @@ pub struct Reference {
     pub kind: String,
     /// The name.
     pub name: String,
-    /// Absent: `$NAMESPACE`, where the kind has namespaces.
+    /// Namespace; absent: `$NAMESPACE`, where the kind has namespaces.
     pub namespace: Option<String>,
 }
 
 impl Reference {
-    /// The identity of a manifest; what it lacks is empty.
+    /// Returns the reference of a manifest; missing parts are empty.
     pub fn of(manifest: &Value) -> Self {
         let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         Self {
@@ -282,26 +282,26 @@ pub struct Remember {
     pub name: String,
 }
 
-/// `host`: what is done to the host.
+/// Action on the host (`host`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HostAction {
-    /// Stops it and starts it again; returns when it watches what it watched before.
+    /// Stops it and starts it again; returns when it watches everything again.
     Restart,
-    /// Makes it look at every object again.
+    /// Makes it reconcile every object.
     Resync,
     /// Stops it.
     Stop,
     /// Starts it after a stop.
     Start,
-    /// Has it serve webhooks from its next start on.
+    /// Makes it serve webhooks from its next start on.
     ServeWebhooks,
     /// Waits until it asks for nothing more.
     Settle,
 }
 
-/// `expectWrites`: once the host has settled, something is done to it, and what it writes until it has settled again is
-/// counted. Counted are its requests in the scenario's namespace and cluster-wide ones, leases aside.
+/// Count of the host's writes (`expectWrites`): once the host has settled, it is triggered, and its writes until it has
+/// settled again are counted. Counted are requests in the scenario's namespace and cluster-wide ones, leases aside.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ExpectWrites {
@@ -330,11 +330,11 @@ pub enum Trigger {
     Start,
 }
 
-/// `workload`: what becomes of the pods of one object from now on.
+/// Fate of the pods of one object from now on (`workload`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct WorkloadStep {
-    /// A pod, or an object that pods belong to: a Deployment, a Job, or what made it.
+    /// A pod, or a direct or indirect owner of pods, such as a Deployment or a Job.
     pub object: Reference,
     /// Fate of the pods.
     pub becomes: Fate,

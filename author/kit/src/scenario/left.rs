@@ -14,7 +14,7 @@ use super::failure::StepError;
 /// The label of a host's configurations.
 const LABEL: &str = "pilothouse.dev/webhooks";
 
-/// Has API servers ask no host any more: one runs at a time, and it has stopped.
+/// Deletes the hosts' webhook configurations: one host runs at a time, and it has stopped.
 pub(super) async fn silence(client: &Client) -> Result<(), StepError> {
     let failed = |error: kube::Error| StepError::Wording(format!("remove the host's webhooks: {error}"));
     let (delete, ours) = (DeleteParams::default(), ListParams::default().labels(LABEL));

@@ -42,7 +42,7 @@ pub(super) enum Node {
     Map(Vec<(Name, Located)>),
 }
 
-/// The name of a member and where it stands.
+/// Name of a member, and its position.
 #[derive(Debug)]
 pub(super) struct Name {
     pub(super) text: String,

@@ -20,13 +20,13 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 /// A patient teller takes a host that has been idle for so long for settled.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The manner in which a scenario is told.
+/// Mode in which a scenario is run.
 #[derive(Debug, Clone)]
 pub struct Manner {
-    /// The scenario's namespace; absent: one that nobody else uses.
+    /// Namespace of the scenario; absent: one of its own.
     pub namespace: Option<String>,
-    /// Absent: strictly. Otherwise for a host that faults befall: what the scenario waits for, and also what it expects to
-    /// hold at once, is waited for this long; nothing has to keep holding, and no writes are counted.
+    /// Time limit of waits for a host under injected faults; absent: strict mode. With it, checks that should hold at
+    /// once are waited for too, nothing has to keep holding, and no writes are counted.
     pub patience: Option<Duration>,
     /// Factor for the time limits of the scenario: more than 1 on a machine that is busy otherwise. Checks that hold at
     /// once, and keep holding, are not affected.
@@ -51,7 +51,7 @@ impl Manner {
             .max(granted.saturating_mul(self.slowness))
     }
 
-    /// The pause until the next look at what is waited for since then.
+    /// Returns the pause until the next check of a wait that began then.
     pub(super) fn pause(begun: Instant) -> Duration {
         (begun.elapsed() / WAITED_PART).clamp(LOOK_INTERVAL, LONGEST_INTERVAL)
     }

@@ -11,7 +11,7 @@
 
 use serde_json::{Map, Value};
 
-/// Stands for whatever is there.
+/// Matches any value that is there.
 pub(super) const ANY: &str = "$ANY";
 
 /// Marks an item that must not be there.

@@ -9,7 +9,7 @@ use serde_path_to_error::{Path, Segment};
 
 use super::located::{Located, Node, Place};
 
-/// Something that is wrong in a scenario file.
+/// Mistake in a scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// Position of the mistake.
@@ -31,7 +31,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Reads a part of a document. What is wrong is told with its place.
+/// Reads a part of a document. An error has its position.
 pub(super) fn read<T: DeserializeOwned>(located: &Located, step: Option<usize>) -> Result<T, Mistake> {
     read_value(&located.value()).map_err(|wrong| Mistake {
         place: wrong.place(located),
@@ -85,7 +85,7 @@ impl Wrong {
     }
 }
 
-/// serde's words in ours, and the member that they blame by its name. serde has fixed words for what it finds.
+/// Rewords serde's message, and finds the blamed member by its name. serde has fixed messages.
 fn explain(words: &str) -> (String, Option<String>) {
     let mut quoted = words.split('`').skip(1).step_by(2);
     if words.starts_with("unknown field `") {
@@ -143,7 +143,7 @@ pub(super) fn likely<'word>(written: &str, allowed: &[&'word str]) -> Option<&'w
     near.min_by_key(|(distance, _)| *distance).map(|(_, word)| word)
 }
 
-/// A type in the words of YAML.
+/// Returns the YAML name of a type.
 fn kind(rust: &str) -> String {
     match rust {
         "u64" | "usize" | "u32" => "a whole number".to_owned(),

@@ -16,7 +16,7 @@ enum Segment {
 }
 
 impl Path {
-    /// Parses a path, or says what is wrong with it.
+    /// Parses a path, or returns the error in it.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !text.starts_with('.') {
             return Err(format!(

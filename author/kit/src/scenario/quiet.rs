@@ -80,7 +80,7 @@ pub(super) struct Running<'run, H> {
     pub(super) host: &'run mut H,
     pub(super) nodes: Option<&'run Nodes>,
     pub(super) plugins: &'run [SteeredPlugin],
-    /// Before it was started.
+    /// Mark before its start.
     pub(super) since: Mark,
     pub(super) manner: &'run Manner,
 }
@@ -114,7 +114,7 @@ pub(super) async fn settle<H: SteeredHost>(running: &mut Running<'_, H>) -> Resu
     }
 }
 
-/// Stops the host and starts it again; returns when it watches what it watched before and has settled.
+/// Stops the host and starts it again; returns when it watches everything again and has settled.
 pub(super) async fn restart<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), QuietError> {
     let left = running.host.stop().await.map_err(QuietError::Host)?;
     if !left.is_empty() {
@@ -123,7 +123,7 @@ pub(super) async fn restart<H: SteeredHost>(running: &mut Running<'_, H>) -> Res
     start(running).await
 }
 
-/// Starts the host, which was stopped; returns when it watches what it watched before and has settled.
+/// Starts the stopped host; returns when it watches everything again and has settled.
 async fn start<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), QuietError> {
     let cluster = running.cluster;
     let within = running.manner.within(WATCH_WITHIN);
@@ -147,7 +147,7 @@ async fn start<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), Quiet
     }
 }
 
-/// Counts what a settled host writes after something has been done to it, until it has settled again.
+/// Counts the writes of a settled host after a trigger, until it has settled again.
 pub(super) async fn expect_writes<H: SteeredHost>(
     mut running: Running<'_, H>,
     namespace: &str,

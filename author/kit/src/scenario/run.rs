@@ -39,10 +39,10 @@ const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 /// The longest part of a scenario's name that goes into the name of its namespace.
 const NAMESPACE_STEM: usize = 40;
 
-/// The most objects of which a failure tells what the host knows.
+/// Maximum count of objects that a failure explains.
 const MAX_EXPLAINED: usize = 5;
 
-/// Takes all steps of a scenario in a namespace of its own, with a host that is started before and stopped after.
+/// Runs all steps of a scenario in a namespace of its own, with a host that is started before and stopped after.
 pub async fn run<H: SteeredHost>(scenario: &Scenario, cluster: &Cluster, host: &mut H) -> Result<(), ScenarioError> {
     run_with(scenario, cluster, host, &Manner::default()).await
 }
@@ -85,7 +85,7 @@ pub async fn run_with<H: SteeredHost>(
 struct Story<'run, H> {
     cluster: &'run Cluster,
     host: &'run mut H,
-    /// With the variables in their configurations put in.
+    /// Plugins, with the variables in their configurations replaced.
     plugins: Vec<SteeredPlugin>,
     namespace: String,
     /// The host's own.
@@ -100,7 +100,7 @@ struct Story<'run, H> {
     started: bool,
     /// Set once the host serves webhooks.
     has_webhooks: bool,
-    /// Before the host's first start.
+    /// Mark before the host's first start.
     since: Mark,
     manner: &'run Manner,
 }
@@ -240,7 +240,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         Ok(())
     }
 
-    /// Says by which finalizers what does not go is held, if that is why.
+    /// Adds the finalizers that hold the objects back, if that is the cause.
     async fn held(&mut self, cause: StepError) -> StepError {
         let StepError::TimeOut { after, unmet } = &cause else {
             return cause;

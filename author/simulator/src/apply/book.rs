@@ -53,7 +53,7 @@ pub(crate) struct Entry {
 pub(crate) struct Book(pub(crate) BTreeMap<Identity, Entry>);
 
 impl Book {
-    /// Reads `managedFields`; says what is wrong with it.
+    /// Reads `managedFields`, or returns the error in it.
     pub(crate) fn read(list: Option<&Value>) -> Result<Self, String> {
         let mut book = Self::default();
         for (index, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {

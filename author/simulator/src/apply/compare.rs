@@ -23,7 +23,7 @@ impl Comparison {
         comparison
     }
 
-    /// Without what nobody can own by this kind of request.
+    /// Removes the fields that this kind of request cannot own.
     pub(crate) fn without(self, ignored: &Set) -> Self {
         Self {
             added: self.added.difference_with_subtrees(ignored),

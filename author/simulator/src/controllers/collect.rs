@@ -30,7 +30,7 @@ fn is_going(object: &Value) -> bool {
 enum Owner {
     Solid,
     Absent,
-    /// Deleted in the foreground: it goes once what it owns is gone.
+    /// Deleted in the foreground: it is removed once its dependents are gone.
     Waiting,
     /// Its kind is not served, or the reference cannot be followed.
     Unknown,
@@ -169,7 +169,7 @@ fn set_owners(state: &mut State, resource: &Arc<Resource>, key: &Key, kept: Vec<
     });
 }
 
-/// Takes the collector's finalizers off an owner that is being deleted, once it has nothing to wait for.
+/// Removes the collector's finalizers from an owner that is being deleted, once no dependent remains.
 fn release_owner(state: &mut State, (storage, key): &Place) {
     let Some(owner) = state.store.get(storage, key).cloned() else {
         return;

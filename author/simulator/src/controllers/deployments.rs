@@ -344,7 +344,7 @@ fn progress(
     let since = before.filter(|_| reason != ROLLED_OUT && reason != LATE)?;
     let (since, deadline) = (pods::moment(&since["lastUpdateTime"])?, u64::try_from(seconds).ok()?);
     let storage = Storage::new("apps", "deployments");
-    let is_late = pods::has_passed(state, (&storage, deployment), since, Duration::from_secs(deadline));
+    let is_late = pods::passed_or_requeue(state, (&storage, deployment), since, Duration::from_secs(deadline));
     is_late.then_some(("False", LATE, false))
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn settle(state: &mut State) {
     }
 }
 
-/// Does what is due by now.
+/// Reconciles the objects that are due by now.
 pub(crate) fn wake(state: &mut State) {
     let now = state.clock.now();
     let mut is_due = false;

@@ -122,20 +122,20 @@ pub(super) fn is_ready(pod: &Value) -> bool {
 
 /// Returns `true` if the pod has been ready for the owner's `minReadySeconds`; if that is still to come, the owner is
 /// requeued for then.
-pub(super) fn is_available(state: &mut State, owner: (&Storage, &Value), pod: &Value) -> bool {
+pub(super) fn available_or_requeue(state: &mut State, owner: (&Storage, &Value), pod: &Value) -> bool {
     let (storage, owner) = owner;
     let seconds = count(&owner["spec"]["minReadySeconds"]) as u64;
     match ready_since(pod) {
         Some(since) if seconds > 0 => {
             let since = moment(since);
-            since.is_none_or(|since| has_passed(state, (storage, owner), since, Duration::from_secs(seconds)))
+            since.is_none_or(|since| passed_or_requeue(state, (storage, owner), since, Duration::from_secs(seconds)))
         }
         since => since.is_some(),
     }
 }
 
 /// Returns `true` if the time since then has passed; if not, the object is requeued for when it has.
-pub(super) fn has_passed(
+pub(super) fn passed_or_requeue(
     state: &mut State,
     (storage, object): (&Storage, &Value),
     since: SystemTime,
@@ -161,6 +161,9 @@ pub(super) fn moment(time: &Value) -> Option<SystemTime> {
 /// Counts the ready and the available ones of the pods.
 pub(super) fn readiness(state: &mut State, owner: (&Storage, &Value), pods: &[Arc<Value>]) -> (usize, usize) {
     let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-    let available = pods.iter().filter(|pod| is_available(state, owner, pod)).count();
+    let available = pods
+        .iter()
+        .filter(|pod| available_or_requeue(state, owner, pod))
+        .count();
     (ready, available)
 }

@@ -48,7 +48,7 @@ pub(crate) struct CustomKind {
 }
 
 impl CustomKind {
-    /// Brings embedded resources into their form and removes what the schema does not know; says what it was.
+    /// Normalises embedded resources, and removes unknown fields; returns their paths.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         structural::coerce_embedded(&self.schema, object);
         structural::prune(&self.schema, object)

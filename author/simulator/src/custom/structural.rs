@@ -9,7 +9,7 @@ use crate::schema::{Additional, OBJECT_META, Schema, Shape, definition};
 /// Members of every resource, whatever its schema says.
 const OF_RESOURCES: &[&str] = &["apiVersion", "kind", "metadata"];
 
-/// Removes what the schema does not specify; the paths of what was removed.
+/// Removes the fields that the schema does not specify, and returns their paths.
 pub(crate) fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
     let mut pruned = Vec::new();
     prune_value(schema, object, true, "", &mut pruned);
@@ -111,8 +111,8 @@ fn is_anything(schema: &Schema) -> bool {
     schema.shape == Shape::Any && schema.preserve_unknown && schema.properties.is_empty()
 }
 
-/// Brings the metadata of embedded resources into the form that Go gives it, as that of every resource. What is wrong with
-/// its types is left to the schema.
+/// Normalises the metadata of embedded resources as Go does for every resource. The schema reports errors in their
+/// types.
 pub(crate) fn coerce_embedded(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(members) => {

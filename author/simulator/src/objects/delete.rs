@@ -14,9 +14,9 @@ use crate::kubelet::has_finished;
 use crate::resource::Key;
 use crate::state::State;
 
-/// Set while the garbage collector removes what the object owns first.
+/// Finalizer while the garbage collector deletes the object's dependents first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Set while the garbage collector lets go of what the object owns.
+/// Finalizer while the garbage collector orphans the object's dependents.
 pub(crate) const ORPHAN: &str = "orphan";
 
 /// Options of a deletion.
@@ -25,7 +25,7 @@ struct Wish {
     uid: Option<String>,
     resource_version: Option<String>,
     propagation: Option<String>,
-    /// Seconds that a pod on a node has to end.
+    /// Grace period of a pod on a node, in seconds.
     grace: Option<i64>,
     dry_run: bool,
 }

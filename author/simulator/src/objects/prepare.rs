@@ -216,7 +216,7 @@ pub(crate) fn for_update(resource: &Resource, subresource: &str, object: &mut Va
     }
 }
 
-/// Takes away what a server's default feature gates leave out, unless it is there already.
+/// Removes fields of feature gates that are off by default, unless the object has them already.
 fn drop_disabled(resource: &Resource, object: &mut Value, old: &Value) {
     let name = "maxUnavailable";
     if resource.is_builtin("apps", "statefulsets")

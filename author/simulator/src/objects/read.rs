@@ -183,7 +183,7 @@ pub(crate) fn list_in_pages(state: &mut State, call: &Call, most: usize) -> Resu
     })))
 }
 
-/// Items of built-in lists do not say what they are.
+/// Returns a list's item; items of built-in lists have no apiVersion and kind.
 fn item(call: &Call, stored: &Value) -> Value {
     let mut object = call.resource.show(stored).into_owned();
     if call.resource.custom.is_none()

@@ -30,7 +30,7 @@ const RESOURCE_FIELDS: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Checks what all kinds of containers have in common.
+/// Checks the common parts of all kinds of containers.
 pub(super) fn container(container: &Value, path: &str, volumes: &BTreeSet<&str>, errors: &mut Vec<FieldError>) {
     let name = text(&container["name"]);
     if name.is_empty() {
@@ -234,7 +234,7 @@ fn mounts(container: &Value, path: &str, volumes: &BTreeSet<&str>, errors: &mut 
     }
 }
 
-/// Requests and limits. What cannot be shared is asked for as much as it is limited.
+/// Checks requests and limits. A resource that cannot be shared needs equal ones.
 fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let path = format!("{path}.resources");
     for (name, request) in resources["requests"].as_object().into_iter().flatten() {

@@ -110,7 +110,7 @@ fn shown(strategy: &Value) -> Value {
     json!({"RollingUpdate": rolling, "Type": strategy["type"]})
 }
 
-/// A number or a percentage; None for what is neither.
+/// Parses a number or a percentage; None if it is neither.
 fn portion(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| text(value).strip_suffix('%')?.parse().ok())
 }

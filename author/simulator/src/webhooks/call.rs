@@ -13,7 +13,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use super::consultation::{Question, Reply};
 use crate::state::State;
 
-/// A webhook's `clientConfig` with what the cluster knows of its Service.
+/// Resolves a webhook's `clientConfig` with the cluster's Service.
 pub(super) fn resolved(state: &State, client: &Value) -> Value {
     let mut client = client.clone();
     let Some(service) = client.get("service").filter(|service| service.is_object()) else {

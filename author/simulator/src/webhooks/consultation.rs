@@ -58,7 +58,7 @@ impl Consultation {
         }
     }
 
-    /// The reply to a review, with the review's uid. A failure gives the request up; nobody is shown it.
+    /// Returns the reply to a review, with the review's uid. A failure abandons the attempt; no client sees it.
     pub(super) fn ask(
         &mut self,
         client: &Value,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::matching::Subject;
 use crate::kinds::Resource;
 
-/// The version that is asked in.
+/// Version of the request.
 const API_VERSION: &str = "admission.k8s.io/v1";
 
 /// User of clients that impersonate nobody: the simulation knows no accounts.
@@ -69,7 +69,7 @@ pub(super) fn question(resource: &Resource, subject: &Subject<'_>) -> Value {
     json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request})
 }
 
-/// Reads an answer; an error says in the server's words what is wrong with it.
+/// Reads a response; the error is worded as the server's.
 pub(super) fn read(answer: &Value, uid: &str, mutating: bool) -> Result<Verdict, String> {
     let response = &answer["response"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
