@@ -155,7 +155,7 @@ pub enum HostPart {
     Neighbours,
 }
 
-/// Builds what is measured, measures, and prints.
+/// Builds the programs of a benchmark, runs it, and prints its figures.
 pub fn run(options: &BenchOptions) -> Result<()> {
     let needed: &[&str] = match options {
         BenchOptions::Call(_) | BenchOptions::Memory(_) => &[

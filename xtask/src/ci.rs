@@ -39,7 +39,7 @@ const SEEDS: &str = "300";
 /// One check by its name.
 type CiStep<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
-/// Checks everything, also after something has failed, and says at the end what did not hold.
+/// Runs all checks, even after a failure, and reports the failed ones at the end.
 pub fn run(options: &CiOptions) -> Result<()> {
     let steps: [CiStep<'_>; 10] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),

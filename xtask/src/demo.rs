@@ -41,7 +41,7 @@ pub struct DemoOptions {
     record: bool,
 }
 
-/// Builds what is needed and shows it. Returns only where that fails: signals and the exit code are the demo's own.
+/// Builds the demo and shows it. Returns only where that fails: signals and the exit code are the demo's own.
 pub fn run(options: &DemoOptions) -> Result<()> {
     let crates = crates()?;
     eprintln!(
@@ -69,7 +69,7 @@ pub fn run(options: &DemoOptions) -> Result<()> {
     Err(anyhow!(demo.exec()).context("run the demo"))
 }
 
-/// Draws what the demo prints.
+/// Draws the demo's output.
 fn record(demo: &mut Command) -> Result<()> {
     let output = demo
         .arg("--once")
@@ -105,7 +105,7 @@ fn crates() -> Result<usize> {
     Ok(text.lines().collect::<BTreeSet<_>>().len())
 }
 
-/// Says now and then how much of a build is done. On a terminal cargo does so itself.
+/// Reports a build's progress at intervals. On a terminal cargo does so itself.
 struct Progress {
     all: usize,
     done: BTreeSet<String>,
@@ -151,7 +151,7 @@ const SAY_EVERY: Duration = Duration::from_secs(15);
 /// A cargo that builds the demo's program.
 struct Building {
     cargo: Child,
-    /// Reads what cargo says, which would wait once the pipe is full.
+    /// Reader of cargo's output; cargo would wait once the pipe is full.
     program: Option<JoinHandle<Result<Option<PathBuf>>>>,
 }
 

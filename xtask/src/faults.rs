@@ -21,14 +21,14 @@ pub struct FaultsOptions {
     arguments: Vec<String>,
 }
 
-/// Builds what is needed and runs the suite. Returns only where that fails.
+/// Builds the inputs and runs the suite. Returns only where that fails.
 pub fn run(options: &FaultsOptions) -> Result<()> {
     let mut suite = build()?;
     suite.args(&options.arguments);
     Err(anyhow!(suite.exec()).context("run the fault suite"))
 }
 
-/// Builds what is needed and runs the suite as one check among others.
+/// Builds the inputs and runs the suite as one check among others.
 pub fn check(arguments: &[&str]) -> Result<()> {
     let status = build()?.args(arguments).status().context("run the fault suite")?;
     ensure!(

@@ -122,7 +122,7 @@ fn linker_map(architecture: Architecture) -> PathBuf {
     root().join("target/image").join(format!("{}.map", architecture.name()))
 }
 
-/// Sees that the program starts, with nothing of this machine's environment.
+/// Checks that the program starts, with nothing of this machine's environment.
 fn start(tools: &Tools, program: &Path) -> Result<()> {
     let mut command = match tools.emulator() {
         Some(emulator) => {

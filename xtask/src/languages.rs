@@ -10,11 +10,11 @@ use pilothouse_programs::environment;
 
 use crate::root;
 
-/// One language: the module of its tests, its folder, the programs that it needs, and what builds its plugins.
+/// One language: the module of its tests, its folder, the programs that it needs, and the builder of its plugins.
 struct Language {
     module: &'static str,
     folder: &'static str,
-    /// Programs, and how each is asked for its version.
+    /// Programs, each with the arguments that print its version.
     needs: &'static [&'static [&'static str]],
     build: &'static [&'static [&'static str]],
 }
@@ -78,7 +78,7 @@ pub(crate) enum NotBuilt {
     Failed(String),
 }
 
-/// Builds all that can be built; what is not built, by the module of its tests.
+/// Builds all examples that can be built; returns the others, by the module of their tests.
 pub(crate) fn build() -> Vec<(&'static str, NotBuilt)> {
     let not_built = |language: &Language| Some((language.module, build_one(language).err()?));
     LANGUAGES.iter().filter_map(not_built).collect()

@@ -18,7 +18,7 @@ use crate::root;
 /// The folders of which each subfolder with a Cargo.toml is a plugin.
 const PLUGIN_FOLDERS: [&str; 2] = ["plugins", "tests/guests"];
 
-/// The folder that is none: what plugins are written with.
+/// Folder of `plugins/` that is no plugin: the SDK.
 const SDK: &str = "plugins/sdk";
 
 /// Which plugins to build, and with which compiler.
@@ -32,7 +32,7 @@ pub struct PluginsOptions {
     pub toolchain: ToolchainChoice,
 }
 
-/// A component that stands in `target/plugins`.
+/// A component in `target/plugins`.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// The package's name, which is the plugin's too.
@@ -45,7 +45,7 @@ pub struct Built {
     pub changed: bool,
 }
 
-/// Builds and says what was built.
+/// Builds the plugins and prints the result.
 pub fn run(options: &PluginsOptions) -> Result<()> {
     for Built {
         name,
@@ -63,7 +63,7 @@ pub fn run(options: &PluginsOptions) -> Result<()> {
     Ok(())
 }
 
-/// Builds the plugins that are asked for, all when none is named. Where nothing has changed this takes a second.
+/// Builds the named plugins, all when none is named. Where nothing has changed this takes a second.
 pub fn build(options: &PluginsOptions) -> Result<Vec<Built>> {
     let toolchain = Toolchain::find(options.toolchain)?;
     let packages = packages(toolchain)?;

@@ -93,7 +93,7 @@ const CARGO_COMPONENT: CrateProgram = CrateProgram {
     options: &[],
 };
 
-/// The programs, and what tests read to find them.
+/// Programs, and the variables in which tests find them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     environment: Vec<(&'static str, PathBuf)>,

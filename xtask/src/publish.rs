@@ -22,8 +22,8 @@ pub struct PublishOptions {
     pub allow_dirty: bool,
 }
 
-/// Packs the crates, and uploads them unless this is a dry run. A version that the registry has already is not uploaded again,
-/// so that a release that failed half-way goes on where it stopped.
+/// Packs the crates, and uploads them unless this is a dry run. A version that the registry has already is not uploaded
+/// again, so that a release that failed half-way continues where it stopped.
 pub fn run(options: &PublishOptions) -> Result<()> {
     let crates = published()?;
     let missing: Vec<_> = if options.dry_run {

@@ -140,7 +140,7 @@ impl TestPart {
     }
 }
 
-/// Runs the tests, shows them, and ends with what they add up to.
+/// Runs the tests, shows them, and ends with their summary.
 pub fn run(options: &TestOptions) -> Result<()> {
     let mut parts = TestPart::ALL.to_vec();
     if options.only.is_empty() {
@@ -308,7 +308,7 @@ fn run_again(mut command: Command, outcome: Outcome) -> Result<Outcome> {
     })
 }
 
-/// Runs tests and shows what they print.
+/// Runs tests and shows their output.
 fn read_tests(mut command: Command) -> Result<(bool, Report)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("run cargo test")?;
     let mut report = Report::default();
@@ -322,7 +322,7 @@ fn read_tests(mut command: Command) -> Result<(bool, Report)> {
     Ok((succeeded, report))
 }
 
-/// Builds what a part's tests run besides themselves.
+/// Builds the programs that a part's tests run.
 fn prepare(part: TestPart) -> Result<()> {
     if part == TestPart::Oracle {
         return Ok(());

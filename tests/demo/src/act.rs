@@ -7,7 +7,7 @@ use crate::kind::Kind;
 use crate::sample::Sample;
 use crate::scene::Scene;
 
-/// One plugin's part of the demo, or what it does for one of its kinds.
+/// One plugin's part of the demo, or that of one of its kinds.
 pub struct Act {
     /// The plugin's name, which is that of its component too.
     pub plugin: &'static str,

@@ -252,7 +252,7 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
 }
 
-/// Absent counts are zero: the API leaves them out.
+/// Returns a count; an absent one is zero: the API leaves it out.
 pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }

@@ -38,7 +38,7 @@ pub struct Line {
     pub at: Duration,
     /// Type of the change.
     pub what: What,
-    /// To what kind of object.
+    /// Kind of the object.
     pub kind: Kind,
     /// Its name, after its namespace where that is not `default`.
     pub name: String,
@@ -68,7 +68,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Takes in what a watch said.
+    /// Applies a report of a watch, and returns the lines for it.
     pub fn take(&mut self, change: Change) -> Vec<Line> {
         let Change { at, kind, news } = change;
         match news {

@@ -21,7 +21,7 @@ use crate::scene::{Change, Scene, key, uid};
 use crate::terminal::{Terminal, table};
 use crate::watch;
 
-/// By this the demo's fields are known from other managers'.
+/// Field manager of the demo.
 const SELF: &str = "demo";
 
 /// Interval of polling whether the host is idle; watches wake the story by themselves.
@@ -88,7 +88,7 @@ impl Story {
         Ok(())
     }
 
-    /// Tells it from the start of the host to the sum.
+    /// Runs the story from the start of the host to the summary.
     pub async fn tell(&mut self, host: &Handle) -> Result<()> {
         let kinds: Vec<Kind> = self.acts.iter().map(|(act, _)| act.kind).collect();
         let brought: Vec<Kind> = kinds.into_iter().filter(|kind| !Kind::EARLY.contains(kind)).collect();
@@ -119,7 +119,7 @@ impl Story {
         Ok(())
     }
 
-    /// Goes on telling what happens, for as long as it is asked to.
+    /// Continues to print changes until it is stopped.
     pub async fn go_on(&mut self) -> Result<()> {
         let hint = "The cluster stays until Ctrl-C. Try: kubectl delete service example-appservice";
         self.terminal.plain(&[String::new(), hint.to_owned()]);
@@ -190,7 +190,7 @@ impl Story {
         Ok(())
     }
 
-    /// Says what is done now.
+    /// Prints the demo's step.
     fn deed(&self, text: &str) {
         self.terminal.deed(self.started.elapsed(), text);
     }
@@ -201,7 +201,7 @@ impl Story {
         }
     }
 
-    /// Shows changes until something holds; what it lacks is the error.
+    /// Prints changes until a condition holds; the error is the missing part.
     async fn until(&mut self, what: &str, holds: impl Fn(&Scene) -> Result<(), String>) -> Result<()> {
         let deadline = Instant::now() + self.patience;
         while let Err(lacks) = holds(&self.scene) {
@@ -303,7 +303,7 @@ impl Story {
             .collect()
     }
 
-    /// Each sample, what there is because of it, and how that is, all as the watches had it.
+    /// Prints the summary: each sample, its objects, and their states as the watches reported them.
     fn sum(&self, acts: &[(Act, Sample)]) -> Result<()> {
         let mut rows = Vec::new();
         for (act, sample) in acts {

@@ -27,7 +27,7 @@ impl Terminal {
         }
     }
 
-    /// Something that is so from the start.
+    /// Prints a fact that holds from the start.
     pub fn fact(self, name: &str, text: &str) {
         self.show(&format!("{name:<FIRST_COLUMN$} {text}"));
     }
@@ -107,7 +107,7 @@ impl Terminal {
     }
 }
 
-/// With one decimal.
+/// Formats milliseconds with one decimal.
 fn milliseconds(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1000.0)
 }

@@ -60,7 +60,7 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Waits until somebody else holds the Lease.
+/// Waits until another replica holds the Lease.
 async fn another(leases: &Api<Lease>, before: &str) -> Outcome<String> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {

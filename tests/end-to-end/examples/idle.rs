@@ -119,8 +119,8 @@ async fn wait_for(what: &str, host: &mut ProcessHost, mut holds: impl AsyncFnMut
     Ok(())
 }
 
-/// Waits until the host has asked nothing for two seconds (the controllers of Deployments may still have been at work), and
-/// has then given back what only that needed.
+/// Waits until the host has sent no request for two seconds (the controllers of Deployments may still have been at
+/// work), and has then returned the memory that only that needed.
 async fn quiet(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
     wait_for("the host to be quiet", host, async || {
         let mark = cluster.mark()?;

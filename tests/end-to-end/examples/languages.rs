@@ -127,7 +127,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// With two significant digits, as in the page.
+/// Formats milliseconds with two significant digits, as in the page.
 fn milliseconds(time: Duration) -> String {
     let milliseconds = time.as_secs_f64() * 1000.0;
     let decimals = match milliseconds {

@@ -21,9 +21,9 @@ pub struct Guests {
 /// Count of a plugin's lines, and of the dropped ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
-    /// Those that are in the log.
+    /// Lines in the log.
     pub logged: u64,
-    /// Those of which the log says that they were dropped.
+    /// Lines that the log reports as dropped.
     pub dropped: u64,
 }
 

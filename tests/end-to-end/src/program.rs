@@ -68,7 +68,7 @@ fn of_host(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end: its exit code, what it prints, and what it says on standard error.
+/// Runs a command to its end: returns its exit code, its output, and its standard error.
 pub fn ended(arguments: &[&str]) -> (i32, String, String) {
     output(&mut pilothouse(arguments))
 }
@@ -78,14 +78,14 @@ pub fn ended_with_kubeconfig(arguments: &[&str], kubeconfig: &str) -> (i32, Stri
     output(pilothouse(arguments).env("KUBECONFIG", kubeconfig))
 }
 
-/// Runs a command that loads components to its end, which has to be a success: what it prints.
+/// Runs a command that loads components to its end, which must be a success, and returns its output.
 pub fn printed(arguments: &[&str]) -> String {
     let (code, printed, said) = output(&mut with_cache(arguments));
     assert_eq!(code, 0, "{said}");
     printed
 }
 
-/// Runs a command that loads components to its end, which has to be a failure: its exit code and what it says.
+/// Runs a command that loads components to its end, which must be a failure: returns its exit code and standard error.
 pub fn refused(arguments: &[&str]) -> (i32, String) {
     let (code, printed, said) = output(&mut with_cache(arguments));
     assert!(printed.is_empty(), "errors go to standard error: {printed}");

@@ -151,7 +151,7 @@ impl Stage {
         tokio::time::timeout(WITHIN, seen).await.ok()
     }
 
-    /// Lets time pass: what is to happen in it shows in the log of requests and in the host's own.
+    /// Lets a minute pass: events in it show in the log of requests and in the host's own.
     pub async fn minute(&self) {
         tokio::time::sleep(Duration::from_mins(1)).await;
     }
@@ -173,7 +173,7 @@ impl Stage {
         log.lines().filter(has_all).map(str::to_owned).collect()
     }
 
-    /// Waits until well-behaved objects of both plugins have what they ask for.
+    /// Waits until well-behaved objects of both plugins have their children.
     pub async fn neighbours_are_well(&self) -> bool {
         let well = |stage: &Self| {
             let both = stage.is_reconciled("Hostile", "neighbour") && stage.is_reconciled("AppService", "web");

@@ -176,7 +176,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Only this crate may depend on that one.
+/// Crates that only the named crates may depend on.
 const ONLY: &[(&str, &[&str])] = &[
     ("wasmtime", &["pilothouse-sandbox"]),
     (

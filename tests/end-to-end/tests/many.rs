@@ -35,7 +35,7 @@ mod real {
         format!("hostil{number}.test.dev")
     }
 
-    /// Puts the components into the plugin directory; gives the Plugins that run them.
+    /// Writes the components to the plugin directory; returns the Plugins that run them.
     fn plugins(folder: &Path) -> Vec<String> {
         let built = |name: &str| {
             std::fs::read(components::folder().join(format!("{name}.wasm")))

@@ -377,8 +377,8 @@ mod real {
         assert!(host.stop().await.unwrap().is_empty());
     }
 
-    /// While no host runs, somebody changes a value and then writes managedFields so that the field is ours again. The host
-    /// sets it back when it starts.
+    /// Changes a value as another user while no host runs, and then writes managedFields so that the field is ours
+    /// again. The host reverts it when it starts.
     async fn forge_value(client: &Client, eves: &Client, host: &mut RuntimeHost, cluster: &Cluster) {
         assert!(host.stop().await.unwrap().is_empty());
         let eves: Api<ConfigMap> = Api::namespaced(eves.clone(), "tenant");

@@ -17,7 +17,7 @@ fn plugin(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(object).expect("it is an object")
 }
 
-/// Installs the definition; what it refuses is in `bad_resources/plugin.yaml`.
+/// Installs the definition; `bad_resources/plugin.yaml` has the resources that it refuses.
 async fn installed(client: &Client) -> Api<DynamicObject> {
     let crd = BroughtCrd {
         name: "plugins.pilothouse.dev".to_owned(),

@@ -31,7 +31,7 @@ mod simulated {
     use pilothouse_testkit::cluster::Cluster;
     use pilothouse_testkit::scenario;
 
-    /// Time is paused: what waits for nothing but time costs none.
+    /// Runs with paused time: waits cost none.
     #[tokio::test(start_paused = true)]
     async fn every_scenario_holds() {
         let scenarios = super::scenarios();

@@ -16,7 +16,7 @@ mod simulated {
     use serde_json::{Value, json};
     use tracing_subscriber::EnvFilter;
 
-    /// Services that nobody has annotated.
+    /// Services without the annotation.
     const UNANNOTATED: usize = 2_000;
 
     /// Interval between two polls of the log.

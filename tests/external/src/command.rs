@@ -6,7 +6,7 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
-/// Nobody listens there: a request to another host than this one fails at once, instead of reaching the network.
+/// Address without a listener: a request to another host than this one fails at once, instead of reaching the network.
 const NO_PROXY: &str = "http://127.0.0.1:9";
 
 /// Output of a successful program.

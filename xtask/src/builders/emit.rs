@@ -119,7 +119,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `new` takes what names the object: required texts and numbers, in the order of the schema.
+    /// Writes `new` with the fields that identify the object: required texts and numbers, in the order of the schema.
     fn constructor(&mut self) {
         let mut parameters = String::new();
         let mut calls = String::new();

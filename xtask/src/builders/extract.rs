@@ -15,7 +15,7 @@ use super::{EXTRACT, GROUPS, NOT_BUILT};
 /// Members of a schema that decide which setter there is.
 const KEPT: [&str; 6] = ["additionalProperties", "enum", "format", "oneOf", "required", "type"];
 
-/// Makes the extract anew from a folder of OpenAPI v3 documents: `api/openapi-spec/v3` in the sources of Kubernetes.
+/// Writes a new extract from a folder of OpenAPI v3 documents: `api/openapi-spec/v3` in the sources of Kubernetes.
 pub fn run(folder: &Path) -> Result<()> {
     let mut documents = BTreeMap::new();
     let mut kept = BTreeMap::new();

@@ -82,7 +82,7 @@ impl Architecture {
 }
 
 impl Tools {
-    /// Finds what builds for the architecture, fetching what is missing, or says what to install.
+    /// Finds the tools for the architecture, and fetches missing ones, or says what to install.
     pub fn find(architecture: Architecture) -> Result<Self> {
         let target = architecture.target();
         let libraries = rustc(&["--print", "target-libdir", "--target", target])?;

@@ -31,7 +31,7 @@ impl TestCount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) name: String,
-    /// The beginning of what it printed, without the backtrace.
+    /// Beginning of its output, without the backtrace.
     pub(super) message: Vec<String>,
 }
 

@@ -131,7 +131,7 @@ fn help(argument: &Arg) -> String {
     text
 }
 
-/// Text within one line of a table, in which nothing means anything to Markdown but what is between backticks.
+/// Escapes text for one line of a table: nothing but what is between backticks means anything to Markdown.
 pub(super) fn prose(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let parts = line.split('`').enumerate().map(|(position, part)| {
@@ -149,7 +149,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Text of several paragraphs. What is indented or a list is shown as it stands.
+/// Converts text of several paragraphs. Indented parts and lists stay as they are.
 fn paragraphs(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let is_plain = paragraph.lines().all(|line| !line.starts_with([' ', '-', '|']));

@@ -87,7 +87,7 @@ fn open(scene: &Scene, sample: &Sample) -> Result<(), String> {
     accepted(scene, sample, "Accepted")
 }
 
-/// Neither is there, but what was there before is.
+/// Checks that neither is there, but the entries from before are.
 fn closed(scene: &Scene, sample: &Sample) -> Result<(), String> {
     let (entry, port) = entries(scene, sample)?;
     expect("the entry", &entry, &None)?;

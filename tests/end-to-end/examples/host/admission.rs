@@ -155,7 +155,7 @@ fn says(object: &DynamicObject, kind: &str, status: &str) -> bool {
     conditions.any(|condition| condition["type"] == kind && condition["status"] == status)
 }
 
-/// Gives the other plugin so many objects at once and some more, each of which takes its time.
+/// Creates so many objects of the other plugin at once and some more, each of which takes its time.
 async fn queue(client: &Client, plugins: &Api<DynamicObject>, host: &mut ProcessHost, objects: usize) -> Outcome<()> {
     let mode = async |mode: &str| {
         let patch = Patch::Merge(json!({"spec": {"mode": mode}}));

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use crate::Outcome;
 use crate::steered::{self, NEVER, asked, at_rest, cpu_seconds, memory, process, program, until};
 
-/// Requests in flight: what the host has for one plugin.
+/// Requests in flight, as many as the host has for one plugin.
 pub const IN_FLIGHT: usize = 16;
 
 /// Bundles that are compared after each run.
@@ -30,11 +30,11 @@ const COMPARED: usize = 10;
 /// Cost of one run.
 #[derive(Debug)]
 pub struct Run {
-    /// From the start of the program to the last status seen.
+    /// Seconds from the start of the program to the last status seen.
     pub seconds: f64,
     pub cpu_seconds: f64,
     pub writes: usize,
-    /// Whole objects, without what differs by nature.
+    /// Whole objects, without the parts that differ in every run.
     left: Vec<Value>,
 }
 
@@ -64,7 +64,7 @@ pub async fn cluster(objects: usize) -> Outcome<(Cluster, f64)> {
     Ok((cluster, idle))
 }
 
-/// Gives a cluster the CRD and so many Bundles, and says what the host uses with none.
+/// Creates the CRD and so many Bundles in a cluster, and returns the host's memory with none.
 pub async fn prepare(cluster: &Cluster, objects: usize) -> Outcome<f64> {
     let mut host = steered::host(NEVER);
     let mark = cluster.mark()?;

@@ -162,7 +162,7 @@ async fn bystanders(client: Client, each: usize) -> Outcome<usize> {
 
 /// Reconciled objects.
 struct Ran {
-    /// Those who have read the ConfigMap.
+    /// Objects that have read the ConfigMap.
     readers: BTreeSet<String>,
     /// Count of their reconciles.
     runs: usize,

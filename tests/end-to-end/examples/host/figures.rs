@@ -5,7 +5,7 @@ pub fn heading(text: &str) {
     println!("\n{text}");
 }
 
-/// One line: what it is, and what it is to be.
+/// Prints one line: the name, the figure and the aim.
 pub fn line(what: &str, figure: &str, aim: &str) {
     println!("  {what:<58} {figure:>26}  {aim}");
 }

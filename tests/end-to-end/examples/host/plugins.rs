@@ -64,7 +64,7 @@ pub async fn measure(size: &Size) -> Outcome<()> {
     wake(&cluster, &files[..files.len().min(WOKEN)]).await
 }
 
-/// So many files with distinct components.
+/// Makes so many files with distinct components.
 pub fn distinct(number: usize, folder: &Path) -> Outcome<Vec<PathBuf>> {
     let component = std::fs::read(components::folder().join(format!("{PLUGIN}.wasm")))?;
     (0..number)
@@ -184,7 +184,7 @@ async fn started(cluster: &Cluster, files: &[PathBuf]) -> Outcome<(ProcessHost, 
     Ok((host, seconds))
 }
 
-/// Gives each plugin a Service to steer while it sleeps, and then another one; from the request to the Ingress.
+/// Creates a Service for each plugin while it sleeps, and then another one; measures from the request to the Ingress.
 async fn wake(cluster: &Cluster, files: &[PathBuf]) -> Outcome<()> {
     let (mut host, _) = started(cluster, files).await?;
     let client = cluster.client().await?;

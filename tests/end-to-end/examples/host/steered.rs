@@ -27,7 +27,7 @@ pub const NEVER: Duration = Duration::from_hours(24);
 /// The profile that the programs were built with.
 static PROFILE: OnceLock<String> = OnceLock::new();
 
-/// Says which profile the programs were built with; once, before any is needed.
+/// Sets the profile that the programs were built with; once, before any is needed.
 pub fn built_with(profile: &str) {
     PROFILE.get_or_init(|| profile.to_owned());
 }
@@ -69,8 +69,8 @@ pub async fn settled(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
     .await
 }
 
-/// Waits until the host has settled and come to rest: what only a start or a burst needed is given back after some
-/// seconds, and what is needed now and then is mapped again.
+/// Waits until the host has settled and its memory is at rest: memory that only a start or a burst needed is returned
+/// after some seconds, and what is needed now and then is mapped again.
 pub async fn at_rest(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
     settled(cluster, host).await?;
     tokio::time::sleep(REST).await;

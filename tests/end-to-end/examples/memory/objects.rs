@@ -27,7 +27,7 @@ const NAMESPACES: usize = 100;
 /// Requests in flight.
 const IN_FLIGHT: usize = 16;
 
-/// Objects that are asked for at once.
+/// Objects that are listed at once.
 const PAGE: u32 = 500;
 
 /// The namespace of the ingress-nginx that stream-ingress contributes to, by its default configuration.
@@ -47,8 +47,8 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// So many primaries. Most are of kinds whose work is divided by namespace; a cluster has fewer nodes, and opens fewer
-    /// ports. Each AppService has a node port, of which a cluster has 2,768.
+    /// Returns the mix of so many primaries. Most are of kinds whose work is divided by namespace; a cluster has fewer
+    /// nodes, and opens fewer ports. Each AppService has a node port, of which a cluster has 2,768.
     pub fn of(objects: usize) -> Self {
         let percent = |part: usize| objects * part / 100;
         let [app_services, proxies, bindings, streams] = [24, 30, 5, 1].map(percent);
@@ -146,7 +146,7 @@ fn service_with_ingress(number: usize) -> Value {
     object("v1", "Service", Some(&tenant(number)), &format!("web-{number}"), rest)
 }
 
-/// Without replicas: nothing here runs Pods.
+/// Returns an AppService without replicas: nothing here runs Pods.
 fn app_service(number: usize) -> Value {
     let rest = json!({"spec": {"size": 0, "image": "nginx:1.7.9", "ports": [{"port": 80, "targetPort": 80}]}});
     object(
@@ -184,7 +184,7 @@ fn address(number: usize) -> String {
     format!("10.0.{}.{}", number / 250, number % 250 + 1)
 }
 
-/// To the Service of the same number.
+/// Returns a stream to the Service of the same number.
 fn stream(number: usize) -> Value {
     let rest =
         json!({"spec": {"listen": 10_000 + number, "upstream": {"service": format!("web-{number}"), "port": 80}}});

@@ -26,7 +26,7 @@ pub struct Replica {
 
 /// Memory of a replica, and its parts.
 pub struct Figures {
-    /// Memory in MiB, where what is shared with other processes is divided among them.
+    /// Memory in MiB, with shared pages divided among the processes that share them.
     pub proportional: f64,
     /// Memory in MiB, with all that is shared.
     pub resident: f64,

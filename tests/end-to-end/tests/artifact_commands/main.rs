@@ -61,14 +61,14 @@ impl Desk {
         ended(&mut self.command(arguments))
     }
 
-    /// Runs a command that has to succeed: what it prints.
+    /// Runs a command that must succeed, and returns its output.
     fn prints(&self, arguments: &[&str]) -> String {
         let Ended { code, printed, said } = self.run(arguments);
         assert_eq!(code, 0, "{arguments:?}: {said}");
         printed
     }
 
-    /// Runs a command that has to fail with an exit code and to say these words.
+    /// Runs a command that must fail with an exit code and these words.
     fn refuses(&self, arguments: &[&str], expected: i32, words: &[&str]) {
         let Ended { code, printed, said } = self.run(arguments);
         assert_eq!((code, &*printed), (expected, ""), "{arguments:?}: {said}");

@@ -178,7 +178,7 @@ mod external {
             .await;
         }
 
-        /// Deletes the plugin's Deployment and waits for its successor: somebody reconciles.
+        /// Deletes the plugin's Deployment and waits for its successor: some host reconciles.
         async fn reconciles(&self, process: &Process) {
             let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), "default");
             let uid = async || {

@@ -66,7 +66,7 @@ fn rule(group: &str, resource: &str, verb: &str) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]})
 }
 
-/// Asks with a kubeconfig: the exit code, what is printed, and what is said on standard error.
+/// Runs a command with a kubeconfig: returns its exit code, its output, and its standard error.
 async fn ask(kubeconfig: &str, arguments: &[&str]) -> (i32, String, String) {
     let arguments: Vec<String> = [arguments, &["--kubeconfig", kubeconfig, "-o", "json"]]
         .concat()

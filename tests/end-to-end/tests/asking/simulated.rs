@@ -33,7 +33,7 @@ impl AskedHost {
         Self::start_with(plugins, Folder::new(), &[]).await
     }
 
-    /// With more options.
+    /// Starts it with more options.
     async fn start_with(plugins: &[&str], folder: Folder, more: &[&str]) -> Self {
         let simulator = Simulator::new(Options::default());
         let (cluster, address) = (free_address(), free_address());
@@ -68,7 +68,7 @@ impl AskedHost {
         Client::new(self.simulator.service(), "default")
     }
 
-    /// Asks by a command: its exit code, what it prints, and what it says on standard error.
+    /// Runs a command: returns its exit code, its output, and its standard error.
     fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
         let (host, key) = (format!("http://{}", self.address), self.folder.path("api.key"));
         let mut all = arguments.to_vec();

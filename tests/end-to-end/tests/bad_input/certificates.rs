@@ -73,7 +73,7 @@ pub(crate) mod simulated {
     /// The label of the host's own Secret.
     const OWN: Option<&str> = Some("harbour.webhooks");
 
-    /// Puts this where the host keeps its certificates.
+    /// Stores this where the host keeps its certificates.
     async fn keep(stage: &Stage, found: &Texts, kind: &str, label: Option<&str>) -> Secret {
         let labels = label.map(|label| [("pilothouse.dev/webhooks".to_owned(), label.to_owned())].into());
         let secret = Secret {

@@ -2,7 +2,7 @@
 
 use crate::program::{Folder, ended_with_kubeconfig, refused};
 
-/// Name, content and the words with which it is refused.
+/// Name, content, and words of the refusal.
 type BadFile = (&'static str, Vec<u8>, &'static [&'static str]);
 
 fn bad_files() -> Vec<BadFile> {
@@ -226,7 +226,7 @@ fn a_command_line_that_cannot_be_meant_is_refused() {
     );
 }
 
-/// With plugins, which the other parts of the tests build.
+/// Tests with plugins, which the other parts of the tests build.
 mod simulated {
     use serde_json::{Value, json};
 

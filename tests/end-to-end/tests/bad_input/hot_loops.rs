@@ -51,7 +51,8 @@ mod simulated {
         }
     }
 
-    /// Ten minutes of a fight: it is told in these words, with few writes, and over soon after the rival is gone.
+    /// Checks ten minutes of a conflict: it is reported in these words, with few writes, and over soon after the rival
+    /// is gone.
     async fn fight_is_told_and_ends(stage: Stage, rival: impl Future<Output = ()> + 'static, words: &str) {
         stage.create(&well_behaved("victim")).await;
         let local = tokio::task::LocalSet::new();
@@ -409,7 +410,7 @@ mod simulated {
         stage.stop().await;
     }
 
-    /// Ten minutes of statuses that change with each run: they are told, and few are written.
+    /// Checks ten minutes of statuses that change with each run: they are reported, and few are written.
     async fn statuses_that_count_are_slowed(behaviours: &[(&str, Value)]) {
         let mut stage = Stage::empty(unhurried());
         let specs = vec![stage.configured("hostile", json!({"describe": "sees-status"}))];

@@ -53,7 +53,7 @@ pub(crate) mod simulated {
         review.to_string().into_bytes()
     }
 
-    /// Bodies that are no questions, and the words with which they are refused.
+    /// Bodies that are no reviews, and the words of their refusals.
     fn broken() -> Vec<(Vec<u8>, &'static str)> {
         let shape = "not an AdmissionReview";
         vec![

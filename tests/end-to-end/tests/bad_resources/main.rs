@@ -108,7 +108,7 @@ fn copies(item: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// Asks the server what it would make of an object, with unknown fields as errors, as `kubectl` does.
+/// Creates an object in a dry run, with unknown fields as errors, as `kubectl` does.
 async fn create(client: &Client, definition: &Value, object: &Value) -> Result<Value, String> {
     let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).expect("it has one");
     let kind = GroupVersionKind::gvk(

@@ -63,13 +63,13 @@ impl Death {
     }
 }
 
-/// Plays the story with these faults, which befall only the host, until it is over.
+/// Plays the story under these faults of the host until it is over.
 pub async fn play(rules: Vec<Rule>) -> Outcome {
     Course::begin(rules, None).await.play().await
 }
 
-/// Plays the story with a host that is killed before its write of this number, and started anew; none where it has not
-/// come to that many writes.
+/// Plays the story with a host that is killed before its write of this number, and started again; none where it has not
+/// made so many writes.
 pub async fn play_killed(before: usize) -> Option<Outcome> {
     let course = Course::begin(Vec::new(), Some(before)).await;
     let death = course.death.clone();
@@ -168,7 +168,7 @@ impl Course {
         .await;
     }
 
-    /// One child is changed, one is pruned, one is edited by hand, and what is shared is another field.
+    /// Changes one child, prunes one, edits one by hand, and shares another field.
     async fn is_changed(&mut self) {
         self.patch("AppService", "web", &json!({"spec": {"size": 2, "ports": null}}))
             .await;
@@ -223,7 +223,7 @@ impl Course {
             .unwrap();
     }
 
-    /// Waits until something holds; a host that is killed meanwhile is started anew.
+    /// Waits until a condition holds; a host that is killed meanwhile is started again.
     async fn until(&mut self, what: &str, holds: impl Fn(&Stage) -> bool) {
         let begun = tokio::time::Instant::now();
         while !holds(&self.stage) {

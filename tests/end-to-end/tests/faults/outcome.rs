@@ -14,13 +14,13 @@ use pilothouse_testkit::requests::Request;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// Kinds whose objects are counted: what plugins make.
+/// Counted kinds: those that plugins make.
 const COUNTED: [(&str, &str); 3] = [("", "ConfigMap"), ("apps", "Deployment"), ("", "Service")];
 
 /// Outcome of a story.
 #[derive(Clone)]
 pub struct Outcome {
-    /// Every object, without what no two runs have in common.
+    /// Every object, without the parts that differ in every run.
     pub objects: BTreeMap<String, Value>,
     /// Counts of creations and deletions of each object of a kind that plugins make.
     pub births: BTreeMap<String, Counts>,
@@ -32,8 +32,7 @@ pub struct Outcome {
     pub log: String,
 }
 
-/// Counts the writes since then of what plugins own. What they contribute is written in bursts, which no two runs have
-/// alike.
+/// Counts the writes since then of owned objects. Contributions are written in bursts, which differ in every run.
 pub fn writes(stage: &Stage, since: Mark) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in stage.host_writes_since(since) {
@@ -61,7 +60,7 @@ pub struct Counts {
 }
 
 impl Outcome {
-    /// Fails where this is not what the story comes to without faults.
+    /// Fails where this differs from the outcome without faults.
     pub fn is_as(&self, quiet: &Self, fault: &str) {
         let log = &self.log;
         for (name, object) in &self.objects {
@@ -78,7 +77,7 @@ impl Outcome {
     }
 }
 
-/// Every object of the cluster but events and what the cluster's own controllers name at random.
+/// Returns every object of the cluster but events and those that the cluster's own controllers name at random.
 pub fn objects(stage: &Stage) -> BTreeMap<String, Value> {
     let objects = stage.simulator().objects().into_iter();
     let told = objects.filter(|object| !["Event", "Pod"].iter().any(|kind| object["kind"] == *kind));
@@ -91,8 +90,8 @@ pub fn objects(stage: &Stage) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-/// Takes away what is another in each run: identities, versions, times, how long a Deployment waits, and the digest, which covers
-/// the owner's uid.
+/// Removes the parts that differ in every run: identities, versions, times, how long a Deployment waits, and the
+/// digest, which covers the owner's uid.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(members) => {

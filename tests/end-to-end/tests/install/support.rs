@@ -131,7 +131,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Runs `pilothouse COMMAND …` with a kubeconfig: its exit code, what it prints, and what it says on standard error.
+/// Runs `pilothouse COMMAND …` with a kubeconfig: returns its exit code, its output, and its standard error.
 pub async fn command(arguments: &[&str], kubeconfig: &str) -> (i32, String, String) {
     let cache = root().join("target/test-code").display().to_string();
     let mut all = arguments.to_vec();

@@ -37,7 +37,7 @@ mod simulated {
         Fleet::start_with(Cluster::simulated(), options()).await
     }
 
-    /// Takes rights, as `verb resource`, from the account of `it`.
+    /// Revokes rights, as `verb resource`, of the account of `it`.
     fn revoke(fleet: &Fleet, rights: &'static [&str]) {
         fleet.stage.simulator().rights().deny(move |asked| {
             let right = format!("{} {}", asked.verb, asked.resource);

@@ -69,7 +69,7 @@ mod simulated {
         json!({"apiVersion": "gate.test.dev/v1", "kind": "Gate", "metadata": metadata, "spec": {"size": size}})
     }
 
-    /// Creates a gate: the words with which it is refused, if it is.
+    /// Creates a gate, and returns the message if it is refused.
     async fn try_gate(client: Client, name: &str, size: i64) -> Option<String> {
         let kind = kube::core::GroupVersionKind::gvk("gate.test.dev", "v1", "Gate");
         let gates: Api<kube::api::DynamicObject> =

@@ -24,7 +24,7 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct MemoryState {
     tags: BTreeMap<String, String>,
-    /// By the digest of the manifest: the component's file, digest and size.
+    /// The component's file, digest and size, by the digest of the manifest.
     artifacts: BTreeMap<String, (PathBuf, String, u64)>,
     cached: BTreeSet<String>,
     is_down: bool,

@@ -64,7 +64,7 @@ mod simulated {
         fleet
     }
 
-    /// Somebody applies a definition.
+    /// Applies a definition as another user.
     async fn apply(fleet: &Fleet, crd: &Value) {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let definitions: Api<DynamicObject> = Api::all_with(fleet.client().await, &ApiResource::from_gvk(&kind));

@@ -31,10 +31,10 @@ pub mod simulated {
 
     use crate::fleet::Fleet;
 
-    /// After so long another replica leads when nobody renews the Lease: its duration, and a pause with jitter.
+    /// Time until another replica leads when nobody renews the Lease: its duration, and a pause with jitter.
     const TAKEN_WITHIN: Duration = Duration::from_millis(17_500);
 
-    /// After so long another replica leads when the leader has given the Lease back.
+    /// Time until another replica leads when the leader has released the Lease.
     const HANDED_OVER_WITHIN: Duration = Duration::from_millis(3_500);
 
     /// Options of a replica that takes part in the election.
@@ -163,7 +163,7 @@ pub mod simulated {
         converges(&fleet, "more").await;
     }
 
-    /// Also in the middle of renewing the Lease, on an API server that takes its time.
+    /// Stops the leader also in the middle of renewing the Lease, on a slow API server.
     #[tokio::test(start_paused = true)]
     async fn whenever_a_leader_stops_it_hands_over_at_once() {
         let (mut fleet, mut leader) = two_replicas().await;

@@ -109,7 +109,7 @@ mod simulated {
             .collect()
     }
 
-    /// Lets so much time pass that each watch is made anew, and says of which resources there were.
+    /// Waits until each watch has been started again, and returns the watched resources.
     async fn watched(fleet: &Fleet) -> Vec<String> {
         let mark = fleet.stage.mark();
         tokio::time::sleep(Duration::from_mins(6)).await;

@@ -137,7 +137,7 @@ mod simulated {
         fleet.stage.stop().await;
     }
 
-    /// With one worker, which an object holds whose write takes the API server long, all others are queued.
+    /// Blocks the only worker by an object whose write takes the API server long, so that all others are queued.
     #[tokio::test(start_paused = true)]
     async fn metrics_count_waiting_objects_and_their_age() {
         let metrics = Metrics::default();

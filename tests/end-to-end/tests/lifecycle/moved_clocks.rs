@@ -130,7 +130,7 @@ mod real {
                 .await;
         }
 
-        /// By how many seconds the time that a replica writes into each Lease that it holds is ahead.
+        /// Returns the seconds by which a replica's times in each of its Leases are ahead.
         async fn ahead(&self, name: &str) -> Vec<f64> {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
             let leases = self.replicas.leases().list(&ListParams::default()).await.unwrap();

@@ -53,12 +53,12 @@ impl Proxy {
         format!("https://{}", self.address)
     }
 
-    /// All works again: what was kept arrives.
+    /// Restores the network: the kept bytes arrive.
     pub fn works(&self) {
         self.network.send_replace(Network::Works);
     }
 
-    /// Keeps what clients send from here on.
+    /// Keeps the clients' bytes from here on.
     pub fn keep_requests(&self) {
         self.network.send_replace(Network::KeepsRequests);
     }
@@ -105,7 +105,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, network: watch::Recei
     }
 }
 
-/// Passes on what comes from one side of a connection, until it ends or the network breaks.
+/// Passes on the bytes from one side of a connection, until it ends or the network breaks.
 async fn pass(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,

@@ -26,7 +26,7 @@ use crate::moved_clocks::MovedClock;
 /// Time limit of one step on a busy machine.
 const WITHIN: Duration = Duration::from_mins(5);
 
-/// After so long others take the Lease of a replica that does not renew it.
+/// Time until others take the Lease of a replica that does not renew it.
 const LEASE: Duration = Duration::from_secs(4);
 const RENEW: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// There is no replica yet.
+    /// Creates the stage, without any replica.
     pub async fn new(options: Options, shards: Option<usize>) -> Self {
         let cluster = Cluster::real_with(options).await.unwrap();
         let replicas = Self {
@@ -84,19 +84,19 @@ impl Replicas {
         replicas
     }
 
-    /// Gives replicas that start from here on more time with their Leases.
+    /// Lengthens the Leases of replicas that start from here on.
     pub fn lengthen_leases(&mut self, times: u32) {
         let [lease, renew, retry] = [LEASE, RENEW, RETRY];
         self.times = [lease * times, renew * times, retry];
     }
 
-    /// After so long others take the Lease of a replica that does not renew it.
+    /// Time until others take the Lease of a replica that does not renew it.
     pub fn lease_duration(&self) -> Duration {
         self.times[0]
     }
 
-    /// Follows the Leases whose names begin so. None may be without an owner for longer than a Lease and two looks, and twice as
-    /// much more where the machine is busy.
+    /// Follows the Leases with this prefix. None may be without an owner for longer than a Lease and two polls, and
+    /// twice as much more where the machine is busy.
     pub fn watch_owners(&self, prefix: &'static str) -> OwnerWatch {
         let [lease, _, retry] = self.times;
         OwnerWatch::start(self.leases(), prefix, (lease + retry * 2) * 3)
@@ -199,7 +199,7 @@ impl Replicas {
         host_name(&self.holder("pilothouse").await).to_owned()
     }
 
-    /// Writes another holder into a Lease, as somebody may do by hand.
+    /// Writes another holder into a Lease, as a user may do by hand.
     pub async fn give_by_hand(&self, lease: &str) {
         let spec =
             json!({"holderIdentity": "an administrator", "leaseDurationSeconds": self.lease_duration().as_secs()});
@@ -317,9 +317,9 @@ impl Replicas {
         codes
     }
 
-    /// Checks that since then each new object was written as often as by one host, and no other object at all, but for what
-    /// was in flight (the server logs no 201 where the client had gone before its answer), and for the status of an older
-    /// object whose Deployment has got another status since all settled.
+    /// Checks that since then each new object was written as often as by one host, and no other object at all, except
+    /// writes in flight (the server logs no 201 where the client had gone before its answer), and the status of an
+    /// older object whose Deployment has got another status since all settled.
     pub async fn wrote_once(&mut self, mark: Mark, new: usize, in_flight: usize) {
         let settled = std::mem::take(&mut self.settled);
         self.settle().await;
@@ -448,7 +448,7 @@ struct Owners {
 }
 
 impl OwnerWatch {
-    /// Follows the Leases whose names begin so, each from when it is held for the first time.
+    /// Follows the Leases with this prefix, each from when it is held for the first time.
     fn start(leases: Api<Lease>, prefix: &'static str, allowed: Duration) -> Self {
         let seen = Arc::new(Mutex::new(Owners::default()));
         let task = tokio::spawn(look(leases, prefix, seen.clone()));

@@ -115,7 +115,7 @@ mod simulated {
         let _ = api.delete(name, &orphan).await.unwrap();
     }
 
-    /// Creates a ConfigMap: what is stored of it; none if there is one of its name.
+    /// Creates a ConfigMap, and returns the stored one; none if there is one of its name.
     async fn create_if_absent(stage: &Stage, map: &Value) -> Option<Value> {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let client = stage.cluster.client().await.unwrap();
@@ -129,7 +129,7 @@ mod simulated {
         }
     }
 
-    /// Restores it all; gives what was restored, and what there is when all has come to rest.
+    /// Restores all objects; returns them, and the objects after everything has settled.
     async fn play(course: Course) -> (Stage, Vec<Value>) {
         let mut stage = Stage {
             cluster: Cluster::simulated(),

@@ -105,7 +105,7 @@ mod simulated {
         }
     }
 
-    /// Takes requests for ever: the spans of each.
+    /// Serves requests for ever, and collects the spans of each.
     async fn collect(listener: TcpListener, spans: Arc<Mutex<Vec<Message>>>) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -184,7 +184,7 @@ mod simulated {
         of_it.cloned().collect()
     }
 
-    /// Those of them with a trigger.
+    /// Returns those of them with a trigger.
     fn triggered(spans: &Mutex<Vec<Message>>, name: &str, trigger: &str) -> Vec<Message> {
         let mut roots = roots(spans, name);
         roots.retain(|span| span.attribute(9, "pilothouse.trigger").as_deref() == Some(trigger));

@@ -169,7 +169,7 @@ impl Stage {
         tokio::time::timeout(WITHIN, seen).await.ok()
     }
 
-    /// Lets time pass, for what must not happen.
+    /// Lets time pass, for things that must not happen.
     pub async fn calm(&self) {
         tokio::time::sleep(Duration::from_mins(2)).await;
     }

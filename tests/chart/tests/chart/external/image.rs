@@ -202,7 +202,7 @@ mod helm {
     use super::super::helm::bench::{Bench, NAMESPACE, app_service, until};
     use super::*;
 
-    /// Mounts what a pod has and becomes the user of the image. Arguments: the root, then the program's own.
+    /// Sets up a pod's mounts and becomes the user of the image. Arguments: the root, then the program's own.
     const ENTER: &str = r#"
 set -eu
 root=$1; shift
@@ -217,8 +217,8 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
     const NAMESERVER: &str = "127.12.34.56";
     const API_SERVER: &str = "kubernetes.default.svc";
 
-    /// Answers every question for an IPv4 address with 127.0.0.1, and every other one with nothing, until the test ends: a
-    /// static program has to find names without the libraries of the C library.
+    /// Answers every DNS query for an IPv4 address with 127.0.0.1, and every other one with nothing, until the test
+    /// ends: a static program has to resolve names without the libraries of the C library.
     fn serve_names() {
         let socket = UdpSocket::bind((NAMESERVER, 53)).unwrap();
         std::thread::spawn(move || {

@@ -91,7 +91,7 @@ impl Stage {
         command
     }
 
-    /// Such a command that reaches the registry.
+    /// Returns a command that reaches the registry.
     pub fn registry_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);
         command
@@ -115,7 +115,7 @@ impl Stage {
         Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
     }
 
-    /// Starts a host that runs what Plugin resources say, and waits until it watches them.
+    /// Starts a host that follows Plugin resources, and waits until it watches them.
     pub async fn start(&self, cache: &Path) -> Outcome<ProcessHost> {
         let mark = self.cluster.mark()?;
         let mut host = self.begin(cache).await?;
@@ -154,7 +154,7 @@ impl Stage {
         Ok(self.plugins.get(name).await?.data["status"].take())
     }
 
-    /// Gives a Plugin the status that an earlier one had.
+    /// Writes an earlier Plugin's status to a Plugin.
     pub async fn put_status(&self, name: &str, status: &Value) -> Outcome<()> {
         let patch = Patch::Merge(json!({"status": status}));
         self.plugins.patch_status(name, &PatchParams::default(), &patch).await?;

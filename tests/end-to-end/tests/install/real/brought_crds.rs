@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::control_plane;
 use crate::support::Bench;
 
-/// Nobody else's: other tests install the same CRDs under their own names.
+/// API group of this test alone: other tests install the same CRDs under their own names.
 const GROUP: &str = "brought.test.dev";
 
 /// All definitions that plugins of this repository bring, in a group of this test.

@@ -62,7 +62,7 @@ struct Replica {
 }
 
 impl Replica {
-    /// Starts a replica whose webhook server listens here.
+    /// Starts a replica whose webhook server listens on this address.
     fn start(arguments: &[&str], webhooks: SocketAddr) -> Self {
         let metrics = free_address().unwrap();
         let (listen, scraped) = (webhooks.to_string(), metrics.to_string());
@@ -229,8 +229,8 @@ impl Crew {
         *self.seen.lock().unwrap() = self.asked.answered().await;
     }
 
-    /// Panics unless another red gate is refused, in the words of the plugin, and a green one is not. How the replica that was
-    /// asked has answered.
+    /// Panics unless another red gate is refused with the plugin's message, and a green one is not. Returns the answers
+    /// of the called replica.
     async fn judges_well(&self, namespace: &str) -> [u64; 3] {
         let spec = |colour: &str| json!({"size": 1, "colour": colour, "behaviour": "only-colour"});
         let red = self.ask(namespace, &spec("red")).await;
@@ -247,7 +247,8 @@ impl Crew {
         [0, 1, 2].map(|how| now[how] - before[how])
     }
 
-    /// Panics unless the ConfigMaps of a namespace were listed since then, by the plugin's account and by nobody else.
+    /// Panics unless the ConfigMaps of a namespace were listed since then, by the plugin's account and by no other
+    /// client.
     fn listed_as_the_plugin(&self, namespace: &str, mark: AuditMark) {
         let account = format!("system:serviceaccount:{}:{}", self.system, account_name("gate"));
         let mut requests = self.bench.control_plane.requests_since(mark).unwrap();

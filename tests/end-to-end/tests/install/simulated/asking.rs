@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::Installed;
 use crate::terminal::PseudoTerminal;
 
-/// Runs `pilothouse COMMAND` in a terminal, gives it an answer when it asks, and waits until these words are on the screen and
-/// it has ended: its exit code, and what it says.
+/// Runs `pilothouse COMMAND` in a terminal, answers its prompt, and waits until these words are on the screen and it
+/// has ended: returns its exit code, and its output.
 fn answered(arguments: &[&str], kubeconfig: &str, [question, answer, words]: [&str; 3]) -> (Option<i32>, String) {
     let mut command = Command::new(program());
     command

@@ -34,7 +34,7 @@ const SHARDS: usize = 8;
 /// Reconciles of one replica at once.
 const WORKERS: usize = 4;
 
-/// After so long others have the shards of a replica that has ended in order: a look, and the time of its requests.
+/// Time until others have the shards of a replica that has ended in order: a poll, and the time of its requests.
 const GIVEN_WITHIN: Duration = Duration::from_secs(3);
 
 /// Delay of responses about Leases on a busy API server.
@@ -283,7 +283,8 @@ impl Replicas {
         Api::namespaced(self.fleet.client().await, "default")
     }
 
-    /// Somebody changes the Deployment of an object. The host asks who that was, and gets the answer after so long.
+    /// Changes the Deployment of an object as another user. The host looks up who that was, and gets the answer after
+    /// so long.
     async fn drift_and_answer_late(&self, number: usize, takes: Duration) {
         let late = Rule::new(Fault::Delay(takes)).resource("deployments").verbs(&["get"]);
         self.faults()
@@ -302,7 +303,7 @@ impl Replicas {
         ShardPlan::parse(plan["data"]["plan.json"].as_str()?).ok()
     }
 
-    /// Somebody writes a plan with which all namespaces are in one shard.
+    /// Writes a plan, as another user, with which all namespaces are in one shard.
     async fn move_all_to_the_first_shard(&self) -> ShardPlan {
         let mut plan = all_in_the_first_shard(self.plan().unwrap());
         plan.version += 1;
@@ -310,7 +311,7 @@ impl Replicas {
         plan
     }
 
-    /// Somebody writes a plan.
+    /// Writes a plan as another user.
     async fn write_plan(&self, plan: &ShardPlan) {
         let maps: Api<ConfigMap> = Api::namespaced(self.fleet.client().await, "default");
         let text = Patch::Merge(json!({"data": {"plan.json": plan.print()}}));
@@ -334,7 +335,7 @@ impl Replicas {
     }
 }
 
-/// Writes of such objects take effect, and whoever has sent them does not live to see the answer.
+/// Makes writes of such objects take effect without a response to the client.
 fn never_answered(resource: &str) -> Rule {
     let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
     never.resource(resource).writes()

@@ -151,8 +151,8 @@ fn promtool_accepts_the_queries_of_the_dashboard() {
     assert!(wrong.starts_with("FAILED"), "{wrong}");
 }
 
-/// Two replicas of a release, of which the first leads, with so many objects in the queues, and what the panels about queues
-/// say.
+/// Returns a test with two replicas of a release, of which the first leads, with so many objects in the queues, and the
+/// expected value of the panels about queues.
 fn queues(is_sharded: bool, expected: u32) -> Value {
     let release = "job=\"pilothouse\", namespace=\"a\", service=\"p\"";
     let mut series = Vec::new();

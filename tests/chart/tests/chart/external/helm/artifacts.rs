@@ -32,7 +32,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Runs a command to its end: whether it succeeds, what it prints, and what it says.
+    /// Runs a command to its end: returns its success, its output, and its standard error.
     async fn run(&self, arguments: &[&str]) -> (bool, String, String) {
         let mut command = Command::new(program());
         command

@@ -108,7 +108,7 @@ impl Bench {
         }
     }
 
-    /// Runs `pilothouse` as an administrator: what it prints.
+    /// Runs `pilothouse` as an administrator, and returns its output.
     pub async fn pilothouse(&self, arguments: &[&str]) -> String {
         let arguments: Vec<String> = arguments
             .iter()

@@ -29,7 +29,7 @@ async fn tenant(bench: &Bench) -> Client {
     Client::try_from(config.unwrap()).unwrap()
 }
 
-/// Applies a Plugin with this label: the words with which it is refused, or none.
+/// Applies a Plugin with this label, and returns the message of its refusal, or an empty one.
 async fn put(client: &Client, name: &str, team: &str, account: Option<&str>) -> String {
     let mut plugin = named("pilothouse.dev/v1alpha1", "Plugin", None, name);
     plugin["metadata"]["labels"] = json!({"team": team});

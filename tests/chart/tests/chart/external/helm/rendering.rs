@@ -364,7 +364,7 @@ fn the_manifests_for_kustomize_are_those_of_the_chart() {
     }
 }
 
-/// With members in order of their names, which serde_json keeps or not depending on what else is built.
+/// Sorts members by their names; serde_json keeps their order or not depending on what else is built.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),

@@ -15,7 +15,7 @@ fn gate(name: &str, size: i64) -> Value {
     gate
 }
 
-/// Creates a gate: the words with which it is refused, or none.
+/// Creates a gate, and returns the message of its refusal, or an empty one.
 async fn attempt(bench: &Bench, name: &str, size: i64) -> String {
     let object: DynamicObject = serde_json::from_value(gate(name, size)).unwrap();
     let made = bench

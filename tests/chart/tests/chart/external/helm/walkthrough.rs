@@ -123,7 +123,7 @@ async fn refusal(bench: &Bench, namespace: &str, spec: &Value) -> String {
     made.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
-/// Waits until the API server asks the validator of the gates, which four replicas serve, and refuses what it refuses.
+/// Waits until the API server calls the validator of the gates, which four replicas serve, and refuses as it does.
 async fn gates_are_validated(bench: &Bench, replicas: &[Running]) {
     bench.install_plugin("gate").await;
     let is_refused = async || {

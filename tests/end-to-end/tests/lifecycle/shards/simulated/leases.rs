@@ -83,7 +83,7 @@ async fn leases_and_plans_edited_by_others_cost_time_but_no_write() {
     assert!(before.iter().all(|held| held.len() >= 3), "{before:?}");
 }
 
-/// Somebody removes the label of Leases by which replicas find them, or other software has a Lease of that name.
+/// Removes the label of Leases by which replicas find them, or gives a Lease of that name to other software.
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_its_label_is_relabelled_and_reported() {
     let replicas = Replicas::start_pair().await;
@@ -169,7 +169,7 @@ async fn foreign_leases_are_reported_together_once_a_minute() {
     assert!(reports.iter().all(names_all), "{reports:#?}");
 }
 
-/// Somebody writes another name into the Lease of a replica, for a long time.
+/// Writes another name into the Lease of a replica, for a long time, as another user.
 #[tokio::test(start_paused = true)]
 async fn who_is_named_in_the_lease_of_a_replica_gets_no_shards() {
     let mut replicas = Replicas::start_pair().await;

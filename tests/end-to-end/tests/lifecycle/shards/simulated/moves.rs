@@ -226,7 +226,7 @@ async fn a_plugin_that_is_deleted_is_cleaned_up_by_all_replicas() {
     );
 }
 
-/// Whatever happens in whatever order, all objects converge when it is over, and what is written twice was in flight.
+/// Injects faults in any order: all objects converge when it is over, and only writes in flight are repeated.
 #[tokio::test(start_paused = true)]
 async fn any_order_of_faults_loses_nothing_and_repeats_open_writes() {
     const NAMES: [&str; 4] = ["two", "three", "four", "five"];

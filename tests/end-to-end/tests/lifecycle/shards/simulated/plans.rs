@@ -71,8 +71,8 @@ async fn a_plan_waits_until_unanswered_writes_are_settled() {
     assert!(took < Duration::from_secs(30), "{took:?}");
 }
 
-/// Somebody writes into the Lease of a replica, whose next announcement comes to nothing for that. Another replica still works by
-/// the plan before.
+/// Writes into the Lease of a replica as another user, so that the replica's next announcement fails. Another replica
+/// still works by the plan before.
 #[tokio::test(start_paused = true)]
 async fn a_plan_is_not_worked_by_before_it_is_announced() {
     let mut replicas = Replicas::start_pair_at_rest().await;
@@ -159,7 +159,7 @@ async fn a_plugin_is_cleaned_up_once_unanswered_writes_are_settled() {
     assert!(took < Duration::from_secs(35), "{took:?}");
 }
 
-/// Somebody changes a plan and leaves its version, and a replica starts that knows no other plan.
+/// Changes a plan as another user without a new version, and starts a replica that knows no other plan.
 #[tokio::test(start_paused = true)]
 async fn an_edited_plan_gets_a_new_version_before_it_is_used() {
     let mut replicas = Replicas::start_pair().await;

@@ -134,8 +134,8 @@ async fn a_leader_that_counts_longer_than_a_lease_keeps_its_shards() {
 }
 
 impl Replicas {
-    /// Plugins whose work is not divided: one with cluster-scoped primaries, one that contributes to one target from many
-    /// namespaces.
+    /// Adds plugins whose work is not divided: one with cluster-scoped primaries, one that contributes to one target
+    /// from many namespaces.
     async fn add_whole_plugins(&self) {
         let kind_of = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}});
         for name in ["tcp-services", "udp-services"] {
