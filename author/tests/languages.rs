@@ -28,7 +28,7 @@ mod lifecycle {
             .to_owned()
     }
 
-    /// The first word of each line that is no comment, in lower case and without what joins words.
+    /// Returns the first word of each line that is no comment, in lower case and without separators.
     fn names(text: &str) -> BTreeSet<String> {
         let lines = text
             .lines()
@@ -104,7 +104,7 @@ mod external {
     use std::path::Path;
     use std::process::Command;
 
-    /// Runs a program, whose tools are those that the examples are built with.
+    /// Runs a program with the tools that the examples are built with.
     fn run(folder: &Path, module: &str, command: &[&str]) -> String {
         let output = Command::new(command[0])
             .args(&command[1..])
@@ -121,7 +121,7 @@ mod external {
     /// All that can be asked for.
     const EVERYTHING: [&str; 4] = ["--finalizer", "--admission", "--scope", "Cluster"];
 
-    /// Makes projects, runs what their README says, and plays their scenario.
+    /// Makes projects, runs the commands of their README, and plays their scenario.
     fn make_and_play(module: &str, language: &str, commands: &[&[&str]]) {
         for options in [&[][..], &EVERYTHING] {
             make_and_play_one(module, language, options, commands);

@@ -50,7 +50,7 @@ fn component(name: &str) -> PathBuf {
 }
 
 impl Project {
-    /// Without a component, which takes a moment to copy.
+    /// Creates a project without a component, which takes a moment to copy.
     fn without_component() -> Self {
         let project = Self(tempfile::tempdir().unwrap());
         project.write("scenarios/created.yaml", SCENARIO);
@@ -128,7 +128,7 @@ steps:
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// In a golden case the plugin's clock stands where `case.yaml` says.
+/// Checks that the plugin's clock has the time of `case.yaml` in a golden case.
 #[test]
 fn a_golden_case_has_a_time() {
     let project = Project::without_component();
@@ -404,7 +404,7 @@ mod isolated {
         assert!(!text.contains("warning"), "it is newer: {text}");
     }
 
-    /// The files below a folder; one that is written anew is another.
+    /// Returns the files below a folder; a rewritten one differs.
     fn files_below(folder: &Path) -> BTreeSet<(PathBuf, u64)> {
         let mut files = BTreeSet::new();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -375,8 +375,9 @@ mod isolated {
         assert!(bytes == fs::read(component).unwrap(), "the component is another one");
     }
 
-    /// A crate with a panic that names its file, and another in its workspace with another: what would tell the folders apart.
-    /// Cargo's hash of a crate outside of the workspace has its whole path, which the order of functions follows.
+    /// Writes a crate with a panic that names its file, and another in its workspace with another: texts that would
+    /// tell the folders apart. Cargo's hash of a crate outside of the workspace has its whole path, which the order of
+    /// functions follows.
     fn module_in(folder: &Path) -> Vec<u8> {
         let package = |name: &str, rest: &str| {
             format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n{rest}")
@@ -425,7 +426,7 @@ mod isolated {
         );
     }
 
-    /// The whole way of an author: a project, its tests, its component, and another kind in it.
+    /// Follows an author from the start: a project, its tests, its component, and another kind in it.
     #[test]
     fn a_new_project_passes_its_tests_and_becomes_a_component() {
         // It stays, so that it is compiled once and not for each run.

@@ -67,7 +67,7 @@ pub fn ended(command: &mut Command) -> Ended {
     }
 }
 
-/// A program that runs until it is dropped, and what it prints.
+/// Program that runs until it is dropped, and its output.
 pub struct Lines {
     process: Child,
     printed: Receiver<String>,
@@ -106,7 +106,7 @@ impl Lines {
         panic!("no line has {words:?}:\n{}", self.seen.join("\n"));
     }
 
-    /// Stops it as Ctrl-C does, so that it ends what it has started: the exit code.
+    /// Stops it as Ctrl-C does, so that it ends its children, and returns the exit code.
     #[track_caller]
     pub fn interrupt(mut self) -> Option<i32> {
         match self.end() {

@@ -29,7 +29,7 @@ fn command(arguments: &[&str], folder: &Path) -> Command {
     command
 }
 
-/// Runs the command to its end: the exit code and what it said.
+/// Runs the command to its end: returns the exit code and the output.
 fn ended(arguments: &[&str], folder: &Path) -> (i32, String) {
     let Ended { code, out, err } = program::ended(&mut command(arguments, folder));
     (code, out + &err)
@@ -83,7 +83,7 @@ fn start(arguments: &[&str], folder: &Path) -> Lines {
     Lines::of(&mut command(arguments, folder))
 }
 
-/// Puts a component in place, whole or not at all; with another mark it is another version.
+/// Writes a component atomically; with another mark it is another version.
 fn put(name: &str, path: &Path, mark: u8) {
     let mut bytes = fs::read(component(name)).expect("`cargo xtask plugins` builds the plugins");
     // A custom section, which changes nothing but the digest.

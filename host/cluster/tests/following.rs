@@ -101,7 +101,7 @@ fn asked(simulator: &Simulator) -> Vec<String> {
         .collect()
 }
 
-/// A kind that is followed in the background, with all troubles that were told.
+/// Kind that is followed in the background, with all reported errors.
 struct Followed {
     known: watch::Receiver<HostResources>,
     troubles: Arc<Mutex<Vec<String>>>,

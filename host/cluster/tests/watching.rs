@@ -28,7 +28,7 @@ use tokio::time::Instant;
 /// Time limit of a wait, by the test's clock.
 const WITHIN: Duration = Duration::from_mins(20);
 
-/// A store that remembers what it was told: `+`, `~` and `-` with the object's name.
+/// Store that records its reports: `+`, `~` and `-` with the object's name.
 #[derive(Default)]
 struct Cache {
     store: Mutex<Store>,
@@ -137,7 +137,7 @@ impl Bench {
         self.watch_with(self.client(), paths, reach).await;
     }
 
-    /// The same by another way to the cluster.
+    /// Watches by another client.
     async fn watch_with(&mut self, client: Client, paths: &[&str], reach: Reach) {
         let paths: Vec<_> = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
         let projection = Projection::new(&paths);
@@ -194,7 +194,7 @@ impl Bench {
         );
     }
 
-    /// Waits until as many changes were told as are expected, and then for what must not come.
+    /// Waits for the expected count of changes, and then for unexpected ones.
     async fn tells(&self, expected: &[&str]) {
         self.until(|cache| cache.told.lock().len() >= expected.len()).await;
         tokio::time::sleep(Duration::from_mins(10)).await;
@@ -283,8 +283,8 @@ async fn what_happens_is_told_once_over_many_renewals_of_the_watch() {
     assert!(bench.cache.trouble.lock().is_empty());
 }
 
-/// A server that cannot divide lists sends all of it. What another replica has is not decoded, so what is wrong with it is not
-/// reported here either.
+/// Uses a server that cannot divide lists and sends all of it. Objects of another replica are not decoded, so their
+/// errors are not reported here either.
 #[tokio::test(start_paused = true)]
 async fn objects_of_another_shard_are_dropped_before_decoding() {
     let object = |name: &str, namespace: &str, managed_fields: Value| {

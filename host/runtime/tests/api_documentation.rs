@@ -71,7 +71,7 @@ fn is_complete<T: Serialize + DeserializeOwned>(name: &str) {
     assert_eq!(written, example, "{name}");
 }
 
-/// Paths without what is described elsewhere.
+/// Returns the paths without those that are described elsewhere.
 fn described(document: &Value, elsewhere: &[&str]) -> BTreeSet<String> {
     let mut paths = paths(document);
     paths.retain(|path| !elsewhere.iter().any(|elsewhere| path.starts_with(elsewhere)));

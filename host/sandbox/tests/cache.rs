@@ -13,7 +13,7 @@ use pilothouse_sandbox::{
 };
 use support::{Recorder, component, module, request};
 
-/// A compiler that cannot compile: whoever succeeds with it has found the code in the cache.
+/// Compiler that cannot compile: a success with it means that the code was in the cache.
 fn none() -> Compiler {
     Compiler::Child {
         program: PathBuf::from("/nowhere/pilothouse"),
@@ -344,7 +344,7 @@ fn hard(variables: usize, branches: usize) -> Vec<u8> {
     component(&module(&function, "(i32.const 16)"))
 }
 
-/// Tells the test's second process what to do.
+/// Variable that makes this process the test's second one.
 const WITHIN: &str = "PILOTHOUSE_TEST_WITHIN_CGROUP";
 
 /// The memory of that cgroup, in bytes.

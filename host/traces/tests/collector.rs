@@ -22,7 +22,7 @@ fn span(name: &'static str) -> FinishedSpan {
     }
 }
 
-/// Takes one request, and answers it with a code: its head and its body.
+/// Accepts one request, and answers it with a code: returns its head and its body.
 async fn take(listener: &TcpListener, code: u16) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut bytes = Vec::new();

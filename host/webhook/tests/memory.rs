@@ -16,7 +16,7 @@ use pilothouse_webhook::handler::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The most that was taken at any time that somebody looked.
+/// Maximum of all samples of the memory in use.
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory limit of the flood, its clients included.

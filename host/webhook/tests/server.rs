@@ -14,7 +14,7 @@ use pilothouse_webhook::server::WebhookServer;
 use tokio::sync::watch;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Says back what it was asked.
+/// Echoes the request.
 struct Echo;
 
 impl WebhookHandler for Echo {
@@ -29,7 +29,7 @@ impl WebhookHandler for Echo {
     }
 }
 
-/// Forwards to an address with what a replica has that keeps these certificates.
+/// Forwards to an address as a replica with these certificates.
 fn forwarded(certificates: &Certificates, address: SocketAddr, path: &str) -> Result<WebhookResponse, ForwardError> {
     let client = PeerClient::new(certificates, "127.0.0.1").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -257,7 +257,7 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_file_says_first_what_it_owns() {
+fn every_file_begins_with_a_module_comment() {
     let mut files = Vec::new();
     rust_files(&root(), &mut files);
     assert!(files.len() > 100, "the files are found");

@@ -59,7 +59,7 @@ pub fn shown(object: &Value, projection: &Projection, kind: &Kind) -> String {
     projection.project(&raw, kind).unwrap()
 }
 
-/// The cache during one call. It asks the grants as the host does; keeping what was read is the host's work.
+/// Cache during one call. It checks the grants as the host does; the host keeps the record of reads.
 pub struct View {
     cache: Cache,
     reads: usize,

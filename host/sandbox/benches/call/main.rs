@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// So that the compiler's memory is not this process's.
+/// Compiles as a process of its own, so that the compiler's memory is not this process's.
 fn compile(input: &Path, output: &Path) -> ExitCode {
     match pilothouse_sandbox::compile_file(input, output) {
         Ok(()) => ExitCode::SUCCESS,

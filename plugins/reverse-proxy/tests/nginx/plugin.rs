@@ -65,7 +65,7 @@ pub fn validate(object: &Value) -> Result<Vec<String>, Vec<FieldError>> {
     cluster.validate::<ReverseProxyPlugin>(object)
 }
 
-/// The directives that a resource stands for, from its spec alone.
+/// Returns the directives for a resource, from its spec alone.
 pub fn expected(object: &Value) -> Vec<Directive> {
     let spec = &object["spec"];
     let number = |field: &str| spec[field].as_i64().map(|number| number.to_string());

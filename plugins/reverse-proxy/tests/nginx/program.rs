@@ -51,8 +51,9 @@ impl Nginx {
         }
     }
 
-    /// `nginx -t`: nothing, or what it says. The text is changed in nothing but paths and names of hosts: `/tmp` is a folder
-    /// of this test, and hosts that do not exist are this machine, since nginx looks them up.
+    /// Runs `nginx -t`, and returns its complaints if it fails. Only paths and names of hosts in the text are changed:
+    /// `/tmp` becomes a folder of this test, and hosts that do not exist become this machine, since nginx looks them
+    /// up.
     pub fn check(&self, text: &str) -> Result<(), String> {
         let output = self.command(&self.write(text)).arg("-t").output().expect("nginx runs");
         if output.status.success() {
@@ -117,7 +118,7 @@ impl Drop for Running {
     }
 }
 
-/// Two addresses of this machine that nobody listens on, with TCP and UDP alike.
+/// Returns two addresses of this machine without a listener, with TCP and UDP alike.
 fn free_addresses() -> [SocketAddr; 2] {
     let bound = || {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
