@@ -155,8 +155,8 @@ impl Original {
         format!("{}/namespaces/{namespace}/{}", self.prefix, self.plural)
     }
 
-    /// A copy for somebody else's namespace; copies of other numbers do not get in each other's way. None where it would reach
-    /// beyond its namespace.
+    /// Returns a copy for another namespace; copies of other numbers do not conflict. None where it would reach beyond
+    /// its namespace.
     pub fn copy(&self, namespace: &str, name: &str, number: usize) -> Option<Value> {
         let mut copy = self.object.clone();
         let home = copy["metadata"]["namespace"].as_str()?.to_owned();

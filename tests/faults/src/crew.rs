@@ -154,7 +154,7 @@ impl Crew {
         depths.collect()
     }
 
-    /// Looks at everything twice and lets a minute pass; whoever has come to rest asks for nothing.
+    /// Resyncs twice and lets a minute pass; a settled host sends no requests.
     async fn look_again(&self) -> Result<(), HostError> {
         for _ in 0..2 {
             for sailor in &self.shared.lock().members {

@@ -18,7 +18,7 @@ use crate::snapshot::{self, Ends, Snapshot};
 /// The most differences of one kind that are told.
 const SHOWN: usize = 12;
 
-/// Writes that a fault may cost beyond those that the run without faults makes, for each request that it befalls.
+/// Writes that a fault may cost beyond those of the run without faults, for each request that it affects.
 const WRITES_PER_FAULT: usize = 12;
 
 /// Maximum count of each host's writes of an object's status while one of several hosts does not see what the others
@@ -124,7 +124,7 @@ impl Judge {
         }
     }
 
-    /// Nothing is asked any more; watches are renewed all the time.
+    /// Checks that no requests are sent any more; watches are renewed all the time.
     pub fn hear(&mut self, requests: &[Record]) {
         let asked = requests
             .iter()

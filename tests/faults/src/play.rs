@@ -35,13 +35,13 @@ const EPOCH: u64 = 1_767_225_600_000;
 /// A run uses tenths of a second of a processor; one that uses so many seconds does not come to an end.
 const MOST_SECONDS: i64 = 60;
 
-/// Stories that delete an object of one kind, then one of another, and want a host to have learnt of them in this order. What
-/// delays one watch and not the other leaves that out, and so does a write of a dead host that makes the second anew: as
+/// Stories that delete an object of one kind, then one of another, and need a host that learns of them in this order.
+/// Faults that delay only one watch are left out, and so is a write of a dead host that recreates the second object: as
 /// long as the first is only being deleted, nobody may delete its children.
 const ORDERED: [&str; 1] = ["app-service/deleted-by-others"];
 
-/// Stories with something that is kept and that nobody makes again once somebody else deletes it: a child that is no longer
-/// desired, or a field that stands in the way.
+/// Stories with an object or field that is kept and that nothing recreates once another user deletes it: a child that
+/// is no longer desired, or a field that blocks the plugin.
 const KEPT: [&str; 2] = ["wisher/blocked", "wisher/around"];
 
 /// Stories that end with a primary that the plugin refuses, besides those with webhooks.

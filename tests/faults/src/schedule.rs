@@ -97,18 +97,18 @@ pub enum Fault {
     Crowd { hosts: usize },
     /// The hosts' wall clock jumps by so many seconds.
     Clock { seconds: i64 },
-    /// Somebody deletes a child.
+    /// Another user deletes a child.
     Deleted,
-    /// Somebody deletes a child and makes another object of its name, while the watch of its kind is silent; it goes again
-    /// after so many seconds.
+    /// Another user deletes a child and creates another object of its name, while the watch of its kind is silent; it
+    /// is deleted again after so many seconds.
     Recreated { seconds: u64 },
-    /// Somebody puts an annotation, a label and a finalizer on a child, and takes them away again.
+    /// Another user adds an annotation, a label and a finalizer to a child, and removes them again.
     Marked { seconds: u64 },
-    /// Somebody with rights in one namespace only makes objects there that pretend to belong to others.
+    /// A tenant with rights in one namespace creates objects there that pretend to belong to others.
     Forged { seconds: u64 },
-    /// Objects of somebody with rights in one namespace only nest so many levels deep.
+    /// Objects of a tenant with rights in one namespace nest so many levels deep.
     Nested { levels: usize, seconds: u64 },
-    /// Somebody with rights in one namespace only makes primaries there that trap or fail, and edits each so often.
+    /// A tenant with rights in one namespace creates primaries there that trap or fail, and edits each so often.
     Trapping { objects: usize, edits: usize, seconds: u64 },
     /// A webhook of one namespace denies what the hosts write there, and asks them to wait for years.
     RetryAfter {
@@ -119,9 +119,9 @@ pub enum Fault {
     },
     /// A mutating webhook of others changes what hosts write of one kind.
     Rewritten { part: Part, seconds: u64 },
-    /// Somebody applies a child under the host's field manager.
+    /// Another user applies a child under the host's field manager.
     Impersonated,
-    /// Somebody changes a child so that the host's next apply is invalid.
+    /// Another user changes a child so that the host's next apply is invalid.
     Intruded,
 }
 
@@ -212,7 +212,7 @@ impl Fault {
         )
     }
 
-    /// Tells whether somebody changes values of children.
+    /// Returns `true` if other users change values of children.
     pub fn changes_values(&self) -> bool {
         matches!(self, Self::Rewritten { .. } | Self::Impersonated | Self::Intruded)
     }

@@ -27,10 +27,10 @@ const MARK: &str = "somebody.test.dev/mark";
 /// Maximum attempts to change an object that others change at the same time.
 const TRIES: u32 = 20;
 
-/// Silent watches of the kind whose object is made anew: as many as hosts may have.
+/// Silent watches of the kind whose object is recreated: as many as hosts may have.
 const SILENT: u32 = 3;
 
-/// Something that somebody does to an object that a host has just written.
+/// Change by another user of an object that a host has just written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Errand {
     pub target: Target,
@@ -48,7 +48,7 @@ pub(crate) struct Somebody {
     pub(crate) simulator: Simulator,
     /// Objects that only hosts have written in the run without faults, by [`place`].
     children: BTreeSet<String>,
-    /// Somebody deletes no object: the scenario counts on its identity, or nobody would make it again.
+    /// Set if no object may be deleted: the scenario relies on its identity, or nothing would recreate it.
     keeps_identities: bool,
     tenant: Tenant,
     /// Tells one who marks from the other.
@@ -326,7 +326,7 @@ impl Somebody {
         self.send(Method::DELETE, &target.path(), None, &options).await.is_ok()
     }
 
-    /// The object, unless somebody has made it.
+    /// Returns the object, unless another user has created it.
     pub(crate) fn child(&self, target: &Target) -> Option<Arc<Value>> {
         self.live(target)
             .filter(|live| live["metadata"]["labels"][MARK].is_null())

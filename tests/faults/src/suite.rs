@@ -212,7 +212,7 @@ fn stories(wanted: Option<&str>) -> Result<Vec<Story>> {
     Ok(stories)
 }
 
-/// Runs every story without faults. What is wrong then is told, and the story is left out.
+/// Runs every story without faults. A story that fails is reported and left out.
 fn facts(stories: &[Story], folder: &Path, jobs: usize) -> Result<(Vec<Option<Facts>>, bool)> {
     let found = Mutex::new(vec![None; stories.len()]);
     let all: Vec<usize> = (0..stories.len()).collect();

@@ -369,7 +369,7 @@ impl World {
         None
     }
 
-    /// Faults befall hosts only.
+    /// Injects a rule, into hosts only.
     fn inject(&self, rule: Rule) {
         let faults = self.simulator.faults();
         faults.add(rule.when(|asked| asked.user_agent != TEST_ACCOUNT));
