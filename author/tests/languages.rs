@@ -3,7 +3,7 @@
 //! the finalizer.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-/// What the contract has of exceptions to the life of an object, and what the helpers of all languages have.
+/// Lifecycle exceptions of the contract, and those in the helpers of all languages.
 mod lifecycle {
     use std::collections::BTreeSet;
     use std::fs;
@@ -16,7 +16,7 @@ mod lifecycle {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// What stands between two texts of a file.
+    /// Returns the part of a file between two texts.
     fn part(path: &str, begin: &str, end: &str) -> String {
         let text = file(path);
         let (_, rest) = text
@@ -28,7 +28,7 @@ mod lifecycle {
             .to_owned()
     }
 
-    /// The first word of each line that is no comment, in lower case and without what joins words.
+    /// Returns the first word of each line that is no comment, in lower case and without separators.
     fn names(text: &str) -> BTreeSet<String> {
         let lines = text
             .lines()
@@ -104,7 +104,7 @@ mod external {
     use std::path::Path;
     use std::process::Command;
 
-    /// Runs a program, whose tools are those that the examples are built with.
+    /// Runs a program with the tools that the examples are built with.
     fn run(folder: &Path, module: &str, command: &[&str]) -> String {
         let output = Command::new(command[0])
             .args(&command[1..])
@@ -121,7 +121,7 @@ mod external {
     /// All that can be asked for.
     const EVERYTHING: [&str; 4] = ["--finalizer", "--admission", "--scope", "Cluster"];
 
-    /// Makes projects, runs what their README says, and plays their scenario.
+    /// Makes projects, runs the commands of their README, and plays their scenario.
     fn make_and_play(module: &str, language: &str, commands: &[&[&str]]) {
         for options in [&[][..], &EVERYTHING] {
             make_and_play_one(module, language, options, commands);
@@ -216,7 +216,7 @@ mod external {
         }
 
         #[test]
-        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+        fn added_kinds_and_admission_build_and_pass_their_tests() {
             let commands = [
                 &["npm", "install", "--no-audit", "--no-fund"][..],
                 &["npm", "test"],
@@ -234,7 +234,7 @@ mod external {
         }
 
         #[test]
-        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+        fn added_kinds_and_admission_build_and_pass_their_tests() {
             super::add_and_play("python", "python", &[&["make", "test"], &["make", "build"]]);
         }
     }
@@ -251,7 +251,7 @@ mod external {
         }
 
         #[test]
-        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+        fn added_kinds_and_admission_build_and_pass_their_tests() {
             let commands = [
                 // The files that gofmt would change: none.
                 &["sh", "-c", "test -z \"$(gofmt -l .)\""][..],
@@ -270,7 +270,7 @@ mod external {
         }
 
         #[test]
-        fn kinds_and_admission_that_are_added_build_and_pass_their_tests() {
+        fn added_kinds_and_admission_build_and_pass_their_tests() {
             super::add_and_play("c", "c", &[&["make", "test"], &["make", "build"]]);
         }
     }

@@ -50,7 +50,7 @@ fn component(name: &str) -> PathBuf {
 }
 
 impl Project {
-    /// Without a component, which takes a moment to copy.
+    /// Creates a project without a component, which takes a moment to copy.
     fn without_component() -> Self {
         let project = Self(tempfile::tempdir().unwrap());
         project.write("scenarios/created.yaml", SCENARIO);
@@ -128,7 +128,7 @@ steps:
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// In a golden case the plugin's clock stands where `case.yaml` says.
+/// Checks that the plugin's clock has the time of `case.yaml` in a golden case.
 #[test]
 fn a_golden_case_has_a_time() {
     let project = Project::without_component();
@@ -169,7 +169,7 @@ fn a_golden_case_has_a_time() {
 }
 
 #[test]
-fn a_mistake_in_a_scenario_is_an_error_with_its_place_before_anything_runs() {
+fn a_scenario_mistake_is_reported_with_place_before_any_run() {
     let project = Project::without_component();
     project.write("target/pilothouse/web.wasm", "no component");
     project.write("scenarios/created.yaml", &SCENARIO.replace("    wait:", "    wiat:"));
@@ -209,7 +209,7 @@ fn what_is_missing_is_named_with_the_next_step() {
 }
 
 #[test]
-fn an_empty_file_and_one_with_two_objects_are_named_with_what_belongs_there() {
+fn an_empty_file_and_one_with_two_objects_are_refused() {
     let project = Project::without_component();
     fs::write(project.at("web.wasm"), dice::component()).unwrap();
     let arguments = |path: &'static str| ["web.wasm", path, "--wasi", "inert"];
@@ -249,7 +249,7 @@ mod isolated {
     use super::*;
 
     #[test]
-    fn empty_and_double_files_of_a_golden_case_are_named_and_an_empty_answer_is_written() {
+    fn bad_golden_files_are_named_and_an_empty_answer_is_written() {
         let project = Project::new();
         let golden = |name: &str| format!("tests/golden/smallest/{name}.yaml");
         for (name, text, words) in [
@@ -278,7 +278,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_golden_case_with_a_mistake_is_an_error_in_the_report_and_the_others_run() {
+    fn a_broken_golden_case_is_reported_and_the_others_run() {
         let project = Project::new();
         project.test(&["--isolated", "--update"]);
         project.write("tests/golden/broken/input.yaml", "");
@@ -311,7 +311,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_golden_case_is_written_holds_and_fails_with_the_difference_and_the_reconcile() {
+    fn a_golden_case_is_written_then_holds_or_fails_with_a_diff() {
         let project = Project::new();
         let (code, text) = project.test(&["--isolated"]);
         assert_eq!(code, Some(3), "{text}");
@@ -377,7 +377,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_component_that_is_older_than_a_source_is_tested_with_a_warning() {
+    fn a_component_older_than_its_source_is_tested_with_a_warning() {
         let project = Project::new();
         let component = File::open(project.at("target/pilothouse/app-service.wasm")).unwrap();
         let built = SystemTime::now() - Duration::from_hours(1);
@@ -404,7 +404,7 @@ mod isolated {
         assert!(!text.contains("warning"), "it is newer: {text}");
     }
 
-    /// The files below a folder; one that is written anew is another.
+    /// Returns the files below a folder; a rewritten one differs.
     fn files_below(folder: &Path) -> BTreeSet<(PathBuf, u64)> {
         let mut files = BTreeSet::new();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -472,7 +472,7 @@ metadata: {name: other, namespace: shop}
     }
 
     #[test]
-    fn objects_around_a_case_are_in_the_default_namespace_as_its_input_is() {
+    fn objects_around_a_case_are_in_the_default_namespace() {
         let project = Project::new();
         let input = INPUT.replace(", namespace: shop", "");
         project.write("tests/golden/smallest/input.yaml", &input);
@@ -502,7 +502,7 @@ metadata: {name: north}
     }
 
     #[test]
-    fn a_case_that_differs_stays_as_it_is_unless_it_is_to_be_written() {
+    fn a_differing_case_is_rewritten_only_on_request() {
         let project = Project::new();
         project.test(&["--isolated", "--update"]);
         let expected = "tests/golden/smallest/expected.yaml";
@@ -550,7 +550,7 @@ spec: {size: 1}
     }
 
     #[test]
-    fn the_configuration_of_a_case_is_given_alone_or_as_its_plugin_resource() {
+    fn a_case_takes_its_configuration_alone_or_from_a_plugin() {
         let project = Project::without_component();
         let sample = fs::read_to_string(root().join("deploy/samples/reverse-proxy.yaml")).unwrap();
         project.write("tests/golden/proxy/input.yaml", &sample);
@@ -607,7 +607,7 @@ mod simulated {
     }
 
     #[test]
-    fn a_failed_expectation_shows_the_difference_and_the_runs_of_the_object() {
+    fn a_failed_expectation_shows_the_diff_and_the_objects_runs() {
         let project = Project::new();
         project.write(
             "scenarios/created.yaml",
@@ -633,7 +633,7 @@ mod simulated {
     }
 
     #[test]
-    fn scenarios_of_a_folder_run_against_the_component_that_they_name() {
+    fn scenarios_of_a_folder_run_against_their_named_component() {
         let project = Project::without_component();
         let (app, created) = (
             component("app-service"),
@@ -655,7 +655,7 @@ mod simulated {
     }
 
     #[test]
-    fn a_component_that_imports_wasi_needs_a_grant_by_the_option_or_by_its_plugin_resource() {
+    fn a_component_with_wasi_needs_a_grant_by_option_or_plugin() {
         let project = Project(tempfile::tempdir().unwrap());
         fs::write(project.at("dice.wasm"), dice::component()).unwrap();
         project.write(

@@ -1,5 +1,6 @@
-//! Owns `cargo xtask bench author`: how long an author waits, from `pilothouse new` to a green test, and for `render`, `check` and the
-//! swap of `dev`. The commands are those that `pilothouse new` prints, so they are the same for each language.
+//! `cargo xtask bench author`: measures the author's waiting time from `pilothouse new` to a green test, and for
+//! `render`, `check` and the swap of `dev`. The commands are those that `pilothouse new` prints, so they are the same
+//! for each language.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -26,7 +27,7 @@ pub struct AuthorOptions {
     pub times: NonZeroUsize,
 }
 
-/// Where the component of the project is.
+/// Path of the project's component.
 const COMPONENT: &str = "target/plugins/website.wasm";
 
 /// Measures, and prints.
@@ -93,7 +94,7 @@ fn spread(mut times: Vec<Duration>) -> String {
     format!("{:.0} / {:.0} / {:.0} ms", at(0), at(last / 2), at(last))
 }
 
-/// Who runs the commands: an empty folder, and the program on the search path.
+/// Runs the commands in an empty folder, with the program on the search path.
 struct Author {
     folder: tempfile::TempDir,
     path: String,
@@ -141,7 +142,7 @@ impl Author {
         shell
     }
 
-    /// What a command prints.
+    /// Runs a command, and returns its output.
     fn runs(&self, folder: &Path, command: &str) -> Result<String> {
         let output = self.shell(folder, command).output().context("run sh")?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! Owns the benchmarks' command lines; what is measured is in the `benches/` of the crate that it is about.
+//! Command lines of the benchmarks. Each measurement is in the `benches/` of its crate.
 //!
 //! Findings that explain the figures:
 //!
@@ -155,7 +155,7 @@ pub enum HostPart {
     Neighbours,
 }
 
-/// Builds what is measured, measures, and prints.
+/// Builds the programs of a benchmark, runs it, and prints its figures.
 pub fn run(options: &BenchOptions) -> Result<()> {
     let needed: &[&str] = match options {
         BenchOptions::Call(_) | BenchOptions::Memory(_) => &[

@@ -1,5 +1,5 @@
-//! Owns `cargo xtask book`: building docs/ with mdBook, and what mdBook asks of this program on the way, that links which
-//! leave the book lead to the repository. Whether they lead to something is a test of `tests/book`.
+//! `cargo xtask book`: builds docs/ with mdBook. On mdBook's way through, this program makes links that leave the book
+//! lead to the repository. A test of `tests/book` checks their targets.
 
 use std::env;
 use std::io::{self, Read as _, Write as _};
@@ -21,7 +21,7 @@ const MDBOOK: CargoTool = CargoTool {
     takes: "about a minute",
 };
 
-/// Where links lead that leave the book.
+/// Target of links that leave the book.
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
 /// Options of `cargo xtask book`.

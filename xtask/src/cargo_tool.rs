@@ -1,4 +1,4 @@
-//! Owns programs that cargo installs from crates: the pinned version, on the path or below `target/tools`.
+//! Finds programs that cargo installs from crates: the pinned version, on the path or below `target/tools`.
 
 use std::env::consts::EXE_SUFFIX;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ pub struct CargoTool {
     pub name: &'static str,
     /// The only version that is used.
     pub version: &'static str,
-    /// What the program says when it is asked for its version.
+    /// Output of the program for its version.
     pub says: &'static str,
-    /// What else `cargo install` is given.
+    /// Further options of `cargo install`.
     pub options: &'static [&'static str],
-    /// How long that takes, for whoever waits.
+    /// Duration of the installation, for the message.
     pub takes: &'static str,
 }
 

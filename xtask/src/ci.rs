@@ -1,5 +1,5 @@
-//! Owns what must hold before a change goes in: form, lints, documentation, book, dependencies, generated files, packages,
-//! tests. Leaves each check to its tool.
+//! Runs all checks of a change: formatting, lints, documentation, book, dependencies, generated files, packages, tests.
+//! Each check is its tool's.
 //!
 //! A cold run takes 65 to 75 minutes on slow machines with two cores. Both are busy in all parts but the tests on a real control plane,
 //! where they idle for about half of the time. wasmparser, wit-parser and wit-component are compiled twice, with other features for macros
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::cargo_tool::CargoTool;
 use crate::{book, cargo, faults, fuzz, minutes, publish, root, test};
 
-/// What checks the dependencies; another version may judge otherwise.
+/// Checker of the dependencies; another version may judge otherwise.
 const CARGO_DENY: CargoTool = CargoTool {
     name: "cargo-deny",
     version: "0.20.2",
@@ -33,13 +33,13 @@ pub struct CiOptions {
     without_real: bool,
 }
 
-/// How many schedules of faults are played; they take less than five minutes on two cores.
+/// Count of fault schedules that are played; they take less than five minutes on two cores.
 const SEEDS: &str = "300";
 
 /// One check by its name.
 type CiStep<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
-/// Checks everything, also after something has failed, and says at the end what did not hold.
+/// Runs all checks, even after a failure, and reports the failed ones at the end.
 pub fn run(options: &CiOptions) -> Result<()> {
     let steps: [CiStep<'_>; 10] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),

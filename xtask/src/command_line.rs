@@ -1,4 +1,4 @@
-//! Owns the command line of the chores; what each does is in the module of its name.
+//! Command line of the chores; the module of its name has each chore.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Owns asking for the tests' control plane by hand and whether there is one. Leaves the control plane to
-//! `pilothouse-testkit`, in a process of its own: linked in, it would make every chore wait for its dependencies.
+//! Starts the tests' control plane by hand, and decides whether one is available. `pilothouse-testkit` runs it in a
+//! process of its own: linked in, it would make every chore wait for its dependencies.
 
 use std::process::Stdio;
 
@@ -34,7 +34,7 @@ pub fn run(options: &ControlPlaneOptions) -> Result<()> {
     Ok(())
 }
 
-/// Why there is no control plane, or none when there is one or it can be built.
+/// Returns the reason why there is no control plane; none when there is one or it can be built.
 pub(crate) fn missing() -> Result<Option<String>> {
     let output = example(EXAMPLE)?.arg("--check").stderr(Stdio::piped()).output();
     let output = output.context("run the control plane's example")?;

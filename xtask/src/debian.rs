@@ -1,5 +1,4 @@
-//! Owns fetching programs that Debian packages: unpacked into a folder, for which nobody has to be root. Leaves what is done
-//! with them to those who ask.
+//! Fetches programs from Debian packages and unpacks them into a folder, which needs no root.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +49,7 @@ fn download(folder: &Path, packages: &[&str], options: &[String]) -> Result<()> 
     call(apt_get(folder, options).arg("download").args(packages))
 }
 
-/// The packages that apt would install, in a trial for which nobody has to be root.
+/// Returns the packages that apt would install, by a simulation, which needs no root.
 fn missing(folder: &Path, packages: &[&str], options: &[String]) -> Result<Vec<String>> {
     let output = apt_get(folder, options)
         .args(["--simulate", "--no-install-recommends", "install"])
@@ -66,7 +65,7 @@ fn missing(folder: &Path, packages: &[&str], options: &[String]) -> Result<Vec<S
     Ok(installed(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The packages of the lines that say what is installed: `Inst NAME (VERSION ...)`.
+/// Returns the packages in the lines of the simulation: `Inst NAME (VERSION ...)`.
 fn installed(trial: &str) -> Vec<String> {
     let names = trial.lines().filter_map(|line| line.strip_prefix("Inst "));
     names

@@ -1,5 +1,5 @@
-//! Owns `cargo xtask demo`: building the plugins and the demo's program, then becoming that program. Leaves what is shown
-//! to `pilothouse-demo`: linked in, the host and the cluster would make every chore wait for their dependencies.
+//! `cargo xtask demo`: builds the plugins and the demo's program, then becomes that program. `pilothouse-demo` is a
+//! program of its own: linked in, the host and the cluster would make every chore wait for their dependencies.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ const PLUGINS: [&str; 5] = [
     "ecs-binding",
 ];
 
-/// What is applied: a file for each plugin, from the workspace's root.
+/// Folder of the applied resources, a file for each plugin, from the workspace's root.
 const SAMPLES: &str = "deploy/samples";
 
 /// The crate of the demo, whose program has the same name.
@@ -41,7 +41,7 @@ pub struct DemoOptions {
     record: bool,
 }
 
-/// Builds what is needed and shows it. Returns only where that fails: signals and the exit code are the demo's own.
+/// Builds the demo and shows it. Returns only where that fails: signals and the exit code are the demo's own.
 pub fn run(options: &DemoOptions) -> Result<()> {
     let crates = crates()?;
     eprintln!(
@@ -69,7 +69,7 @@ pub fn run(options: &DemoOptions) -> Result<()> {
     Err(anyhow!(demo.exec()).context("run the demo"))
 }
 
-/// Draws what the demo prints.
+/// Draws the demo's output.
 fn record(demo: &mut Command) -> Result<()> {
     let output = demo
         .arg("--once")
@@ -84,7 +84,7 @@ fn record(demo: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// How many crates the demo's program is made of.
+/// Count of the crates of the demo's program.
 fn crates() -> Result<usize> {
     let arguments = [
         "tree",
@@ -105,7 +105,7 @@ fn crates() -> Result<usize> {
     Ok(text.lines().collect::<BTreeSet<_>>().len())
 }
 
-/// Says now and then how much of a build is done. On a terminal cargo does so itself.
+/// Reports a build's progress at intervals. On a terminal cargo does so itself.
 struct Progress {
     all: usize,
     done: BTreeSet<String>,
@@ -145,13 +145,13 @@ impl Progress {
     }
 }
 
-/// How often a line says how much of the build is done.
+/// Interval of the lines about the build's progress.
 const SAY_EVERY: Duration = Duration::from_secs(15);
 
 /// A cargo that builds the demo's program.
 struct Building {
     cargo: Child,
-    /// Reads what cargo says, which would wait once the pipe is full.
+    /// Reader of cargo's output; cargo would wait once the pipe is full.
     program: Option<JoinHandle<Result<Option<PathBuf>>>>,
 }
 
@@ -196,7 +196,7 @@ impl Building {
 }
 
 impl Drop for Building {
-    /// Where the plugin can't be built, nobody waits for the rest.
+    /// Ends the build where the plugin can't be built.
     fn drop(&mut self) {
         // It fails when cargo has ended already, which is as well.
         let _ = self.cargo.kill();

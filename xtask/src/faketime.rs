@@ -1,5 +1,5 @@
-//! Owns the libfaketime by which tests move the clock of one process: the machine's own, or Debian's. Leaves fetching that to
-//! `debian`, and what is moved to the tests of `tests/end-to-end`.
+//! Finds the libfaketime with which tests move the clock of one process: the machine's own, or Debian's (`debian`). The
+//! tests of `tests/end-to-end` use it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{debian, root};
 
-/// What the tests read to find the library.
+/// Variable in which the tests find the library.
 pub(crate) const VARIABLE: &str = "PILOTHOUSE_FAKETIME";
 
 /// The module of the tests that need it.

@@ -1,5 +1,5 @@
-//! Owns `cargo xtask faults`: building what the fault suite needs, then becoming the suite's program. Leaves the suite itself
-//! to `pilothouse-faults`: linked in, the host and the cluster would make every chore wait for their dependencies.
+//! `cargo xtask faults`: builds the fault suite's inputs, then becomes the suite's program. `pilothouse-faults` is a
+//! program of its own: linked in, the host and the cluster would make every chore wait for their dependencies.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ pub struct FaultsOptions {
     arguments: Vec<String>,
 }
 
-/// Builds what is needed and runs the suite. Returns only where that fails.
+/// Builds the inputs and runs the suite. Returns only where that fails.
 pub fn run(options: &FaultsOptions) -> Result<()> {
     let mut suite = build()?;
     suite.args(&options.arguments);
     Err(anyhow!(suite.exec()).context("run the fault suite"))
 }
 
-/// Builds what is needed and runs the suite as one check among others.
+/// Builds the inputs and runs the suite as one check among others.
 pub fn check(arguments: &[&str]) -> Result<()> {
     let status = build()?.args(arguments).status().context("run the fault suite")?;
     ensure!(

@@ -1,5 +1,5 @@
-//! Owns fuzzing: building the targets of `tests/fuzz` with the host's crates instrumented, and running them for a time.
-//! Leaves what a target does to `tests/fuzz`, and the search for inputs to libFuzzer.
+//! Builds the targets of `tests/fuzz` with the host's crates instrumented, and runs them for a time. libFuzzer searches
+//! for inputs.
 //!
 //! Instrumenting needs no nightly compiler: it is a pass of LLVM that rustc runs for `-C passes`. Only the crates that are
 //! fuzzed are compiled with it, by a wrapper around rustc (this program itself), so that dependencies are those of the
@@ -15,13 +15,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{cargo, plugins, root};
 
-/// Says that this program stands around rustc.
+/// Variable that makes this program wrap rustc.
 const WRAPPER: &str = "PILOTHOUSE_FUZZ_RUSTC";
 
 /// Names the target to the program that is built.
 const TARGET: &str = "PILOTHOUSE_FUZZ_TARGET";
 
-/// The crates that are instrumented: those that read what comes from outside.
+/// Instrumented crates: those that read input from outside.
 const INSTRUMENTED: [&str; 5] = [
     "pilothouse_cluster",
     "pilothouse_core",
@@ -30,7 +30,7 @@ const INSTRUMENTED: [&str; 5] = [
     "pilothouse_sandbox",
 ];
 
-/// What libFuzzer needs of the compiler: a counter for each edge, where they are, and what is compared with what.
+/// Compiler flags for libFuzzer: a counter for each edge, their addresses, and traced comparisons.
 const INSTRUMENTATION: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -140,7 +140,7 @@ pub fn run(options: &FuzzOptions) -> Result<()> {
     Ok(())
 }
 
-/// Stands around rustc if that is what this program was started for: says then how rustc ended.
+/// Runs rustc if this program was started as its wrapper, and returns rustc's status.
 pub fn as_rustc() -> Option<Result<ExitStatus>> {
     env::var_os(WRAPPER)?;
     let mut arguments = env::args_os().skip(1);
@@ -158,7 +158,7 @@ pub fn as_rustc() -> Option<Result<ExitStatus>> {
     Some(Command::new(rustc).args(arguments).status().context("run rustc"))
 }
 
-/// Every target has a corpus, of at least what it was written with.
+/// Returns the targets. Each has a corpus, of at least its hand-written inputs.
 fn targets() -> Result<Vec<String>> {
     let corpora = root().join("tests/fuzz/corpus");
     let mut names = Vec::new();
@@ -200,7 +200,7 @@ fn folder(kind: &str, target: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The longest input of a target: four times what it was written with, and at least this.
+/// Returns the maximum input length of a target: four times that of its hand-written inputs, and at least this.
 fn longest_input(target: &str) -> Result<u64> {
     const LEAST: u64 = 4096;
     let corpus = root().join("tests/fuzz/corpus").join(target);
@@ -217,16 +217,16 @@ struct Fuzzing {
     log: PathBuf,
 }
 
-/// How it ended.
+/// Outcome of fuzzing.
 struct FuzzEnd {
     status: ExitStatus,
     summary: String,
-    /// The end of what it wrote.
+    /// End of its output.
     words: String,
 }
 
 impl Fuzzing {
-    /// What is found is kept below `target`; what the repository has is only read.
+    /// Starts the program. Findings are kept below `target`; the repository's corpora are only read.
     fn start(program: &Path, target: &str, seconds: u32) -> Result<Self> {
         let (found, failures) = (folder("corpus", target)?, folder("failures", target)?);
         let log = folder("log", target)?.join("last.txt");
@@ -279,7 +279,7 @@ impl Fuzzing {
     }
 }
 
-/// Adds to a corpus what covers what it does not.
+/// Adds the inputs to a corpus that cover new code.
 fn keep(program: &Path, target: &str) -> Result<()> {
     let status = Command::new(program)
         .env(TARGET, target)

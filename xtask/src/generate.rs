@@ -1,5 +1,5 @@
-//! Owns making anew every file that is generated from code, and whether one is stale. Leaves how a file is made to the
-//! test that compares it: with `UPDATE` set, it writes instead.
+//! Regenerates every file that is generated from code, and reports stale ones. The test that compares a file makes it:
+//! with `UPDATE` set, it writes instead.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Owns building the image of the host: static programs, the folder that `deploy/image/Dockerfile` copies from, and an OCI
-//! archive made with buildah. Leaves what is in the image to the Dockerfile, and what it must be to the tests of the chart.
+//! Builds the image of the host: static programs, the folder that `deploy/image/Dockerfile` copies from, and an OCI
+//! archive made with buildah. The tests of the chart check the image.
 //!
 //! `pilothouse-host` has at most 30,000,000 bytes (static, stripped): 29.7 MB for amd64 and about 23 for arm64. Of 24 MB code, host/runtime is
 //! 2.7, wasmtime's compiler 2.4, and Pulley, an interpreter that the host does not use and no feature leaves out, 0.45. Larger, when
@@ -22,8 +22,8 @@ use crate::{cargo, root};
 /// The largest size of the host's program, in bytes.
 const LARGEST_PROGRAM: u64 = 30_000_000;
 
-/// What the compiler is told for every crate. A function that cannot unwind has no table for unwinding it; those that can have
-/// theirs whatever is said here, because panics unwind.
+/// Compiler flags of every crate. A function that cannot unwind has no unwind table; those that can have theirs in any
+/// case, because panics unwind.
 const FLAGS: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "force-unwind-tables=no"];
 
 /// The certificate authorities of public registries, as Debian's package ca-certificates and those of other distributions
@@ -117,12 +117,12 @@ fn build(tools: &Tools) -> Result<PathBuf> {
     Ok(folder.join(target).join("dist/pilothouse-host"))
 }
 
-/// What the linker says about the size of each function.
+/// Path of the linker's map with the size of each function.
 fn linker_map(architecture: Architecture) -> PathBuf {
     root().join("target/image").join(format!("{}.map", architecture.name()))
 }
 
-/// Sees that the program starts, with nothing of this machine's environment.
+/// Checks that the program starts, with nothing of this machine's environment.
 fn start(tools: &Tools, program: &Path) -> Result<()> {
     let mut command = match tools.emulator() {
         Some(emulator) => {

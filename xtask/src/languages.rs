@@ -1,5 +1,6 @@
-//! Owns building the examples in other languages, each with its own tools. Where a program is missing, that is said, and the
-//! tests of that language are left out; an example that does not build is a failure. Leaves what the components do to `tests/end-to-end/tests/languages`.
+//! Builds the examples in other languages, each with its own tools. Where a program is missing, a message names it and
+//! the tests of that language are left out; an example that does not build is a failure.
+//! `tests/end-to-end/tests/languages` tests the components.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,11 +10,11 @@ use pilothouse_programs::environment;
 
 use crate::root;
 
-/// One language: the module of its tests, its folder, the programs that it needs, and what builds its plugins.
+/// One language: the module of its tests, its folder, the programs that it needs, and the builder of its plugins.
 struct Language {
     module: &'static str,
     folder: &'static str,
-    /// Programs, and how each is asked for its version.
+    /// Programs, each with the arguments that print its version.
     needs: &'static [&'static [&'static str]],
     build: &'static [&'static [&'static str]],
 }
@@ -68,16 +69,16 @@ const LANGUAGES: [Language; 4] = [
     },
 ];
 
-/// Why an example is not built.
+/// Reason why an example is not built.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotBuilt {
     /// A program is not installed.
     Missing(String),
-    /// It does not build.
+    /// The build failed.
     Failed(String),
 }
 
-/// Builds all that can be built; what is not built, by the module of its tests.
+/// Builds all examples that can be built; returns the others, by the module of their tests.
 pub(crate) fn build() -> Vec<(&'static str, NotBuilt)> {
     let not_built = |language: &Language| Some((language.module, build_one(language).err()?));
     LANGUAGES.iter().filter_map(not_built).collect()
@@ -118,7 +119,7 @@ fn build_one(language: &Language) -> Result<(), NotBuilt> {
     Ok(())
 }
 
-/// Where the tools of a language that come from PyPI are kept, by the module of its tests.
+/// Returns the folder of a language's tools from PyPI, by the module of its tests.
 ///
 /// # Errors
 ///
@@ -141,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Where each language has its copy of the CRD, so that its folder is a project of its own.
+    /// Copies of the CRD in the languages' folders, so that each folder is a project of its own.
     const CRDS: [&str; 4] = [
         "website-js/crd.yaml",
         "website-python/crd.yaml",
@@ -149,7 +150,8 @@ mod tests {
         "website-c/crd.yaml",
     ];
 
-    /// What the templates of `pilothouse new` have of the examples and of the contract: links, so that there is one text.
+    /// Parts of the examples and of the contract in the templates of `pilothouse new`: links, so that there is one
+    /// text.
     const COPIES: [(&str, &str); 13] = [
         ("plugins/examples/website-js/pilothouse.js", "js/pilothouse.js.in"),
         ("plugins/examples/website-js/pilothouse.d.ts", "js/pilothouse.d.ts.in"),

@@ -65,8 +65,9 @@ fn example(name: &str) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Whether `cargo run` has set this variable to tell this program about its own package. A build script that looks at it
-/// (that of ring does) would run again, and all that depends on it, whenever chores and other commands take turns.
+/// Returns `true` if `cargo run` has set this variable to describe this program's own package. A build script that
+/// reads it (that of ring does) would run again, with all its dependents, whenever chores and other commands take
+/// turns.
 fn is_of_this_chore(variable: &OsStr) -> bool {
     let variable = variable.to_string_lossy();
     ["CARGO_MANIFEST_", "CARGO_PKG_"]

@@ -1,5 +1,5 @@
-//! Owns the nginx that the oracle's tests ask: the machine's own, or Debian's. Leaves fetching that to `debian`, and what is
-//! asked to the tests of `plugins/reverse-proxy`.
+//! Finds the nginx for the oracle's tests: the machine's own, or Debian's (`debian`). The tests of
+//! `plugins/reverse-proxy` use it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// What the tests read to find it.
+    /// Returns the variables in which the tests find it.
     pub(crate) fn environment(&self) -> [(&'static str, &Path); 2] {
         [
             ("PILOTHOUSE_NGINX", &self.program),

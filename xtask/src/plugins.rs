@@ -1,5 +1,5 @@
-//! Owns building the plugins of this repository: each folder of `plugins/` (but the SDK) and of `tests/guests/` becomes the
-//! component `target/plugins/NAME.wasm`. How a plugin is built is left to `pilothouse_build`.
+//! Builds the plugins of this repository: each folder of `plugins/` (but the SDK) and of `tests/guests/` becomes the
+//! component `target/plugins/NAME.wasm`. `pilothouse_build` builds one plugin.
 //!
 //! [`build`] may be called from tests. The nested cargo has a target directory of its own, so it waits for no lock of the
 //! cargo that runs the tests.
@@ -18,7 +18,7 @@ use crate::root;
 /// The folders of which each subfolder with a Cargo.toml is a plugin.
 const PLUGIN_FOLDERS: [&str; 2] = ["plugins", "tests/guests"];
 
-/// The folder that is none: what plugins are written with.
+/// Folder of `plugins/` that is no plugin: the SDK.
 const SDK: &str = "plugins/sdk";
 
 /// Which plugins to build, and with which compiler.
@@ -32,7 +32,7 @@ pub struct PluginsOptions {
     pub toolchain: ToolchainChoice,
 }
 
-/// A component that stands in `target/plugins`.
+/// A component in `target/plugins`.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// The package's name, which is the plugin's too.
@@ -41,11 +41,11 @@ pub struct Built {
     pub path: PathBuf,
     /// Its size.
     pub bytes: usize,
-    /// Whether it differs from what stood there before.
+    /// Set if it differs from the component before.
     pub changed: bool,
 }
 
-/// Builds and says what was built.
+/// Builds the plugins and prints the result.
 pub fn run(options: &PluginsOptions) -> Result<()> {
     for Built {
         name,
@@ -63,7 +63,7 @@ pub fn run(options: &PluginsOptions) -> Result<()> {
     Ok(())
 }
 
-/// Builds the plugins that are asked for, all when none is named. Where nothing has changed this takes a second.
+/// Builds the named plugins, all when none is named. Where nothing has changed this takes a second.
 pub fn build(options: &PluginsOptions) -> Result<Vec<Built>> {
     let toolchain = Toolchain::find(options.toolchain)?;
     let packages = packages(toolchain)?;
@@ -88,7 +88,7 @@ pub fn build(options: &PluginsOptions) -> Result<Vec<Built>> {
         .collect()
 }
 
-/// Where components stand: `target/plugins` of the workspace.
+/// Folder of the components: `target/plugins` of the workspace.
 pub fn directory() -> PathBuf {
     root().join("target/plugins")
 }
@@ -98,7 +98,7 @@ fn packages(toolchain: Toolchain) -> Result<Vec<Package>> {
     Package::of_workspace(toolchain, &root(), is_of_plugin)
 }
 
-/// Whether a plugin's crate is in this folder.
+/// Returns `true` if a plugin's crate is in this folder.
 fn is_of_plugin(folder: &Path) -> bool {
     let Ok(folder) = folder.strip_prefix(root()) else {
         return false;

@@ -1,6 +1,7 @@
-//! Owns the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
-//! cosign, oras, wkg, promtool, helm, kustomize and kubectl; cargo-component; and the image of the host. Finds each in its variable of the environment, on the search path in the pinned version, or
-//! in the cache, and fetches or builds what is missing. Leaves what is done with them to the tests.
+//! Finds the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
+//! cosign, oras, wkg, promtool, helm, kustomize and kubectl; cargo-component; and the image of the host. Each is
+//! searched for in its environment variable, on the search path in the pinned version, and in the cache; missing ones
+//! are fetched or built.
 
 use std::env;
 use std::fs::{self, File};
@@ -72,7 +73,7 @@ struct CrateProgram {
     version: &'static str,
     /// Names another one.
     variable: &'static str,
-    /// What else cargo is told.
+    /// Further options of cargo.
     options: &'static [&'static str],
 }
 
@@ -84,7 +85,7 @@ const WKG: CrateProgram = CrateProgram {
     options: &["--no-default-features"],
 };
 
-/// What builds plugins without the commands of this repository.
+/// Builder of plugins without the commands of this repository.
 const CARGO_COMPONENT: CrateProgram = CrateProgram {
     name: "cargo-component",
     version: "0.21.1",
@@ -92,7 +93,7 @@ const CARGO_COMPONENT: CrateProgram = CrateProgram {
     options: &[],
 };
 
-/// The programs, and what tests read to find them.
+/// Programs, and the variables in which tests find them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     environment: Vec<(&'static str, PathBuf)>,
@@ -100,7 +101,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// What the tests read to find the programs.
+    /// Returns the variables in which the tests find the programs.
     pub(crate) fn environment(&self) -> &[(&'static str, PathBuf)] {
         &self.environment
     }
@@ -353,7 +354,7 @@ fn on_path(name: &str, fits: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     environment::program(name).filter(|program| fits(program))
 }
 
-/// Whether a program runs and prints this.
+/// Returns `true` if a program runs and prints this.
 fn prints(program: &Path, arguments: &[&str], text: &str) -> bool {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     output.is_ok_and(|output| {

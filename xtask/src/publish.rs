@@ -1,5 +1,5 @@
-//! Owns publishing the crates of this repository: which ones, checked as packages, in the order in which they depend on each
-//! other. Leaves packing and uploading to cargo. docs/versions.md says when it is done.
+//! Publishes the crates of this repository, checked as packages, in the order of their dependencies. Cargo packs and
+//! uploads. docs/versions.md describes the procedure.
 
 use std::process::Stdio;
 
@@ -22,8 +22,8 @@ pub struct PublishOptions {
     pub allow_dirty: bool,
 }
 
-/// Packs the crates, and uploads them unless this is a dry run. A version that the registry has already is not uploaded again,
-/// so that a release that failed half-way goes on where it stopped.
+/// Packs the crates, and uploads them unless this is a dry run. A version that the registry has already is not uploaded
+/// again, so that a release that failed half-way continues where it stopped.
 pub fn run(options: &PublishOptions) -> Result<()> {
     let crates = published()?;
     let missing: Vec<_> = if options.dry_run {
@@ -45,7 +45,7 @@ pub fn run(options: &PublishOptions) -> Result<()> {
     Ok(())
 }
 
-/// What cargo is told. It uploads the crates in order, and waits for each until the registry has it.
+/// Returns cargo's arguments. Cargo uploads the crates in order, and waits for each until the registry has it.
 fn arguments(options: &PublishOptions, crates: &[PublishedCrate]) -> Vec<String> {
     let PublishOptions {
         dry_run,
@@ -68,8 +68,8 @@ fn arguments(options: &PublishOptions, crates: &[PublishedCrate]) -> Vec<String>
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether crates.io has this version. Where that is not known, for example without a network, cargo tries to publish it and says
-/// what is wrong.
+/// Returns `true` if crates.io has this version. Where that is not known, for example without a network, cargo tries to
+/// publish it and reports the error.
 fn is_in_registry(published: &PublishedCrate) -> bool {
     let PublishedCrate { name, version } = published;
     let version = format!("{name}@{version}");

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Where the drawing is kept, from the root of the workspace.
+/// Path of the drawing, from the root of the workspace.
 pub const FILE: &str = "docs/images/demo.svg";
 
 /// The act that is shown: the smallest plugin.
@@ -21,7 +21,7 @@ const LINE: usize = 19;
 const MARGIN: usize = 16;
 const BAR: usize = 30;
 
-/// The drawing of what the demo has printed.
+/// Returns the drawing of the demo's output.
 pub fn drawn(story: &str) -> Result<String> {
     drawing(
         &chosen(story)?,
@@ -39,7 +39,7 @@ pub struct ScreenOptions {
     file: PathBuf,
 }
 
-/// Draws what a command has printed, read from standard input, as a terminal.
+/// Draws a command's output, read from standard input, as a terminal.
 pub fn screen(options: &ScreenOptions) -> Result<()> {
     let ScreenOptions { command, file } = options;
     let printed = io::read_to_string(io::stdin()).context("read what the command has printed")?;

@@ -1,4 +1,4 @@
-//! Owns running the tests in parts and adding up what they say. Leaves each test to its crate.
+//! Runs the tests in parts and adds up their results.
 //!
 //! Which part a test belongs to is said by the modules that it is in: `real::` needs a real control plane, `isolated::`
 //! runs a plugin by itself, `simulated::` runs a host on the simulated cluster, `oracle::` asks a real nginx, `external::`
@@ -64,7 +64,7 @@ struct Done {
     took: Duration,
     remark: Option<String>,
     failures: Vec<Failure>,
-    /// What failed at first and passed when it was run again.
+    /// Failures that passed when they were run again.
     unsteady: Vec<Failure>,
 }
 
@@ -78,7 +78,7 @@ impl TestPart {
         Self::External,
     ];
 
-    /// Whether the part is run when none is named. What `External` needs takes too long to build.
+    /// Returns `true` if the part is run when none is named. The programs of `External` take too long to build.
     fn is_default(self) -> bool {
         self != Self::External
     }
@@ -116,7 +116,7 @@ impl TestPart {
         command
     }
 
-    /// What the harness of each test binary is told.
+    /// Returns the filter arguments for the harness of each test binary.
     fn filter(self) -> &'static [&'static str] {
         match self {
             Self::Unit => &[
@@ -140,7 +140,7 @@ impl TestPart {
     }
 }
 
-/// Runs the tests, shows them, and ends with what they add up to.
+/// Runs the tests, shows them, and ends with their summary.
 pub fn run(options: &TestOptions) -> Result<()> {
     let mut parts = TestPart::ALL.to_vec();
     if options.only.is_empty() {
@@ -276,7 +276,7 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     })
 }
 
-/// What the tests of a part came to.
+/// Result of the tests of a part.
 struct Outcome {
     succeeded: bool,
     count: TestCount,
@@ -308,7 +308,7 @@ fn run_again(mut command: Command, outcome: Outcome) -> Result<Outcome> {
     })
 }
 
-/// Runs tests and shows what they print.
+/// Runs tests and shows their output.
 fn read_tests(mut command: Command) -> Result<(bool, Report)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("run cargo test")?;
     let mut report = Report::default();
@@ -322,7 +322,7 @@ fn read_tests(mut command: Command) -> Result<(bool, Report)> {
     Ok((succeeded, report))
 }
 
-/// Builds what a part's tests run besides themselves.
+/// Builds the programs that a part's tests run.
 fn prepare(part: TestPart) -> Result<()> {
     if part == TestPart::Oracle {
         return Ok(());
@@ -356,7 +356,7 @@ fn prepare(part: TestPart) -> Result<()> {
     Ok(())
 }
 
-/// How many tests a filter leaves.
+/// Count of the tests that a filter leaves.
 fn listed(filter: &[&str]) -> Result<usize> {
     let mut command = cargo();
     command
@@ -377,7 +377,8 @@ fn heading(text: &str) {
     println!("\n=== {text}\n");
 }
 
-/// What failed, a line for each part, a line for each part that was not asked for, and, alone on the last one, the sum.
+/// Returns the summary: the failures, a line for each part, a line for each part that was not requested, and, alone on
+/// the last line, the sum.
 fn summary(done: &[Done], default: bool) -> Vec<String> {
     let mut total = TestCount::default();
     let mut lines = Vec::new();

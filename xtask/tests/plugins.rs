@@ -1,4 +1,4 @@
-//! What `cargo xtask plugins` leaves behind.
+//! Tests of the files that `cargo xtask plugins` writes.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Owns running the tests' control plane by hand: `cargo xtask controlplane`. Leaves starting it to the kit.
+//! Starts the tests' control plane by hand: `cargo xtask controlplane`.
 
 use std::{error::Error, process::ExitCode};
 

@@ -1,5 +1,4 @@
-//! Owns the one type behind which tests find either cluster: clients for the test and for the host, and the log of who
-//! asked for what. Leaves being a cluster to `controlplane` and `pilothouse-simulator`.
+//! One type for both test clusters, real and simulated: clients for the test and for the host, and the log of requests.
 
 use std::{
     fs, io,
@@ -70,7 +69,7 @@ pub enum Mark {
     Real(AuditMark),
 }
 
-/// Why a cluster could not be had or asked.
+/// Errors of starting or reading a cluster.
 #[derive(Debug, Error)]
 pub enum ClusterError {
     /// The shared control plane did not start; the reason is the same for every test.
@@ -196,7 +195,7 @@ impl Cluster {
         }
     }
 
-    /// What has been asked since then, by whom and with what result.
+    /// Requests since the mark, with their clients and results.
     pub fn requests_since(&self, mark: Mark) -> Result<Vec<Request>, ClusterError> {
         match (self, mark) {
             (Self::Simulated(simulated), Mark::Simulated(mark)) => Ok(simulated
@@ -236,12 +235,13 @@ impl SimulatedCluster {
         }
     }
 
-    /// What is behind it, for faults and looks inside.
+    /// Returns the simulator behind it, for faults and inspection.
     pub fn simulator(&self) -> &Simulator {
         &self.simulator
     }
 
-    /// The simulation asks nobody for a token; accounts are told apart by what clients call themselves.
+    /// Returns a client of another account. The simulation requires no token; accounts are told apart by their user
+    /// agents.
     fn client_as(&self, account: &'static str) -> Client {
         let name = HeaderValue::from_static(account);
         let named = MapRequestLayer::new(move |mut request: http::Request<kube::client::Body>| {
@@ -256,7 +256,7 @@ impl SimulatedCluster {
 }
 
 impl RealCluster {
-    /// What is behind it.
+    /// Returns the control plane behind it.
     pub fn control_plane(&self) -> &ControlPlane {
         match self {
             Self::Shared(control_plane) => control_plane,
@@ -265,7 +265,7 @@ impl RealCluster {
     }
 }
 
-/// On a real control plane without nodes, replicas are made and never get ready.
+/// Returns options like those of a real control plane without nodes: replicas are created and never become ready.
 fn like_the_real_one() -> SimulatorOptions {
     let controllers = Controllers {
         workloads: pilothouse_simulator::Workloads::NeverReady,
@@ -283,7 +283,7 @@ fn like_the_real_one() -> SimulatorOptions {
     }
 }
 
-/// A client that does not say that it is the test's is the host's: nobody else knows the cluster.
+/// Converts a record. A client without the test's user agent is the host: there is no other one.
 fn request_of(record: Record) -> Request {
     let account = if record.user_agent == TEST_ACCOUNT {
         TEST_ACCOUNT

@@ -1,5 +1,4 @@
-//! Owns showing how two objects differ: as YAML, line by line, with what is the same folded. Values of Secrets are hidden.
-//! Leaves to others which objects are compared.
+//! Shows the difference of two objects as YAML, line by line, with equal parts folded. Values of Secrets are hidden.
 //!
 //! ```
 //! use pilothouse_testkit::diff::diff;
@@ -14,17 +13,17 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
 
-/// How many unchanged lines stand before and after a change.
+/// Count of unchanged lines before and after a change.
 const CONTEXT: usize = 3;
 
-/// The members of a Secret that nobody should see.
+/// Members of a Secret that nobody should see.
 pub const SECRET_MEMBERS: [&str; 2] = ["data", "stringData"];
 
-/// What stands in place of a value that nobody should see.
+/// Replacement of a value that nobody should see.
 pub const HIDDEN: &str = "***";
 
-/// What differs between two values, as YAML: lines that only the expected one has begin with `-`, those that only the actual
-/// one has with `+`. None if they are the same.
+/// Returns the difference of two values as YAML: lines of the expected one begin with `-`, lines of the actual one with
+/// `+`. None if they are equal.
 pub fn diff(expected: &Value, actual: &Value) -> Option<String> {
     if expected == actual {
         return None;
@@ -33,7 +32,7 @@ pub fn diff(expected: &Value, actual: &Value) -> Option<String> {
     Some(diff_lines(&yaml(&expected), &yaml(&actual)))
 }
 
-/// What differs between two texts, with what is the same folded.
+/// Returns the difference of two texts, with equal parts folded.
 pub fn diff_lines(expected: &str, actual: &str) -> String {
     let compared = TextDiff::from_lines(expected, actual);
     let mut text = String::new();
@@ -64,7 +63,7 @@ pub fn diff_lines(expected: &str, actual: &str) -> String {
     text
 }
 
-/// A value as YAML. What only the server's books need is left out.
+/// Returns a value as YAML, without the server's bookkeeping.
 pub fn yaml(value: &Value) -> String {
     let mut value = value.clone();
     if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
@@ -73,7 +72,7 @@ pub fn yaml(value: &Value) -> String {
     serde_saphyr::to_string(&value).unwrap_or_else(|_| format!("{value}\n"))
 }
 
-/// Whether an object is a Secret.
+/// Returns `true` if an object is a Secret.
 pub fn is_secret(object: &Value) -> bool {
     object.get("kind").and_then(Value::as_str) == Some("Secret")
         && object.get("apiVersion").and_then(Value::as_str) == Some("v1")

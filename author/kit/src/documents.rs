@@ -1,5 +1,5 @@
-//! Owns reading Kubernetes objects: from YAML or JSON, in a file, a folder or standard input, with the place of each one, so
-//! that every error can name it. Leaves what the objects are for to whoever reads them.
+//! Reads Kubernetes objects from YAML or JSON, in a file, a folder or standard input. Each object keeps its place, so
+//! that every error can name it.
 //!
 //! ```
 //! use std::path::Path;
@@ -34,10 +34,10 @@ const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// The most objects of one input.
 const MAX_OBJECTS: usize = 10_000;
 
-/// What the files of a folder end in that are read.
+/// Endings of the files that are read in a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// What to say beside a refusal of a boolean where a text is meant; empty for any other refusal.
+/// Returns a hint for a boolean that was refused where a text is meant; empty for any other refusal.
 pub fn quoting_hint(problem: &str) -> &'static str {
     let is_boolean = [
         "must be of type string: \"boolean\"",
@@ -64,18 +64,18 @@ pub struct Document {
     pub kind: Kind,
     /// Its namespace and name.
     pub name: Name,
-    /// Where it stands.
+    /// Position of the object.
     pub place: Place,
 }
 
-/// Where an object stands, or something that is wrong.
+/// Position of an object or of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file; `-` is standard input.
     pub file: PathBuf,
-    /// Which of its documents, from 1. Empty documents count.
+    /// Number of its document, from 1. Empty documents count.
     pub document: usize,
-    /// Which item of a list, from 1.
+    /// Number of the item in a list, from 1.
     pub item: Option<usize>,
     /// The line in the file, from 1.
     pub line: u64,
@@ -83,18 +83,18 @@ pub struct Place {
     pub column: u64,
 }
 
-/// Why objects could not be read.
+/// Errors of reading objects.
 #[derive(Debug, Error)]
 pub enum DocumentsError {
     /// The file or folder cannot be read.
     #[error("cannot read {}: {source}", Source(.file))]
     Unread {
-        /// Which one.
+        /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// There is no object in it.
+    /// File without an object.
     #[error("{} is empty: it has no object; write at least one object with apiVersion, kind and metadata.name", Source(.0))]
     Empty(PathBuf),
     /// A folder without files that could have objects.
@@ -103,44 +103,44 @@ pub enum DocumentsError {
     /// Standard input was named twice.
     #[error("standard input (-) is named twice, but can be read once")]
     Twice,
-    /// It is larger than anything that could be meant.
+    /// File over the size limit.
     #[error("{} is larger than {MAX_BYTES} bytes; split it", Source(.0))]
     TooLarge(PathBuf),
-    /// There are more objects than could be meant.
+    /// More objects than the limit.
     #[error("the input has more than {MAX_OBJECTS} objects; give fewer")]
     TooMany,
-    /// It is not text.
+    /// File that is not text.
     #[error("{}, line {line}: not UTF-8 text; write YAML or JSON", Source(.file))]
     NotText {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// The line of the first byte that is none.
         line: usize,
     },
-    /// It is neither YAML nor JSON.
+    /// Neither YAML nor JSON.
     #[error("{place}: {problem}")]
     Syntax {
-        /// Where.
+        /// Position of the error.
         place: Place,
-        /// What is wrong.
+        /// The parser's message.
         problem: String,
     },
-    /// It is YAML, and no object of Kubernetes.
+    /// YAML, but no object of Kubernetes.
     #[error("{place}: {problem}; an object has apiVersion, kind and metadata.name")]
     NoObject {
-        /// Where.
+        /// Position of the document.
         place: Place,
-        /// What it lacks.
+        /// Missing part.
         problem: String,
     },
     /// The same object is there twice.
     #[error("{place}: {object} is there already: {first}; remove one of the two")]
     Duplicate {
-        /// Where the second is.
+        /// Position of the second.
         place: Box<Place>,
-        /// Which object.
+        /// The object.
         object: String,
-        /// Where the first is.
+        /// Position of the first.
         first: Box<Place>,
     },
 }
@@ -294,14 +294,14 @@ fn distinct(documents: &[Document]) -> Result<(), DocumentsError> {
 /// One document of a text.
 struct Chunk {
     text: String,
-    /// Which one, from 1.
+    /// Its number, from 1.
     number: usize,
-    /// How many lines stand before it.
+    /// Count of lines before it.
     lines_before: u64,
 }
 
-/// Divides a text at its document markers. A marker at the beginning of a line is one wherever it stands: YAML allows it in
-/// no scalar. Its own text becomes spaces, so that columns stay as they are in the file.
+/// Divides a text at its document markers. A marker at the beginning of a line always counts: YAML allows it in no
+/// scalar. Its own text becomes spaces, so that columns stay as they are in the file.
 fn chunks(text: &str) -> Vec<Chunk> {
     let mut chunks = vec![Chunk {
         text: String::new(),
@@ -337,7 +337,7 @@ fn chunks(text: &str) -> Vec<Chunk> {
     chunks
 }
 
-/// Whether a text has more than comments and white space.
+/// Returns `true` if a text has more than comments and white space.
 fn says_something(text: &str) -> bool {
     text.lines()
         .map(str::trim)
@@ -398,7 +398,7 @@ impl Chunk {
     }
 }
 
-/// Whether it is a list of objects, as `kubectl get -o yaml` writes one.
+/// Returns `true` if it is a list of objects, as `kubectl get -o yaml` writes one.
 fn is_list(object: &Value) -> bool {
     let kind = object.get("kind").and_then(Value::as_str);
     kind.is_some_and(|kind| kind.ends_with("List"))
@@ -417,7 +417,7 @@ fn described(value: &Value) -> &'static str {
     }
 }
 
-/// How a file is called in messages.
+/// Name of a file in messages.
 struct Source<'a>(&'a Path);
 
 impl fmt::Display for Source<'_> {

@@ -1,10 +1,10 @@
-//! Owns every environment variable that the kit reads. Leaves what they mean to those who ask.
+//! Reads every environment variable that the kit uses.
 
 use std::path::PathBuf;
 
 use pilothouse_programs::environment;
 
-/// Where envtest lays out `etcd`, `kube-apiserver` and `kube-controller-manager`.
+/// Folder in which envtest lays out `etcd`, `kube-apiserver` and `kube-controller-manager`.
 pub const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
 /// The folder with ready-made control plane programs, where there is one.

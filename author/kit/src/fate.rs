@@ -6,10 +6,10 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
-    /// They run and are ready.
+    /// The pods run and are ready.
     Available,
     /// Their containers exit with an error, over and over where they are restarted.
     Failed,
-    /// They exit with success.
+    /// The pods exit with success.
     Completed,
 }

@@ -1,5 +1,5 @@
-//! Owns what the kit asks of a host that it steers, and the host as a process of its own. Leaves hosts within the test's
-//! process to those who have them: they implement [`SteeredHost`].
+//! Controls that scenarios need of a host ([`SteeredHost`]), and the host as a process of its own. Hosts within the
+//! test's process are implemented elsewhere.
 
 use std::{
     error::Error,
@@ -24,22 +24,22 @@ use thiserror::Error;
 use crate::cluster::Cluster;
 use crate::scenario::Reference;
 
-/// How often a host that is a process looks at every object again.
+/// Resync interval of a host that is a process.
 const RESYNC: Duration = Duration::from_secs(2);
 
-/// How long a host has to end after it has been asked to.
+/// Time that a host has to end after a request to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long to pause between two looks at an ending process.
+/// Interval between two polls of an ending process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The variable that filters a host's log.
 const LOG_FILTER: &str = "PILOTHOUSE_LOG";
 
-/// What a panic of Rust leaves in a log.
+/// Mark of a Rust panic in a log.
 const PANIC_MARK: &str = "panicked at";
 
-/// What a line of the log has that a guest wrote, or that tells of its trap: its panics are its own.
+/// Marks of log lines that a guest wrote, or that report its trap. Panics in them are the guest's own.
 const GUEST_MARKS: [&str; 2] = ["pilothouse::plugin", "GuestTrap"];
 
 /// Any error of a host.
@@ -65,7 +65,7 @@ struct WholePlugin {
     limits: Option<Value>,
 }
 
-/// Written by hand because serde tells nothing of what is wrong within an untagged enum.
+/// Written by hand because serde reports no error within an untagged enum.
 impl<'de> Deserialize<'de> for SteeredPlugin {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Written;
@@ -112,9 +112,9 @@ impl From<&str> for SteeredPlugin {
 /// A moment of a scenario at which nothing else happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// All steps have been taken, and what the scenario has made is still there.
+    /// All steps have been run, and the scenario's objects still exist.
     Told,
-    /// What the scenario has made is gone, and the host still runs.
+    /// The scenario's objects are deleted, and the host still runs.
     Cleaned,
 }
 
@@ -127,12 +127,13 @@ pub trait SteeredHost: Send {
         plugins: &[SteeredPlugin],
     ) -> impl Future<Output = Result<(), HostError>> + Send;
 
-    /// From its next start on the host serves webhooks. It keeps their certificates in this namespace, which is its own.
+    /// Makes the host serve webhooks from its next start on. It keeps their certificates in this namespace, which is
+    /// its own.
     fn serve_webhooks(&mut self, namespace: &str) -> Result<(), HostError> {
         Err(format!("the host, whose namespace is to be {namespace}, has no webhooks to serve").into())
     }
 
-    /// From its next start on the host runs what Plugin resources say, or does not any more.
+    /// Makes the host follow Plugin resources from its next start on, or not.
     fn follow_resources(&mut self, follows: bool) -> Result<(), HostError> {
         if follows {
             return Err("the host follows no Plugin resources".into());
@@ -140,11 +141,11 @@ pub trait SteeredHost: Send {
         Ok(())
     }
 
-    /// Makes the host look at every object again, as its periodic resync does.
+    /// Makes the host reconcile every object, as its periodic resync does.
     fn resync(&mut self) -> impl Future<Output = Result<(), HostError>> + Send;
 
-    /// Stops the host as an orderly end does, and says what was not as it should be: tasks or processes that had to be
-    /// ended by force, panics, a bad exit status.
+    /// Stops the host in order, and returns the errors: tasks or processes that had to be ended by force, panics, a bad
+    /// exit status.
     fn stop(&mut self) -> impl Future<Output = Result<Vec<String>, HostError>> + Send;
 
     /// A moment of a scenario at which nothing else happens, for who wants to look.
@@ -153,19 +154,20 @@ pub trait SteeredHost: Send {
         async { Ok(()) }
     }
 
-    /// What the host knows of an object, as its API answers (docs/api.md): of one that plugins made, also of what it was
-    /// made for. None where the host cannot be asked.
+    /// Returns the host's explanation of an object, as its API serves it (docs/api.md); for a child, also that of its
+    /// primary. Empty where the host has no API.
     fn explain(&self, object: &Reference) -> Vec<Value> {
         let _ = object;
         Vec::new()
     }
 
-    /// Whether the host has nothing to do, where it can tell; what it asks of the cluster is looked at in any case.
+    /// Returns `true` if the host is idle, and `None` where it can't tell. The scenario checks the log of requests as
+    /// well.
     fn is_idle(&self) -> Option<bool> {
         None
     }
 
-    /// Why the host does not run any more although nobody stopped it.
+    /// Returns the reason if the host ended although nobody stopped it.
     fn failure(&mut self) -> Option<String>;
 
     /// The last lines that the host has logged.
@@ -176,7 +178,7 @@ pub trait SteeredHost: Send {
 #[derive(Debug)]
 pub struct ProcessHost {
     program: PathBuf,
-    /// Where `<name>.wasm` is found for each plugin.
+    /// Folder with `<name>.wasm` of each plugin.
     plugins: PathBuf,
     arguments: Vec<String>,
     /// Arguments about webhooks, where they are to be served.
@@ -187,11 +189,11 @@ pub struct ProcessHost {
     running: Option<Supervisor>,
     /// The files with the plugins' configurations, while it runs.
     configurations: Option<TempDir>,
-    /// Of the run before, once stopped.
+    /// Log of the run before, once stopped.
     last_log: String,
 }
 
-/// Why the host's process could not be steered.
+/// Errors of steering the host's process.
 #[derive(Debug, Error)]
 pub enum ProcessHostError {
     /// The program has not been built.
@@ -231,21 +233,21 @@ impl ProcessHost {
         }
     }
 
-    /// Gives further arguments to `pilothouse run`.
+    /// Adds arguments to `pilothouse run`.
     #[must_use]
     pub fn with_arguments(mut self, arguments: impl IntoIterator<Item = String>) -> Self {
         self.arguments.extend(arguments);
         self
     }
 
-    /// Looks at every object again in another interval than every two seconds, whole seconds long.
+    /// Sets another resync interval than two seconds, in whole seconds.
     #[must_use]
     pub fn with_resync(mut self, resync: Duration) -> Self {
         self.resync = resync;
         self
     }
 
-    /// Logs what this filter lets through, in place of what a host logs by itself.
+    /// Sets the log filter, in place of the host's default.
     #[must_use]
     pub fn with_log_filter(mut self, filter: impl Into<String>) -> Self {
         self.log_filter = Some(filter.into());
@@ -427,7 +429,7 @@ impl SteeredHost for ProcessHost {
     }
 }
 
-/// An address of this machine at which nobody listens, for who has to know it before listening.
+/// Returns an address of this machine at which no process listens, for callers that need it before they listen.
 pub fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -1,5 +1,5 @@
-//! Owns what kstatus reads in an object: the rules for all kinds, of which kpt, Flux and `kapply` make "ready". Leaves
-//! out the rules for built-in kinds and for CustomResourceDefinitions.
+//! Computes the kstatus of an object by the rules for all kinds, on which kpt, Flux and `kapply` base "ready". Rules
+//! for built-in kinds and for CustomResourceDefinitions are left out.
 //!
 //! A port of `Compute`, `checkGenericProperties`, `checkGeneration` and `checkReadyCondition` of sigs.k8s.io/cli-utils at
 //! commit 5895ad6c17dd06b99c1e5c8af17e2b12a3504fad, after v0.37.2 (Apache-2.0):
@@ -18,9 +18,9 @@ pub enum Status {
     InProgress,
     /// The controller does not get on.
     Failed,
-    /// It is as its spec says.
+    /// The object is as its spec says.
     Current,
-    /// It is being deleted.
+    /// The object is being deleted.
     Terminating,
 }
 

@@ -1,6 +1,5 @@
-//! Owns what tests of operators stand on: a real control plane without containers, one type for the simulated and the
-//! real cluster, scenario files that run on both, and plugins run in isolation. Leaves the simulation itself to
-//! `pilothouse-simulator`, and the host to its own crates.
+//! Test kit for operators: a real control plane without containers, one type for the simulated and the real cluster,
+//! scenario files that run on both, and plugins run in isolation. `pilothouse-simulator` is the simulation.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

@@ -1,5 +1,4 @@
-//! Owns what a test knows of one request to a cluster: who asked, for what, and how it ended. Leaves recording to the
-//! clusters.
+//! Record of one request to a cluster: client, target and outcome. The clusters record it.
 
 use std::fmt;
 
@@ -27,9 +26,9 @@ pub struct Request {
     pub field_manager: Option<String>,
     /// The `shardSelector` parameter of a list or a watch.
     pub shard_selector: Option<String>,
-    /// The API group, empty for the core group and for what is not a resource.
+    /// API group, empty for the core group and for paths that are no resource.
     pub group: String,
-    /// The plural, empty for what is not a resource (`/readyz`).
+    /// Plural, empty for paths that are no resource (`/readyz`).
     pub resource: String,
     /// `status`, `scale` or empty.
     pub subresource: String,
@@ -37,14 +36,14 @@ pub struct Request {
     pub namespace: String,
     /// Empty for lists.
     pub name: String,
-    /// Whether the request asked for a dry run.
+    /// Set if the request is a dry run.
     pub dry_run: bool,
     /// The HTTP status of the answer.
     pub code: u16,
 }
 
 impl Request {
-    /// Whether it asked for a change. Reviews and tokens change nothing, whatever their verb.
+    /// Returns `true` if the request changes objects. Reviews and tokens change nothing, whatever their verb.
     pub fn is_write(&self) -> bool {
         let is_question = self.resource.ends_with("reviews") || self.subresource == "token";
         !self.dry_run
@@ -55,7 +54,7 @@ impl Request {
             )
     }
 
-    /// Whether the steered host sent it.
+    /// Returns `true` if the steered host sent it.
     pub fn is_by_host(&self) -> bool {
         self.account == HOST_ACCOUNT
             || self
@@ -64,7 +63,7 @@ impl Request {
                 .is_some_and(|manager| manager.starts_with(HOST_MANAGER_PREFIX))
     }
 
-    /// Whether it keeps a lease, which a host does all the time and which says nothing about what it steers.
+    /// Returns `true` if it renews a lease, which a host does all the time and which says nothing about its plugins.
     pub fn is_lease(&self) -> bool {
         self.group == "coordination.k8s.io" && self.resource == "leases"
     }

@@ -1,6 +1,5 @@
-//! Owns a simulated API server that is asked without waiting, for what one plugin alone is held against: whether an object
-//! can be stored, what it is stored as, and what becomes of objects that are applied. Leaves being a cluster for a host to
-//! `cluster`.
+//! Simulated API server that answers without waiting, for checks of one plugin alone: it decides whether an object can
+//! be stored and in which form, and applies objects. `cluster` is the one for a host.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -36,14 +35,14 @@ const SERVER_SET: [&str; 7] = [
 pub struct Store {
     simulator: Simulator,
     runtime: Arc<Runtime>,
-    /// By group and version, what it serves.
+    /// Served kinds, by group and version.
     served: BTreeMap<String, Vec<ServedKind>>,
     namespaces: HashSet<String>,
     /// Milliseconds since 1970; the time of a server that was there already is its own.
     now: Arc<AtomicU64>,
 }
 
-/// What an API server answers a request that it does not carry out.
+/// Refusal of a request by an API server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -54,8 +53,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Whether what was sent is no object of its kind at all: a wrong type, an unknown field. Otherwise it is one with values
-    /// that the server does not take.
+    /// Returns `true` if the object is malformed for its kind: a wrong type, an unknown field. Otherwise it has values
+    /// that the server does not accept.
     pub fn is_structural(&self) -> bool {
         matches!(self.code, 400 | 415 | 500)
     }
@@ -74,8 +73,8 @@ pub fn runtime() -> Arc<Runtime> {
 }
 
 impl Store {
-    /// A server with nothing in it but the first namespaces. Its clock stands still between [`Self::set_now`]. It must not be asked from within a
-    /// task of another runtime.
+    /// Creates a server with only the first namespaces. Its clock stands still between [`Self::set_now`]. It must not
+    /// be called from within a task of another runtime.
     pub fn new(runtime: Arc<Runtime>, now_milliseconds: u64) -> Self {
         let now = Arc::new(AtomicU64::new(now_milliseconds));
         let clock = now.clone();
@@ -112,7 +111,7 @@ impl Store {
         }
     }
 
-    /// Has it serve the kinds of a CustomResourceDefinition.
+    /// Serves the kinds of a CustomResourceDefinition.
     pub fn install(&mut self, definition: &Value) -> Result<(), Refusal> {
         let mut definition = definition.clone();
         // Nobody converts here: each version is stored as it is.
@@ -124,7 +123,7 @@ impl Store {
         Ok(())
     }
 
-    /// Has it serve a kind of which nothing is known, with whatever fields.
+    /// Serves a kind without a schema, which allows any fields.
     pub fn install_unknown(&mut self, kind: &Kind, is_namespaced: bool) -> Result<(), Refusal> {
         let Kind { group, version, kind } = kind;
         let plural = format!("{}s", kind.to_lowercase());
@@ -144,7 +143,7 @@ impl Store {
         }))
     }
 
-    /// How it serves a kind; none if it does not.
+    /// Returns the served form of a kind; none if it is not served.
     pub fn served(&mut self, kind: &Kind) -> Option<ServedKind> {
         let version = kind.api_version();
         if !self.served.contains_key(&version) {
@@ -157,8 +156,9 @@ impl Store {
         kinds.iter().find(|served| *served.kind == *kind).cloned()
     }
 
-    /// What an object is stored as: with the server's defaults and without what its schema does not know. Nothing is stored.
-    /// What a server sets stays as the object has it, and so does its status.
+    /// Returns the form in which an object would be stored: with the server's defaults and without fields that its
+    /// schema does not know. Fields that a server sets stay as the object has them, and so does its status. Nothing is
+    /// stored.
     pub fn stored_form(&mut self, object: &Value) -> Result<Value, Refusal> {
         let mut bare = object.clone();
         if let Some(Value::Object(metadata)) = bare.get_mut("metadata") {
@@ -176,7 +176,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Creates an object, and gives back what is stored.
+    /// Creates an object, and returns the stored one.
     pub fn create(&mut self, object: &Value) -> Result<Value, Refusal> {
         self.post(object, "fieldManager=pilothouse-check")
     }
@@ -203,7 +203,7 @@ impl Store {
         self.apply_with(object, manager, subresource, "")
     }
 
-    /// What applying an object would store. Nothing is stored.
+    /// Returns the object that an apply would store. Nothing is stored.
     pub fn try_apply(&mut self, object: &Value, manager: &str) -> Result<Value, Refusal> {
         self.apply_with(object, manager, None, "&dryRun=All")
     }
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_gets_the_servers_defaults_and_keeps_what_a_server_had_set() {
+    fn an_object_gets_defaults_and_keeps_server_set_fields() {
         let mut store = store();
         let stored = store.stored_form(&service(&json!(80))).unwrap();
         assert_eq!(stored["spec"]["ports"][0]["protocol"], "TCP");

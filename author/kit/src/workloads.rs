@@ -38,14 +38,14 @@ const DELAY: Duration = Duration::from_secs(1);
 /// The most owners above a pod among which a decision is looked for.
 const MAX_OWNERS: usize = 5;
 
-/// Whether pods become ready by themselves.
+/// Readiness of pods: by themselves, or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workloads {
     /// A second after they were made. Those that do not restart always succeed then, and claims are bound.
     #[default]
     Ready,
-    /// Only where a step says so.
+    /// Never, unless a step says so.
     Never,
 }
 
@@ -63,7 +63,7 @@ pub struct Nodes {
 struct Decisions {
     fates: Mutex<BTreeMap<Place, Fate>>,
     changed: Notify,
-    /// Whether a pod or a claim is still to become ready.
+    /// Set while a pod or a claim is still to become ready.
     is_busy: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ enum News {
 }
 
 impl Nodes {
-    /// Makes a node, and begins to play. An error is in the server's words.
+    /// Creates a node, and starts. The error is the server's message.
     pub async fn start(cluster: &Cluster, workloads: Workloads) -> Result<Self, String> {
         let client = cluster.client().await.map_err(|error| error.to_string())?;
         make_node(&client).await.map_err(|error| error.to_string())?;
@@ -102,19 +102,19 @@ impl Nodes {
         })
     }
 
-    /// Decides what becomes of the pods of an object from now on, and of itself if it is a pod.
+    /// Decides the fate of an object's pods from now on, and its own if it is a pod.
     pub fn decide(&self, object: &Reference, namespace: &str, fate: Fate) {
         let mut fates = self.decisions.fates.lock().unwrap_or_else(PoisonError::into_inner);
         fates.insert(place(object, namespace), fate);
         self.decisions.changed.notify_one();
     }
 
-    /// Whether a pod or a claim is still to become ready.
+    /// Returns `true` while a pod or a claim is still to become ready.
     pub fn is_busy(&self) -> bool {
         self.decisions.is_busy.load(Ordering::Relaxed)
     }
 
-    /// Ends, and takes away what else would wait for its node for ever.
+    /// Ends, and deletes the pods that would wait for its node for ever.
     pub async fn stop(self) {
         let Self { client, players, .. } = self;
         drop(players);
@@ -161,7 +161,7 @@ async fn send(
         .await
 }
 
-/// Makes the node. The server taints it until somebody has found it ready.
+/// Creates the node. The server taints it until it is found ready.
 async fn make_node(client: &Client) -> Result<(), kube::Error> {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
@@ -201,7 +201,7 @@ fn path(plural: &str, object: &Value) -> String {
     format!("/api/v1/namespaces/{namespace}/{plural}/{name}")
 }
 
-/// Tells of all objects of a core resource and of their changes, for ever.
+/// Reports all objects of a core resource and their changes, for ever.
 async fn follow(client: Client, plural: &'static str, news: mpsc::UnboundedSender<News>) {
     loop {
         // A watch that ends or cannot start begins again with a list.
@@ -247,7 +247,7 @@ struct Player {
     objects: Objects,
     workloads: Workloads,
     decisions: Arc<Decisions>,
-    /// By plural and path.
+    /// Known objects, by plural and path.
     known: BTreeMap<(&'static str, String), Known>,
 }
 
@@ -300,7 +300,7 @@ impl Player {
         self.known.insert(key, Known { object, since });
     }
 
-    /// Does what is due, and says when something else is.
+    /// Does the due work, and returns the time of the next.
     async fn act(&mut self) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         let keys: Vec<_> = self.known.keys().cloned().collect();
@@ -333,7 +333,7 @@ impl Player {
         next
     }
 
-    /// What a scheduler and a kubelet do for a pod.
+    /// Acts as scheduler and kubelet for a pod.
     async fn run(&mut self, pod: &Value, due: Instant) -> Result<Option<Turn>, kube::Error> {
         let is_bound = pod["spec"]["nodeName"].is_string();
         if pod["metadata"]["deletionTimestamp"].is_string() {
@@ -364,7 +364,7 @@ impl Player {
         self.write_status("pods", pod, &status).await
     }
 
-    /// Gives a claim its volume, and a changed one its new size.
+    /// Binds a claim to its volume, and resizes a changed one.
     async fn bind_claim(&mut self, claim: &Value, due: Instant) -> Result<Option<Turn>, kube::Error> {
         let spec = &claim["spec"];
         let status = json!({
@@ -412,7 +412,7 @@ impl Player {
         }
     }
 
-    /// What was decided about the pod, or about the nearest of those that it belongs to.
+    /// Returns the fate that was decided for the pod, or for its nearest owner.
     async fn fate(&mut self, pod: &Value) -> Option<Fate> {
         let fates = self
             .decisions
@@ -437,15 +437,15 @@ impl Player {
     }
 }
 
-/// What came of looking at an object.
+/// Result of examining an object.
 enum Turn {
-    /// It is too early.
+    /// The time has not come yet.
     Later,
-    /// It was changed to this.
+    /// The object was changed to this.
     Changed(Value),
 }
 
-/// What a pod's status says, without times and what a server adds.
+/// Returns the members of a pod's status, without times and server-set ones.
 fn says(status: &Value) -> Vec<&Value> {
     let members = |list: &'static str, names: [&'static str; 2]| {
         let items = status[list].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Owns the proof that the control plane is a real one: it starts, runs its controllers, logs requests, and goes.
+//! Tests that the control plane is a real one: it starts, runs its controllers, logs requests, and ends.
 
 use std::time::{Duration, Instant};
 

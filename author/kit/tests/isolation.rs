@@ -1,4 +1,4 @@
-//! Owns the proof that isolation shows a plugin what the host would show it, and refuses what the host would refuse.
+//! Tests that isolation shows a plugin the same objects as the host, and refuses the same answers.
 
 use std::{path::PathBuf, sync::OnceLock};
 
@@ -169,7 +169,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_component_can_be_loaded_from_memory_and_be_shown_many_objects() {
+    fn a_component_loads_from_memory_and_reads_many_objects() {
         let bytes = std::fs::read(component("app-service")).unwrap();
         let plugin = Isolated::from_bytes("mine", &bytes).unwrap();
         let plugin = plugin.with_all([deployment("1")]).unwrap();

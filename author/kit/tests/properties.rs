@@ -1,5 +1,4 @@
-//! Owns the proof that each property is noticed where a plugin breaks it, that the object is made small, and that a case can
-//! be repeated.
+//! Tests that each broken property is found, that its object is shrunk, and that a case can be repeated.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -101,7 +100,7 @@ mod isolated {
     }
 
     #[test]
-    fn fields_that_are_not_declared_make_a_difference_only_to_a_plugin_that_reads_them() {
+    fn undeclared_fields_matter_only_to_a_plugin_that_reads_them() {
         let config = json!({"describe": "sees-status"});
         let plugin = Isolated::load(component("hostile")).unwrap();
         // Without this configuration the manifest does not declare the status that the plugin looks at.
@@ -197,7 +196,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_plugin_that_traps_at_the_limits_of_its_schema_only_is_found() {
+    fn a_plugin_that_traps_only_at_its_schema_limits_is_found() {
         let plugin = Isolated::load(component("hostile")).unwrap();
         let found = Options {
             properties: vec![Property::NoTrap],

@@ -1,4 +1,4 @@
-//! Owns the proof that scenarios fail when they must and hold when they may, with a small host whose faults are known.
+//! Tests that scenarios fail when they must and hold when they may, with a small host whose faults are known.
 
 mod mirror;
 
@@ -15,7 +15,7 @@ const WORKLOADS: &str = include_str!("stories/workloads.yaml");
 const CLAIMS: &str = include_str!("stories/claims.yaml");
 const NEVER: &str = include_str!("stories/never.yaml");
 
-/// What is said about a story; none when it holds.
+/// Runs a story, and returns its failure; none when it holds.
 async fn tell(cluster: &Cluster, story: &str, fault: Fault) -> Option<String> {
     let scenario = Scenario::parse(Path::new("mirror.yaml"), story).expect("a scenario");
     let result = run(&scenario, cluster, &mut Mirror::new(fault)).await;
@@ -56,7 +56,7 @@ macro_rules! on_both_clusters {
 
 on_both_clusters! {
     a_scenario_that_holds_runs_to_its_end,
-    a_wait_that_ends_in_vain_shows_the_difference_and_the_hosts_log,
+    a_wait_that_times_out_shows_the_diff_and_the_hosts_log,
     a_host_that_writes_on_every_look_is_found_out,
     a_host_that_ends_by_itself_is_noticed_at_once,
     a_host_that_leaves_something_behind_fails_the_scenario,
@@ -79,7 +79,7 @@ async fn a_scenario_that_holds_runs_to_its_end(cluster: &Cluster) {
     assert_eq!(tell(cluster, STORY, Fault::None).await, None);
 }
 
-async fn a_wait_that_ends_in_vain_shows_the_difference_and_the_hosts_log(cluster: &Cluster) {
+async fn a_wait_that_times_out_shows_the_diff_and_the_hosts_log(cluster: &Cluster) {
     let steps = "  - name: the copy is wrong
     wait:
       until: [{object: {apiVersion: v1, kind: ConfigMap, name: a-copy}, matches: {data: {x: \"2\"}}}]

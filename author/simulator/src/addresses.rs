@@ -6,7 +6,7 @@ use crate::resource::Key;
 use crate::resource::text;
 use std::collections::HashMap;
 
-/// Which service has which cluster IP.
+/// Services by their cluster IPs.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses(pub(crate) HashMap<String, Key>);
 

@@ -1,5 +1,5 @@
-//! Owns admission: after ownership is known and before an object is checked and stored. What a real server plugs in by default
-//! is here as far as operators meet it, and after it come the webhooks.
+//! Admission: runs after ownership is known and before an object is checked and stored. It has the default plugins of a
+//! real server as far as operators meet them, then the webhooks.
 
 use serde_json::{Value, json};
 
@@ -11,9 +11,9 @@ use crate::webhooks;
 /// Validating admission: nothing but the webhooks judges here.
 pub(crate) use crate::webhooks::validate;
 
-/// Where pods find the token of their service account.
+/// Path at which pods find the token of their service account.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How long a pod stays on a node that is in trouble.
+/// Time that a pod stays on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
 
 /// Mutating admission; `old` is None when the object is created.
@@ -31,7 +31,7 @@ pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Op
     webhooks::mutate(state, call, object, old)
 }
 
-/// A new node takes no pods until somebody has found it ready.
+/// Taints a new node: it takes no pods until its kubelet is found ready.
 fn taint(spec: &mut Value) {
     let mut taints = spec["taints"].as_array().cloned().unwrap_or_default();
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});

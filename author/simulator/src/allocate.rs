@@ -1,4 +1,4 @@
-//! Owns what a cluster gives out only once: cluster IPs and node ports of services.
+//! Allocates values that are unique in a cluster: cluster IPs and node ports of services.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 const CLUSTER_NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const CLUSTER_ADDRESSES: u32 = 1 << 20;
 
-/// Gives a new service its addresses and node ports, which the server does before it checks the rest.
+/// Allocates addresses and node ports of a new service, which the server does before it checks the rest.
 pub(crate) fn on_create(state: &mut State, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
     if !resource.is_builtin("", "services") {
         return Ok(());
@@ -30,8 +30,8 @@ pub(crate) fn on_create(state: &mut State, resource: &Resource, object: &mut Val
     allocate(state, object, true)
 }
 
-/// Fills in what a client leaves out of an update, gives the service what it newly needs, and takes away what its new type does
-/// not have, unless the client set it.
+/// Fills in what a client leaves out of an update, allocates new values that the service needs, and removes those that
+/// its new type does not have, unless the client set them.
 pub(crate) fn on_update(
     state: &mut State,
     resource: &Resource,
@@ -91,7 +91,7 @@ fn has_health_check(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
-/// Whether the service can be reached from outside of the cluster.
+/// Returns `true` if the service can be reached from outside of the cluster.
 pub(crate) fn is_external(spec: &Value) -> bool {
     let addresses = spec["externalIPs"]
         .as_array()

@@ -1,10 +1,10 @@
-//! Owns the time of the simulated cluster: the machine's, or tokio's, which stands still in tests that pause it.
+//! Clock of the simulated cluster: the machine's, or tokio's, which stands still in tests that pause it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where timestamps come from.
+/// Source of timestamps.
 #[derive(Clone, Default)]
 pub enum Clock {
     /// The machine's wall clock.

@@ -1,5 +1,5 @@
-//! Owns what decoding into Go types and encoding them again does to an object of a built-in kind: wrong types are refused,
-//! unknown fields are dropped, zeros vanish or appear, times and quantities take their canonical form.
+//! Imitates decoding an object of a built-in kind into Go types and encoding it again: wrong types are refused, unknown
+//! fields are dropped, zeros vanish or appear, times and quantities take their canonical form.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ pub(crate) struct Decoded {
     pub(crate) unknown: Vec<String>,
 }
 
-/// Brings the object into the form in which the server would write it. The error is what Go's decoder would say.
+/// Brings the object into the form in which the server would write it. The error is that of Go's decoder.
 pub(crate) fn decode(schema: &Schema, object: &mut Value) -> Result<Decoded, String> {
     let mut decoder = Decoder::default();
     decoder.value(schema, object)?;
@@ -275,7 +275,7 @@ fn is_free(name: &str) -> bool {
     .any(|suffix| name.ends_with(suffix))
 }
 
-/// Whether Go writes the value that was given.
+/// Returns `true` if Go writes the given value.
 fn keeps(schema: &Schema, name: &str, property: &Property, value: &Value) -> bool {
     let zeros = &schema.zeros;
     if value.is_null() {
@@ -299,7 +299,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// What Go writes although nothing was given.
+/// Returns the value that Go writes although none was given.
 fn uninvited(schema: &Schema, name: &str, property: &Property) -> Option<Value> {
     let zeros = &schema.zeros;
     let structure = property.default.as_ref().is_some_and(Value::is_object) && property.get().shape == Shape::Object;

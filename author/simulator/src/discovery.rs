@@ -1,4 +1,4 @@
-//! Owns discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
+//! Discovery: groups, versions and resources, in the old form and in the aggregated one.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::kinds::{Kinds, Resource, group_version};
 /// Media type of aggregated discovery.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Whether the client asks for aggregated discovery.
+/// Returns `true` if the client requests aggregated discovery.
 pub(crate) fn wants_aggregated(accept: &str) -> bool {
     accept
         .split(',')
@@ -106,7 +106,7 @@ fn resource_entry(resource: &Resource) -> Value {
     entry
 }
 
-/// Some text that changes with what it is made of.
+/// Returns a hash of the parts.
 pub(crate) fn hash(parts: &[&str]) -> String {
     use base64::Engine as _;
     // FNV-1a.

@@ -1,4 +1,4 @@
-//! Owns the two faces of Event: core/v1, in which it is stored, and events.k8s.io/v1.
+//! Converts Event between its two versions: core/v1, in which it is stored, and events.k8s.io/v1.
 
 use serde_json::Value;
 

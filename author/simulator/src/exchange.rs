@@ -1,4 +1,4 @@
-//! Owns the way of one request through the simulated API server: route, faults, verb, controllers, log, response.
+//! Carries one request through the simulated API server: route, faults, verb, controllers, log, response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,15 +30,16 @@ use crate::webhooks;
 use crate::webhooks::consultation::{Consultation, Question};
 
 const VERSION: &str = include_str!("../schemas/version.json");
-/// How long a watch lasts that does not say.
+/// Duration of a watch that does not set one.
 const DEFAULT_WATCH: Duration = Duration::from_mins(30);
 
-/// How often one request asks webhooks at most; each question is asked once, unless somebody changes the object meanwhile.
+/// Maximum count of webhook calls of one request. Each is made once, unless another client changes the object
+/// meanwhile.
 const MAX_QUESTIONS: usize = 100;
 
-/// What came of carrying out a request with the answers that webhooks have given so far.
+/// Outcome of a request with the webhook answers so far.
 enum Attempt {
-    /// A webhook has to be asked first; nothing was changed.
+    /// A webhook has to be called first; nothing was changed.
     Asks(Question),
     Done {
         response: Response<ResponseBody>,
@@ -46,7 +47,7 @@ enum Attempt {
     },
 }
 
-/// One request with what is known of it.
+/// One request, parsed.
 pub(crate) struct Exchange {
     inner: Arc<Inner>,
     parts: Parts,
@@ -73,7 +74,8 @@ impl Exchange {
             .unwrap_or_default()
     }
 
-    /// In whose name the client asks, if not in its own: it impersonates somebody, or has a service account's token.
+    /// Returns the user that the client acts as, if not as itself: it impersonates one, or has a service account's
+    /// token.
     fn impersonated(&self) -> Option<String> {
         let user = self.parts.headers.get("impersonate-user");
         let user = user.and_then(|user| user.to_str().ok()).map(str::to_owned);
@@ -146,7 +148,7 @@ impl Exchange {
         self.perform(verb, target, record, decision.fault.as_ref()).await
     }
 
-    /// Gives a token for a service account.
+    /// Issues a token for a service account.
     fn grant_token(self, request: &TokenRequest) -> Response<ResponseBody> {
         let asked = Asked {
             verb: "create".to_owned(),
@@ -182,7 +184,7 @@ impl Exchange {
         }
     }
 
-    /// Answers what a client may do, or who it is.
+    /// Answers an access review.
     async fn review(self, kind: ReviewKind) -> Result<Response<ResponseBody>, TransportError> {
         let asked = Asked {
             verb: "create".to_owned(),
@@ -226,7 +228,7 @@ impl Exchange {
         }
     }
 
-    /// What befalls a request for a document of OpenAPI: such requests are of the resource `openapi`.
+    /// Applies the faults to a request for a document of OpenAPI: such requests are of the resource `openapi`.
     fn disturbed_document(&self) -> Option<Result<Response<ResponseBody>, TransportError>> {
         let asked = Asked {
             verb: "get".to_owned(),
@@ -312,7 +314,7 @@ impl Exchange {
         })
     }
 
-    /// The response, and whether anything was changed. Begins again as often as a webhook has to be asked.
+    /// Returns the response, and `true` if anything was changed. Starts again after each webhook call that is needed.
     async fn carry_out(&self, verb: &str, call: &Call, fault: Option<&Fault>) -> (Response<ResponseBody>, bool) {
         let mut consultation = Consultation::default();
         for _ in 0..MAX_QUESTIONS {
@@ -440,7 +442,7 @@ impl Exchange {
         response
     }
 
-    /// What is not about objects.
+    /// Answers requests that are not about objects.
     fn fixed(&self, route: &Route) -> Response<ResponseBody> {
         let state = self.inner.state.lock();
         let aggregated = discovery::wants_aggregated(self.header(&ACCEPT));

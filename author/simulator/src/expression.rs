@@ -1,4 +1,4 @@
-//! Owns evaluating CEL over JSON: the rules of schemas and the match conditions of webhooks.
+//! Evaluates CEL over JSON: the rules of schemas and the match conditions of webhooks.
 //!
 //! The language is that of the `cel` crate, with `isIP`. What Kubernetes adds beyond and the crate does not know (quantities,
 //! URLs, authorisers) cannot be evaluated.
@@ -12,7 +12,7 @@ use cel::{Context, ExecutionError, Program};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// What an expression makes of variables; None where the crate lacks what the expression uses.
+/// Evaluates an expression over variables; None where the crate lacks a part that the expression uses.
 pub(crate) fn run(text: &str, variables: &[(&str, &Value)]) -> Option<Result<cel::Value, ExecutionError>> {
     let program = compiled(text)?;
     let mut context = Context::default();
@@ -28,7 +28,7 @@ pub(crate) fn run(text: &str, variables: &[(&str, &Value)]) -> Option<Result<cel
     }
 }
 
-/// As the server has it: an IPv4 address within an IPv6 one is none, and no address has a zone.
+/// Decides as the server does: an IPv4 address within an IPv6 one is none, and no address has a zone.
 fn is_ip(text: &str) -> bool {
     match text.parse() {
         Ok(IpAddr::V4(_)) => true,

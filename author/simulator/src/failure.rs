@@ -1,4 +1,5 @@
-//! Owns the API server's refusals: `Status` objects with code, reason, message and causes, in the words of a real server.
+//! Errors of the API server: `Status` objects with code, reason, message and causes, worded as a real server words
+//! them.
 
 use std::borrow::Cow;
 
@@ -77,7 +78,7 @@ impl Failure {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details(json!({}))
     }
 
-    /// What a patch makes of an object is no such object.
+    /// Refuses a patch whose result is no such object.
     pub(crate) fn bad_patch_result(object: &Value, detail: &str) -> Self {
         let error = FieldError::invalid("patch", &Value::String(object.to_string()), detail);
         Self::invalid("", "", "", &[error])
@@ -223,7 +224,7 @@ impl Failure {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// A patch whose format the API does not know at all.
+    /// Error of a patch whose format the API does not know at all.
     pub(crate) fn unknown_patch_type() -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -252,8 +253,8 @@ impl Failure {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// An object that is larger than the store takes, in the words of etcd, or of the server's client of etcd, which sends no
-    /// more than 2 MiB.
+    /// Error of an object that is larger than the store accepts, worded by etcd, or by the server's client of etcd,
+    /// which sends no more than 2 MiB.
     pub(crate) fn object_too_large(bytes: usize) -> Self {
         const MOST_SENT: usize = 2 * 1024 * 1024;
         let message = if bytes > MOST_SENT {
@@ -276,7 +277,7 @@ impl Failure {
         .with_details(json!({"causes": [{"message": message}]}))
     }
 
-    /// A webhook's refusal, with what the webhook says of it.
+    /// Refusal of a webhook, with its message.
     pub(crate) fn denied(webhook: &str, said: &Value) -> Self {
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
         let code = said["code"].as_u64().and_then(|code| u16::try_from(code).ok());
@@ -313,7 +314,7 @@ impl Failure {
         }))
     }
 
-    /// What a fault says in place of the server: any code, with the reason that goes with it.
+    /// Response of a fault in place of the server: any code, with its reason.
     pub(crate) fn injected(code: u16, retry_after: Option<u32>) -> Self {
         let (reason, message) = match code {
             409 => (

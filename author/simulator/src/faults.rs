@@ -1,4 +1,4 @@
-//! Owns faults: which requests go wrong, and how. Everything is drawn from the seed, so that a run can be repeated.
+//! Injects faults into requests. Everything is drawn from the seed, so that a run can be repeated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::random::Random;
 /// Probabilities are drawn in this many steps.
 const STEPS: u64 = 1 << 53;
 
-/// How a request goes wrong.
+/// Fault of a request.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -27,23 +27,23 @@ pub enum Fault {
         /// Seconds of a Retry-After header.
         retry_after: Option<u32>,
     },
-    /// The answer of an admission webhook that denies the request, in the words that API servers make of it.
+    /// Denial of the request by an admission webhook, as API servers word it.
     Denied {
         /// The HTTP status that the webhook chose.
         code: u16,
         /// The `retryAfterSeconds` that the webhook put into its answer.
         retry_after: u32,
     },
-    /// A mutating webhook of somebody else changes what is written, after its ownership is known.
+    /// Mutating webhook of another user, which changes the object after its ownership is known.
     Rewritten(Rewrite),
-    /// A watch is told 410 Gone as its first event.
+    /// Sends 410 Gone as the first event of a watch.
     GoneOnWatch,
     /// A list comes in pages of at most so many objects, though more of them were asked for.
     ShortPages {
         /// Objects in a page.
         objects: usize,
     },
-    /// A list that goes on is told 410 Gone: the history does not reach back to where it began.
+    /// Answers 410 Gone to a continued list: the history does not reach back to where it began.
     GoneInList,
     /// A watch ends after so many events.
     CutWatch {
@@ -52,19 +52,19 @@ pub enum Fault {
     },
     /// A watch stays open but says nothing, no bookmark either.
     SilentWatch,
-    /// A watch passes over its first events, and nobody is told of them later: a server or a proxy that makes mistakes.
+    /// Loss of a watch's first events, which are not sent later either: a broken server or proxy.
     LoseEvents {
-        /// How many it passes over.
+        /// Count of events that it skips.
         events: u32,
     },
     /// A list, or the list that begins a watch, shows the state as it was so many changes ago.
     Stale {
-        /// How many changes of any object are not shown yet.
+        /// Count of changes of any object that are not shown yet.
         changes: u64,
     },
     /// The request takes so long, by tokio's clock.
     Delay(Duration),
-    /// What the request asks for takes place at once, but the answer takes so long, by tokio's clock.
+    /// Carries out the request at once, but delays the response for so long, by tokio's clock.
     LateAnswer(Duration),
 }
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Rewrite {
     }
 }
 
-/// What a rule can look at.
+/// Parts of a request that a rule can match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// get, list, watch, create, update, patch, delete or deletecollection.
@@ -110,7 +110,7 @@ pub struct Asked {
     pub namespace: Option<String>,
     /// The name in the path.
     pub name: Option<String>,
-    /// Whether the request continues a paged list.
+    /// Set if the request continues a paged list.
     pub continued: bool,
     /// The client's name for itself.
     pub user_agent: String,
@@ -119,7 +119,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether the verb writes.
+    /// Returns `true` if the verb writes.
     pub fn is_write(&self) -> bool {
         ["create", "update", "patch", "delete", "deletecollection"].contains(&self.verb.as_str())
     }
@@ -127,7 +127,7 @@ impl Asked {
 
 type Predicate = Arc<dyn Fn(&Asked) -> bool + Send + Sync>;
 
-/// A fault with the requests it befalls.
+/// Fault, and the requests that it is injected into.
 #[derive(Clone)]
 pub struct Rule {
     fault: Fault,
@@ -138,7 +138,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A fault that befalls every request to a resource.
+    /// Injects the fault into every request to a resource.
     pub fn new(fault: Fault) -> Self {
         Self {
             fault,
@@ -149,7 +149,7 @@ impl Rule {
         }
     }
 
-    /// Only requests that the predicate accepts, in addition to earlier conditions.
+    /// Restricts it to requests that the predicate accepts, in addition to earlier conditions.
     #[must_use]
     pub fn when(mut self, predicate: impl Fn(&Asked) -> bool + Send + Sync + 'static) -> Self {
         let earlier = self.predicate;
@@ -157,41 +157,41 @@ impl Rule {
         self
     }
 
-    /// Only these verbs.
+    /// Restricts it to these verbs.
     #[must_use]
     pub fn verbs(self, verbs: &[&str]) -> Self {
         let verbs: Vec<String> = verbs.iter().map(|verb| (*verb).to_owned()).collect();
         self.when(move |asked| verbs.contains(&asked.verb))
     }
 
-    /// Only this resource, by its plural name.
+    /// Restricts it to this resource, by its plural name.
     #[must_use]
     pub fn resource(self, plural: &str) -> Self {
         let plural = plural.to_owned();
         self.when(move |asked| asked.resource == plural)
     }
 
-    /// Only writes.
+    /// Restricts it to writes.
     #[must_use]
     pub fn writes(self) -> Self {
         self.when(Asked::is_write)
     }
 
-    /// Befalls a matching request with this probability, from 0 to 1.
+    /// Injects it into a matching request with this probability, from 0 to 1.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
         self
     }
 
-    /// Lets so many matching requests pass first.
+    /// Skips so many matching requests first.
     #[must_use]
     pub fn skip(mut self, requests: u32) -> Self {
         self.skip = requests;
         self
     }
 
-    /// Befalls at most so many requests.
+    /// Injects it into at most so many requests.
     #[must_use]
     pub fn times(mut self, requests: u32) -> Self {
         self.times = Some(requests);
@@ -248,22 +248,22 @@ impl Faults {
         id
     }
 
-    /// Takes a rule away; nothing happens when it is gone already.
+    /// Removes a rule, if it is still there.
     pub fn remove(&self, id: RuleId) {
         self.0.lock().rules.retain(|(known, _)| *known != id);
     }
 
-    /// Takes every rule away.
+    /// Removes every rule.
     pub fn clear(&self) {
         self.0.lock().rules.clear();
     }
 
-    /// How many requests a fault befell.
+    /// Count of requests with an injected fault.
     pub fn injected(&self) -> u64 {
         self.0.lock().injected
     }
 
-    /// What befalls a request.
+    /// Decides the faults of a request.
     pub(crate) fn decide(&self, asked: &Asked) -> Decision {
         let mut inner = self.0.lock();
         let mut decision = Decision::default();
@@ -320,7 +320,7 @@ fn strikes(random: &mut Random, probability: f64) -> bool {
     drawn < probability
 }
 
-/// What befalls one request.
+/// Faults of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Decision {
     pub(crate) delay: Duration,

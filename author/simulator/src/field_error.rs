@@ -1,8 +1,8 @@
-//! Owns the faults of single fields, in the words of a real server.
+//! Errors of single fields, worded as a real server words them.
 
 use serde_json::Value;
 
-/// What is wrong with a field.
+/// Type of a field's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Required,
@@ -51,7 +51,7 @@ impl Wrong {
 pub(crate) struct FieldError {
     kind: Wrong,
     pub(crate) field: String,
-    /// As it is shown; None where the kind shows no value.
+    /// Value as it is shown; None where the error's type shows no value.
     value: Option<String>,
     detail: String,
 }
@@ -75,7 +75,7 @@ impl FieldError {
         }
     }
 
-    /// Where what is shown is not the value itself but a word for it.
+    /// Creates an error that shows a word for the value, not the value itself.
     pub(crate) fn with_shown(kind: Wrong, field: impl Into<String>, shown: &str, detail: impl Into<String>) -> Self {
         Self {
             kind,
@@ -143,7 +143,7 @@ impl FieldError {
         }
     }
 
-    /// Whether rules cannot be evaluated over an object with this fault.
+    /// Returns `true` if rules cannot be evaluated over an object with this error.
     pub(crate) fn blocks_rules(&self) -> bool {
         matches!(
             self.kind,
@@ -151,7 +151,7 @@ impl FieldError {
         )
     }
 
-    /// The machine's word for what is wrong.
+    /// Returns the machine-readable cause.
     pub(crate) fn cause(&self) -> &'static str {
         self.kind.cause()
     }

@@ -1,4 +1,4 @@
-//! Owns sets of field paths (FieldsV1): their algebra, their serialised form, and how paths are shown.
+//! Sets of field paths (FieldsV1): their algebra, their serialised form, and the text of paths.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,7 +139,7 @@ impl Set {
         }
     }
 
-    /// A set of field names, for the tables of what requests may not own.
+    /// Creates a set of field names, for the tables of fields that requests may not own.
     pub(crate) fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -207,7 +207,7 @@ impl Set {
         }
     }
 
-    /// What is below an element.
+    /// Returns the set below an element.
     pub(crate) fn below(&self, element: &Element) -> Option<&Self> {
         self.children.get(element).filter(|child| !child.is_empty())
     }

@@ -7,7 +7,7 @@ use crate::state::State;
 use parking_lot::Mutex;
 use std::time::SystemTime;
 
-/// What every handle of one simulated cluster shares.
+/// Shared data of all handles of one simulated cluster.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) state: Mutex<State>,
@@ -29,7 +29,7 @@ impl Inner {
 /// The connection broke: the client cannot know whether the request took place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// Before the response arrived.
+    /// Connection closed before the response arrived.
     #[error("connection closed before the response arrived")]
     Closed,
     /// While the request's body was read.

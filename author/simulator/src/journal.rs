@@ -1,4 +1,4 @@
-//! Owns the journal: every change of every object, with who made it, for tests that judge a whole run and not only its end.
+//! Journal of every change of every object with its author, for tests that judge a whole run and not only its end.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::change::Change;
 
-/// Who makes changes at the moment. Empty while the cluster's own controllers do.
+/// Author of the current changes. Empty while the cluster's own controllers make them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     /// The client's name for itself.
@@ -21,7 +21,7 @@ pub struct Author {
 pub struct Entry {
     /// The resource version that the change made.
     pub revision: u64,
-    /// Who made it.
+    /// Its author.
     pub author: Author,
     /// The resource's group.
     pub group: String,
@@ -31,7 +31,7 @@ pub struct Entry {
     pub before: Option<Arc<Value>>,
     /// The object after the change; when it was deleted, its last state.
     pub after: Arc<Value>,
-    /// Whether the object is gone.
+    /// Set if the object was deleted.
     pub deleted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Owns the registry of resources: the built-in ones, as generated from a real server, and those that CRDs add.
+//! Registry of resources: the built-in ones, as generated from a real server, and those that CRDs add.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Kinds {
         self.by_path.insert(path, Arc::new(resource));
     }
 
-    /// Takes every version of a custom resource away.
+    /// Removes every version of a custom resource.
     pub(crate) fn remove(&mut self, group: &str, plural: &str) {
         self.by_path
             .retain(|_, resource| resource.custom.is_none() || resource.group != group || resource.plural != plural);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::clock::rfc3339;
 
-/// What becomes of the containers of a pod.
+/// Fate of the containers of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// All of them run and are ready.
@@ -16,13 +16,13 @@ pub enum Outcome {
     Succeeded,
     /// All of them have exited with 1. Where the pod restarts them, they have been restarted this often.
     Failed {
-        /// How often.
+        /// Count of restarts.
         restarts: i64,
     },
 }
 
 impl Outcome {
-    /// What becomes of a pod by itself: it becomes ready, or succeeds if its containers are not restarted after that.
+    /// Returns the default fate of a pod: it becomes ready, or succeeds if its containers are not restarted after that.
     pub fn of(pod: &Value) -> Self {
         match pod["spec"]["restartPolicy"].as_str() {
             Some("Never" | "OnFailure") => Self::Succeeded,
@@ -31,12 +31,12 @@ impl Outcome {
     }
 }
 
-/// Whether nothing in the pod runs any more.
+/// Returns `true` if nothing in the pod runs any more.
 pub fn has_finished(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// The pod's status with the outcome, as of `now`. What a status says already keeps its times.
+/// Returns the pod's status with the outcome, as of `now`. Unchanged parts keep their times.
 pub fn status(pod: &Value, outcome: Outcome, now: SystemTime) -> Value {
     let now = &rfc3339(now);
     let mut status = pod["status"].clone();

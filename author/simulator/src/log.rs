@@ -1,4 +1,4 @@
-//! Owns the log of requests, from which tests read what was asked and written.
+//! Log of requests, from which tests read what was requested and written.
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ pub struct Record {
     pub user_agent: String,
     /// The impersonated user.
     pub user: Option<String>,
-    /// Whether the verb writes and is no dry run.
+    /// Set if the verb writes and the request is no dry run.
     pub write: bool,
-    /// Whether something was stored or removed.
+    /// Set if an object was stored or removed.
     pub changed: bool,
     /// The fault that was injected.
     pub fault: Option<String>,
@@ -53,7 +53,7 @@ pub struct Mark(usize);
 pub struct RequestLog(Arc<Mutex<Vec<Record>>>);
 
 impl RequestLog {
-    /// This moment.
+    /// Returns the current position.
     pub fn mark(&self) -> Mark {
         Mark(self.0.lock().len())
     }

@@ -1,4 +1,4 @@
-//! Owns OpenAPI v3: one document a group version, with the schemas it needs and the paths that kubectl looks at.
+//! OpenAPI v3: one document per group version, with the schemas it needs and the paths that kubectl looks up.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::kinds::group_version;
 use crate::kinds::{Kinds, Resource};
 use crate::schema::{OBJECT_META, TEXTS};
 
-/// How API servers call OpenAPI v2 in Protobuf.
+/// Media type of OpenAPI v2 in Protobuf.
 pub(crate) const V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 const REFERENCE: &str = "#/components/schemas/";

@@ -1,11 +1,11 @@
-//! Owns the options of a simulated cluster.
+//! Options of a simulated cluster.
 
 use crate::clock::Clock;
 
-/// How many changes can be watched from the past unless told otherwise.
+/// Default count of past changes that a watch may start from.
 const DEFAULT_HISTORY: usize = 10_000;
 
-/// Which of the control plane's controllers run.
+/// Controllers of the control plane that run.
 #[derive(Debug, Clone)]
 pub struct Controllers {
     /// Deletes objects whose owners are gone, and handles foreground and orphaning deletion.
@@ -13,14 +13,14 @@ pub struct Controllers {
     /// Empties and removes namespaces that are being deleted, and gives new ones their `default` service account and
     /// `kube-root-ca.crt`.
     pub namespace: bool,
-    /// What becomes of Deployments, StatefulSets, DaemonSets and Jobs.
+    /// Handling of Deployments, StatefulSets, DaemonSets and Jobs.
     pub workloads: Workloads,
 }
 
-/// What becomes of Deployments, StatefulSets, DaemonSets and Jobs.
+/// Handling of Deployments, StatefulSets, DaemonSets and Jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workloads {
-    /// Nothing: no controller runs.
+    /// Ignored: no controller runs.
     Ignored,
     /// Their pods are made and counted, but none becomes ready by itself, as on a real control plane without nodes.
     NeverReady,
@@ -41,13 +41,13 @@ impl Default for Controllers {
 /// Options of a simulated cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which controllers run.
+    /// Controllers that run.
     pub controllers: Controllers,
-    /// Where timestamps come from.
+    /// Source of timestamps.
     pub clock: Clock,
-    /// What uids, generated names, node ports and faults are drawn from.
+    /// Seed of uids, generated names, node ports and faults.
     pub seed: u64,
-    /// How many changes of objects are remembered: a watch from before gets 410 Gone.
+    /// Count of remembered changes of objects: a watch from before gets 410 Gone.
     pub history: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Owns the binary form in which kubectl and other Go clients send objects of built-in kinds. Answers are always JSON.
+//! Decodes the binary form in which kubectl and other Go clients send objects of built-in kinds. Responses are always
+//! JSON.
 //!
 //! The envelope is `k8s\0` and a `runtime.Unknown`; the numbers of fields are generated from the Go types.
 
@@ -18,7 +19,7 @@ const DEPTH_LIMIT: usize = 64;
 static BY_TYPE: LazyLock<Map<String, Value>> =
     LazyLock::new(|| serde_json::from_str(NUMBERS).expect("the generated numbers are JSON"));
 
-/// Why a message could not be read.
+/// Errors of decoding a message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProtobufError {
     #[error("the protobuf message ends in the middle of a field")]
@@ -33,7 +34,7 @@ pub(crate) enum ProtobufError {
     Depth,
 }
 
-/// Whether a body is in this form.
+/// Returns `true` if a body is in this form.
 pub(crate) fn is_protobuf(body: &[u8]) -> bool {
     body.starts_with(MAGIC)
 }

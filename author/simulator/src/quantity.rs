@@ -1,4 +1,4 @@
-//! Owns resource quantities: reading them and their canonical form (`1000m` is `1`, `0.5Gi` is `512Mi`).
+//! Parses resource quantities and returns their canonical form (`1000m` is `1`, `0.5Gi` is `512Mi`).
 
 /// The largest power of ten or 1024 that is tried as a suffix.
 const DECIMAL: &[(&str, i32)] = &[

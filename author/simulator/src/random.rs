@@ -1,5 +1,4 @@
-//! Owns everything that a real server draws at random: uids, generated names, node ports. Drawn from the seed, so that a run
-//! can be repeated.
+//! Draws every random value of a server from the seed: uids, generated names, node ports. So a run can be repeated.
 
 /// The alphabet of generated names: no vowels, no digits that look like letters.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -1,4 +1,4 @@
-//! Owns what a request says beside its body: query parameters, headers, options.
+//! Parts of a request beside its body: query parameters, headers, options.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Query {
     }
 }
 
-/// `%41` and `+`; what is no escape stays as it is.
+/// Decodes `%41` and `+`; invalid escapes stay as they are.
 pub(crate) fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -74,7 +74,7 @@ pub(crate) fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// What becomes of fields that the schema does not know.
+/// Handling of fields that the schema does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -97,7 +97,7 @@ pub(crate) struct Options {
     pub(crate) field_validation: FieldValidation,
     pub(crate) dry_run: bool,
     pub(crate) user_agent: String,
-    /// Who asks, where the client says so.
+    /// User that the client impersonates.
     pub(crate) impersonated: Option<String>,
     pub(crate) form: Form,
 }
@@ -142,7 +142,7 @@ impl Options {
         })
     }
 
-    /// Of a write by one of the control plane's own controllers.
+    /// Options of a write by one of the control plane's own controllers.
     pub(crate) fn internal(manager: &str) -> Self {
         Self {
             query: Query::default(),

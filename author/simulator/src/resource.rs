@@ -1,5 +1,5 @@
-//! Owns what is known of one resource of one group version: its names and parts, where its objects are kept, how they are
-//! shown in another version, and what its requests cannot own.
+//! Description of one resource of one group version: names and subresources, storage version, conversion, and the
+//! fields that its requests cannot own.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -59,7 +59,7 @@ const RETURN_DELETED: &[&str] = &[
     "volumeattributesclasses",
 ];
 
-/// Where objects are kept: two versions of a kind, or two groups, may share one storage.
+/// Key of the place where objects are stored: two versions of a kind, or two groups, may share one storage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Storage {
     pub(crate) group: String,
@@ -80,7 +80,7 @@ impl Storage {
 pub(crate) struct Subresource {
     pub(crate) name: String,
     pub(crate) kind: String,
-    /// Where the kind is of another group version, as `Scale` is.
+    /// Group version of the kind where it is another one, as for `Scale`.
     pub(crate) group_version: Option<(String, String)>,
     pub(crate) verbs: Vec<String>,
 }
@@ -123,7 +123,7 @@ impl Resource {
         self.verbs.iter().any(|allowed| allowed == verb)
     }
 
-    /// Whether the main resource leaves the status alone.
+    /// Returns `true` if it has a status subresource, so that writes of the main resource leave the status alone.
     pub(crate) fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
@@ -185,7 +185,7 @@ impl Resource {
         object
     }
 
-    /// Where etcd would keep the object; some errors name it.
+    /// Returns the object's key in etcd; some errors name it.
     pub(crate) fn storage_key(&self, key: &Key) -> String {
         let place = match (self.custom.is_some(), self.plural.as_str()) {
             (true, plural) => format!("{}/{plural}", self.group),
@@ -203,7 +203,7 @@ impl Resource {
         }
     }
 
-    /// What requests to this part of the resource cannot own.
+    /// Returns the fields that requests to this part of the resource cannot own.
     pub(crate) fn reset(&self, subresource: &str) -> &'static Set {
         static NOTHING: LazyLock<Set> = LazyLock::new(Set::default);
         static STATUS: LazyLock<Set> = LazyLock::new(|| Set::of_fields(&[&["status"]]));

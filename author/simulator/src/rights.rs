@@ -1,5 +1,5 @@
-//! Owns who may do what: everybody everything, but what a test denies; and the reviews by which a client asks. A client is
-//! known by what it calls itself.
+//! Authorisation: everything is allowed unless a test denies it; and the access reviews. A client is known by its user
+//! agent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::faults::Asked;
 
 type Predicate = Arc<dyn Fn(&Asked) -> bool + Send + Sync>;
 
-/// What is denied.
+/// Denied requests.
 #[derive(Default)]
 pub struct Rights(Mutex<Vec<Predicate>>);
 
@@ -23,17 +23,17 @@ impl fmt::Debug for Rights {
 }
 
 impl Rights {
-    /// Denies what the predicate accepts, from now on.
+    /// Denies the requests that the predicate accepts, from now on.
     pub fn deny(&self, predicate: impl Fn(&Asked) -> bool + Send + Sync + 'static) {
         self.0.lock().push(Arc::new(predicate));
     }
 
-    /// Everybody may do everything again.
+    /// Allows every request again.
     pub fn grant_all(&self) {
         self.0.lock().clear();
     }
 
-    /// Refuses what is denied, in a real server's words.
+    /// Refuses a denied request as a real server does.
     pub(crate) fn check(&self, asked: &Asked) -> Result<(), Failure> {
         if !self.0.lock().iter().any(|denied| denied(asked)) {
             return Ok(());
@@ -89,19 +89,19 @@ impl Rights {
     }
 }
 
-/// What is asked by a review.
+/// Kind of an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReviewKind {
-    /// What another user may do.
+    /// Rights of another user.
     Access,
-    /// What the client may do itself.
+    /// Rights of the client itself.
     OwnAccess,
-    /// Who the client is.
+    /// Identity of the client.
     Own,
 }
 
 impl ReviewKind {
-    /// What a path asks for; none if it is that of another resource.
+    /// Returns the kind of the review that a path requests; none if it is that of another resource.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let kinds = [Self::Access, Self::OwnAccess, Self::Own];
         kinds.into_iter().find(|kind| {

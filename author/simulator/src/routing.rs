@@ -1,4 +1,4 @@
-//! Owns the paths of the API: what a URL is about.
+//! Parses the paths of the API.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::kinds::{Kinds, Resource};
 use crate::request::percent_decode;
 
-/// What a request is about.
+/// Target of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Route {
     /// `/api`, `/apis`.
@@ -26,7 +26,7 @@ pub(crate) enum Route {
     Resource(Target),
     Version,
     Health,
-    /// `/openapi/v3` and what is below it.
+    /// Path `/openapi/v3`, and those below it.
     OpenApi(String),
     OpenApiV2,
     /// `/`.

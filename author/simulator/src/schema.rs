@@ -1,5 +1,5 @@
-//! Owns the parsed form of OpenAPI v3 schemas, of built-in kinds and of CRDs alike, and the committed definitions that
-//! built-in kinds refer to.
+//! Parsed OpenAPI v3 schemas, of built-in kinds and of CRDs alike, and the committed definitions that built-in kinds
+//! refer to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -68,7 +68,7 @@ impl Shape {
     }
 }
 
-/// What an object may hold beside its properties.
+/// Members that an object may have beside its properties.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Additional {
     /// Not said: nothing, unless there are no properties at all.
@@ -79,7 +79,7 @@ pub(crate) enum Additional {
     Of(Node),
 }
 
-/// Who owns what of a list, by `x-kubernetes-list-type` or, where that is absent, the patch strategy.
+/// Ownership of the parts of a list, by `x-kubernetes-list-type` or, where that is absent, the patch strategy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Listing {
     #[default]
@@ -88,14 +88,14 @@ pub(crate) enum Listing {
     Map(Vec<String>),
 }
 
-/// How strategic merge patch treats a list or a struct.
+/// Treatment of a list or a struct by strategic merge patch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strategy {
     pub(crate) merge: bool,
     pub(crate) key: Option<String>,
 }
 
-/// How Go writes the zero values of a struct's fields; see examples/generate-schemas.rs.
+/// Serialisation of the zero values of a struct's fields in Go; see examples/generate-schemas.rs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Zeros {
     pub(crate) kept: BTreeSet<String>,
@@ -122,7 +122,7 @@ impl Zeros {
     }
 }
 
-/// A schema that stands here, or a definition by its name: definitions may refer to themselves.
+/// Inline schema, or a definition by its name: definitions may refer to themselves.
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
     Inline(Arc<Schema>),
@@ -290,7 +290,7 @@ impl Schema {
         }
     }
 
-    /// True where a built-in type stands for arbitrary JSON.
+    /// Returns `true` if its name has this suffix: a built-in type that means arbitrary JSON.
     pub(crate) fn is_named(&self, suffix: &str) -> bool {
         self.name.as_deref().is_some_and(|name| name.ends_with(suffix))
     }

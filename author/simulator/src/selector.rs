@@ -1,4 +1,4 @@
-//! Owns label and field selectors: reading them, and whether an object matches.
+//! Parses label and field selectors, and matches objects against them.
 
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ enum Condition {
     Less(i64),
 }
 
-/// Which objects a list or a watch is about.
+/// Selection of objects by a list or a watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     labels: Vec<(String, Condition)>,
@@ -106,7 +106,8 @@ impl Selector {
     }
 }
 
-/// Whether labels match a selector as objects carry one: `matchLabels` and `matchExpressions`. An empty one matches all.
+/// Matches labels against a selector as objects carry one: `matchLabels` and `matchExpressions`. An empty one matches
+/// all.
 pub(crate) fn matches_labels(selector: &Value, labels: &Value) -> bool {
     let has = |key: &str, condition: &Condition| meets(labels[key].as_str(), condition);
     let equal = selector["matchLabels"].as_object().into_iter().flatten();

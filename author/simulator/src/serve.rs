@@ -1,4 +1,4 @@
-//! Owns serving the simulated API on a socket of this machine, for kubectl and for processes of their own.
+//! Serves the simulated API on a socket of this machine, for kubectl and for other processes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,4 +1,4 @@
-//! Owns the handle of a simulated cluster, and its API server as a service.
+//! Handle of a simulated cluster, and its API server as a service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,12 +58,12 @@ impl Simulator {
         self.inner.log.clone()
     }
 
-    /// The faults that befall requests.
+    /// Returns the injected faults.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }
 
-    /// Who may do what.
+    /// Returns the rights of all users.
     pub fn rights(&self) -> &Rights {
         &self.inner.rights
     }

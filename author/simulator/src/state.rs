@@ -1,4 +1,4 @@
-//! Owns the whole of the simulated cluster that one lock guards: objects, kinds, randomness, time.
+//! State of the simulated cluster under its one lock: objects, kinds, randomness, time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,11 +31,11 @@ pub(crate) struct State {
     pub(crate) kinds_generation: u64,
     /// The definitions that are served, by uid, with the generation that is.
     served: BTreeMap<String, i64>,
-    /// What webhooks are asked while a client's request is carried out; None at all other times.
+    /// Webhook calls while a client's request is carried out; None at all other times.
     pub(crate) consultation: Option<Consultation>,
-    /// Who owns whom, as far as the garbage collector has seen.
+    /// Owners of objects, as far as the garbage collector has seen them.
     pub(crate) ownership: Ownership,
-    /// Who has which cluster IP.
+    /// Services by their cluster IPs.
     pub(crate) addresses: Addresses,
     /// Objects that the controllers look at again, and when.
     pub(crate) timers: BTreeSet<(SystemTime, Storage, Key)>,
@@ -83,13 +83,13 @@ impl State {
         self.kinds.of_storage(&Storage::new(group, plural)).cloned()
     }
 
-    /// Whether a definition is new, or has changed since it was last served.
+    /// Returns `true` if a definition is new, or has changed since it was last served.
     pub(crate) fn needs_serving(&self, definition: &Value) -> bool {
         let (uid, generation) = version_of(definition);
         self.served.get(&uid) != Some(&generation)
     }
 
-    /// Serves what a definition says, in place of what it said before.
+    /// Serves a definition in place of its old form.
     pub(crate) fn serve_definition(&mut self, definition: &Value) {
         let spec = &definition["spec"];
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Owns the objects, the one counter of resource versions, the bounded history that watches start from, and the snapshots that
-//! paged lists go on with. Knows nothing of what objects mean.
+//! Stores the objects, the one counter of resource versions, the bounded history that watches start from, and the
+//! snapshots of paged lists. Knows nothing of the meaning of objects.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -75,7 +75,7 @@ impl Store {
         self.objects.get(storage).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Those of one namespace.
+    /// Lists the objects of one namespace.
     pub(crate) fn list_namespace<'a>(
         &'a self,
         storage: &Storage,
@@ -190,7 +190,7 @@ impl Store {
         &self.fresh
     }
 
-    /// Has the controllers look at an object that has not changed.
+    /// Makes the controllers reconcile an object that has not changed.
     pub(crate) fn touch(&mut self, storage: &Storage, key: &Key) {
         if let Some(object) = self.get(storage, key).cloned() {
             self.fresh.push(Change {
@@ -228,7 +228,7 @@ impl Store {
         }
     }
 
-    /// Keeps what is left of a list, and says by what number to ask for it.
+    /// Keeps the rest of a list, and returns the number under which it is found.
     pub(crate) fn keep_snapshot(&mut self, objects: Vec<Arc<Value>>) -> u64 {
         let id = self.next_snapshot;
         self.next_snapshot += 1;
@@ -239,7 +239,7 @@ impl Store {
         id
     }
 
-    /// What a list goes on with. Stays, because a page may be asked for twice.
+    /// Returns the rest of a paged list. The snapshot stays, because a page may be requested twice.
     pub(crate) fn snapshot(&self, id: u64) -> Option<&[Arc<Value>]> {
         self.snapshots
             .iter()

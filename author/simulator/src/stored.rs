@@ -1,5 +1,5 @@
-//! Owns what becomes of an object that is stored already when its CustomResourceDefinition is replaced: what an API server
-//! would not show any more, and what it would refuse the next time somebody writes the object.
+//! Stored objects after their CustomResourceDefinition was replaced: the fields that an API server would no longer
+//! show, and those that it would refuse at the next write.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::custom::{CustomKind, Nulls};
 /// One served version of a CustomResourceDefinition.
 pub struct CustomSchema(Arc<CustomKind>);
 
-/// What a schema makes of a stored object.
+/// Errors of a stored object under a schema.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Objections {
-    /// Fields that it does not specify, and that therefore vanish, and fields that it does not accept, in the words of the
-    /// API server.
+    /// Fields that it does not specify, and that therefore vanish, and fields that it does not accept, as the API
+    /// server words them.
     pub errors: BTreeSet<String>,
     /// Validation rules of which only an API server knows whether the object keeps them: they use CEL functions of Kubernetes.
     pub unevaluated: BTreeSet<String>,
@@ -30,8 +30,8 @@ impl CustomSchema {
         served.custom.map(Self)
     }
 
-    /// What the schema makes of an object that was stored before the schema was in force. Transition rules, which compare with
-    /// an earlier state, do not count.
+    /// Checks an object that was stored before the schema was in force. Transition rules, which compare with an earlier
+    /// state, do not count.
     pub fn objections(&self, object: &Value) -> Objections {
         let mut object = object.clone();
         let pruned = self.0.prune(&mut object);
@@ -48,7 +48,7 @@ impl CustomSchema {
 }
 
 impl Objections {
-    /// What was not objected to before.
+    /// Returns the objections that were not there before.
     #[must_use]
     pub fn beyond(mut self, before: &Self) -> Self {
         self.errors.retain(|error| !before.errors.contains(error));

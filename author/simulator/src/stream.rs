@@ -1,4 +1,4 @@
-//! Owns the bodies of responses: whole ones, and the streams of watches.
+//! Bodies of responses: whole ones, and the streams of watches.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::request::Form;
 use crate::table;
 use crate::watch::{Channel, Event, EventKind};
 
-/// How often a watch that wants bookmarks gets one.
+/// Interval of bookmarks in a watch that requests them.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// The last bookmark comes so long before the end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
@@ -84,12 +84,12 @@ impl Body for ResponseBody {
     }
 }
 
-/// What goes wrong with a watch.
+/// Faults of a watch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Trouble {
     /// Ends after so many events.
     pub(crate) cut_after: Option<u32>,
-    /// Says nothing.
+    /// Sends nothing.
     pub(crate) silent: bool,
     /// Passes over so many events.
     pub(crate) lose: u32,
@@ -111,11 +111,11 @@ pub(crate) struct WatchStream {
     headers_sent: bool,
 }
 
-/// What a client asks of a watch, beside its objects.
+/// Options of a watch, beside the selection of its objects.
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) form: Form,
-    /// What rows of tables include of the object.
+    /// Part of the object that rows of tables include.
     pub(crate) include: String,
     pub(crate) timeout: Duration,
     pub(crate) bookmarks: bool,

@@ -1,11 +1,11 @@
-//! Owns the tokens of service accounts: given for those that exist, and good for as long as they do.
+//! Tokens of service accounts: issued for accounts that exist, and valid for as long as they do.
 
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::state::State;
 
-/// What a token begins with.
+/// Prefix of a token.
 const MARK: &str = "simulated:";
 
 /// A service account whose token is requested.
@@ -16,7 +16,7 @@ pub(crate) struct TokenRequest {
 }
 
 impl TokenRequest {
-    /// What a path asks for; none if it is that of something else.
+    /// Parses the path of a token request; none if it is another path.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let path = path.strip_prefix("/api/v1/namespaces/")?.strip_suffix("/token")?;
         let (namespace, name) = path.split_once("/serviceaccounts/")?;
@@ -38,7 +38,7 @@ impl TokenRequest {
     }
 }
 
-/// Whose token a header has; none if it has none, an error if it is not good any more.
+/// Returns the user of a header's token; none if it has none, an error if the token is no longer valid.
 pub(crate) fn user(state: &State, authorization: &str) -> Result<Option<String>, Failure> {
     let Some(token) = authorization
         .strip_prefix("Bearer ")

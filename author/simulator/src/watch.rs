@@ -1,4 +1,4 @@
-//! Owns watches: which changes a watch is told, in what form, and the body that streams them.
+//! Watches: the changes that a watch reports and in which form, and the body that streams them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl EventKind {
     }
 }
 
-/// What a watch says next. The object is as it is stored; the body shows it in the version asked for.
+/// Next event of a watch. The object is as it is stored; the body converts it to the requested version.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
@@ -69,7 +69,8 @@ impl Channel {
         &self.storage
     }
 
-    /// Tells the watch of a change, if it is about it: an object that enters the selection is added, one that leaves it is deleted.
+    /// Sends a change to the watch, if it selects it: an object that enters the selection is added, one that leaves it
+    /// is deleted.
     pub(crate) fn offer(&self, change: &Change) {
         if change.storage != self.storage {
             return;
@@ -111,7 +112,7 @@ impl Channel {
         }
     }
 
-    /// Ends the stream once what is queued has been read.
+    /// Ends the stream once the queued events have been read.
     pub(crate) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;

@@ -1,4 +1,4 @@
-//! Owns how a watch begins: from which revision, with which objects first, and when it is too late.
+//! Starts a watch: its first revision, its initial objects, and the error when the revision is too old.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub(crate) fn open(state: &mut State, call: &Call, gone: bool, stale: u64) -> Re
     Ok(channel)
 }
 
-/// An expired revision is told within the stream, not by the response's status.
+/// Reports an expired revision within the stream, not by the response's status.
 fn refuse(channel: &Channel, asked: u64, oldest: u64) {
     let failure = Failure::expired(format!("too old resource version: {asked} ({oldest})"));
     let status: Value = failure.status();

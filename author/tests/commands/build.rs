@@ -275,7 +275,7 @@ fn what_wants_randomness_is_found_before_anything_is_compiled() {
 }
 
 #[test]
-fn a_missing_compiler_is_named_with_the_command_that_installs_it() {
+fn a_missing_compiler_is_named_with_its_install_command() {
     let folder = tempfile::tempdir().unwrap();
     let programs = folder.path().join("programs");
     fs::create_dir(&programs).unwrap();
@@ -357,7 +357,7 @@ fn a_component_that_no_host_would_run_is_printed_and_fails() {
 }
 
 #[test]
-fn a_component_that_imports_what_no_host_has_is_refused_with_the_names_of_the_imports() {
+fn a_component_with_unknown_imports_is_refused_with_their_names() {
     let folder = tempfile::tempdir().unwrap();
     let component = r#"(component
         (import "acme:clock/now@1.0.0" (instance (export "read" (func (result u64)))))
@@ -380,7 +380,7 @@ fn a_component_that_imports_what_no_host_has_is_refused_with_the_names_of_the_im
 }
 
 #[test]
-fn a_component_that_imports_wasi_is_shown_with_the_grant_that_it_needs_and_installed_with_it_only() {
+fn a_component_with_wasi_installs_only_with_the_named_grant() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("dice.wasm"), dice::component()).unwrap();
     let shown = call(folder.path(), &["inspect", "dice.wasm"]).ok();
@@ -408,7 +408,7 @@ fn a_component_that_imports_wasi_is_shown_with_the_grant_that_it_needs_and_insta
 }
 
 #[test]
-fn a_status_that_cannot_hold_what_the_host_writes_is_warned_of_and_built() {
+fn a_status_too_narrow_for_the_host_is_built_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let kind = json!({"group": "example.com", "version": "v1", "kind": "Site"});
     let crd = |status: Value| {
@@ -455,7 +455,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_component_of_another_toolchain_is_checked_and_its_module_wrapped() {
+    fn a_component_of_another_toolchain_is_checked_and_wrapped() {
         let component = app_service();
         let folder = tempfile::tempdir().unwrap();
         let component_path = component.display().to_string();
@@ -473,8 +473,9 @@ mod isolated {
         assert!(bytes == fs::read(component).unwrap(), "the component is another one");
     }
 
-    /// A crate with a panic that names its file, and another in its workspace with another: what would tell the folders apart.
-    /// Cargo's hash of a crate outside of the workspace has its whole path, which the order of functions follows.
+    /// Writes a crate with a panic that names its file, and another in its workspace with another: texts that would
+    /// tell the folders apart. Cargo's hash of a crate outside of the workspace has its whole path, which the order of
+    /// functions follows.
     fn module_in(folder: &Path) -> Vec<u8> {
         let package = |name: &str, rest: &str| {
             format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n{rest}")
@@ -523,7 +524,7 @@ mod isolated {
         );
     }
 
-    /// The whole way of an author: a project, its tests, its component, and another kind in it.
+    /// Follows an author from the start: a project, its tests, its component, and another kind in it.
     #[test]
     fn a_new_project_passes_its_tests_and_becomes_a_component() {
         // It stays, so that it is compiled once and not for each run.

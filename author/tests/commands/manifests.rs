@@ -25,7 +25,7 @@ mod isolated {
     }
 
     #[test]
-    fn definitions_come_first_and_a_sample_that_the_definition_admits_last() {
+    fn definitions_come_first_and_a_valid_sample_last() {
         let folder = tempfile::tempdir().unwrap();
         let yaml = call(folder.path(), &["manifests", &component(), "--namespace", "shop"]).ok();
         let kinds = kinds(&yaml);

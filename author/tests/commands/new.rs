@@ -298,7 +298,7 @@ fn exports(files: &[(PathBuf, String)]) -> Vec<&str> {
 }
 
 #[test]
-fn a_project_in_another_language_has_what_is_asked_for_and_nothing_else() {
+fn a_project_in_another_language_has_only_the_requested_parts() {
     const FINALIZER: &str = "--finalizer";
     const ADMISSION: &str = "--admission";
     const CLUSTER: &str = "--scope=Cluster";
@@ -396,7 +396,7 @@ fn a_project_in_another_language_has_what_is_asked_for_and_nothing_else() {
     }
 }
 
-/// What `new kind` and `new admission` write in a language other than Rust, for a kind Gallery beside Site.
+/// Files that `new kind` and `new admission` write in a language other than Rust, for a kind Gallery beside Site.
 struct Added {
     language: &'static str,
     /// The files of Gallery and of its admission.
@@ -593,7 +593,7 @@ fn admission_that_is_added_later_is_what_a_new_project_has() {
 }
 
 #[test]
-fn lines_whose_marker_is_missing_are_printed_with_their_file_in_every_language() {
+fn lines_without_their_marker_are_printed_in_every_language() {
     let languages = [
         ("js", "operator.js", "//", "galleryController,"),
         ("python", "plugin.py", "#", "gallery.CONTROLLER,"),
@@ -629,7 +629,7 @@ fn lines_whose_marker_is_missing_are_printed_with_their_file_in_every_language()
 }
 
 #[test]
-fn names_that_a_language_has_another_use_for_are_written_otherwise() {
+fn names_reserved_in_a_language_are_escaped() {
     for (language, kind, file) in [
         ("python", "Import", "kinds/import_kind.py"),
         ("python", "Admission", "kinds/admission.py"),
@@ -648,7 +648,7 @@ fn names_that_a_language_has_another_use_for_are_written_otherwise() {
 }
 
 #[test]
-fn a_go_module_and_a_plugin_may_have_other_names_than_their_folder() {
+fn a_go_module_and_its_plugin_may_differ_from_the_folder_name() {
     let (_folder, project) = made(&["--lang", "go"]);
     let rename = |file: &str, old: &str, new: &str| {
         let text = fs::read_to_string(project.join(file)).unwrap();
@@ -667,7 +667,7 @@ fn a_go_module_and_a_plugin_may_have_other_names_than_their_folder() {
 }
 
 #[test]
-fn a_project_that_does_not_say_what_it_consists_of_is_left_as_it_is() {
+fn a_project_of_unknown_structure_is_left_as_it_is() {
     for (language, file) in [
         ("js", "operator.js"),
         ("python", "plugin.py"),
@@ -715,7 +715,7 @@ fn commands_in_a_project_in_another_language_say_what_builds_it() {
 }
 
 #[test]
-fn a_missing_tool_of_another_language_is_named_with_what_installs_it() {
+fn a_missing_language_tool_is_named_with_its_install_command() {
     let programs = tempfile::tempdir().unwrap();
     for (language, tool, install) in [
         ("js", "node", "apt-get install nodejs npm"),
@@ -740,7 +740,7 @@ fn the_contract_in_a_project_is_the_contract() {
 }
 
 #[test]
-fn wrong_arguments_are_answered_with_right_ones_and_write_nothing() {
+fn wrong_arguments_name_the_right_ones_and_write_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, said) in [
         (&["My_Site", "--kind", "example.com/v1/Site"][..], "try my-site"),
@@ -844,7 +844,7 @@ fn admission_of_the_tutorials_website_is_tested_with_its_sample() {
 }
 
 #[test]
-fn admission_finds_its_places_in_the_files_of_the_tutorial_in_other_languages() {
+fn admission_fits_the_tutorial_files_in_other_languages() {
     for (language, file) in [("js", "kinds/website.js"), ("python", "kinds/website.py")] {
         let folder = tempfile::tempdir().unwrap();
         let kind = "example.com/v1alpha1/Website";

@@ -11,32 +11,32 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long one step may take on a machine that is busy: a build is one.
+/// Time limit of one step on a busy machine; a build is one step.
 pub const WITHIN: Duration = Duration::from_mins(5);
 
-/// How often it is looked whether a program has ended.
+/// Interval of polling whether a program has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit code.
     pub code: i32,
-    /// What was printed.
+    /// Standard output.
     pub out: String,
-    /// What was said on standard error.
+    /// Standard error.
     pub err: String,
 }
 
 impl Ended {
-    /// What a successful call printed.
+    /// Returns the output of a successful call.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "{}\n{}", self.out, self.err);
         self.out
     }
 
-    /// What a failed call said.
+    /// Returns the standard error of a failed call.
     #[track_caller]
     pub fn failed(self, code: i32) -> String {
         assert_eq!(self.code, code, "{}\n{}", self.out, self.err);
@@ -67,7 +67,7 @@ pub fn ended(command: &mut Command) -> Ended {
     }
 }
 
-/// A program that runs until it is dropped, and what it prints.
+/// Program that runs until it is dropped, and its output.
 pub struct Lines {
     process: Child,
     printed: Receiver<String>,
@@ -106,7 +106,7 @@ impl Lines {
         panic!("no line has {words:?}:\n{}", self.seen.join("\n"));
     }
 
-    /// Stops it as Ctrl-C does, so that it ends what it has started: the exit code.
+    /// Stops it as Ctrl-C does, so that it ends its children, and returns the exit code.
     #[track_caller]
     pub fn interrupt(mut self) -> Option<i32> {
         match self.end() {
@@ -115,7 +115,7 @@ impl Lines {
         }
     }
 
-    /// How it ended, if it did in time.
+    /// Returns the exit status if it ended in time.
     fn end(&mut self) -> Option<ExitStatus> {
         let begun = Instant::now();
         if let Some(status) = self.process.try_wait().ok()? {

@@ -29,7 +29,7 @@ fn command(arguments: &[&str], folder: &Path) -> Command {
     command
 }
 
-/// Runs the command to its end: the exit code and what it said.
+/// Runs the command to its end: returns the exit code and the output.
 fn ended(arguments: &[&str], folder: &Path) -> (i32, String) {
     let Ended { code, out, err } = program::ended(&mut command(arguments, folder));
     (code, out + &err)
@@ -83,7 +83,7 @@ fn start(arguments: &[&str], folder: &Path) -> Lines {
     Lines::of(&mut command(arguments, folder))
 }
 
-/// Puts a component in place, whole or not at all; with another mark it is another version.
+/// Writes a component atomically; with another mark it is another version.
 fn put(name: &str, path: &Path, mark: u8) {
     let mut bytes = fs::read(component(name)).expect("`cargo xtask plugins` builds the plugins");
     // A custom section, which changes nothing but the digest.
@@ -193,7 +193,7 @@ mod simulated {
 
     /// A kind may come later, so it is tried for half a minute; neither a new component nor the end waits for that.
     #[test]
-    fn a_sample_that_is_refused_is_told_at_once_and_holds_nothing_up() {
+    fn a_refused_sample_is_reported_at_once_and_blocks_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (file, sample) = (folder.path().join("web.wasm"), folder.path().join("sample.yaml"));
         let good = OBJECT.replace("NAME", "sample");
@@ -268,7 +268,7 @@ mod simulated {
     }
 
     #[test]
-    fn a_project_without_the_tools_of_its_language_is_told_what_installs_them() {
+    fn a_project_without_its_tools_names_what_installs_them() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("pilothouse.js"), "").unwrap();
         let programs = folder.path().join("programs");
@@ -310,7 +310,7 @@ mod simulated {
     }
 
     #[test]
-    fn a_component_that_imports_wasi_runs_with_a_grant_and_without_one_the_next_step_is_said() {
+    fn a_component_with_wasi_runs_with_a_grant_or_names_next_step() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("dice.wasm"), dice::component()).unwrap();
         let mut dev = start(&["dice.wasm", "--plain"], folder.path());
@@ -339,7 +339,7 @@ mod simulated {
         (terminal, process)
     }
 
-    /// It was as it is before the command.
+    /// Asserts that the terminal is as it was before the command.
     fn assert_restored(terminal: &PseudoTerminal) {
         assert!(!terminal.is_raw(), "keys are lines again, and shown");
         assert!(!terminal.is_alternate(), "what was on the screen is there again");
@@ -347,7 +347,7 @@ mod simulated {
     }
 
     #[test]
-    fn the_live_view_shows_what_happens_obeys_keys_and_gives_the_terminal_back() {
+    fn the_live_view_obeys_keys_and_restores_the_terminal() {
         let folder = tempfile::tempdir().unwrap();
         let build = "cp made target/pilothouse/web.wasm";
         let (mut terminal, mut process) = in_terminal(folder.path(), build);
@@ -364,7 +364,7 @@ mod simulated {
     }
 
     #[test]
-    fn the_live_view_shows_how_far_a_build_is_and_quitting_ends_the_build() {
+    fn the_live_view_shows_build_progress_and_quitting_ends_it() {
         let folder = tempfile::tempdir().unwrap();
         let build = "echo Compiling a; printf 'Building 1/2\\rBuilding 2/2\\r'; echo $$ > pid; exec sleep 600";
         let (mut terminal, mut process) = in_terminal(folder.path(), build);

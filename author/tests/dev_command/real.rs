@@ -15,7 +15,7 @@ fn named(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_runs_on_a_real_cluster_is_swapped_and_leaves_its_objects_and_no_plugin() {
+async fn a_plugin_runs_on_a_real_cluster_and_leaves_its_objects() {
     let cluster = Cluster::real().await.unwrap();
     let mut objects = Objects::new(cluster.client().await.unwrap(), "default");
     let folder = tempfile::tempdir().unwrap();

@@ -18,21 +18,21 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// How long one step may take on a machine that is busy.
+/// Time limit of one step on a busy machine.
 const WITHIN: Duration = Duration::from_mins(1);
 
-/// How long to pause between two looks.
+/// Interval between two polls.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The rows and columns of the window.
 const SIZE: (u16, u16) = (40, 160);
 
-/// What leaves the other screen, on which a view was.
+/// Escape sequence that leaves the alternate screen, on which a view was.
 const RETURN: &str = "\u{1b}[?1049l";
 
 /// A terminal of this process.
 pub struct PseudoTerminal {
-    /// Where keys are pressed.
+    /// Input of the terminal.
     keyboard: File,
     /// The end that programs have.
     device: OwnedFd,
@@ -48,7 +48,7 @@ struct Display {
     is_cursor_hidden: bool,
 }
 
-/// What stands on a screen, and where the cursor is.
+/// Text of a screen, and position of the cursor.
 #[derive(Default)]
 struct Screen {
     rows: Vec<Vec<char>>,
@@ -125,7 +125,7 @@ impl PseudoTerminal {
         }
     }
 
-    /// What stands on the screen.
+    /// Returns the text on the screen.
     pub fn shown(&self) -> String {
         let mut text = String::new();
         for row in self.display().shown.rows {
@@ -135,18 +135,18 @@ impl PseudoTerminal {
         text
     }
 
-    /// Whether each key is given to the program at once, and not shown.
+    /// Returns `true` if each key is passed to the program at once, and not echoed.
     pub fn is_raw(&self) -> bool {
         let modes = tcgetattr(&self.device).unwrap().local_modes;
         !modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
     }
 
-    /// Whether the other screen is shown, on which views are drawn.
+    /// Returns `true` if the alternate screen is shown, on which views are drawn.
     pub fn is_alternate(&self) -> bool {
         self.display().left.is_some()
     }
 
-    /// Whether the cursor is seen.
+    /// Returns `true` if the cursor is visible.
     pub fn is_cursor_shown(&self) -> bool {
         !self.display().is_cursor_hidden
     }

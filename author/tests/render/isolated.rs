@@ -39,7 +39,7 @@ mod rendering {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_yaml_of_the_desired_objects_with_the_rest_in_comments() {
+    fn output_is_yaml_of_desired_objects_with_the_rest_in_comments() {
         let files = Files::new();
         let app = files.file("app.yaml", APP);
         let deployment =
@@ -70,7 +70,7 @@ mod rendering {
     }
 
     #[test]
-    fn a_reading_of_the_clock_is_shown_with_the_time_of_the_next_look() {
+    fn a_clock_reading_is_shown_with_the_next_requeue_time() {
         let files = Files::new();
         let configuration = files.file("config.yaml", "{objects: reads=things, touches: []}");
         let moment = 1_767_227_700_000_u64;
@@ -304,7 +304,7 @@ mod comparing {
     }
 
     #[test]
-    fn what_several_objects_contribute_to_one_is_compared_piece_by_piece() {
+    fn contributions_of_several_objects_are_compared_piecewise() {
         let stream = |name: &str, port: u16| {
             format!(
                 "---\napiVersion: nginx-stream.jeffthecoder.xyz/v1beta1\nkind: StreamIngress\nmetadata: {{name: {name}}}\n\
@@ -481,7 +481,7 @@ mod checking {
     use super::*;
 
     #[test]
-    fn a_broken_property_is_shown_with_the_object_and_the_command_that_repeats_it() {
+    fn a_broken_property_shows_the_object_and_the_repeat_command() {
         let files = Files::new();
         let sample = files.file("a sample.yaml", &hostile("differs-by-read"));
         let ended = pilothouse(&["check", &component("hostile"), "-f", &sample, "--cases", "1"], "");

@@ -48,7 +48,7 @@ impl Files {
     }
 }
 
-/// How a command ended.
+/// Outcome of a command.
 struct Ended {
     code: i32,
     printed: String,
@@ -83,14 +83,14 @@ fn pilothouse(arguments: &[&str], input: &str) -> Ended {
     }
 }
 
-/// What a command prints that succeeds.
+/// Returns the output of a successful command.
 fn printed(arguments: &[&str]) -> String {
     let Ended { code, printed, said } = pilothouse(arguments, "");
     assert_eq!(code, 0, "{said}{printed}");
     printed
 }
 
-/// What a command says that ends with an error, before it has printed anything.
+/// Returns the error of a command that fails before it has printed anything.
 fn refused(arguments: &[&str]) -> String {
     let Ended { code, printed, said } = pilothouse(arguments, "");
     assert_eq!((code, printed.as_str()), (1, ""), "{said}");

@@ -105,7 +105,7 @@ fn an_object_of_another_kind_and_the_same_name_is_not_selected() {
 }
 
 #[test]
-fn a_live_object_for_which_the_plugin_fails_is_named_with_the_reason() {
+fn a_live_object_whose_render_fails_is_named_with_the_reason() {
     let (mut store, kubeconfig, _cluster) = cluster(&["tests/guests/hostile/crds"]);
     let hostile = |name: &str, behaviour: &str| {
         format!(

@@ -1,5 +1,5 @@
-//! What a hostile registry can make of this process's memory: little, whatever its answers are. The allocator refuses more,
-//! which ends the process.
+//! Bounds the memory that a hostile registry makes this process use. The allocator refuses more, which ends the
+//! process.
 #![allow(
     clippy::unwrap_used,
     reason = "if a registry of the tests cannot be set up, the test has failed"
@@ -17,10 +17,10 @@ use pilothouse_test_registry::{Registry, component, download, limits};
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// What one artifact may take beside the answers that the registry of this process keeps.
+/// Memory that one artifact may take beside the responses that the registry of this process keeps.
 const MEMORY: usize = 32 << 20;
 
-/// As many bytes as a manifest may have, of a text again and again.
+/// Returns a repeated text of as many bytes as a manifest may have.
 fn long(beginning: &str, again: &str, end: &str) -> String {
     let times = usize::try_from(MANIFEST_LIMIT).unwrap() - beginning.len() - end.len();
     [beginning, &again.repeat(times / again.len()), end].concat()

@@ -1,5 +1,5 @@
-//! What the host watches for itself, its own resources and CRDs, on a simulated cluster: what is told when the server goes
-//! silent, forbids the watch, does not serve the kind, or sends what cannot be read.
+//! Tests of the host's watches on its own resources and on CRDs, on a simulated cluster: a server that goes silent,
+//! forbids the watch, does not serve the kind, or sends unreadable objects.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-/// How long, by the test's clock, what has to come may take.
+/// Time limit of a wait, by the test's clock.
 const WITHIN: Duration = Duration::from_mins(20);
 
 /// Longer than anybody waits.
@@ -94,14 +94,14 @@ async fn send(client: &Client, method: &str, path: &str, body: &Value) {
     assert!(response.status().is_success(), "{method} {path}: {}", response.status());
 }
 
-/// What was asked for, as `list things`.
+/// Returns the requests, as `list things`.
 fn asked(simulator: &Simulator) -> Vec<String> {
     let log = simulator.requests().all().into_iter();
     log.map(|record| format!("{} {}", record.verb, record.resource))
         .collect()
 }
 
-/// A kind that is followed in the background, with all troubles that were told.
+/// Kind that is followed in the background, with all reported errors.
 struct Followed {
     known: watch::Receiver<HostResources>,
     troubles: Arc<Mutex<Vec<String>>>,
@@ -159,7 +159,7 @@ async fn a_kind_that_is_not_served_yet_is_found_when_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resource_that_cannot_be_read_is_skipped_and_its_last_state_stays() {
+async fn an_unreadable_resource_is_skipped_and_keeps_its_last_state() {
     let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
     let thing = |name: &str, more: &str| format!(r#"{{"metadata":{{"name":"{name}","uid":"u"{more}}}}}"#);
     let odd = thing("odd", r#","ownerReferences":"none""#);
@@ -216,7 +216,7 @@ async fn a_resource_that_cannot_be_read_is_skipped_and_its_last_state_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_see_crds_they_are_asked_for_every_ten_minutes() {
+async fn without_rights_to_crds_they_are_listed_every_ten_minutes() {
     let simulator = Simulator::new(Options::default());
     let client = Client::new(simulator.service(), "default");
     let forbidden = Fault::Status {

@@ -1,4 +1,4 @@
-//! What a list takes of memory while it comes in, in a process of its own: a kind of large objects of which next to
+//! Measures the memory of a list while it is received, in a process of its own: a kind of large objects of which almost
 //! nothing is kept.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

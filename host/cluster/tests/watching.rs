@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How long, by the test's clock, what has to come may take.
+/// Time limit of a wait, by the test's clock.
 const WITHIN: Duration = Duration::from_mins(20);
 
-/// A store that remembers what it was told: `+`, `~` and `-` with the object's name.
+/// Store that records its reports: `+`, `~` and `-` with the object's name.
 #[derive(Default)]
 struct Cache {
     store: Mutex<Store>,
@@ -137,7 +137,7 @@ impl Bench {
         self.watch_with(self.client(), paths, reach).await;
     }
 
-    /// The same by another way to the cluster.
+    /// Watches by another client.
     async fn watch_with(&mut self, client: Client, paths: &[&str], reach: Reach) {
         let paths: Vec<_> = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
         let projection = Projection::new(&paths);
@@ -194,14 +194,14 @@ impl Bench {
         );
     }
 
-    /// Waits until as many changes were told as are expected, and then for what must not come.
+    /// Waits for the expected count of changes, and then for unexpected ones.
     async fn tells(&self, expected: &[&str]) {
         self.until(|cache| cache.told.lock().len() >= expected.len()).await;
         tokio::time::sleep(Duration::from_mins(10)).await;
         assert_eq!(self.told(), expected, "trouble: {:?}", self.cache.trouble.lock());
     }
 
-    /// What was told since the last look.
+    /// Returns the reports since the last call.
     fn told(&self) -> Vec<String> {
         std::mem::take(&mut *self.cache.told.lock())
     }
@@ -256,7 +256,7 @@ impl Bench {
         .await;
     }
 
-    /// What was asked of the watched resource: verbs with the namespace.
+    /// Returns the requests for the watched resource: verbs with the namespace.
     fn asked(&self) -> Vec<String> {
         let log = self.simulator.requests().all();
         log.into_iter()
@@ -283,10 +283,10 @@ async fn what_happens_is_told_once_over_many_renewals_of_the_watch() {
     assert!(bench.cache.trouble.lock().is_empty());
 }
 
-/// A server that cannot divide lists sends all of it. What another replica has is not decoded, so what is wrong with it is not
-/// reported here either.
+/// Uses a server that cannot divide lists and sends all of it. Objects of another replica are not decoded, so their
+/// errors are not reported here either.
 #[tokio::test(start_paused = true)]
-async fn objects_of_another_part_are_left_out_of_a_list_before_they_are_decoded() {
+async fn objects_of_another_shard_are_dropped_before_decoding() {
     let object = |name: &str, namespace: &str, managed_fields: Value| {
         json!({
             "metadata": {
@@ -549,7 +549,7 @@ async fn an_event_that_cannot_be_read_is_told_and_the_next_ones_come() {
     assert!(told[1].contains("missing field `name`"), "{told:?}");
 }
 
-/// How many lists may be made in an hour by one who waits longer each time.
+/// Count of lists that a client with growing back-off may make in an hour.
 const LISTS_IN_AN_HOUR: usize = 160;
 
 fn lists(bench: &Bench) -> usize {

@@ -19,7 +19,7 @@ struct Family {
     labels: BTreeSet<String>,
 }
 
-/// What Prometheus adds to each sample.
+/// Labels that Prometheus adds to each sample.
 const OF_THE_SCRAPE: [&str; 4] = ["instance", "job", "namespace", "service"];
 
 fn root() -> PathBuf {
@@ -30,7 +30,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// What a host prints that has something to say of everything.
+/// Returns the metrics of a host that has a sample of every metric.
 fn printed() -> String {
     let (metrics, took) = (Metrics::default(), Duration::from_millis(1));
     let plugins = metrics.plugins();

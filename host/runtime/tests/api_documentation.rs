@@ -1,4 +1,4 @@
-//! What docs/api.md says of the API is what the host answers: each member is described, and each example is a document.
+//! Checks docs/api.md against the host's API: each member is described, and each example is a document.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ fn is_complete<T: Serialize + DeserializeOwned>(name: &str) {
     assert_eq!(written, example, "{name}");
 }
 
-/// Paths without what is described elsewhere.
+/// Returns the paths without those that are described elsewhere.
 fn described(document: &Value, elsewhere: &[&str]) -> BTreeSet<String> {
     let mut paths = paths(document);
     paths.retain(|path| !elsewhere.iter().any(|elsewhere| path.starts_with(elsewhere)));

@@ -13,7 +13,7 @@ use pilothouse_sandbox::{
 };
 use support::{Recorder, component, module, request};
 
-/// A compiler that cannot compile: whoever succeeds with it has found the code in the cache.
+/// Compiler that cannot compile: a success with it means that the code was in the cache.
 fn none() -> Compiler {
     Compiler::Child {
         program: PathBuf::from("/nowhere/pilothouse"),
@@ -294,7 +294,7 @@ fn calls_of_a_plugin_gone_from_the_cache_fail_with_the_reason() {
     );
 }
 
-/// Who has no place on a disk works all the same, from memory, and says why.
+/// Checks that a sandbox without a place on a disk works from memory, and reports why.
 #[track_caller]
 fn works_from_memory(plugin: &PluginComponent, why: &str) {
     let said = plugin.kept_in_memory_because().unwrap_or_default();
@@ -344,7 +344,7 @@ fn hard(variables: usize, branches: usize) -> Vec<u8> {
     component(&module(&function, "(i32.const 16)"))
 }
 
-/// Tells the test's second process what to do.
+/// Variable that makes this process the test's second one.
 const WITHIN: &str = "PILOTHOUSE_TEST_WITHIN_CGROUP";
 
 /// The memory of that cgroup, in bytes.

@@ -340,7 +340,7 @@ fn a_call_under_way_is_not_disturbed_by_sleep() {
     });
 }
 
-/// Whether code from the sandbox's cache is mapped into this process.
+/// Returns `true` if code from the sandbox's cache is mapped into this process.
 fn is_mapped(sandbox: &support::Own) -> bool {
     let directory = sandbox.directory.path().canonicalize().unwrap();
     std::fs::read_to_string("/proc/self/maps")

@@ -202,7 +202,7 @@ fn the_right_name_with_another_type_is_refused() {
 }
 
 #[test]
-fn a_component_of_a_draft_of_the_contract_is_refused_with_the_next_step() {
+fn a_component_of_a_draft_contract_is_refused_with_next_step() {
     let draft = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drafts/plugin.wit");
     let draft = fs::read_to_string(draft).unwrap();
     let reading = r#"(import "pilothouse:plugin/cluster@0.1.0" "get"

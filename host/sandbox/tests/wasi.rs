@@ -12,7 +12,7 @@ use pilothouse_core::{Blame, Failure, Limits};
 use pilothouse_sandbox::{ComponentError, LoadError, PluginComponent, Usage};
 use support::{Own, Recorder, component_of, module, request, sandbox, wit};
 
-/// Of WASI 0.2.6, what these tests import.
+/// Imports of these tests from WASI 0.2.6.
 const WASI: &str = "
 world plugin-with-wasi {
     include plugin;
@@ -93,7 +93,7 @@ const IMPORTS: &str = r#"
     (global $error (mut i32) (i32.const 0))
     (data (i32.const 3100) "one line\nand no end")"#;
 
-/// What `$say` writes for a number.
+/// Returns the text that `$say` writes for a number.
 fn said(number: u64) -> String {
     format!("{number:016x}")
         .bytes()
@@ -139,7 +139,7 @@ fn refusal(loaded: Result<PluginComponent, LoadError>) -> String {
 }
 
 #[test]
-fn without_a_grant_the_imports_their_purposes_and_the_ways_on_are_named() {
+fn without_a_grant_the_imports_and_next_steps_are_named() {
     let message = refusal(sandbox().load_bytes("shop.wasm", &component("(i32.const 16)")));
     for words in [
         "wasi:cli/environment@0.2.6",
@@ -273,7 +273,7 @@ fn a_plugin_that_exits_fails_with_its_status_and_what_it_wrote() {
 }
 
 #[test]
-fn a_function_that_the_set_does_not_have_ends_the_call_by_its_name() {
+fn a_function_missing_from_the_set_ends_the_call_by_name() {
     let sandbox = sandbox();
     let plugin = granted(&sandbox, "(drop (call $network)) (i32.const 16)");
     let failure = called(&plugin, &Limits::default()).0.unwrap_err();

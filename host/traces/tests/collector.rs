@@ -22,7 +22,7 @@ fn span(name: &'static str) -> FinishedSpan {
     }
 }
 
-/// Takes one request, and answers it with a code: its head and its body.
+/// Accepts one request, and answers it with a code: returns its head and its body.
 async fn take(listener: &TcpListener, code: u16) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut bytes = Vec::new();
@@ -82,7 +82,7 @@ async fn a_batch_is_one_request_and_what_is_left_is_sent_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_busy_collector_is_asked_once_more_and_one_that_refuses_is_not() {
+async fn a_busy_collector_is_retried_once_and_a_refusing_one_not() {
     let (listener, exporter, sink) = exporter().await;
     sink.put(span("again"));
     drop(sink);
@@ -102,7 +102,7 @@ async fn a_busy_collector_is_asked_once_more_and_one_that_refuses_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_queued_is_sent_at_once_when_all_is_over_though_sinks_are_left() {
+async fn queued_spans_are_flushed_at_the_end_though_sinks_are_left() {
     let (listener, exporter, sink) = exporter().await;
     let (over, is_over) = tokio::sync::oneshot::channel::<()>();
     let run = tokio::spawn(exporter.run(async move {

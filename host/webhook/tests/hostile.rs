@@ -16,7 +16,7 @@ use pilothouse_webhook::connections::{ConnectionTimeouts, MAX_CONNECTIONS_OF_A_P
 use pilothouse_webhook::handler::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-/// Says how many bytes it was asked; lets nobody to `/certified` who has shown no certificate.
+/// Answers the count of the request's bytes; `/certified` requires a client certificate.
 struct Count;
 
 impl WebhookHandler for Count {

@@ -16,10 +16,10 @@ use pilothouse_webhook::handler::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The most that was taken at any time that somebody looked.
+/// Maximum of all samples of the memory in use.
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// What the flood may take, its clients included.
+/// Memory limit of the flood, its clients included.
 const LIMIT: usize = 64 * 1024 * 1024;
 
 const IDLE: usize = 300;

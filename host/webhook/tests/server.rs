@@ -14,7 +14,7 @@ use pilothouse_webhook::server::WebhookServer;
 use tokio::sync::watch;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Says back what it was asked.
+/// Echoes the request.
 struct Echo;
 
 impl WebhookHandler for Echo {
@@ -29,7 +29,7 @@ impl WebhookHandler for Echo {
     }
 }
 
-/// Forwards to an address with what a replica has that keeps these certificates.
+/// Forwards to an address as a replica with these certificates.
 fn forwarded(certificates: &Certificates, address: SocketAddr, path: &str) -> Result<WebhookResponse, ForwardError> {
     let client = PeerClient::new(certificates, "127.0.0.1").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -40,7 +40,7 @@ fn forwarded(certificates: &Certificates, address: SocketAddr, path: &str) -> Re
 }
 
 #[test]
-fn a_review_is_forwarded_to_who_has_the_same_authority_and_to_nobody_else() {
+fn a_review_is_forwarded_only_to_a_peer_of_the_same_ca() {
     let served = served();
     let address = served.server.address();
     let answer = forwarded(&served.certificates, address, "/x").unwrap();
@@ -57,7 +57,7 @@ fn a_review_is_forwarded_to_who_has_the_same_authority_and_to_nobody_else() {
 }
 
 #[test]
-fn a_replica_that_hangs_is_given_up_and_one_that_cannot_answer_says_so() {
+fn a_hanging_replica_times_out_and_an_unable_one_says_so() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let certificates = made();
     let hangs = forwarded(&certificates, listener.local_addr().unwrap(), "/x");

@@ -160,7 +160,7 @@ fn objects_of_other_groups_have_their_kinds() {
     );
 }
 
-/// A resource that has a part of a built-in kind, and reads what it owns.
+/// Resource that has a part of a built-in kind, and reads its children.
 #[derive(Deserialize, Resource)]
 #[resource(group = "example.com", version = "v1", kind = "App")]
 struct App {

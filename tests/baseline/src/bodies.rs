@@ -1,4 +1,4 @@
-//! Owns the requests: a Bundle, and the four writes that stand for it. `tests/guests/bundle` wants the same.
+//! Builds the requests: a Bundle and its four writes. `tests/guests/bundle` wants the same objects.
 
 use http::Method;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ pub const HOSTILES: &str = "/apis/hostile.test.dev/v1/hostiles";
 
 const NAMESPACE: &str = "default";
 
-/// What is needed of a Bundle; other objects are read as one too, for their number.
+/// Needed part of a Bundle; other objects are read as one too, for their number.
 #[derive(Debug, Deserialize)]
 pub struct Bundle {
     metadata: Metadata,
@@ -50,7 +50,7 @@ pub fn make(number: usize) -> Write {
     }
 }
 
-/// What has to be written for a Bundle, in this order.
+/// Returns the writes for a Bundle, in order.
 pub fn writes(bundle: &Bundle) -> [Write; 4] {
     let Bundle { metadata, spec } = bundle;
     let Metadata { name, uid } = metadata;
@@ -96,7 +96,7 @@ pub fn writes(bundle: &Bundle) -> [Write; 4] {
     ]
 }
 
-/// What has to be written for a Hostile that behaves, in this order.
+/// Returns the writes for a Hostile that behaves, in order.
 pub fn writes_of_hostile(hostile: &Bundle) -> [Write; 2] {
     let Bundle { metadata, spec } = hostile;
     let Metadata { name, uid } = metadata;

@@ -123,9 +123,9 @@ async fn list(client: &Client, path: &str) -> Result<Vec<Bundle>> {
     }
 }
 
-/// What this process has used of the processors.
+/// Returns the processor time of this process.
 fn cpu_seconds() -> Result<f64> {
-    /// Of `/proc`, on every Linux.
+    /// Unit of `/proc`, on every Linux.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').context("the name stands in brackets")?;

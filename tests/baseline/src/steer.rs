@@ -1,5 +1,5 @@
-//! Owns the least that an operator can be: for each new object the writes that stand for it, as soon as a watch shows it,
-//! without a cache, a queue or a plugin. What a flood of objects does to others beside it, the API server does.
+//! Smallest possible operator: as soon as a watch shows a new object, it makes the object's writes, without a cache, a
+//! queue or a plugin. So the slowdown that it causes for other clients is the API server's.
 
 use anyhow::{Context as _, Result};
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::bodies::{self, Bundle, Write};
 use crate::send_all;
 
-/// What is needed of an event.
+/// Needed part of an event.
 #[derive(Deserialize)]
 struct Event {
     #[serde(rename = "type")]

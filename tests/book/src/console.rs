@@ -1,5 +1,5 @@
-//! Owns the steps of a page that a test carries out: its consoles with their commands and expected output, and the files
-//! that it shows. Running them is left to the test.
+//! Steps of a page that a test carries out: its consoles with their commands and expected output, and the files that it
+//! shows. The test runs them.
 
 /// One thing that the reader of a page does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub enum Step {
     },
     /// The reader runs a command of a console.
     Run {
-        /// What is run, perhaps of several lines.
+        /// Command, perhaps of several lines.
         command: String,
-        /// What the page shows of the output, line by line; `...` stands for anything.
+        /// Output that the page shows, line by line; `...` stands for anything.
         shown: Vec<String>,
     },
 }
@@ -72,7 +72,7 @@ fn named_file(line: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// What a console runs.
+/// Returns the commands of a console.
 pub fn commands(block: &[&str]) -> Vec<Step> {
     let mut steps = Vec::<Step>::new();
     let mut is_continued = false;
@@ -95,8 +95,8 @@ pub fn commands(block: &[&str]) -> Vec<Step> {
     steps
 }
 
-/// Whether the output has these lines, in this order and without others between them. A line `...` stands for any lines, and
-/// `...` within a line for any text. Without lines, any output is fine.
+/// Returns `true` if the output has these lines, in this order and without others between them. A line `...` stands for
+/// any lines, and `...` within a line for any text. Without lines, any output is fine.
 pub fn has_shown(output: &str, shown: &[String]) -> bool {
     let output: Vec<_> = output.lines().map(str::trim_end).collect();
     shown.is_empty() || lines_match(&output, shown)

@@ -1,5 +1,5 @@
-//! What keeps the documentation true: the pages that are generated from code, the links of all pages, and the consoles,
-//! whose commands a test runs or at least reads. Building the book is left to `cargo xtask book`.
+//! Checks of the documentation: the pages that are generated from code, the links of all pages, and the consoles, whose
+//! commands a test runs or at least parses. `cargo xtask book` builds the book.
 #![forbid(unsafe_code)]
 
 /// The code of these pages is compiled and run.

@@ -1,15 +1,15 @@
-//! Owns what a Markdown page links to, and which anchors it has. Leaves what is wrong with a link to the test that asks.
+//! Finds the links and anchors of a Markdown page. The calling test checks the links.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// What other pages may link to, and what the page itself links to.
+/// Anchors of a page, and its links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The anchors of its headings.
     pub anchors: BTreeSet<String>,
-    /// Where its links and images lead, each as it is written.
+    /// Targets of its links and images, each as it is written.
     pub links: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// What HTML within a page shows or links to.
+/// Returns the links and sources in the HTML of a page.
 fn sources(html: &str) -> Vec<String> {
     let attributes = ["src=\"", "srcset=\"", "href=\""];
     let found = attributes.iter().flat_map(|attribute| html.split(attribute).skip(1));
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_images_and_the_sources_in_html_are_found_and_code_is_not() {
+    fn links_images_and_html_sources_are_found_but_not_code() {
         let text =
             "See [this](a.md#b) and ![that](c.svg).\n\n<img src=\"d.svg\">\n\n`[no](e.md)`\n\n[f]\n\n[f]: g.md\n";
         assert_eq!(page(text).links, ["a.md#b", "c.svg", "d.svg", "g.md"]);

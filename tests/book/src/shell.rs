@@ -1,4 +1,4 @@
-//! Owns the reading of what a console runs as a shell would: which programs, with which arguments. Only the syntax that the
+//! Parses the commands of a console as a shell would: programs and arguments. It knows only the syntax that the
 //! documentation uses: quotes, pipes, lists, `$(...)`, redirections, comments and continued lines.
 
 /// The programs that a line runs, each with its arguments.
@@ -57,9 +57,9 @@ struct ShellReader {
     inner: Vec<Vec<String>>,
     words: Vec<String>,
     word: String,
-    /// Whether a word has begun, perhaps an empty one.
+    /// Set if a word has begun, perhaps an empty one.
     is_word: bool,
-    /// Whether the next word names a file that the program reads or writes as a stream.
+    /// Set if the next word names a file that the program reads or writes as a stream.
     is_file: bool,
     quote: Option<char>,
 }

@@ -19,7 +19,7 @@ fn documents() -> Vec<String> {
     found
 }
 
-/// What the consoles of a page run, and the examples of the generated help.
+/// Returns the commands of a page's consoles, and the examples of the generated help.
 fn shown(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut block = None::<(String, String)>;
@@ -76,7 +76,7 @@ fn read_by(words: &[String]) -> Option<(clap::Command, Vec<String>)> {
     Some((command, std::iter::once(name).chain(arguments).collect()))
 }
 
-/// What is wrong with the commands of a page, and how many were read.
+/// Returns the errors in the commands of a page, and the count of commands.
 fn wrong(text: &str) -> (Vec<String>, usize) {
     let (mut wrong, mut count) = (Vec::new(), 0);
     for line in shown(text) {
@@ -101,7 +101,7 @@ fn wrong(text: &str) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn commands_of_the_documentation_are_read_by_the_real_command_lines() {
+fn documented_commands_parse_with_the_real_command_lines() {
     let (mut found, mut count) = (Vec::new(), 0);
     for page in documents() {
         let text = fs::read_to_string(root().join(&page)).unwrap();

@@ -44,7 +44,7 @@ fn all_pages() -> BTreeMap<String, (String, Page)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Where a link of a page leads, from the root; none if that is outside of the repository.
+/// Returns the target of a page's link, from the root; none if that is outside of the repository.
 fn target(from: &str, link: &str) -> Option<String> {
     let joined = Path::new(from).parent().unwrap_or(Path::new("")).join(link);
     let mut path = PathBuf::new();
@@ -62,7 +62,7 @@ fn is_external(link: &str) -> bool {
     link.starts_with("https://") || link.starts_with("http://") || link.starts_with("mailto:")
 }
 
-/// What is wrong with a link.
+/// Returns the error of a link.
 fn fault(pages: &BTreeMap<String, (String, Page)>, from: &str, link: &str) -> Option<String> {
     let (path, anchor) = link
         .split_once('#')
@@ -125,7 +125,7 @@ fn every_page_is_in_the_book_once() {
 
 /// `cargo xtask book` rewrites links that begin with `](../` and lead out of the book, and no others.
 #[test]
-fn links_out_of_the_book_are_written_so_that_they_can_be_rewritten() {
+fn links_out_of_the_book_have_a_form_that_is_rewritten() {
     for (from, (text, page)) in all_pages() {
         if !from.starts_with("docs/") {
             continue;

@@ -17,16 +17,16 @@ use pilothouse_book::console::{Step, has_shown, of_language, steps};
 use pilothouse_book::root;
 use pilothouse_end_to_end::components::program;
 
-/// How long `pilothouse dev` may take until the plugin runs; it builds before.
+/// Time limit for `pilothouse dev` to run the plugin; it builds before.
 const STARTS_WITHIN: Duration = Duration::from_mins(15);
 
-/// What `pilothouse dev` says when all is there that the operator makes of the sample.
+/// Output of `pilothouse dev` when all children of the sample are there.
 const DEV_SAYS: [&str; 2] = [
     "ConfigMap default/sample is Current",
     "Deployment default/sample is Current",
 ];
 
-/// What `pilothouse run` says when it reconciles.
+/// Output of `pilothouse run` when it reconciles.
 const HOST_SAYS: [&str; 1] = ["plugin ready"];
 
 /// A reader: where they are, what is on their search path, which cluster they use, and how long each command took.
@@ -179,7 +179,7 @@ fn page(name: &str) -> String {
 /// The languages of the second tutorial.
 const LANGUAGES: [&str; 2] = ["JavaScript", "Python"];
 
-/// What a reader of this language does.
+/// Returns the steps of a reader of this language.
 fn steps_in(language: &str) -> Vec<Step> {
     let others: Vec<_> = LANGUAGES.into_iter().filter(|it| *it != language).collect();
     steps(&of_language(&page("tutorial-other-languages.md"), language, &others))
@@ -327,8 +327,8 @@ mod external {
             reader.starts(&command, &["this replica leads"])
         }
 
-        /// What the page's reader does with containers and Helm, the test does without: an image is not built, kubectl applies what the
-        /// chart renders with its defaults, and the host is a process, so the Service leads nowhere.
+        /// Replaces the page's containers and Helm: an image is not built, kubectl applies the rendered chart with its
+        /// defaults, and the host is a process, so the Service leads nowhere.
         #[tokio::test]
         async fn the_host_is_installed_and_runs_a_plugin_as_the_page_says() {
             let (mut reader, cluster, folder) = reader_with_a_cluster().await;

@@ -1,4 +1,4 @@
-//! What keeps `deploy/chart` true: the values as types, of which `values.schema.json` is generated, the defaults in
+//! Types and checks of `deploy/chart`: the values, of which `values.schema.json` is generated, the defaults in
 //! `values.yaml`, and the copy of the CRD in the chart. The tests in `tests/` render, install and run the chart.
 #![forbid(unsafe_code)]
 

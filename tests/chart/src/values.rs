@@ -1,5 +1,5 @@
-//! Owns the values of the chart: their types, what each may be, and their defaults. Those about plugins
-//! are in `plugins`, those about the image and what each pod gets in `pods`.
+//! Values of the chart: their types, allowed values and defaults. `plugins` has those about plugins, `pods` those about
+//! the image and the pods.
 
 mod plugins;
 mod pods;

@@ -1,5 +1,5 @@
-//! Owns what an act of the demo is: one plugin, what its cluster has before the host comes, and the steps of its story.
-//! Pure: `story` takes the steps.
+//! Definition of an act of the demo: one plugin, the objects in its cluster before the host starts, and the steps of
+//! its story. Pure: `story` carries out the steps.
 
 use serde_json::Value;
 
@@ -7,21 +7,21 @@ use crate::kind::Kind;
 use crate::sample::Sample;
 use crate::scene::Scene;
 
-/// One plugin's part of the demo, or what it does for one of its kinds.
+/// One plugin's part of the demo, or that of one of its kinds.
 pub struct Act {
     /// The plugin's name, which is that of its component too.
     pub plugin: &'static str,
     /// The name of the sample's file.
     pub sample: &'static str,
-    /// What it does, in a sentence.
+    /// Description of the plugin, in a sentence.
     pub about: &'static str,
     /// The kind of the sample.
     pub kind: Kind,
-    /// What is there before the host is.
+    /// Objects that exist before the host starts.
     pub seeds: fn() -> Vec<(Kind, Value)>,
-    /// What is done, and what has to come of it, in order.
+    /// Steps, and their expected results, in order.
     pub steps: fn(&Sample) -> Vec<Step>,
-    /// What there is of the sample beside the objects that it owns: where, and how it is.
+    /// State of the sample beside its children: places and texts.
     pub contributed: fn(&Scene, &Sample) -> Vec<[String; 2]>,
 }
 
@@ -31,18 +31,18 @@ pub enum Step {
     Apply,
     /// Changes an object by a merge patch.
     Patch {
-        /// As it is told.
+        /// Text that is shown.
         text: String,
-        /// Which object.
+        /// The object.
         object: Place,
         /// `status`, or none for the object itself.
         subresource: Option<&'static str>,
-        /// What is changed.
+        /// Merge patch of the object.
         body: Value,
     },
     /// Makes an object.
     Create {
-        /// As it is told.
+        /// Text that is shown.
         text: String,
         /// Its kind.
         kind: Kind,
@@ -51,21 +51,21 @@ pub enum Step {
     },
     /// Deletes an object.
     Delete {
-        /// As it is told.
+        /// Text that is shown.
         text: String,
-        /// Which object.
+        /// The object.
         object: Place,
     },
     /// Waits until something has come true.
     Until {
-        /// What, for the message when it does not.
+        /// Name of the expectation, for the message when it does not hold.
         what: &'static str,
-        /// Whether it has, or what it lacks.
+        /// Check of the expectation; its error is the missing part.
         holds: fn(&Scene, &Sample) -> Result<(), String>,
     },
 }
 
-/// Where an object is.
+/// Place of an object.
 pub struct Place {
     /// Its kind.
     pub kind: Kind,
@@ -86,12 +86,12 @@ impl Place {
     }
 }
 
-/// For acts that begin with an empty cluster.
+/// Seeds of acts that begin with an empty cluster.
 pub fn no_seeds() -> Vec<(Kind, Value)> {
     Vec::new()
 }
 
-/// For acts whose plugin owns all that it makes.
+/// State of acts whose plugin owns all that it makes.
 pub fn nothing_contributed(_: &Scene, _: &Sample) -> Vec<[String; 2]> {
     Vec::new()
 }

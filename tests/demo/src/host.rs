@@ -1,4 +1,4 @@
-//! Owns the host in the demo's process: its plugins loaded, its log in a file, started and stopped in order.
+//! Host in the demo's process: loads its plugins, logs to a file, starts and stops in order.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 
-/// By this the host's requests are known from others.
+/// User agent of the host's requests.
 pub const USER_AGENT: &str = "pilothouse";
 
 /// The file that the host's log goes to.
@@ -123,7 +123,7 @@ impl RunningHost {
         }
     }
 
-    /// Stops it, and says what it had to abandon.
+    /// Stops it, and returns the abandoned work.
     pub async fn stop(self) -> Result<Vec<String>> {
         let Self {
             handle: _,

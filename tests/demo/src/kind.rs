@@ -1,4 +1,4 @@
-//! Owns the kinds that the demo watches, and what of an object is shown, in few words. Pure.
+//! Kinds that the demo watches, and the short text that it shows of an object. Pure.
 
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::Value;
@@ -6,9 +6,9 @@ use serde_json::Value;
 /// A kind that the demo watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Of resources: CustomResourceDefinition.
+    /// Definition of a custom resource: CustomResourceDefinition.
     Definition,
-    /// What users of app-service write.
+    /// Custom resource of app-service.
     AppService,
     /// A child.
     Deployment,
@@ -16,24 +16,24 @@ pub enum Kind {
     Service,
     /// A child.
     Ingress,
-    /// What users of reverse-proxy write.
+    /// Custom resource of reverse-proxy.
     ReverseProxy,
-    /// What users of reverse-proxy write for TCP and UDP.
+    /// Custom resource of reverse-proxy for TCP and UDP.
     TcpReverseProxy,
-    /// What users of stream-ingress write.
+    /// Custom resource of stream-ingress.
     StreamIngress,
     /// Shared by StreamIngresses, and a child.
     ConfigMap,
-    /// What users of ecs-binding write.
+    /// Custom resource of ecs-binding.
     EcsBinding,
-    /// What an EcsBinding is about.
+    /// Subject of an EcsBinding.
     Node,
-    /// What others live in.
+    /// Namespace of the other objects.
     Namespace,
 }
 
 impl Kind {
-    /// What can be watched from the start: the others are served once the host has installed their CRDs.
+    /// Kinds that can be watched from the start: the others are served once the host has installed their CRDs.
     pub const EARLY: [Self; 6] = [
         Self::Definition,
         Self::Deployment,
@@ -43,10 +43,10 @@ impl Kind {
         Self::Node,
     ];
 
-    /// What a resource may own.
+    /// Kinds that a resource may own.
     pub const CHILDREN: [Self; 4] = [Self::ConfigMap, Self::Deployment, Self::Service, Self::Ingress];
 
-    /// As it is shown.
+    /// Name as it is shown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Definition => "CRD",
@@ -54,13 +54,13 @@ impl Kind {
         }
     }
 
-    /// How the cluster serves it.
+    /// Resource in the API.
     pub fn resource(self) -> ApiResource {
         let (group, version, kind, plural) = self.served();
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     }
 
-    /// Whether its objects live in namespaces.
+    /// Returns `true` if its objects live in namespaces.
     pub fn is_namespaced(self) -> bool {
         !matches!(self, Self::Definition | Self::EcsBinding | Self::Node | Self::Namespace)
     }
@@ -94,7 +94,7 @@ impl Kind {
     }
 }
 
-/// What is shown of an object, in few words.
+/// Returns the state of an object in few words.
 pub fn state(kind: Kind, object: &Value) -> String {
     let (spec, status) = (&object["spec"], &object["status"]);
     let state = match kind {
@@ -216,7 +216,7 @@ pub fn condition<'object>(object: &'object Value, name: &str) -> Option<&'object
     of_condition(object, name, "status")
 }
 
-/// Why one of an object's conditions is as it is, in one word.
+/// Returns the reason of one of an object's conditions.
 pub fn reason<'object>(object: &'object Value, name: &str) -> Option<&'object str> {
     of_condition(object, name, "reason")
 }
@@ -252,7 +252,7 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
 }
 
-/// Absent counts are zero: the API leaves them out.
+/// Returns a count; an absent one is zero: the API leaves it out.
 pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }

@@ -54,14 +54,14 @@ struct Arguments {
     patience: u64,
 }
 
-/// What ended the demo, short of a failure.
+/// End of the demo other than a failure.
 enum End {
     Told,
     Interrupted,
 }
 
 fn main() -> ExitCode {
-    /// What shells give a program that was ended by SIGINT.
+    /// Exit status that shells give a program that was ended by SIGINT.
     const INTERRUPTED: u8 = 130;
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,4 +1,4 @@
-//! Owns the resources that the demo applies: each read once from its file.
+//! Resources that the demo applies: each is read once from its file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl Sample {
         Self::parse(path, kind, &text).with_context(|| format!("the sample {} can't be used", path.display()))
     }
 
-    /// Takes a text as if it were in that file.
+    /// Parses a text as if it were in that file.
     pub fn parse(path: &Path, kind: Kind, text: &str) -> Result<Self> {
         let body: Value = serde_saphyr::from_str(text).context("it is not YAML")?;
         let resource = kind.resource();

@@ -1,4 +1,4 @@
-//! Owns what is known of the cluster, which is what its watches said, and the lines that a change is worth. Pure.
+//! State of the cluster as the demo's watches reported it, and the lines that it prints for a change. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,25 +7,25 @@ use serde_json::Value;
 
 use crate::kind::{Kind, state};
 
-/// What a watch said, and when, counted from the start of the story.
+/// Report of a watch, with its time from the start of the story.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// When it came.
+    /// Time of the report.
     pub at: Duration,
-    /// Of which kind's watch.
+    /// Kind of the watch.
     pub kind: Kind,
-    /// What it said.
+    /// Content of the report.
     pub news: News,
 }
 
-/// What a watch said.
+/// Report of a watch.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// These are all.
+    /// All objects.
     Listed(Vec<Value>),
-    /// It is new, or changed.
+    /// New or changed object.
     Applied(Value),
-    /// It is gone.
+    /// Deleted object.
     Deleted(Value),
     /// The watch failed, for this reason, and begins anew.
     Broken(String),
@@ -34,30 +34,30 @@ pub enum News {
 /// A line of the story.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When it happened.
+    /// Time of the change.
     pub at: Duration,
-    /// What happened.
+    /// Type of the change.
     pub what: What,
-    /// To what kind of object.
+    /// Kind of the object.
     pub kind: Kind,
     /// Its name, after its namespace where that is not `default`.
     pub name: String,
-    /// How it is now.
+    /// Present state.
     pub detail: String,
 }
 
-/// What can happen to an object.
+/// Type of an object's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It was not there before.
+    /// Object that was not there before.
     Created,
-    /// What is shown of it changed.
+    /// Object whose shown state changed.
     Changed,
-    /// It is not there any more.
+    /// Object that is not there any more.
     Deleted,
 }
 
-/// What is known.
+/// Known state of the cluster.
 #[derive(Debug, Default)]
 pub struct Scene {
     objects: BTreeMap<(Kind, String), Value>,
@@ -68,7 +68,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Takes in what a watch said.
+    /// Applies a report of a watch, and returns the lines for it.
     pub fn take(&mut self, change: Change) -> Vec<Line> {
         let Change { at, kind, news } = change;
         match news {
@@ -82,7 +82,8 @@ impl Scene {
         }
     }
 
-    /// Whether the watch of a kind has begun: from then on nothing is missed. Else what it waits for.
+    /// Checks that the watch of a kind has begun: from then on nothing is missed. Otherwise returns the reason of the
+    /// wait.
     pub fn watches(&self, kind: Kind) -> Result<(), String> {
         match (self.listed.contains(&kind), self.broken.get(&kind)) {
             (true, _) => Ok(()),
@@ -116,12 +117,13 @@ impl Scene {
         self.of(kind).filter(controlled).collect()
     }
 
-    /// Whether an object of this name has been seen to go.
+    /// Returns `true` if an object of this name was seen to be deleted.
     pub fn has_gone(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         self.gone.contains(&(kind, shown_name(namespace, name)))
     }
 
-    /// What is there at the start of a watch is no news; what a later list lacks or adds happened while the watch was down.
+    /// Applies a list. Objects at the start of a watch are no news; changes in a later list happened while the watch
+    /// was down.
     fn all(&mut self, at: Duration, kind: Kind, objects: Vec<Value>) -> Vec<Line> {
         self.broken.remove(&kind);
         let first = self.listed.insert(kind);
@@ -187,7 +189,7 @@ pub fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// Who made an object: the oldest manager of its fields, which the server writes down.
+/// Returns the maker of an object: the oldest manager of its fields, which the server records.
 fn maker(object: &Value) -> &str {
     let managers = object["metadata"]["managedFields"].as_array();
     let whole = managers
@@ -229,7 +231,7 @@ mod tests {
         })
     }
 
-    /// What a change is worth, without its time and name.
+    /// Returns the lines for a change, without its time and name.
     fn told(scene: &mut Scene, at: u64, news: News) -> Vec<(What, String)> {
         let change = Change {
             at: Duration::from_millis(at),

@@ -1,5 +1,4 @@
-//! Owns the order of events: what the demo does to the cluster, what it waits for, and the sum at the end. What each
-//! plugin's part of it is, is in `acts`.
+//! Runs the demo: changes the cluster, waits for the results, and prints the summary. `acts` has each plugin's part.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,10 +21,10 @@ use crate::scene::{Change, Scene, key, uid};
 use crate::terminal::{Terminal, table};
 use crate::watch;
 
-/// By this the demo's fields are known from other managers'.
+/// Field manager of the demo.
 const SELF: &str = "demo";
 
-/// How often the host is asked whether it has anything to do; watches are looked at when they say something.
+/// Interval of polling whether the host is idle; watches wake the story by themselves.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A demo on its way.
@@ -34,7 +33,7 @@ pub struct Story {
     simulator: Simulator,
     client: Client,
     terminal: Terminal,
-    /// How long anything may take.
+    /// Time limit of each wait.
     patience: Duration,
     started: Instant,
     scene: Scene,
@@ -68,7 +67,7 @@ impl Story {
         }
     }
 
-    /// Whether all has been told and was as it should be.
+    /// Returns `true` if the whole story has been told without an error.
     pub fn is_told(&self) -> bool {
         self.told
     }
@@ -89,7 +88,7 @@ impl Story {
         Ok(())
     }
 
-    /// Tells it from the start of the host to the sum.
+    /// Runs the story from the start of the host to the summary.
     pub async fn tell(&mut self, host: &Handle) -> Result<()> {
         let kinds: Vec<Kind> = self.acts.iter().map(|(act, _)| act.kind).collect();
         let brought: Vec<Kind> = kinds.into_iter().filter(|kind| !Kind::EARLY.contains(kind)).collect();
@@ -120,7 +119,7 @@ impl Story {
         Ok(())
     }
 
-    /// Goes on telling what happens, for as long as it is asked to.
+    /// Continues to print changes until it is stopped.
     pub async fn go_on(&mut self) -> Result<()> {
         let hint = "The cluster stays until Ctrl-C. Try: kubectl delete service example-appservice";
         self.terminal.plain(&[String::new(), hint.to_owned()]);
@@ -191,7 +190,7 @@ impl Story {
         Ok(())
     }
 
-    /// Says what is done now.
+    /// Prints the demo's step.
     fn deed(&self, text: &str) {
         self.terminal.deed(self.started.elapsed(), text);
     }
@@ -202,7 +201,7 @@ impl Story {
         }
     }
 
-    /// Shows changes until something holds; what it lacks is the error.
+    /// Prints changes until a condition holds; the error is the missing part.
     async fn until(&mut self, what: &str, holds: impl Fn(&Scene) -> Result<(), String>) -> Result<()> {
         let deadline = Instant::now() + self.patience;
         while let Err(lacks) = holds(&self.scene) {
@@ -304,7 +303,7 @@ impl Story {
             .collect()
     }
 
-    /// Each sample, what there is because of it, and how that is, all as the watches had it.
+    /// Prints the summary: each sample, its objects, and their states as the watches reported them.
     fn sum(&self, acts: &[(Act, Sample)]) -> Result<()> {
         let mut rows = Vec::new();
         for (act, sample) in acts {

@@ -1,4 +1,4 @@
-//! Owns the form of the story: columns, and colour where a person looks.
+//! Prints the story in columns, with colour on a terminal.
 
 use std::env;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -12,7 +12,7 @@ const FIRST_COLUMN: usize = 9;
 /// The columns that lines may have.
 const WIDTH: usize = 100;
 
-/// Where the story is shown.
+/// Output of the story.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminal {
     colour: bool,
@@ -27,12 +27,12 @@ impl Terminal {
         }
     }
 
-    /// Something that is so from the start.
+    /// Prints a fact that holds from the start.
     pub fn fact(self, name: &str, text: &str) {
         self.show(&format!("{name:<FIRST_COLUMN$} {text}"));
     }
 
-    /// What the lines below mean.
+    /// Prints the meaning of the lines below.
     pub fn legend(self) {
         self.show("");
         self.show("Lines with > say what the demo does, the others what a watch of the cluster shows.");
@@ -44,12 +44,12 @@ impl Terminal {
         ));
     }
 
-    /// What the demo itself does now.
+    /// Prints a step of the demo itself.
     pub fn deed(self, at: Duration, text: &str) {
         self.show(&self.deed_line(at, text));
     }
 
-    /// What a watch said.
+    /// Prints a report of a watch.
     pub fn line(self, line: &Line) {
         self.show(&self.change_line(line));
     }
@@ -107,7 +107,7 @@ impl Terminal {
     }
 }
 
-/// With one decimal.
+/// Formats milliseconds with one decimal.
 fn milliseconds(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1000.0)
 }

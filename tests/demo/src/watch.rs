@@ -1,4 +1,4 @@
-//! Owns the demo's watches on the cluster.
+//! Watches of the demo on the cluster.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ pub fn api_in(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<Dynam
     }
 }
 
-/// Sends every change of a kind's objects, with the moment at which it came, until nobody receives them.
+/// Sends every change of a kind's objects, with the time of its arrival, until the receiver is dropped.
 pub fn follow(
     client: &Client,
     kind: Kind,

@@ -1,5 +1,5 @@
-//! How long nobody leads: two replicas on a real API server, of which the leader is killed, and then stopped in order, so many
-//! times (3, or as the argument says). `cargo xtask bench handover` runs it.
+//! Measures the time without a leader: two replicas on a real API server, of which the leader is killed, and then
+//! stopped in order, several times (3, or as the argument says). `cargo xtask bench handover` runs it.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const TIMES: usize = 3;
 
-/// How often the Lease is read.
+/// Interval of reading the Lease.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long anything may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::main]
@@ -60,7 +60,7 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Waits until somebody else holds the Lease.
+/// Waits until another replica holds the Lease.
 async fn another(leases: &Api<Lease>, before: &str) -> Outcome<String> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {

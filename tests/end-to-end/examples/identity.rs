@@ -1,5 +1,5 @@
-//! What acting in the name of a plugin's account costs on a real API server: an apply as the host, the same apply by
-//! impersonation, and the review of one right, in turn. `cargo xtask bench identity` runs it.
+//! Measures the cost of acting as a plugin's service account on a real API server: an apply as the host, the same apply
+//! by impersonation, and the review of one right, in turn. `cargo xtask bench identity` runs it.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What the host costs when there is nothing to do: its memory, and the requests of a resync and of a restart, with
-//! converged AppServices on a real control plane. `cargo xtask bench idle` runs it; benchmarks have no place in tests.
+//! Measures the idle host: its memory, and the requests of a resync and of a restart, with converged AppServices on a
+//! real control plane. `cargo xtask bench idle` runs it; benchmarks have no place in tests.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,10 +19,10 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// AppServices that are made and converge.
 const OBJECTS: usize = 100;
 
-/// How long anything may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// How long a host that is quiet is left alone before its memory is measured.
+/// Rest of a quiet host before its memory is measured.
 const REST: Duration = Duration::from_secs(20);
 
 #[tokio::main]
@@ -119,8 +119,8 @@ async fn wait_for(what: &str, host: &mut ProcessHost, mut holds: impl AsyncFnMut
     Ok(())
 }
 
-/// Waits until the host has asked nothing for two seconds (the controllers of Deployments may still have been at work), and
-/// has then given back what only that needed.
+/// Waits until the host has sent no request for two seconds (the controllers of Deployments may still have been at
+/// work), and has then returned the memory that only that needed.
 async fn quiet(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
     wait_for("the host to be quiet", host, async || {
         let mark = cluster.mark()?;
@@ -160,7 +160,7 @@ fn print(requests: &BTreeMap<String, usize>) {
     }
 }
 
-/// What a process uses of memory, shared pages divided among those who share them.
+/// Returns the memory of a process, with shared pages divided among the processes that share them.
 fn proportional_set_size(host: &ProcessHost) -> Outcome<u64> {
     let id = host.process_id().ok_or("the host does not run")?;
     let text = std::fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?;

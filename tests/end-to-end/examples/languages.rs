@@ -21,7 +21,7 @@ const WEBSITE: &str = r#"{"apiVersion": "example.com/v1", "kind": "Website", "me
 const APP_SERVICE: &str = r#"{"apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "blog", "namespace": "shop",
     "uid": "1"}, "spec": {"image": "nginx:1.27", "size": 2, "ports": [{"port": 80, "targetPort": 8080}]}}"#;
 
-/// What is measured: language, component, and the object that it reconciles.
+/// Rows of the table: language, component, and the object that it reconciles.
 const ROWS: [(&str, &str, &str); 5] = [
     ("Rust (app-service)", "target/plugins/app-service.wasm", APP_SERVICE),
     ("C", "plugins/examples/website-c/build/website.wasm", WEBSITE),
@@ -127,7 +127,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// With two significant digits, as in the page.
+/// Formats milliseconds with two significant digits, as in the page.
 fn milliseconds(time: Duration) -> String {
     let milliseconds = time.as_secs_f64() * 1000.0;
     let decimals = match milliseconds {

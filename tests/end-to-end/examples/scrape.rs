@@ -1,5 +1,5 @@
-//! What a scrape takes with so many plugins (50, or as the argument says), each with one controller, on a simulated cluster
-//! in one process: its size, and its time, as the host prints it and over HTTP with everything that the server does.
+//! Measures a scrape with many plugins (50, or as the argument says), each with one controller, on a simulated cluster
+//! in one process: its size, and its time, both for printing it and for a whole HTTP request.
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Owns where the tests find built plugins, and the sandbox that all of them share.
+//! Finds built plugins for the tests, and has the sandbox that all tests share.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! Owns what these tests stand on: a host that follows Plugin resources on a simulated cluster, a plugin directory, and
-//! looks at the resources' status.
+//! Test bed with a host that follows Plugin resources on a simulated cluster, and a plugin directory; reads the
+//! resources' status.
 #![allow(
     clippy::missing_panics_doc,
     clippy::unwrap_used,
@@ -66,7 +66,7 @@ impl Fleet {
         self.stage.cluster.client().await.unwrap()
     }
 
-    /// Puts a built component into the plugin directory, whole or not at all; with another mark it is another version.
+    /// Writes a built component to the plugin directory atomically; with another mark it is another version.
     pub fn put(&self, component: &str, file: &str, mark: u8) {
         let mut bytes = std::fs::read(components::folder().join(format!("{component}.wasm"))).unwrap();
         // A custom section, which changes nothing but the digest.
@@ -89,7 +89,7 @@ impl Fleet {
         create(self.client().await, &plugin(name, spec)).await;
     }
 
-    /// Consents to what another version of a plugin deletes.
+    /// Consents to the deletions of another version of a plugin.
     ///
     /// # Panics
     ///
@@ -162,7 +162,7 @@ impl Fleet {
             .await;
     }
 
-    /// Lets so much time pass that the next Plugin is younger: their ages are told apart by whole seconds.
+    /// Waits so long that the next Plugin is younger: their ages are compared by whole seconds.
     pub async fn a_second(&self) {
         tokio::time::sleep(Duration::from_millis(1100)).await;
     }
@@ -177,7 +177,7 @@ impl Fleet {
     }
 }
 
-/// How long one step may take on a real cluster, on a machine that is busy.
+/// Time limit of one step on a real cluster, on a busy machine.
 const WITHIN: Duration = Duration::from_mins(2);
 
 /// Waits until something holds on a real cluster.

@@ -1,4 +1,4 @@
-//! Owns where the hosts of these tests have their components from. The host itself is in `pilothouse_testhost`.
+//! Components of the hosts of these tests. The host itself is in `pilothouse_testhost`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Owns the host as a part of a test's process, for scenarios and for tests of bad input. Leaves the host as a process of
-//! its own to the test kit.
+//! Host within a test's process, for scenarios and for tests of bad input. The test kit has the host as a process of
+//! its own.
 #![forbid(unsafe_code)]
 
 pub mod components;

@@ -1,4 +1,4 @@
-//! Owns what plugins say while they are called by the hosts of all tests of a process.
+//! Collects the log lines of plugins under the hosts of all tests of a process.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What the plugins of all tests of the process log, at the moment at which they do: calls run on threads of their own,
-/// where the log of no test is followed.
+/// Log lines of the plugins of all tests of the process, at the moment at which they are logged: calls run on threads
+/// of their own, where the log of no test is followed.
 #[derive(Clone, Debug, Default)]
 pub struct Guests {
     tail: Tail,
@@ -18,12 +18,12 @@ pub struct Guests {
     counted: Arc<Mutex<HashMap<String, Lines>>>,
 }
 
-/// How many lines a plugin has said, and how many of it were dropped.
+/// Count of a plugin's lines, and of the dropped ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
-    /// Those that are in the log.
+    /// Lines in the log.
     pub logged: u64,
-    /// Those of which the log says that they were dropped.
+    /// Lines that the log reports as dropped.
     pub dropped: u64,
 }
 
@@ -52,7 +52,7 @@ impl Guests {
         }
     }
 
-    /// What has come of the lines of one plugin so far.
+    /// Returns the counts of one plugin so far.
     pub fn lines_of(&self, plugin: &str) -> Lines {
         let counted = self.counted.lock().expect("no panic happens while it is held");
         counted.get(plugin).copied().unwrap_or_default()
@@ -71,8 +71,8 @@ impl Guests {
         }
     }
 
-    /// How many lines were dropped, where a line of the log says so. The host may say it where no call is under way, in its
-    /// own log.
+    /// Returns the count of dropped lines, where a log line reports it. The host may report it outside of any call, in
+    /// its own log.
     pub fn dropped_in(line: &str) -> Option<u64> {
         let (_, rest) = line.split_once("dropped=")?;
         rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()

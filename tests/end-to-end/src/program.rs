@@ -1,4 +1,4 @@
-//! Owns the host's own program as tests run it: never left behind, its output at hand.
+//! Runs the host's own program in tests: it is never left behind, and its output is at hand.
 #![allow(clippy::missing_panics_doc, missing_docs, reason = "all of it is for tests")]
 
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::components::{folder, host_program, program, root};
 
-/// How long to wait for what has to come, on a machine that is busy.
+/// Time limit of a wait on a busy machine.
 const WITHIN: Duration = Duration::from_mins(3);
 
-/// How long to pause between two looks.
+/// Interval between two polls.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The component of a plugin that `cargo xtask plugins` builds.
@@ -44,7 +44,7 @@ fn alone(mut command: Command, arguments: &[&str]) -> Command {
     command
 }
 
-/// Where tests keep the code of components.
+/// Folder in which tests keep the code of components.
 fn code_directory() -> PathBuf {
     root().join("target").join("test-code")
 }
@@ -68,7 +68,7 @@ fn of_host(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end: its exit code, what it prints, and what it says on standard error.
+/// Runs a command to its end: returns its exit code, its output, and its standard error.
 pub fn ended(arguments: &[&str]) -> (i32, String, String) {
     output(&mut pilothouse(arguments))
 }
@@ -78,14 +78,14 @@ pub fn ended_with_kubeconfig(arguments: &[&str], kubeconfig: &str) -> (i32, Stri
     output(pilothouse(arguments).env("KUBECONFIG", kubeconfig))
 }
 
-/// Runs a command that loads components to its end, which has to be a success: what it prints.
+/// Runs a command that loads components to its end, which must be a success, and returns its output.
 pub fn printed(arguments: &[&str]) -> String {
     let (code, printed, said) = output(&mut with_cache(arguments));
     assert_eq!(code, 0, "{said}");
     printed
 }
 
-/// Runs a command that loads components to its end, which has to be a failure: its exit code and what it says.
+/// Runs a command that loads components to its end, which must be a failure: returns its exit code and standard error.
 pub fn refused(arguments: &[&str]) -> (i32, String) {
     let (code, printed, said) = output(&mut with_cache(arguments));
     assert!(printed.is_empty(), "errors go to standard error: {printed}");
@@ -113,7 +113,7 @@ impl Folder {
         Self(tempfile::tempdir().expect("a folder can be made"))
     }
 
-    /// Where a file would be.
+    /// Path of a file.
     pub fn path(&self, name: &str) -> String {
         self.0.path().join(name).display().to_string()
     }
@@ -189,7 +189,7 @@ impl Process {
         }
     }
 
-    /// What it has logged: also what is no UTF-8, and why it cannot be read if it cannot.
+    /// Returns its log, with invalid UTF-8 replaced, or the reason why it cannot be read.
     pub fn log(&self) -> String {
         match fs::read(&self.log) {
             Ok(log) => String::from_utf8_lossy(&log).into_owned(),
@@ -197,7 +197,7 @@ impl Process {
         }
     }
 
-    /// What the kernel says of the process and of each of its threads: in what state it is, and in which system call.
+    /// Returns the kernel's view of the process and of each of its threads: its state, and its system call.
     fn state(&self) -> String {
         let process = PathBuf::from(format!("/proc/{}", self.child.id()));
         let read = |path: PathBuf| match fs::read(&path) {

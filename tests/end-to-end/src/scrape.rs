@@ -1,4 +1,4 @@
-//! Owns what tests ask of a host's server for metrics and health: a GET, and the values of what `/metrics` prints.
+//! Requests to a host's server for metrics and health, and the values that `/metrics` prints.
 #![allow(clippy::missing_panics_doc, missing_docs, reason = "all of it is for tests")]
 
 use std::io::{self, Read as _, Write as _};
@@ -28,7 +28,7 @@ pub fn get(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
     Ok((code, body.to_owned()))
 }
 
-/// What `/metrics` prints.
+/// Text of `/metrics`.
 #[derive(Clone, Debug)]
 pub struct Scrape(pub String);
 
@@ -48,7 +48,7 @@ impl Scrape {
         seconds.max()
     }
 
-    /// Whether any sample has this label.
+    /// Returns `true` if any sample has this label.
     pub fn has_label(&self, label: &str) -> bool {
         self.0
             .lines()

@@ -1,4 +1,4 @@
-//! Owns what tests of the host stand on: a simulated cluster with a host in this process, and looks at its objects.
+//! Test bed with a simulated cluster and a host in this process; reads its objects.
 #![allow(clippy::unwrap_used, missing_docs, reason = "all of it is for tests")]
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::host::RuntimeHost;
 
-/// How long to wait for what has to come, by the clock of the test.
+/// Time limit of a wait, by the clock of the test.
 const WITHIN: Duration = Duration::from_mins(1);
 
 /// A simulated cluster and a host on it.
@@ -151,7 +151,7 @@ impl Stage {
         tokio::time::timeout(WITHIN, seen).await.ok()
     }
 
-    /// Lets time pass: what is to happen in it shows in the log of requests and in the host's own.
+    /// Lets a minute pass: events in it show in the log of requests and in the host's own.
     pub async fn minute(&self) {
         tokio::time::sleep(Duration::from_mins(1)).await;
     }
@@ -173,7 +173,7 @@ impl Stage {
         log.lines().filter(has_all).map(str::to_owned).collect()
     }
 
-    /// Waits until well-behaved objects of both plugins have what they ask for.
+    /// Waits until well-behaved objects of both plugins have their children.
     pub async fn neighbours_are_well(&self) -> bool {
         let well = |stage: &Self| {
             let both = stage.is_reconciled("Hostile", "neighbour") && stage.is_reconciled("AppService", "web");

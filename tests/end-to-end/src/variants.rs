@@ -1,4 +1,4 @@
-//! Owns components that differ from a built one in nothing that matters: so many plugins of which no two share a file,
+//! Makes components that differ from a built one in nothing that matters: many plugins of which no two share a file,
 //! fixtures with API groups of their own, and large ones.
 
 /// The id of a custom section, in a component as in a module:

@@ -1,4 +1,5 @@
-//! Owns clients of a running host's webhooks that are no API servers: with what they trust, and what they are shown.
+//! Clients of a running host's webhooks that are no API servers: the CA that they trust, and the certificate that they
+//! are shown.
 #![allow(clippy::unwrap_used, missing_docs, reason = "all of it is for tests")]
 
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use serde_json::{Value, json};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// How long an answer may take: the longest review is given up after 30 seconds.
+/// Time limit of an answer: the longest review is given up after 30 seconds.
 const WITHIN: Duration = Duration::from_mins(1);
 
 /// A client of the webhooks at an address.
@@ -69,7 +70,7 @@ impl Asker {
         Ok((code, response.body_mut().read_to_string()?))
     }
 
-    /// What the host says about a Gate that is to be made, as the `response` of its review. Blocks.
+    /// Reviews a new Gate, and returns the `response`. Blocks.
     pub fn judge(&self, spec: &Value) -> Value {
         let review = gate_review(spec).to_string();
         let asked = self.ask("POST", "/validate/gate/gates", "application/json", review.as_bytes());

@@ -1,5 +1,6 @@
-//! What a person sees of admission on a real API server: refusals in its words, defaults, warnings, and that nothing keeps an
-//! object from being deleted. The host runs in the test's process; its webhooks have threads of their own.
+//! Tests of admission on a real API server as a user sees it: refusals in the server's messages, defaults, warnings,
+//! and that nothing prevents the deletion of an object. The host runs in the test's process; its webhooks have threads
+//! of their own.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
@@ -20,7 +21,7 @@ mod real {
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
-    /// How long to wait for what has to come.
+    /// Time limit of a wait.
     const WITHIN: Duration = Duration::from_mins(1);
 
     /// The namespace of the gates, and the one of the Secret.

@@ -33,7 +33,7 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// What each crate must not depend on directly; ARCHITECTURE.md says why.
+/// Crates that each crate must not depend on directly; ARCHITECTURE.md says why.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "pilothouse-crds",
@@ -176,7 +176,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Only this crate may depend on that one.
+/// Crates that only the named crates may depend on.
 const ONLY: &[(&str, &[&str])] = &[
     ("wasmtime", &["pilothouse-sandbox"]),
     (
@@ -257,7 +257,7 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_file_says_first_what_it_owns() {
+fn every_file_begins_with_a_module_comment() {
     let mut files = Vec::new();
     rust_files(&root(), &mut files);
     assert!(files.len() > 100, "the files are found");

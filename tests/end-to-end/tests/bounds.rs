@@ -90,7 +90,7 @@ mod simulated {
     /// One test at a time: they look at the memory of one process.
     static ALONE: Mutex<()> = Mutex::const_new(());
 
-    /// Looks at the memory of the process until it is told to end; says the most that it has seen.
+    /// Samples the memory of the process until the end, and returns its maximum.
     fn watch(is_over: &AtomicBool) -> usize {
         let mut most = 0;
         while !is_over.load(Ordering::Relaxed) {

@@ -22,7 +22,7 @@ struct Module {
     file: String,
     /// Paths that it names, from the crate's root.
     paths: Vec<Segments>,
-    /// What it re-exports, by the name under which it does.
+    /// Re-exports, by the names under which it exports them.
     exports: BTreeMap<String, Segments>,
 }
 

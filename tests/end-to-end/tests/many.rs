@@ -13,8 +13,8 @@ mod real {
     use pilothouse_testkit::host::{ProcessHost, SteeredHost as _};
     use serde_json::{Value, json};
 
-    /// What each fixture's objects do, beside one that behaves. A fixture is the plugin hostile with an API group of its
-    /// own.
+    /// Behaviour of each fixture's objects, beside one that behaves. A fixture is the plugin hostile with an API group
+    /// of its own.
     const FIXTURES: [(&str, usize); 10] = [
         ("config-map", 1),
         ("config-map", 1),
@@ -28,14 +28,14 @@ mod real {
         ("differs-by-read", 2),
     ];
 
-    /// How long all of it may take.
+    /// Time limit of the whole test.
     const WITHIN: Duration = Duration::from_mins(5);
 
     fn group(number: usize) -> String {
         format!("hostil{number}.test.dev")
     }
 
-    /// Puts the components into the plugin directory; gives the Plugins that run them.
+    /// Writes the components to the plugin directory; returns the Plugins that run them.
     fn plugins(folder: &Path) -> Vec<String> {
         let built = |name: &str| {
             std::fs::read(components::folder().join(format!("{name}.wasm")))
@@ -71,7 +71,7 @@ mod real {
             .expect("the server takes it");
     }
 
-    /// Whether a condition of an object is this, with these words in `REASON: MESSAGE`.
+    /// Returns `true` if a condition of an object has this status, with these words in `REASON: MESSAGE`.
     fn says(object: &DynamicObject, kind: &str, status: &str, words: &str) -> bool {
         let conditions = object.data["status"]["conditions"].as_array();
         conditions.into_iter().flatten().any(|condition| {
@@ -121,7 +121,7 @@ mod real {
         })
     }
 
-    /// What the plugins steer: some of each fixture's that do what it does, one that behaves, and one of each plugin.
+    /// Creates the primaries: some misbehaving ones of each fixture, one that behaves, and one of each plugin.
     async fn create_resources(client: &Client) {
         for (number, (behaviour, count)) in FIXTURES.into_iter().enumerate() {
             for index in 0..count {

@@ -70,7 +70,7 @@ mod real {
     use pilothouse_testkit::requests::Request;
     use serde_json::{Value, json};
 
-    /// How long to wait for what has to come.
+    /// Time limit of a wait.
     const WITHIN: Duration = Duration::from_mins(1);
 
     const WORDS: &str = "images of that name are not let in";
@@ -195,7 +195,7 @@ mod real {
         documents
     }
 
-    /// Who the test's host is for the API server.
+    /// Returns the name of the test's host at the API server.
     async fn whoami(client: &Client) -> String {
         let review: Api<SelfSubjectReview> = Api::all(client.clone());
         let told = review
@@ -377,8 +377,8 @@ mod real {
         assert!(host.stop().await.unwrap().is_empty());
     }
 
-    /// While no host runs, somebody changes a value and then writes managedFields so that the field is ours again. The host
-    /// sets it back when it starts.
+    /// Changes a value as another user while no host runs, and then writes managedFields so that the field is ours
+    /// again. The host reverts it when it starts.
     async fn forge_value(client: &Client, eves: &Client, host: &mut RuntimeHost, cluster: &Cluster) {
         assert!(host.stop().await.unwrap().is_empty());
         let eves: Api<ConfigMap> = Api::namespaced(eves.clone(), "tenant");

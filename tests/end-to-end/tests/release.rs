@@ -21,7 +21,7 @@ fn held(kind: &str, namespace: &str, name: &str, finalizers: &[&str]) -> Value {
     json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})
 }
 
-/// Runs the command, which has to end well: what it prints.
+/// Runs the command, which must succeed, and returns its output.
 async fn release(kubeconfig: &Path, more: &[&str]) -> String {
     let (code, printed, said) = run(kubeconfig, more).await;
     assert_eq!((code, said.as_str()), (0, ""), "{printed}");

@@ -17,7 +17,7 @@ fn plugin(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(object).expect("it is an object")
 }
 
-/// Installs the definition; what it refuses is in `bad_resources/plugin.yaml`.
+/// Installs the definition; `bad_resources/plugin.yaml` has the resources that it refuses.
 async fn installed(client: &Client) -> Api<DynamicObject> {
     let crd = BroughtCrd {
         name: "plugins.pilothouse.dev".to_owned(),
@@ -42,7 +42,7 @@ async fn installed(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
-/// What `kubectl get plugins` prints of one, by the columns' names.
+/// Returns the output of `kubectl get plugins` for one, by the columns' names.
 async fn printed(client: &Client, name: &str) -> BTreeMap<String, Value> {
     let request = Request::get(format!("/apis/pilothouse.dev/v1alpha1/plugins/{name}"))
         .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")

@@ -31,7 +31,7 @@ mod simulated {
     use pilothouse_testkit::cluster::Cluster;
     use pilothouse_testkit::scenario;
 
-    /// Time is paused: what waits for nothing but time costs none.
+    /// Runs with paused time: waits cost none.
     #[tokio::test(start_paused = true)]
     async fn every_scenario_holds() {
         let scenarios = super::scenarios();
@@ -57,7 +57,7 @@ mod real {
     /// The machine may be busy with something else.
     const SLOWNESS: u32 = 4;
 
-    /// How many scenarios are played at once.
+    /// Count of scenarios that run at the same time.
     const AT_ONCE: usize = 6;
 
     /// Scenarios mostly wait, so several are played at once. Each host sees a whole cluster, so each has a control plane of its

@@ -1,5 +1,6 @@
-//! What Services without the annotation cost service-ingress: their entry in the cache, and nothing else. Counted are the
-//! reconciles, in the host's own log, and the requests that are neither discovery nor the lists and watches of the start.
+//! Tests the cost of Services without the annotation for service-ingress: their entry in the cache, and nothing else.
+//! Counted are the reconciles, in the host's own log, and the requests that are neither discovery nor the lists and
+//! watches of the start.
 
 mod simulated {
     use std::io;
@@ -15,10 +16,10 @@ mod simulated {
     use serde_json::{Value, json};
     use tracing_subscriber::EnvFilter;
 
-    /// Services that nobody has annotated.
+    /// Services without the annotation.
     const UNANNOTATED: usize = 2_000;
 
-    /// How long to pause between two looks at the log.
+    /// Interval between two polls of the log.
     const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
     /// Counts the reconciles of which a host's log tells: a line each.
@@ -26,7 +27,7 @@ mod simulated {
     struct Reconciles(Arc<AtomicUsize>);
 
     impl Reconciles {
-        /// How many there were since the last time that this was asked.
+        /// Count since the last call.
         fn take(&self) -> usize {
             self.0.swap(0, Ordering::Relaxed)
         }

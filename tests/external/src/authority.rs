@@ -1,4 +1,4 @@
-//! Owns the certificates of a registry: an authority of its own, which no system trusts, and a certificate for loopback.
+//! Certificates of a registry: an authority of its own, which no system trusts, and a certificate for loopback.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,

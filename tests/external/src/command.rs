@@ -1,4 +1,4 @@
-//! Owns running a program of others: with a home of its own, and without a way to anything but loopback.
+//! Runs a program of others with a home of its own and without network access beyond loopback.
 
 use std::{
     fmt,
@@ -6,10 +6,10 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
-/// Nobody listens there: a request to another host than this one fails at once, instead of reaching the network.
+/// Address without a listener: a request to another host than this one fails at once, instead of reaching the network.
 const NO_PROXY: &str = "http://127.0.0.1:9";
 
-/// What a program printed before it ended well.
+/// Output of a successful program.
 #[derive(Debug, Clone)]
 pub struct Printed {
     /// Standard output.
@@ -23,9 +23,9 @@ pub struct Printed {
 pub struct Failed {
     /// The program with its arguments.
     pub command: String,
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Output.
     pub printed: Printed,
 }
 

@@ -1,4 +1,4 @@
-//! Owns cosign 3: keys, signatures by key in both formats, attestations, and cosign's own verification. Everything is done
+//! Runs cosign 3: keys, signatures by key in both formats, attestations, and cosign's own verification. All of it works
 //! without a transparency log, without Sigstore's services and so without a network.
 
 use std::{
@@ -21,7 +21,7 @@ pub struct Cosign {
     _home: TempDir,
 }
 
-/// How a signature lies in the registry.
+/// Format of a signature in the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A Sigstore bundle in an artifact that refers to the signed one: the default of cosign 3.

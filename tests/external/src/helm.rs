@@ -1,4 +1,4 @@
-//! Owns helm and kustomize: rendering, checking, installing and removing a chart, and putting manifests together.
+//! Runs helm and kustomize: rendering, checking, installing and removing a chart, and building manifests.
 
 use std::{fs, path::Path};
 
@@ -59,7 +59,7 @@ impl Helm {
         self.with_values(&["lint", "--strict", &self.chart], values)
     }
 
-    /// What `helm template` prints.
+    /// Returns the output of `helm template`.
     pub fn template(&self, values: &Value) -> Result<String, Failed> {
         let arguments = ["template", &self.release, &self.chart, "--namespace", &self.namespace];
         let printed = self.with_values(&arguments, values)?;
@@ -107,7 +107,7 @@ impl Helm {
     }
 }
 
-/// What `kustomize build` prints for a folder.
+/// Returns the output of `kustomize build` for a folder.
 pub fn kustomize(folder: &Path) -> Result<String, Failed> {
     let home = tempfile::tempdir().expect("there is room for a folder");
     let tool = Tool::new(Program::Kustomize.path(), home.path());

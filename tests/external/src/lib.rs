@@ -1,7 +1,6 @@
-//! Owns the real components that tests of artifacts run against: two registries on loopback, and cosign, oras and wkg;
-//! and helm and kustomize, for tests of the chart.
-//! Leaves installing and building them to `cargo xtask test --only external`, which says in the environment where they
-//! are, and what is tested to the tests.
+//! Real components for the tests of artifacts: two registries on loopback, and cosign, oras and wkg; and helm and
+//! kustomize, for tests of the chart. `cargo xtask test --only external` installs and builds them, and names them in
+//! the environment.
 //!
 //! No program reaches more than loopback: see [`command`].
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Owns oras: pushing and pulling artifacts of any type, attaching one to another, and copying between registries and OCI
+//! Runs oras: pushes and pulls artifacts of any type, attaches one to another, and copies between registries and OCI
 //! layouts.
 
 use std::{
@@ -32,11 +32,11 @@ pub struct Layer<'test> {
     pub name: &'test str,
     /// The media type.
     pub media_type: &'test str,
-    /// What is in it.
+    /// Content.
     pub bytes: &'test [u8],
 }
 
-/// What `oras push` is to write.
+/// Artifact that `oras push` writes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Artifact<'test> {
     /// The media type and the bytes of the config; the empty config where there is none.
@@ -49,7 +49,7 @@ pub struct Artifact<'test> {
     pub annotations: &'test [(&'test str, &'test str)],
 }
 
-/// Where a copy comes from or goes to.
+/// Source or target of a copy.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'test> {
     /// `repository:tag` or `repository@digest` in a registry.
@@ -137,7 +137,7 @@ impl Oras {
         self.run_in(self.tool.home(), &arguments)
     }
 
-    /// What refers to an artifact, as oras finds it: through the referrers API, or by the fallback tag.
+    /// Returns the referrers of an artifact, as oras finds them: through the referrers API, or by the fallback tag.
     pub fn discover(&self, registry: &Registry, name: &str) -> Result<Value, Failed> {
         let mut arguments = beginning(&["discover", "--format", "json"], registry);
         arguments.push(registry.reference(name));
@@ -201,7 +201,7 @@ fn beginning(command: &[&str], registry: &Registry) -> Vec<String> {
     arguments
 }
 
-/// How oras reaches a registry: the authority or plain HTTP, and the credentials.
+/// Options by which oras reaches a registry: the authority or plain HTTP, and the credentials.
 fn connection(side: &str, ca: Option<&Path>, registry: &Registry) -> Vec<String> {
     let mut arguments = match ca {
         Some(ca) => vec![format!("--{side}ca-file"), ca.display().to_string()],

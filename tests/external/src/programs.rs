@@ -1,4 +1,4 @@
-//! Owns the environment variables that name the programs. `cargo xtask test --only external` sets them.
+//! Environment variables that name the programs. `cargo xtask test --only external` sets them.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ impl Program {
         }
     }
 
-    /// Where the program is.
+    /// Path of the program.
     ///
     /// # Panics
     ///

@@ -1,6 +1,6 @@
-//! Owns the two registries: Debian's docker-registry with TLS and basic authentication, and that of go-containerregistry
-//! with the referrers API over plain HTTP. Both serve a free port of 127.0.0.1 and end with their owner. Also owns plain
-//! requests to them, so that a test sees what a program has left there.
+//! Runs the two registries: Debian's docker-registry with TLS and basic authentication, and that of
+//! go-containerregistry with the referrers API over plain HTTP. Both serve a free port of 127.0.0.1 and end when they
+//! are dropped. Plain requests show a test what a program has left there.
 
 use std::{
     fs,
@@ -32,13 +32,13 @@ pub const PASSWORD: &str = "correct horse";
 /// [`USER`] and [`PASSWORD`] as `htpasswd -B` writes them; docker-registry takes no other hash than bcrypt.
 const HTPASSWD: &str = "tester:$2b$04$yP.cMtn7n2NyeNuDlF9hi.shZcbdSIisQ2GasFmaxVSl3gNXuy3XK\n";
 
-/// How long a registry may take to answer after it was started, on a loaded machine.
+/// Time limit for a registry to answer after its start, on a loaded machine.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long to pause between two looks whether a registry answers.
+/// Interval of polling whether a registry answers.
 const READY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a request may take.
+/// Time limit of a request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 
 /// Free ports are found by asking for them and letting go; somebody else may be quicker.
@@ -50,7 +50,7 @@ const ANSWER_BYTES: u64 = 64 << 20;
 /// The name of the process and of its log.
 const PROCESS: &str = "registry";
 
-/// What a client sends to get a manifest of any kind as it is stored.
+/// Accept header of a client that gets a manifest of any kind as it is stored.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
                          application/vnd.docker.distribution.manifest.v2+json";
 
@@ -77,7 +77,7 @@ struct Ca {
     pem: String,
 }
 
-/// What a registry has answered.
+/// Response of a registry.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The status.
@@ -88,7 +88,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// Why a registry did not start.
+/// Errors of starting a registry.
 #[derive(Debug, Error)]
 pub enum RegistryError {
     /// The files or the process could not be made.
@@ -100,15 +100,15 @@ pub enum RegistryError {
     /// The process ended by itself.
     #[error("the registry ended ({status}) while it started; the end of its log:\n{log}")]
     Ended {
-        /// How it ended.
+        /// Exit status.
         status: std::process::ExitStatus,
         /// The end of its log.
         log: String,
     },
-    /// It did not answer in time.
+    /// No answer in time.
     #[error("the registry does not answer after {} s ({reason}); the end of its log:\n{log}", READY_WITHIN.as_secs())]
     NotReady {
-        /// What became of the last request.
+        /// Result of the last request.
         reason: String,
         /// The end of its log.
         log: String,
@@ -170,7 +170,7 @@ impl Registry {
         self.supervisor.tail(PROCESS)
     }
 
-    /// What the registry answers to a GET of a path, for example `/v2/plugins/a/tags/list`, with its credentials.
+    /// Sends a GET of a path, for example `/v2/plugins/a/tags/list`, with the credentials.
     pub fn get(&self, path: &str) -> Result<Answer, String> {
         self.request(path, self.credentials())
     }
@@ -200,7 +200,7 @@ impl Registry {
         tags
     }
 
-    /// What the referrers API lists for a digest; none where the registry does not have that API.
+    /// Returns the referrers API's list for a digest; none where the registry does not have that API.
     pub fn referrers(&self, repository: &str, digest: &str) -> Option<Value> {
         let body = self.found(&format!("/v2/{repository}/referrers/{digest}"))?;
         serde_json::from_slice(&body).ok()
@@ -216,7 +216,8 @@ impl Registry {
         answer.unwrap_or_else(|error| panic!("put {path}: {error}"))
     }
 
-    /// What Docker's `config.json` and a Secret of the type `kubernetes.io/dockerconfigjson` contain for this registry.
+    /// Returns the content of Docker's `config.json`, and of a Secret of the type `kubernetes.io/dockerconfigjson`, for
+    /// this registry.
     pub fn docker_config(&self) -> Value {
         let Some((user, password)) = self.credentials() else {
             return json!({"auths": {}});

@@ -1,4 +1,4 @@
-//! Owns wkg: pushing and pulling components.
+//! Runs wkg: pushes and pulls components.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Owns what a tenant's primaries look like: copies of those of the scenario that disturb nobody by themselves, the same
-//! edited, made to fail, and nested.
+//! Makes the primaries of a tenant: copies of the scenario's that disturb nobody by themselves, and the same edited,
+//! made to fail, and nested.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ const SHOWN: usize = 3;
 const FREE_PORT: usize = 40_000;
 const PORTS: usize = 64;
 
-/// How a host says that it has reconciled an object.
+/// Report of a host that it has reconciled an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Answer {
     /// By its condition.
     Condition,
     /// By an object that has it as its owner.
     Child,
-    /// It never was reconciled, or is no primary.
+    /// Never reconciled, or no primary.
     Never,
 }
 
@@ -34,12 +34,12 @@ pub struct Original {
     prefix: String,
     pub plural: String,
     pub answer: Answer,
-    /// Whether a plugin reconciles it, rightly or not.
+    /// Set if a plugin reconciles it, rightly or not.
     is_primary: bool,
     object: Value,
 }
 
-/// What a run without faults tells of the objects that plugins reconcile, and of others whose kind is a custom one.
+/// Returns the objects that plugins reconcile in a run without faults, and others whose kind is a custom one.
 pub fn originals(journal: &[Entry], by_host: impl Fn(&Entry) -> bool) -> Vec<Original> {
     let mut last = BTreeMap::<&str, &Entry>::new();
     let mut order = Vec::new();
@@ -107,7 +107,7 @@ pub fn said(object: &Value) -> Option<&Value> {
     (condition["observedGeneration"] == object["metadata"]["generation"]).then_some(condition)
 }
 
-/// Whether a host says of a primary that it is reconciled.
+/// Returns `true` if a primary's status says that it is reconciled.
 pub fn is_reconciled(object: &Value) -> bool {
     said(object).is_some_and(|condition| condition["status"] == "True")
 }
@@ -140,12 +140,12 @@ impl Original {
         self.answer = Answer::Never;
     }
 
-    /// Whether a plugin reconciles it.
+    /// Returns `true` if a plugin reconciles it.
     pub fn is_primary(&self) -> bool {
         self.is_primary
     }
 
-    /// Whether a plugin reconciles it, and it is as it should be.
+    /// Returns `true` if a plugin reconciles it, and it is as it should be.
     pub fn is_sound(&self) -> bool {
         self.is_primary && self.answer != Answer::Never
     }
@@ -155,8 +155,8 @@ impl Original {
         format!("{}/namespaces/{namespace}/{}", self.prefix, self.plural)
     }
 
-    /// A copy for somebody else's namespace; copies of other numbers do not get in each other's way. None where it would reach
-    /// beyond its namespace.
+    /// Returns a copy for another namespace; copies of other numbers do not conflict. None where it would reach beyond
+    /// its namespace.
     pub fn copy(&self, namespace: &str, name: &str, number: usize) -> Option<Value> {
         let mut copy = self.object.clone();
         let home = copy["metadata"]["namespace"].as_str()?.to_owned();
@@ -258,7 +258,7 @@ pub fn edited(object: &Value, turn: usize) -> Option<Value> {
 
 /// The object as its plugin traps at it, fails at it, or has most to do with it; another one in each turn.
 pub fn failing(object: &Value, turn: usize) -> Value {
-    /// What a Hostile can do that is over soon.
+    /// Behaviours of a Hostile that are over soon.
     const BEHAVIOURS: [&str; 8] = [
         "trap",
         "panic",

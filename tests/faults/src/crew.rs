@@ -1,5 +1,5 @@
-//! Owns the hosts of a run: started, killed, stopped and replaced as the schedule says, and steered together where a scenario
-//! steers its host. Leaves judging to `judge`.
+//! Hosts of a run: started, killed, stopped and replaced as the schedule says, and steered together where a scenario
+//! steers its host. `judge` judges them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,10 +28,11 @@ use crate::world::{Command, Member, World};
 /// A host that has been told to end has ended by then, or is killed: its grace and something.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// What happens in so long has a cause: watches that say nothing are given up, and the longest back-off is over. What such a
-/// watch shows then has consequences of its own: for 25 s after its definition has changed it is asked whether a kind is
-/// served otherwise, and the status of a Plugin that two hosts have written in turns is written again after a minute.
-/// Before that, Deployments that never become ready have passed their deadline of 600 s, which changes their status.
+/// Time within which every effect of a fault shows: silent watches are abandoned, and the longest back-off is over. The
+/// next events of such a watch have effects of their own: for 25 s after its definition has changed, discovery is
+/// repeated in case a kind is served otherwise, and the status of a Plugin that two hosts have written in turns is
+/// written again after a minute. Before that, Deployments that never become ready have passed their deadline of 600 s,
+/// which changes their status.
 const LONG: Duration = Duration::from_secs(1000);
 
 /// After convergence nothing is asked for so long.
@@ -44,7 +45,7 @@ pub struct Crew {
     patience: Duration,
     tail: Tail,
     ends: JoinHandle<()>,
-    /// Since when nothing is to be done but what waits for a time.
+    /// Time since when the hosts only wait for timers.
     waiting: Mutex<Option<Instant>>,
 }
 
@@ -57,7 +58,7 @@ struct Shared {
 #[derive(Default)]
 struct Inner {
     members: Vec<Sailor>,
-    /// What the hosts run, while they are to run.
+    /// Plugins that the hosts run, while they are to run.
     wanted: Option<Vec<SteeredPlugin>>,
     /// Counts starts and stops by the scenario, so that what was to happen in an earlier life does not.
     life: usize,
@@ -102,7 +103,7 @@ impl Crew {
         }
     }
 
-    /// What was found wrong, and what the run without faults is to tell the others.
+    /// Returns the errors found, and the facts of the run without faults for the others.
     pub fn end(self) -> Judge {
         self.ends.abort();
         self.judge
@@ -146,14 +147,14 @@ impl Crew {
         Ok(())
     }
 
-    /// What the lanes of all hosts hold.
+    /// Returns the depths of the lanes of all hosts.
     fn depths(&self) -> Vec<(String, Depth)> {
         let inner = self.shared.lock();
         let depths = inner.members.iter().flat_map(|sailor| sailor.handle.depths());
         depths.collect()
     }
 
-    /// Looks at everything twice and lets a minute pass; whoever has come to rest asks for nothing.
+    /// Resyncs twice and lets a minute pass; a settled host sends no requests.
     async fn look_again(&self) -> Result<(), HostError> {
         for _ in 0..2 {
             for sailor in &self.shared.lock().members {

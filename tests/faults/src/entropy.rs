@@ -1,6 +1,7 @@
-//! Owns the randomness of this program: none. The standard library, and with it the order of every `HashMap` and the branch
-//! that `tokio::select!` tries first, asks the C library's `getrandom`, which it looks up by a weak symbol so that a program
-//! can take its place. Here every thread is told the same, so that a seed repeats a run exactly.
+//! Replaces the randomness of this program by a constant. The standard library, and with it the order of every
+//! `HashMap` and the branch that `tokio::select!` tries first, calls the C library's `getrandom`, which it looks up by
+//! a weak symbol so that a program can replace it. Here every thread gets the same bytes, so that a seed repeats a run
+//! exactly.
 
 #![allow(unsafe_code, reason = "a symbol of the C library is replaced")]
 

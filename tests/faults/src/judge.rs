@@ -1,4 +1,4 @@
-//! Owns the oracles: what a run under faults must have in common with the run without.
+//! Oracles: compare a run under faults with the run without.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,54 +18,54 @@ use crate::snapshot::{self, Ends, Snapshot};
 /// The most differences of one kind that are told.
 const SHOWN: usize = 12;
 
-/// Writes that a fault may cost beyond those that the run without faults makes, for each request that it befalls.
+/// Writes that a fault may cost beyond those of the run without faults, for each request that it affects.
 const WRITES_PER_FAULT: usize = 12;
 
-/// How often each of several hosts may write the status of an object while one of them does not see what the others see:
-/// the hot-loop limiter lets the first ten go, and then slows them to one in half a minute. Where a Plugin changes, hosts
-/// with two versions of it take back each other's objects as often.
+/// Maximum count of each host's writes of an object's status while one of several hosts does not see what the others
+/// see: the hot-loop limiter lets the first ten pass, and then slows them to one in half a minute. Where a Plugin
+/// changes, hosts with two versions of it revert each other's objects as often.
 const WRITES_PER_DISPUTE: usize = 20;
 
 /// Calls of guests that an object of a tenant may cost, or an edit of one: it fails, and is tried ever more seldom.
 const CALLS_PER_ACT: usize = 16;
 
-/// What a host reads at intervals: whether webhook configurations are as they should be, or, where it serves none, whether
-/// somebody has left some that keep its objects from being written.
+/// Resources that a host reads at intervals: to check its webhook configurations, or, where it serves none, to find
+/// left-over ones that prevent writes of its objects.
 const LOOKED_AFTER: [&str; 3] = [
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
     "customresourcedefinitions",
 ];
 
-/// How often a host that is behind may make anew what is not wanted any more, until it notices.
+/// Maximum count of objects that a host that lags may recreate although they are no longer wanted, until it notices.
 const BEHIND: usize = 3;
 
-/// What the run without faults tells the others.
+/// Facts of the run without faults, for the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// The hosts' writes.
     pub writes: usize,
-    /// How often guests were called.
+    /// Count of guest calls.
     pub calls: usize,
     /// The same by number: verb, place and status.
     pub written: Vec<String>,
     /// The state when all steps are taken, and when the scenario has cleaned up.
     pub told: Snapshot,
     pub cleaned: Snapshot,
-    /// How often each object went.
+    /// Count of each object's deletions.
     pub ends: Ends,
-    /// How often each object was taken from its owner by a host.
+    /// Count of the times a host removed each object's owner.
     pub disowned: BTreeMap<String, usize>,
     /// Objects that only hosts have written.
     pub children: BTreeSet<String>,
-    /// What a tenant can copy.
+    /// Objects that a tenant can copy.
     pub originals: Vec<Original>,
-    /// What failing primaries each lane has at the end.
+    /// Failing primaries of each lane at the end.
     pub failing: BTreeMap<String, usize>,
 }
 
 impl Facts {
-    /// How many objects there are whose status a host writes.
+    /// Count of the objects whose status a host writes.
     fn statuses(&self) -> usize {
         let statuses = self.written.iter().filter_map(|write| {
             let (written, _) = write.split_once(" -> ")?;
@@ -80,13 +80,13 @@ impl Facts {
 pub struct Judge {
     /// None in the run without faults.
     expected: Option<Facts>,
-    /// Whether hosts look after webhooks, which they do all the time.
+    /// Set if hosts check webhooks, which they do all the time.
     has_webhooks: bool,
-    /// Whether Plugins change in the scenario.
+    /// Set if Plugins change in the scenario.
     has_versions: bool,
-    /// What this run is.
+    /// Facts of this run.
     pub found: Facts,
-    /// What is wrong.
+    /// Errors.
     pub problems: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ impl Judge {
         }
     }
 
-    /// Whether the cluster has come to where it comes without faults.
+    /// Returns `true` if the cluster has reached the state that it reaches without faults.
     pub fn is_as_expected(&self, at: Pause, simulator: &Simulator) -> bool {
         let expected = self.expected.as_ref().map(|expected| state(expected, at));
         expected.is_none_or(|expected| *expected == snapshot::take(simulator.objects(), &simulator.journal()))
@@ -124,7 +124,7 @@ impl Judge {
         }
     }
 
-    /// Nothing is asked any more; watches are renewed all the time.
+    /// Checks that no requests are sent any more; watches are renewed all the time.
     pub fn hear(&mut self, requests: &[Record]) {
         let asked = requests
             .iter()
@@ -142,7 +142,7 @@ impl Judge {
         self.tell("requests after everything has converged", asked);
     }
 
-    /// What is left in the queues has a reason: the run without faults has it too.
+    /// Checks that objects left in the queues are left in the run without faults too.
     pub fn weigh(&mut self, at: Pause, depths: &[(String, Depth)]) {
         let mut failing = BTreeMap::new();
         let mut waiting = Vec::new();
@@ -330,7 +330,7 @@ fn is_known(finalizer: &str) -> bool {
     finalizer.starts_with("wishes.test.dev/")
 }
 
-/// How often a host's write has taken an object from its owner without deleting it.
+/// Count of the writes of hosts that have removed an object's owner without deleting the object.
 fn disowned(journal: &[Entry], by_host: impl Fn(&Entry) -> bool) -> BTreeMap<String, usize> {
     let mut disowned = BTreeMap::new();
     for entry in journal.iter().filter(|entry| by_host(entry) && !entry.deleted) {

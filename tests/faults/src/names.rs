@@ -1,11 +1,11 @@
 //! Names of the clients and namespaces of a run.
 
-/// Whether a client is one of the hosts.
+/// Returns `true` if a client is one of the hosts.
 pub fn is_host(user_agent: &str) -> bool {
     user_agent.starts_with(HOST_AGENT)
 }
 
-/// How the hosts of a run call themselves; a number follows.
+/// User agent of a run's hosts; a number follows.
 pub const HOST_AGENT: &str = "pilothouse-host-";
 
 /// The namespace in which the tenant has rights.

@@ -1,4 +1,4 @@
-//! Owns one run: a scenario with its hosts on a simulated cluster of its own, under a schedule, in virtual time.
+//! Plays one run: a scenario with its hosts on a simulated cluster of its own, under a schedule, in virtual time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -25,23 +25,23 @@ use crate::somebody::Errands;
 use crate::tenant::Tenant;
 use crate::world::World;
 
-/// For how long, by the run's clock, something is waited for that has to come: back-off and silent watches take minutes, and
-/// several of them may follow each other.
+/// Time limit of a wait, by the run's clock: back-off and silent watches take minutes, and several of them may follow
+/// each other.
 const PATIENCE: Duration = Duration::from_hours(2);
 
-/// When clocks begin: 2026-01-01T00:00:00Z, in milliseconds.
+/// Start of the clocks: 2026-01-01T00:00:00Z, in milliseconds.
 const EPOCH: u64 = 1_767_225_600_000;
 
 /// A run uses tenths of a second of a processor; one that uses so many seconds does not come to an end.
 const MOST_SECONDS: i64 = 60;
 
-/// Stories that delete an object of one kind, then one of another, and want a host to have learnt of them in this order. What
-/// delays one watch and not the other leaves that out, and so does a write of a dead host that makes the second anew: as
+/// Stories that delete an object of one kind, then one of another, and need a host that learns of them in this order.
+/// Faults that delay only one watch are left out, and so is a write of a dead host that recreates the second object: as
 /// long as the first is only being deleted, nobody may delete its children.
 const ORDERED: [&str; 1] = ["app-service/deleted-by-others"];
 
-/// Stories with something that is kept and that nobody makes again once somebody else deletes it: a child that is no longer
-/// desired, or a field that stands in the way.
+/// Stories with an object or field that is kept and that nothing recreates once another user deletes it: a child that
+/// is no longer desired, or a field that blocks the plugin.
 const KEPT: [&str; 2] = ["wisher/blocked", "wisher/around"];
 
 /// Stories that end with a primary that the plugin refuses, besides those with webhooks.
@@ -53,35 +53,35 @@ const UNREACHED: [&str; 1] = ["fleet/namespaces"];
 /// Namespaces with which no scenario has anything to do.
 const OTHER_NAMESPACES: [&str; 3] = ["bystander", TENANT, NEIGHBOUR];
 
-/// What is to be run.
+/// Input of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The scenario's file.
     pub scenario: PathBuf,
-    /// What befalls it.
+    /// Faults of the run.
     pub schedule: Schedule,
-    /// What the run without faults has found; none: this is it.
+    /// Facts of the run without faults; none: this is that run.
     pub facts: Option<PathBuf>,
-    /// Whether all that the hosts and plugins say is to be told.
+    /// Set to record all log lines of hosts and plugins.
     pub log: bool,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// What is wrong; nothing, if the run is as it should be.
+    /// Errors; none, if the run is as it should be.
     pub problems: Vec<String>,
     /// Faults that never began, because there were too few writes.
     pub unstruck: Vec<usize>,
-    /// Of the run without faults.
+    /// Facts, of the run without faults.
     pub facts: Option<Facts>,
     /// A digest of everything that was asked and answered: two runs of a job have the same.
     pub trace: u64,
     /// The hosts' writes.
     pub writes: usize,
-    /// How long it took by the run's own clock, in seconds.
+    /// Duration by the run's own clock, in seconds.
     pub seconds: u64,
-    /// What was said, if that was asked for.
+    /// Log, if it was requested.
     pub log: String,
     /// All requests, if that was asked for.
     pub requests: Vec<String>,
@@ -268,9 +268,9 @@ fn is_one_of(stories: &[&str], scenario: &Scenario) -> bool {
     files.any(|file| scenario.file.ends_with(file))
 }
 
-/// When the clocks of the cluster and the hosts begin, in milliseconds since 1970: always at the same moment, but where
-/// webhooks are served. Their certificates are judged by TLS, which looks at the machine's clock, so such a run is not
-/// repeated exactly; nor would it be with sockets and the threads that serve them.
+/// Start of the clocks of the cluster and the hosts, in milliseconds since 1970: always the same, except where webhooks
+/// are served. TLS judges their certificates by the machine's clock, so such a run is not repeated exactly; nor would
+/// it be with sockets and the threads that serve them.
 fn epoch(scenario: &Scenario) -> u64 {
     if scenario.serves_webhooks() {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -286,7 +286,7 @@ fn clock(epoch: u64) -> Clock {
     }
 }
 
-/// What hosts write that do not come to rest.
+/// Returns the writes of hosts that do not settle.
 fn storm(simulator: &Simulator) -> String {
     let mut writes = simulator.requests().all();
     writes.retain(|record| record.write && is_host(&record.user_agent));

@@ -1,5 +1,5 @@
-//! Owns runs on the real control plane with real processes: hosts are killed, stopped and doubled, the API server is killed
-//! and started again, etcd is stopped. Nothing here is virtual, so a seed says what happens and when, and repeats that only.
+//! Runs on the real control plane with real processes: hosts are killed, stopped and doubled, the API server is killed
+//! and started again, etcd is stopped. Nothing here is virtual, so a seed repeats only the faults and their times.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ const STORIES: [&str; 10] = [
     "wisher/kept",
 ];
 
-/// For how long something is waited that has to come.
+/// Time limit of a wait.
 const PATIENCE: Duration = Duration::from_mins(4);
 
 /// Faults of one run.
@@ -44,10 +44,10 @@ const FAULTS: usize = 4;
 /// A host that has asked for nothing for so long has come to rest: some of its resyncs.
 const CALM: Duration = Duration::from_secs(7);
 
-/// How often hosts look at everything again.
+/// Resync interval of the hosts.
 const RESYNC: Duration = Duration::from_secs(3);
 
-/// What happens.
+/// Fault of a run.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// kill -9 of a host, which is started again.
@@ -179,11 +179,11 @@ async fn play(
     Ok((crew.state, problems))
 }
 
-/// What all hosts of a run are.
+/// Shared data of all hosts of a run.
 #[derive(Default)]
 struct Inner {
     hosts: Vec<ProcessHost>,
-    /// What those have logged that do not run any more.
+    /// Logs of hosts that no longer run.
     logs: Vec<String>,
     wanted: Option<Vec<SteeredPlugin>>,
 }

@@ -1,4 +1,4 @@
-//! Owns schedules: which faults befall a run and when, drawn from a seed. Leaves making them happen to `world`.
+//! Schedules: the faults of a run and their times, drawn from a seed. `world` injects them.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ const LEVELS: [usize; 3] = [MAX_DEPTH + 1, 200, 500];
 /// Faults by the number of the host's write with which they begin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// What else is random in the run is drawn from it.
+    /// Seed of everything else that is random in the run.
     pub seed: u64,
     /// The faults.
     pub strikes: Vec<Strike>,
@@ -36,22 +36,22 @@ pub struct Schedule {
 pub struct Strike {
     /// Its place among the faults that were drawn, by which `--keep` names it.
     pub number: usize,
-    /// It begins with this write of the hosts, counted from 0 over all of them.
+    /// Number of the hosts' write at which it begins, counted from 0 over all of them.
     pub at: usize,
-    /// What happens.
+    /// Type of the fault.
     pub fault: Fault,
 }
 
 /// Before or after the server has carried out a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Moment {
-    /// It is not carried out, or only later.
+    /// The write is not carried out, or only later.
     Before,
-    /// It is carried out, and the host is not told, or only later.
+    /// The write is carried out, but the host gets no response.
     After,
 }
 
-/// What goes wrong.
+/// Type of a fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Fault {
     /// Writes take place, and their responses are lost.
@@ -88,7 +88,7 @@ pub enum Fault {
     Stopped {
         moment: Moment,
         seconds: u64,
-        /// Whether another one is started meanwhile; the stopped one ends in order some time after it was continued.
+        /// Starts another host meanwhile; the stopped one ends in order some time after it was continued.
         replaced: bool,
     },
     /// Another host is started, and the old one ends in order so many seconds later.
@@ -97,31 +97,31 @@ pub enum Fault {
     Crowd { hosts: usize },
     /// The hosts' wall clock jumps by so many seconds.
     Clock { seconds: i64 },
-    /// Somebody deletes a child.
+    /// Another user deletes a child.
     Deleted,
-    /// Somebody deletes a child and makes another object of its name, while the watch of its kind is silent; it goes again
-    /// after so many seconds.
+    /// Another user deletes a child and creates another object of its name, while the watch of its kind is silent; it
+    /// is deleted again after so many seconds.
     Recreated { seconds: u64 },
-    /// Somebody puts an annotation, a label and a finalizer on a child, and takes them away again.
+    /// Another user adds an annotation, a label and a finalizer to a child, and removes them again.
     Marked { seconds: u64 },
-    /// Somebody with rights in one namespace only makes objects there that pretend to belong to others.
+    /// A tenant with rights in one namespace creates objects there that pretend to belong to others.
     Forged { seconds: u64 },
-    /// Objects of somebody with rights in one namespace only nest so many levels deep.
+    /// Objects of a tenant with rights in one namespace nest so many levels deep.
     Nested { levels: usize, seconds: u64 },
-    /// Somebody with rights in one namespace only makes primaries there that trap or fail, and edits each so often.
+    /// A tenant with rights in one namespace creates primaries there that trap or fail, and edits each so often.
     Trapping { objects: usize, edits: usize, seconds: u64 },
     /// A webhook of one namespace denies what the hosts write there, and asks them to wait for years.
     RetryAfter {
         code: u16,
-        /// Whether the object that waits is edited when nothing denies it any more.
+        /// Edits the waiting object when nothing denies it any more.
         edited: bool,
         seconds: u64,
     },
     /// A mutating webhook of others changes what hosts write of one kind.
     Rewritten { part: Part, seconds: u64 },
-    /// Somebody applies a child under the host's field manager.
+    /// Another user applies a child under the host's field manager.
     Impersonated,
-    /// Somebody changes a child so that the host's next apply is invalid.
+    /// Another user changes a child so that the host's next apply is invalid.
     Intruded,
 }
 
@@ -191,8 +191,8 @@ impl Fault {
         NAMES[index]
     }
 
-    /// Whether everything happens in the order in which it was begun: hosts learn of changes in the order in which they were
-    /// made, whatever their kinds, and no write is carried out after what came later.
+    /// Returns `true` if everything happens in the order in which it was begun: hosts learn of changes in the order in
+    /// which they were made, whatever their kinds, and no write is carried out after a later one.
     pub fn keeps_order(&self) -> bool {
         matches!(
             self,
@@ -212,7 +212,7 @@ impl Fault {
         )
     }
 
-    /// Tells whether somebody changes values of children.
+    /// Returns `true` if other users change values of children.
     pub fn changes_values(&self) -> bool {
         matches!(self, Self::Rewritten { .. } | Self::Impersonated | Self::Intruded)
     }
@@ -222,7 +222,7 @@ impl Fault {
         matches!(self, Self::Rewritten { part: Part::Owner, .. })
     }
 
-    /// Whether it is a tenant's doing, which concerns nobody else.
+    /// Returns `true` if it is a tenant's doing, which concerns nobody else.
     pub fn is_of_tenant(&self) -> bool {
         matches!(
             self,
@@ -345,7 +345,7 @@ impl Schedule {
         self.strikes.iter().map(|strike| strike.number).collect()
     }
 
-    /// How many of its faults make a write late, or keep a host from seeing that what it makes is not wanted any more.
+    /// Count of the faults that delay a write, or keep a host from seeing that its objects are no longer wanted.
     pub fn late(&self) -> usize {
         let is_late = |fault: &Fault| {
             matches!(
@@ -364,7 +364,7 @@ impl Schedule {
         self.strikes.iter().filter(|strike| is_late(&strike.fault)).count()
     }
 
-    /// Whether nothing befalls the hosts but what tenants do.
+    /// Returns `true` if all faults of the hosts come from tenants.
     pub fn is_of_tenants(&self) -> bool {
         self.strikes.iter().all(|strike| strike.fault.is_of_tenant())
     }
@@ -374,7 +374,7 @@ impl Schedule {
         self.strikes.iter().any(|strike| strike.fault.strips_owners())
     }
 
-    /// How many hosts run from the beginning.
+    /// Count of the hosts that run from the beginning.
     pub fn hosts(&self) -> usize {
         let crowds = self.strikes.iter().filter_map(|strike| match strike.fault {
             Fault::Crowd { hosts } => Some(hosts),

@@ -1,4 +1,4 @@
-//! Owns the state of a cluster in the form in which two runs can be compared: without what no two runs have in common.
+//! State of a cluster in a form in which two runs can be compared: without the values that differ in every run.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn cleaned(objects: Vec<Value>, names: &BTreeMap<String, String>) -> Snapshot {
     taken
 }
 
-/// What differs between two states, as lines for people.
+/// Returns the differences of two states, as lines for people.
 pub fn differences(found: &Snapshot, expected: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for (place, object) in expected {
@@ -218,9 +218,9 @@ fn without_times(text: &str) -> String {
     without
 }
 
-/// How many replicas there are depends on which versions of a Deployment there were: no pod ever becomes ready, so those of
-/// earlier versions stay. A Deployment that is made anew while the ReplicaSet of its predecessor is still there counts a
-/// collision and gives its own ReplicaSet another name. Plugins hand all that on in their status.
+/// Removes counts of replicas, which depend on the versions that a Deployment had: no pod ever becomes ready, so those
+/// of earlier versions stay. A Deployment that is recreated while its predecessor's ReplicaSet still exists counts a
+/// collision and names its own ReplicaSet differently. Plugins copy all that into their status.
 fn strip_replicas(object: &mut Value) {
     let Some(object) = object.as_object_mut() else { return };
     if object.get("kind").is_some_and(|kind| kind == "Deployment") {
@@ -260,7 +260,7 @@ fn strip_replicas(object: &mut Value) {
     }
 }
 
-/// Where nobody says which, a server draws them.
+/// Removes node ports, which a server draws where the object names none.
 fn strip_node_ports(service: &mut Value) {
     let ports = service["spec"].get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -271,7 +271,7 @@ fn strip_node_ports(service: &mut Value) {
     }
 }
 
-/// How often each object went, and how often a host has asked for that, by [`place`].
+/// Counts of each object's deletions, and of the hosts' requests for them, by [`place`].
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ends {
     pub went: BTreeMap<String, usize>,

@@ -1,4 +1,4 @@
-//! Owns what other people do to the cluster meanwhile: they delete a child, put another object in its place, mark it, or
+//! Acts as other users of the cluster during a run: they delete a child, put another object in its place, mark it, or
 //! forge objects in a namespace of their own. They undo it after a while, and complain if it was not respected.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,20 +24,20 @@ use crate::tenant::Tenant;
 const SOMEBODY: &str = "somebody";
 const MARK: &str = "somebody.test.dev/mark";
 
-/// How often somebody tries to change an object that others change at the same time.
+/// Maximum attempts to change an object that others change at the same time.
 const TRIES: u32 = 20;
 
-/// Silent watches of the kind whose object is made anew: as many as hosts may have.
+/// Silent watches of the kind whose object is recreated: as many as hosts may have.
 const SILENT: u32 = 3;
 
-/// Something that somebody does to an object that a host has just written.
+/// Change by another user of an object that a host has just written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Errand {
     pub target: Target,
     pub fault: Fault,
 }
 
-/// What other people do and have done.
+/// Errands of other users, planned and done.
 pub struct Errands {
     somebody: Arc<Somebody>,
     tasks: Mutex<JoinSet<()>>,
@@ -46,9 +46,9 @@ pub struct Errands {
 pub(crate) struct Somebody {
     client: Client,
     pub(crate) simulator: Simulator,
-    /// What only hosts have written in the run without faults, by [`place`].
+    /// Objects that only hosts have written in the run without faults, by [`place`].
     children: BTreeSet<String>,
-    /// Somebody deletes no object: the scenario counts on its identity, or nobody would make it again.
+    /// Set if no object may be deleted: the scenario relies on its identity, or nothing would recreate it.
     keeps_identities: bool,
     tenant: Tenant,
     /// Tells one who marks from the other.
@@ -81,7 +81,7 @@ impl Errands {
         }
     }
 
-    /// Whether a request writes an object that other people may meddle with, because its scenario does not.
+    /// Returns `true` if a request writes an object that other users may change, because its scenario does not.
     pub fn suits(&self, target: &Target) -> bool {
         let place = place(&target.plural, &target.namespace, &target.name);
         target.method == Method::PATCH
@@ -104,7 +104,7 @@ impl Errands {
         tasks.join_all().await;
     }
 
-    /// What was not respected.
+    /// Returns the errands that the hosts did not respect.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = self
             .somebody
@@ -121,7 +121,7 @@ impl Errands {
         self.somebody.tenant.acts()
     }
 
-    /// How often somebody has deleted an object, by [`place`].
+    /// Counts of each object's deletions by other users, by [`place`].
     pub fn deleted(&self) -> BTreeMap<String, usize> {
         self.somebody.deleted.lock().expect("no panic while it is held").clone()
     }
@@ -326,7 +326,7 @@ impl Somebody {
         self.send(Method::DELETE, &target.path(), None, &options).await.is_ok()
     }
 
-    /// The object, unless somebody has made it.
+    /// Returns the object, unless another user has created it.
     pub(crate) fn child(&self, target: &Target) -> Option<Arc<Value>> {
         self.live(target)
             .filter(|live| live["metadata"]["labels"][MARK].is_null())
@@ -343,7 +343,7 @@ impl Somebody {
         self.simulator.object(group, plural, namespace, name)
     }
 
-    /// Whether its namespace is there and not on its way out.
+    /// Returns `true` if its namespace exists and is not being deleted.
     fn has_namespace(&self, target: &Target) -> bool {
         let namespace = self.simulator.object("", "namespaces", "", &target.namespace);
         namespace.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null())
@@ -388,7 +388,7 @@ impl Target {
     }
 }
 
-/// What a server has allocated for one object and would refuse for another.
+/// Removes values that a server has allocated for one object and would refuse for another.
 fn strip_allocated(object: &mut Value) {
     if let Some(spec) = object["spec"].as_object_mut() {
         spec.remove("clusterIP");

@@ -1,4 +1,4 @@
-//! Owns the suite: which runs there are, who does them, what becomes of a failure, and what is told at the end.
+//! Suite of runs: lists them, distributes them, handles failures, and prints the summary.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read as _, Write as _};
@@ -15,10 +15,10 @@ use crate::play::{self, Job, Report};
 use crate::real;
 use crate::schedule::{Fault, Moment, NAMES, Schedule, Strike};
 
-/// How many seeds are run where nobody says.
+/// Default count of seeds.
 const SEEDS: u64 = 300;
 
-/// How many schedules there are on the real control plane.
+/// Count of schedules on the real control plane.
 const REAL_SEEDS: u64 = 50;
 
 /// The most failures that are shrunk and told in full; the others are counted.
@@ -92,7 +92,7 @@ struct Run {
     repeat: String,
 }
 
-/// How often a long suite says how far it is.
+/// Interval of the progress lines of a long suite.
 const PROGRESS_EVERY: Duration = Duration::from_mins(1);
 
 /// A run that failed.
@@ -212,7 +212,7 @@ fn stories(wanted: Option<&str>) -> Result<Vec<Story>> {
     Ok(stories)
 }
 
-/// Runs every story without faults. What is wrong then is told, and the story is left out.
+/// Runs every story without faults. A story that fails is reported and left out.
 fn facts(stories: &[Story], folder: &Path, jobs: usize) -> Result<(Vec<Option<Facts>>, bool)> {
     let found = Mutex::new(vec![None; stories.len()]);
     let all: Vec<usize> = (0..stories.len()).collect();
@@ -346,7 +346,7 @@ fn parse_kill(text: &str) -> Result<(usize, Fault)> {
     Ok((parts[1].parse()?, fault))
 }
 
-/// Who runs.
+/// Runner of the suite.
 struct Suite<'run> {
     stories: &'run [Story],
     folder: &'run Path,

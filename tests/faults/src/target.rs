@@ -2,7 +2,7 @@
 
 use http::Request;
 
-/// What a request is about, as far as faults look at it.
+/// Target of a request, as far as faults depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub method: http::Method,
@@ -17,7 +17,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// What a request is about; of discovery and the like only the method.
+    /// Target of a request; of discovery and the like only the method.
     pub fn of<B>(request: &Request<B>) -> Self {
         let uri = request.uri();
         let query = uri.query().unwrap_or_default();
@@ -46,7 +46,7 @@ impl Target {
         }
     }
 
-    /// Whether it asks for a change.
+    /// Returns `true` if it requests a change.
     pub fn is_write(&self) -> bool {
         self.method != http::Method::GET && !self.is_dry_run
     }

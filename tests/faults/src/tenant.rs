@@ -1,5 +1,5 @@
-//! Owns the tenant who has rights in one namespace only, and uses them against everybody else: primaries that nest, that
-//! trap, and a webhook that asks for a huge wait. Leaves what the primaries look like to `copies`.
+//! Hostile tenant with rights in one namespace only: its primaries nest and trap, and its webhook requests a huge wait.
+//! `copies` makes the primaries.
 //!
 //! A neighbour with a namespace of its own shows whether others notice.
 
@@ -25,16 +25,16 @@ use crate::schedule::Fault;
 /// The field manager of tenant and neighbour.
 const MANAGER: &str = "tenant";
 
-/// How often an object is tried to be made, a second apart: its kind may not be served yet.
+/// Maximum attempts to create an object, a second apart: its kind may not be served yet.
 const TRIES: u32 = 60;
 
 /// The pause between two edits of one who keeps an object hot.
 const HOT: Duration = Duration::from_millis(250);
 
-/// For how long something is waited for that has to come, whatever else befalls the hosts.
+/// Time limit of a wait, whatever faults the hosts have.
 const PATIENCE: Duration = Duration::from_hours(2);
 
-/// Where nothing befalls the hosts but the tenant, they serve a neighbour who has been served before within this time.
+/// Time limit for a neighbour who has been served before, where the tenant is the hosts' only fault.
 const NEIGHBOUR_WITHIN: Duration = Duration::from_secs(3);
 
 /// The same for the tenant's own object once nothing denies it any more and it was edited.
@@ -51,10 +51,10 @@ pub struct Tenant {
     client: Client,
     simulator: Simulator,
     originals: Vec<Original>,
-    /// Whether nothing else makes hosts late.
+    /// Set if no other fault delays the hosts.
     is_alone: bool,
     errands: AtomicUsize,
-    /// How many deny at the moment.
+    /// Count of the primaries that deny at the moment.
     denying: AtomicUsize,
     /// Objects made and edits.
     acts: AtomicUsize,
@@ -66,7 +66,7 @@ struct Made<'a> {
     original: &'a Original,
     namespace: &'static str,
     name: String,
-    /// As it is right.
+    /// The object in its valid form.
     object: Value,
 }
 
@@ -101,7 +101,7 @@ impl Tenant {
         }
     }
 
-    /// What was not as it should be.
+    /// Returns the errors.
     pub fn complaints(&self) -> Vec<String> {
         self.complaints.lock().expect("no panic while it is held").clone()
     }
@@ -243,7 +243,7 @@ impl Tenant {
         Some(made)
     }
 
-    /// Whether another object of the neighbour is served at once, while one of them is as it should be.
+    /// Checks that another object of the neighbour is served at once, while one of them is as it should be.
     async fn probe(&self, number: usize, first: Option<&Made<'_>>) {
         if first.is_none() {
             return;
@@ -269,7 +269,7 @@ impl Tenant {
         }
     }
 
-    /// Whether its status, or what it owns, says that it is reconciled.
+    /// Returns `true` if its status, or its child, shows that it is reconciled.
     fn is_done(&self, made: &Made<'_>) -> bool {
         let Some(live) = self.live(made) else { return false };
         match made.original.answer {

@@ -1,5 +1,5 @@
-//! Owns the connection of one host to the cluster: it holds requests, responses and watch events while the host is stopped,
-//! loses them when it is dead, and takes as long as the schedule says. Leaves what befalls which request to `world`.
+//! Connection of one host to the cluster: it holds requests, responses and watch events while the host is stopped,
+//! loses them when it is dead, and delays them as the schedule says. `world` chooses the fault of each request.
 //!
 //! A stopped host is cut off at this edge: nothing goes out and nothing comes in, but its timers run on. What a process that
 //! was continued finds is the same: time has passed, and everything arrives at once.
@@ -24,7 +24,7 @@ use crate::world::{Command, Fate, Member, World};
 
 type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Whether a host runs.
+/// State of a host's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Running {
     Runs,
@@ -32,7 +32,7 @@ pub enum Running {
     Dead,
 }
 
-/// How a host is stopped, continued and killed.
+/// Control by which a host is stopped, continued and killed.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<watch::Sender<Running>>);
 
@@ -190,9 +190,9 @@ impl tower::Service<Request<kube::client::Body>> for Wire {
 pub struct Carried {
     inner: ResponseBody,
     wire: Wire,
-    /// What has left the server and has not arrived.
+    /// Frame that has left the server and has not arrived.
     held: Option<Frame<Bytes>>,
-    /// Until when nothing arrives.
+    /// Delay until which nothing arrives.
     wait: Option<Boxed>,
 }
 

@@ -1,5 +1,5 @@
-//! Owns what one run's hosts and adversaries share: how far the run is, which faults are still to come, and what befalls each
-//! request. Leaves carrying requests to `wire`, hosts to `crew` and what other people do to `somebody`.
+//! Shared state of one run's hosts and adversaries: the progress of the run, the faults still to come, and the fault of
+//! each request. `wire` carries requests, `crew` has the hosts, and `somebody` acts as other users.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ pub type Member = usize;
 /// After so many writes hosts are taken not to come to rest at all: the longest story makes some hundreds.
 const STORM: usize = 2_000;
 
-/// What is to be done to the hosts.
+/// Command to the hosts.
 #[derive(Debug)]
 pub enum Command {
     /// Another host is started after so long.
@@ -35,7 +35,7 @@ pub enum Command {
     End(Member, Duration),
 }
 
-/// What befalls one request.
+/// Faults of one request.
 #[derive(Debug, Default)]
 pub struct Treatment {
     pub before: Duration,
@@ -43,11 +43,11 @@ pub struct Treatment {
     pub fate: Fate,
     /// Late writes that are carried out before it.
     pub late: Vec<Request<Full<Bytes>>>,
-    /// What others do once it is carried out.
+    /// Errands of other users once it is carried out.
     pub errands: Vec<Errand>,
 }
 
-/// What becomes of the host that makes a request.
+/// Fate of the host that makes a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]
@@ -87,11 +87,11 @@ struct Inner {
     is_over: bool,
 }
 
-/// What a run's hosts and adversaries share.
+/// Shared state of a run's hosts and adversaries.
 pub struct World {
     pub simulator: Simulator,
     pub errands: Errands,
-    /// When the hosts' wall clocks began, in milliseconds since 1970.
+    /// Start of the hosts' wall clocks, in milliseconds since 1970.
     pub epoch: u64,
     commands: mpsc::UnboundedSender<Command>,
     inner: std::sync::Mutex<Inner>,
@@ -145,7 +145,7 @@ impl World {
         self.skew.clone()
     }
 
-    /// When the run has begun.
+    /// Start of the run.
     pub fn begun(&self) -> Instant {
         self.begun
     }
@@ -160,23 +160,23 @@ impl World {
         self.storm.notified().await;
     }
 
-    /// How many hosts have been started.
+    /// Count of started hosts.
     pub fn launched(&self) -> usize {
         self.launched.load(Ordering::SeqCst)
     }
 
-    /// How long a guest's call takes, which is counted.
+    /// Returns the duration of a guest's call, and counts the call.
     pub fn call(&self) -> Duration {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.lag()
     }
 
-    /// How often guests were called.
+    /// Count of guest calls.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// How long a watch's event takes, or another piece of work.
+    /// Returns the delay of a watch event, or of another piece of work.
     pub fn lag(&self) -> Duration {
         let mut inner = self.inner.lock().expect("no panic while it is held");
         inner.lag()
@@ -216,7 +216,7 @@ impl World {
             .collect()
     }
 
-    /// What befalls the next request of a host.
+    /// Returns the faults of the next request of a host.
     pub fn treat(&self, member: Member, target: &Target) -> Treatment {
         let mut inner = self.inner.lock().expect("no panic while it is held");
         let mut treatment = Treatment::default();
@@ -369,7 +369,7 @@ impl World {
         None
     }
 
-    /// Faults befall hosts only.
+    /// Injects a rule, into hosts only.
     fn inject(&self, rule: Rule) {
         let faults = self.simulator.faults();
         faults.add(rule.when(|asked| asked.user_agent != TEST_ACCOUNT));

@@ -1,4 +1,4 @@
-//! Owns a cluster that says what it is told to: bytes for each request, and nothing else.
+//! Cluster with scripted responses: bytes for each request, and nothing else.
 
 use std::convert::Infallible;
 

@@ -1,5 +1,5 @@
-//! Owns values made by a CRD's schema out of a fuzzer's bytes: what an API server would store, and now and then what it
-//! would not.
+//! Generates values by a CRD's schema out of a fuzzer's bytes: mostly values that an API server would store, sometimes
+//! others.
 
 use arbitrary::{Arbitrary as _, Result, Unstructured};
 use pilothouse_testkit::properties::TEXTS;

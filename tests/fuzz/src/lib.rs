@@ -1,6 +1,5 @@
-//! Owns the fuzz targets: each takes bytes, gives them to one of the host's readers, and panics if what comes of them is
-//! not what the host promises. Leaves finding the bytes to libFuzzer (`main.rs`, `cargo xtask fuzz`) and to the corpora,
-//! which the tests play too.
+//! Fuzz targets: each passes bytes to one of the host's readers, and panics if the result breaks a promise of the host.
+//! libFuzzer (`main.rs`, `cargo xtask fuzz`) finds the bytes; the tests also play the corpora.
 //!
 //! The promises: no panic, memory within [`targets::Target::memory`], and a refusal that says what is wrong with what.
 #![forbid(unsafe_code)]
@@ -15,7 +14,7 @@ use std::fmt::Display;
 /// The longest refusal: it goes into a condition, an event and a line of the log.
 const LONGEST_REFUSAL: usize = 32 * 1024;
 
-/// What the host says when it refuses something has to say what that is.
+/// Checks that a refusal of the host names the refused object.
 ///
 /// # Panics
 ///

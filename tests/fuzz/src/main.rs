@@ -1,5 +1,5 @@
-//! Owns the program that libFuzzer is linked into: it runs the target that an environment variable names, so that all
-//! targets are one program to build.
+//! Program that libFuzzer is linked into: it runs the target that an environment variable names, so that all targets
+//! are one program to build.
 #![no_main]
 #![forbid(unsafe_code)]
 

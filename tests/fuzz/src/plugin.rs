@@ -1,4 +1,4 @@
-//! Owns the smallest plugin: a component of the contract's world whose functions do nothing but trap.
+//! Smallest plugin: a component of the contract's world whose functions only trap.
 
 use wit_component::{ComponentEncoder, StringEncoding, dummy_module, embed_component_metadata};
 use wit_parser::{LiftLowerAbi, ManglingAndAbi, Resolve};

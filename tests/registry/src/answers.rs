@@ -1,4 +1,4 @@
-//! What a registry answers by the distribution specification.
+//! Responses of a registry by the distribution specification.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::exchange::{Reply, Request, State, reply};
 
-/// What a registry answers by the specification.
+/// Returns the response of a registry by the specification.
 pub(crate) fn answer(request: &Request, state: &mut State) -> Reply {
     if let Some((user, password)) = &state.basic {
         let expected = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));

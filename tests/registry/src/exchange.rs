@@ -21,7 +21,7 @@ impl Request {
     }
 }
 
-/// What the registry answers.
+/// Response of the registry.
 #[derive(Clone)]
 pub struct Reply {
     pub status: u16,
@@ -38,7 +38,7 @@ impl Reply {
     }
 }
 
-/// How it sends its answer.
+/// Manner in which it sends its response.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Manner {
     Whole,
@@ -66,14 +66,14 @@ pub fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) ->
     }
 }
 
-/// What is in the registry, and how it behaves.
+/// Content of the registry, and its behaviour.
 #[derive(Default)]
 pub struct State {
     pub blobs: BTreeMap<Digest, Vec<u8>>,
     /// By repository and then tag or digest.
     pub manifests: BTreeMap<(String, String), (String, Vec<u8>)>,
     pub requests: Vec<Request>,
-    /// Whether it has the referrers API.
+    /// Set if it has the referrers API.
     pub referrers_api: bool,
     /// User and password, for the Basic scheme.
     pub basic: Option<(String, String)>,

@@ -1,5 +1,5 @@
-//! Owns the schemas that the parts among the builders have in CustomResourceDefinitions: those of the API server, as far as
-//! a structural schema may have them.
+//! Schemas of the builders' parts in CustomResourceDefinitions: those of the API server, as far as a structural schema
+//! allows.
 //!
 //! `openapi.json` comes from the documents in the sources of Kubernetes, which leave out enumerations and is reduced to what
 //! setters need. So the schemas are taken from what a running API server has published, which the simulated one has too.
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{Schemas, is_built, path_of};
 
-/// What a running API server has published, from the workspace's root.
+/// Definitions that a running API server has published, from the workspace's root.
 pub const PUBLISHED: &str = "author/simulator/schemas/definitions.json";
 
-/// What the API server takes for a quantity, as controller-gen writes it.
+/// Pattern that the API server accepts for a quantity, as controller-gen writes it.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 /// The members of a schema that are kept as they are.
@@ -28,7 +28,8 @@ const KEPT: [&str; 7] = [
     "x-kubernetes-map-type",
 ];
 
-/// What an object has within another one, as with controller-gen's `generateEmbeddedObjectMeta`: the rest is the server's.
+/// Metadata that an object has within another one, as with controller-gen's `generateEmbeddedObjectMeta`: the rest is
+/// the server's.
 const EMBEDDED_METADATA: [&str; 5] = ["annotations", "finalizers", "labels", "name", "namespace"];
 
 /// The file with the schemas by the paths of their types, each with references to others: `{"$ref": "core::v1::Probe"}`.
@@ -118,7 +119,8 @@ impl Reducer<'_> {
         Value::Object(reduced)
     }
 
-    /// Whether a list has its keys in every item, which a definition has to ensure and the server's own types do not.
+    /// Returns `true` if a list has its keys in every item, which a definition has to ensure and the server's own types
+    /// do not.
     fn has_keys(&self, list: &Value) -> bool {
         let keys = list["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
         let mut keys = keys.filter_map(Value::as_str);
@@ -165,12 +167,12 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-/// For what has no schema, such as the definition within a definition.
+/// Schema of values without one, such as the definition within a definition.
 fn any() -> Value {
     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// What a schema refers to, directly or as the only part of an `allOf`.
+/// Returns the reference of a schema, direct or as the only part of an `allOf`.
 pub fn reference_of(schema: &Value) -> Option<&str> {
     let reference = schema.get("$ref").or_else(|| schema["allOf"].get(0)?.get("$ref"))?;
     reference.as_str()?.strip_prefix("#/components/schemas/")

@@ -1,8 +1,8 @@
-//! Owns turning descriptions of the OpenAPI documents into doc comments.
+//! Turns descriptions of the OpenAPI documents into doc comments.
 
 use std::fmt::Write as _;
 
-/// The longest line of a comment, without what stands in front of it.
+/// Maximum length of a comment's line, without its prefix.
 const WIDTH: usize = 100;
 
 /// So much of a description is kept, in bytes, if a second sentence ends before.

@@ -1,5 +1,5 @@
-//! Owns `openapi.json`: of the OpenAPI v3 documents of one version of Kubernetes, the schemas of the kinds that are built
-//! and of all that these consist of, without what no setter needs.
+//! Extracts `openapi.json` from the OpenAPI v3 documents of one version of Kubernetes: the schemas of the built kinds
+//! and of all their parts, without what no setter needs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use super::crd_schemas::reference_of;
 use super::docs::first_sentences;
 use super::{EXTRACT, GROUPS, NOT_BUILT};
 
-/// What of a schema says which setter there is.
+/// Members of a schema that decide which setter there is.
 const KEPT: [&str; 6] = ["additionalProperties", "enum", "format", "oneOf", "required", "type"];
 
-/// Makes the extract anew from a folder of OpenAPI v3 documents: `api/openapi-spec/v3` in the sources of Kubernetes.
+/// Writes a new extract from a folder of OpenAPI v3 documents: `api/openapi-spec/v3` in the sources of Kubernetes.
 pub fn run(folder: &Path) -> Result<()> {
     let mut documents = BTreeMap::new();
     let mut kept = BTreeMap::new();

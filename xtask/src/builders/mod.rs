@@ -1,5 +1,5 @@
-//! Owns the builders of `pilothouse_plugin::k8s`: generated from the OpenAPI documents of Kubernetes' API server, as
-//! client-go's apply configurations are.
+//! Generates the builders of `pilothouse_plugin::k8s` from the OpenAPI documents of Kubernetes' API server, as
+//! client-go's apply configurations are generated.
 //!
 //! `schema` reads what is kept of these documents in `openapi.json`, `names` and `docs` turn names and descriptions into
 //! Rust's, `emit` writes the code, `crd_schemas` the schemas for CustomResourceDefinitions, and `extract` makes `openapi.json` anew for another version of Kubernetes.
@@ -15,7 +15,7 @@ pub mod generated;
 mod names;
 mod schema;
 
-/// Where the extract is kept.
+/// Path of the extract.
 const EXTRACT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/builders/openapi.json");
 
 /// One group version: its module, the cargo feature that it comes with, and what its types are called in OpenAPI.
@@ -24,7 +24,7 @@ struct Group {
     module: &'static str,
     /// The name of the OpenAPI v3 document; none if no kind of the group is built.
     document: Option<&'static str>,
-    /// What the names of its schemas begin with.
+    /// Prefix of the names of its schemas.
     prefix: &'static str,
 }
 

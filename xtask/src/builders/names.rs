@@ -1,4 +1,4 @@
-//! Owns the names in Rust of what Kubernetes names in JSON.
+//! Turns the JSON names of Kubernetes into Rust names.
 
 /// Words that are no names in Rust.
 const KEYWORDS: [&str; 9] = [

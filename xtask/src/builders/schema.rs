@@ -1,4 +1,4 @@
-//! Owns reading `openapi.json`: the types that are built, and what a setter takes for each of their fields.
+//! Reads `openapi.json`: the types that are built, and the argument of each field's setter.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::GROUPS;
 /// The schemas by their names.
 pub type Schemas = BTreeMap<String, Schema>;
 
-/// What is kept of a schema.
+/// Part of a schema that is kept.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Schema {
@@ -39,7 +39,7 @@ pub struct Kind {
     pub name: String,
 }
 
-/// What a setter takes.
+/// Type of a setter's argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     /// A type that the SDK implements `Field` for, or another builder.
@@ -55,7 +55,7 @@ pub fn is_built(schema: &Schema) -> bool {
     !schema.properties.is_empty()
 }
 
-/// What a setter for a field takes.
+/// Returns the type of the argument of a field's setter.
 pub fn type_of(schema: &Schema, schemas: &Schemas) -> Type {
     if let Some(items) = &schema.items {
         return match type_of(items, schemas) {
@@ -94,7 +94,8 @@ pub fn type_of(schema: &Schema, schemas: &Schemas) -> Type {
     Type::One(scalar.to_owned())
 }
 
-/// Whether a field is given to the constructor, if it is required: it is a text or a number, as names and ports are.
+/// Returns `true` if a required field of this type is an argument of the constructor: a text or a number, as names and
+/// ports are.
 pub fn is_identity(type_: &Type) -> bool {
     matches!(type_, Type::One(name) if ["String", "i32", "IntOrString"].contains(&name.as_str()))
 }

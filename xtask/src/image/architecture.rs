@@ -1,5 +1,5 @@
-//! Owns the architectures of the image, and finding what builds for them and starts what was built: Rust's target and linker,
-//! and for another architecture than this machine's a C compiler and an emulator, the machine's own or Debian's.
+//! Architectures of the image, and the tools that build for them and start the result: Rust's target and linker, and
+//! for a foreign architecture a C compiler and an emulator, the machine's own or Debian's.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ pub(super) enum Architecture {
     Arm64,
 }
 
-/// What builds for an architecture.
+/// Tools that build for an architecture.
 pub(super) struct Tools {
     pub architecture: Architecture,
     foreign: Option<Foreign>,
 }
 
-/// What another architecture than this machine's needs.
+/// Tools for another architecture than this machine's.
 struct Foreign {
     emulator: PathBuf,
     /// Debian's packages, unpacked, where the machine lacks a program.
@@ -40,7 +40,7 @@ impl Architecture {
         }
     }
 
-    /// As OCI images call it.
+    /// Name in OCI images.
     pub fn name(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -48,7 +48,7 @@ impl Architecture {
         }
     }
 
-    /// As Rust calls it. It is glibc's, because the host measures and tunes glibc's allocator.
+    /// Rust's target. It is glibc's, because the host measures and tunes glibc's allocator.
     pub fn target(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64-unknown-linux-gnu",
@@ -82,7 +82,7 @@ impl Architecture {
 }
 
 impl Tools {
-    /// Finds what builds for the architecture, fetching what is missing, or says what to install.
+    /// Finds the tools for the architecture, and fetches missing ones, or says what to install.
     pub fn find(architecture: Architecture) -> Result<Self> {
         let target = architecture.target();
         let libraries = rustc(&["--print", "target-libdir", "--target", target])?;
@@ -96,7 +96,7 @@ impl Tools {
         Ok(Self { architecture, foreign })
     }
 
-    /// What starts a program of the architecture, if this machine does not.
+    /// Returns the emulator that starts a program of the architecture, if this machine does not.
     pub fn emulator(&self) -> Option<&Path> {
         self.foreign.as_ref().map(|foreign| &*foreign.emulator)
     }
@@ -176,7 +176,7 @@ pub(super) fn linker() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Where Debian has this machine's libraries.
+/// Returns Debian's folder of this machine's libraries.
 fn libraries_of_this_machine() -> &'static str {
     match Architecture::of_this_machine() {
         Architecture::Amd64 => "usr/lib/x86_64-linux-gnu",
@@ -184,7 +184,7 @@ fn libraries_of_this_machine() -> &'static str {
     }
 }
 
-/// What the compiler of the workspace prints.
+/// Returns the output of the workspace's compiler.
 fn rustc(arguments: &[&str]) -> Result<String> {
     let output = Command::new("rustc")
         .args(arguments)

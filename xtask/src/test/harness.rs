@@ -1,13 +1,12 @@
-//! Owns reading what Rust's test harness prints: how many tests passed, and which failed with what message. Leaves running
-//! them, and judging the whole, to its parent.
+//! Parses the output of Rust's test harness: the count of passed tests, and the failed ones with their messages.
 
-/// How many lines of a failed test's output the summary repeats.
+/// Maximum count of lines of a failed test's output in the summary.
 const MESSAGE_LINES: usize = 20;
 
-/// How many characters of such a line.
+/// Maximum count of characters of such a line.
 const LINE_CHARACTERS: usize = 600;
 
-/// What the tests of a part said.
+/// Results of a part's tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TestCount {
     pub(super) passed: usize,
@@ -32,11 +31,11 @@ impl TestCount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) name: String,
-    /// The beginning of what it printed, without the backtrace.
+    /// Beginning of its output, without the backtrace.
     pub(super) message: Vec<String>,
 }
 
-/// What the harnesses of several binaries have printed so far.
+/// Output of the harnesses of several binaries so far.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) count: TestCount,
@@ -49,7 +48,7 @@ pub(super) struct Report {
     first: usize,
 }
 
-/// What the next line belongs to.
+/// Section that the next line belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Section {
     #[default]
@@ -110,7 +109,7 @@ impl Report {
         }
     }
 
-    /// Whether every binary came to its end, so that each failure is known by name.
+    /// Returns `true` if every binary came to its end, so that each failure is known by name.
     pub(super) fn is_complete(&self) -> bool {
         self.begun == self.ended && self.count.failed == self.failures.len()
     }

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// What a first build of `xtask` takes, on two cores.
+/// Message about the duration of a first build of `xtask`, on two cores.
 const FIRST: &str = "building the chores (xtask, about 90 crates: a minute on two cores, then a second)";
 
 fn main() -> ExitCode {
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Whether there is an `xtask` beside this program, perhaps an older one.
+/// Returns `true` if there is an `xtask` beside this program, perhaps an older one.
 fn is_built_beside(own: &Path) -> bool {
     own.parent().is_some_and(|folder| folder.join("xtask").is_file())
 }

@@ -1,4 +1,4 @@
-//! Owns reading the API server's audit log. Leaves where it is written to `mod`.
+//! Reads the API server's audit log. `mod` decides where it is written.
 //!
 //! The log is written in the API server's blocking mode: an event is in the file before the next one of the same
 //! request is sent. Watches are logged when they begin, everything else when it is answered.

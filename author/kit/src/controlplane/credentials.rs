@@ -1,5 +1,4 @@
-//! Owns the keys, certificates, tokens and kubeconfigs of one control plane. Leaves their places on the command lines
-//! to `mod`.
+//! Keys, certificates, tokens and kubeconfigs of one control plane. `mod` puts them on the command lines.
 
 use std::{
     fs, io,
@@ -16,7 +15,7 @@ use crate::requests::{HOST_ACCOUNT, TEST_ACCOUNT};
 /// The account of kube-controller-manager.
 const CONTROLLER_MANAGER_ACCOUNT: &str = "pilothouse-controller-manager";
 
-/// Every account of a control plane with the token that stands for it. All are cluster administrators.
+/// Accounts of a control plane, each with its token. All are cluster administrators.
 #[derive(Debug)]
 pub(super) struct Credentials {
     folder: PathBuf,
@@ -26,7 +25,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes everything and writes it below the folder.
+    /// Creates all credentials, and writes them below the folder.
     pub(super) fn create(folder: &Path) -> io::Result<Self> {
         let service_account_key = KeyPair::generate().map_err(io::Error::other)?;
         let ca_key = KeyPair::generate().map_err(io::Error::other)?;
@@ -109,7 +108,7 @@ current-context: pilothouse
         )
     }
 
-    /// What the API server shows to a webhook that asks for a certificate, whichever it is.
+    /// Credentials that the API server shows to any webhook that requests a certificate.
     fn webhook_kubeconfig(&self) -> String {
         let (certificate, key) = (self.path("webhook-client.crt"), self.path("webhook-client.key"));
         format!(
@@ -147,7 +146,7 @@ users:
     }
 }
 
-/// The authority and what it has signed, all as PEM.
+/// Certificate authority, and the certificates that it has signed, all as PEM.
 struct Certificates {
     ca: String,
     serving: String,

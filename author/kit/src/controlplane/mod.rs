@@ -1,6 +1,6 @@
-//! Owns a real control plane without containers: etcd, kube-apiserver and kube-controller-manager on free ports of
-//! 127.0.0.1, started in seconds and gone with the test process. Leaves the programs' origin to `programs`, their
-//! processes to `pilothouse_programs::supervisor`, and what tests do with a cluster to the rest of the kit.
+//! Starts a real control plane without containers: etcd, kube-apiserver and kube-controller-manager on free ports of
+//! 127.0.0.1. It is up in seconds and ends with the test process. `programs` finds the programs, and
+//! `pilothouse_programs::supervisor` runs them.
 //!
 //! Nothing schedules or runs Pods here: a scenario has [`crate::workloads`] play that, and any other test that needs ready
 //! replicas writes the Pods' status itself.
@@ -44,24 +44,24 @@ pub const CONTROLLERS: [&str; 11] = [
     "persistentvolumeclaim-protection-controller",
 ];
 
-/// How long to pause between two looks at /readyz.
+/// Interval between two polls of /readyz.
 const READY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Free ports are found by asking for them and letting go; somebody else may be quicker.
+/// Attempts to find free ports: they are requested and released, and another process may take them meanwhile.
 const PORT_ATTEMPTS: usize = 3;
 
 /// The program that runs the controllers, by the name of its log.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
-/// What it says when the API server is not healthy after 10 s, before it ends; on a busy machine that takes longer.
+/// Message before it ends because the API server is not healthy after 10 s; on a busy machine that takes longer.
 const TIRED_OF_WAITING: &str = "failed to wait for apiserver being healthy";
 
-/// How a control plane is started.
+/// Options of a control plane.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The controllers that kube-controller-manager runs.
     pub controllers: Vec<String>,
-    /// From where Services get their addresses: a range wide enough that no test runs out of them.
+    /// Range of the Services' addresses, wide enough that no test runs out of them.
     pub service_range: String,
     /// The time that the API server has to become ready.
     pub ready_within: Duration,
@@ -80,7 +80,7 @@ impl Default for Options {
     }
 }
 
-/// Why a control plane did not start or could not be asked.
+/// Errors of starting a control plane or of reading from it.
 #[derive(Debug, Error)]
 pub enum ControlPlaneError {
     /// There are no programs.
@@ -94,7 +94,7 @@ pub enum ControlPlaneError {
     Ended {
         /// The program.
         name: &'static str,
-        /// How it ended.
+        /// Exit status.
         status: std::process::ExitStatus,
         /// The end of its log.
         tail: String,
@@ -104,7 +104,7 @@ pub enum ControlPlaneError {
     NotReady {
         /// The time that it had.
         after: Duration,
-        /// What the last request said.
+        /// Result of the last request.
         reason: String,
         /// The ends of all logs.
         logs: String,
@@ -220,7 +220,7 @@ impl ControlPlane {
             .map_err(ControlPlaneError::Audit)
     }
 
-    /// What everybody but the control plane itself has asked since then, in the order of the answers.
+    /// Requests since the mark by all clients but the control plane itself, in the order of the answers.
     pub fn requests_since(&self, mark: AuditMark) -> Result<Vec<Request>, ControlPlaneError> {
         audit::since(&self.audit_log(), mark.0).map_err(ControlPlaneError::Audit)
     }
@@ -246,7 +246,7 @@ impl ControlPlane {
         stopped.map_err(ControlPlaneError::Prepare)
     }
 
-    /// Lets a program go on that was paused.
+    /// Continues a paused program.
     pub fn resume(&self, program: &str) -> Result<(), ControlPlaneError> {
         let resumed = self.supervisor().signal(program, Signal::CONT);
         resumed.map_err(ControlPlaneError::Prepare)
@@ -335,7 +335,7 @@ pub(crate) fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Whether the API server serves, and has made what every test takes for granted.
+/// Checks that the API server serves, and that it has created the objects that every test relies on.
 async fn ready(client: &Client) -> Result<(), String> {
     for path in [
         "/readyz",

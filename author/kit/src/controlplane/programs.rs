@@ -1,5 +1,5 @@
-//! Owns where the programs of a control plane come from: `KUBEBUILDER_ASSETS`, the cache, or a build with the Go
-//! toolchain into the cache. Leaves the build to `pilothouse_programs::go`, and running the programs to its `supervisor`.
+//! Finds the programs of a control plane: in `KUBEBUILDER_ASSETS`, in the cache, or by a build with the Go toolchain
+//! into the cache. `pilothouse_programs::go` builds them.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const FILES: &[(&str, &str)] = &[
     ("tools.go", include_str!("../../controlplane/tools.go")),
 ];
 
-/// What is built.
+/// Programs that are built.
 const PROGRAMS: [GoProgram; 3] = [
     GoProgram {
         package: "go.etcd.io/etcd/server/v3",
@@ -42,7 +42,7 @@ pub struct Programs {
     pub controller_manager: PathBuf,
 }
 
-/// Why there are no programs to run.
+/// Errors of finding or building the programs.
 #[derive(Debug, Error)]
 pub enum ProgramsError {
     /// `KUBEBUILDER_ASSETS` names a folder that lacks one of the programs.
@@ -64,14 +64,14 @@ pub enum ProgramsError {
     Build(#[from] GoError),
 }
 
-/// Whether a real control plane can be had on this machine, and at what price.
+/// Availability of a real control plane on this machine, and its price.
 #[derive(Debug)]
 pub enum Availability {
     /// The programs are there.
     Ready(Programs),
-    /// They will be built on first use, which takes about six minutes on two cores.
+    /// Built on first use, which takes about six minutes on two cores.
     Buildable,
-    /// They can't be had, and why.
+    /// Unavailable, with the reason.
     Unavailable(ProgramsError),
 }
 

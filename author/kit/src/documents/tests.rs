@@ -1,4 +1,4 @@
-//! Owns the tests of reading objects.
+//! Tests of reading objects.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn config_map(name: &str) -> String {
 }
 
 #[test]
-fn several_documents_are_read_with_their_places_and_empty_ones_are_skipped() {
+fn several_documents_keep_their_places_without_empty_ones() {
     let text = format!(
         "# first\n---\n{}---\n# nothing\n--- # also nothing\n---\n\n{}...\n",
         config_map("a"),
@@ -73,7 +73,7 @@ fn nothing_is_an_error_that_says_so() {
 }
 
 #[test]
-fn an_object_that_lacks_something_is_refused_with_what_is_missing() {
+fn an_incomplete_object_is_refused_with_the_missing_part() {
     for (text, problem) in [
         ("a: b", "apiVersion is missing"),
         ("apiVersion: v1", "kind is missing"),
@@ -103,7 +103,7 @@ fn an_object_that_lacks_something_is_refused_with_what_is_missing() {
 }
 
 #[test]
-fn wrong_syntax_is_shown_by_line_and_column_and_never_by_its_content() {
+fn a_syntax_error_shows_line_and_column_and_no_content() {
     let text = format!(
         "{}---\napiVersion: v1\nkind: Secret\ndata: {{key: aHVzaA==\n",
         config_map("a")

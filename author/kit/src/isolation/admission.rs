@@ -1,5 +1,5 @@
-//! Owns the calls of an isolated plugin that come before an object is stored, or between its versions: defaulting,
-//! validation, conversion; and the circumstances of a review. Leaves what is around a call to `mod`.
+//! Calls admission functions of an isolated plugin: defaulting, validation and conversion, with the circumstances of a
+//! review.
 
 use pilothouse_core::Failure;
 use pilothouse_core::admission::field_errors::InvalidObject;
@@ -13,7 +13,7 @@ use super::{
     result::{Answered, Failed},
 };
 
-/// Why an object is reviewed, and on whose behalf.
+/// Circumstances of a review: the operation, and the user who requests it.
 ///
 /// ```
 /// use pilothouse_testkit::isolation::Admission;
@@ -32,7 +32,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Somebody is about to create the object.
+    /// Review of the creation of the object.
     pub fn create() -> Self {
         Self {
             phase: Phase::Create,
@@ -42,7 +42,7 @@ impl Admission {
         }
     }
 
-    /// Somebody is about to make the object of this one.
+    /// Review of an update of this object.
     pub fn update(old_object: &Value) -> Self {
         Self {
             phase: Phase::Update,
@@ -51,7 +51,7 @@ impl Admission {
         }
     }
 
-    /// Somebody is about to delete the object.
+    /// Review of the deletion of the object.
     pub fn delete() -> Self {
         Self {
             phase: Phase::Delete,
@@ -59,7 +59,7 @@ impl Admission {
         }
     }
 
-    /// The object is about to be reconciled; nobody makes a request.
+    /// Circumstances of a reconcile; there is no request.
     pub fn reconcile() -> Self {
         Self {
             phase: Phase::Reconcile,
@@ -68,7 +68,7 @@ impl Admission {
         }
     }
 
-    /// Says who makes the request.
+    /// Sets the user of the request.
     #[must_use]
     pub fn by<G: Into<String>>(mut self, username: &str, groups: impl IntoIterator<Item = G>) -> Self {
         self.user = Some(UserInfo {
@@ -78,7 +78,7 @@ impl Admission {
         self
     }
 
-    /// Nothing will be stored.
+    /// Makes it a dry run.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
@@ -87,8 +87,8 @@ impl Admission {
 }
 
 impl Isolated {
-    /// Has the plugin fill in defaults. The answer is the part of the object that the plugin sees, with the defaults, or why
-    /// the object is refused.
+    /// Calls the defaulter. The answer is the part of the object that the plugin sees, with the defaults, or the
+    /// refusal.
     pub fn default(
         &self,
         object: &Value,
@@ -108,7 +108,7 @@ impl Isolated {
         }
     }
 
-    /// Has the plugin validate an object: warnings, or why it is refused.
+    /// Calls the validator: returns warnings, or the refusal.
     pub fn validate(&self, object: &Value, admission: &Admission) -> Result<Answered<ValidatorResult>, Box<Failed>> {
         self.needs("validator", self.plugin.optional().validator)?;
         let about = self.about(object)?;
@@ -116,7 +116,7 @@ impl Isolated {
         self.call(&about, |cache| self.plugin.validate(&review, &self.limits, cache))
     }
 
-    /// Has the plugin bring an object into another version, or says why it cannot.
+    /// Calls the converter: returns the object in another version, or the error.
     pub fn convert(&self, object: &Value, api_version: &str) -> Result<Result<Value, String>, Box<Failed>> {
         self.needs("converter", self.plugin.optional().converter)?;
         let converted = self.plugin.convert(&object.to_string(), api_version, &self.limits);
@@ -133,7 +133,7 @@ impl Isolated {
         }
     }
 
-    /// What the plugin sees of an object, with the defaults that it answers, as far as it may set them.
+    /// Returns the object as the plugin sees it after its defaults, as far as it may set them.
     pub(super) fn defaulted(about: &About, answer: &str) -> Result<Value, Failure> {
         let shown: Value = serde_json::from_str(&about.shown)
             .map_err(|error| Failure::user(Reason::Invalid, format!("the object cannot be read: {error}")))?;
@@ -165,7 +165,7 @@ impl Isolated {
         })
     }
 
-    /// The failure of an object that the plugin refuses, in the words of the host.
+    /// Returns the failure of an object that the plugin refuses, as the host words it.
     pub(super) fn refusal(about: &About, shown: &str, errors: &[FieldError]) -> Failure {
         let object = serde_json::from_str(shown).unwrap_or_default();
         let refusal = InvalidObject::new(&about.kind, &about.name.name, errors, &object);

@@ -1,5 +1,5 @@
-//! Owns the cache of objects that an isolated plugin reads: it shows what the manifest declares, refuses the rest, and
-//! remembers what was asked. Leaves calling the plugin to `mod`.
+//! Cache of objects that an isolated plugin reads: serves the kinds that the manifest declares, refuses the rest, and
+//! records the reads.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,10 +38,10 @@ impl StoredObject {
     }
 }
 
-/// How a plugin is shown objects.
+/// Form in which a plugin sees objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Shown {
-    /// As the host shows them: the fields that the manifest declares.
+    /// Only the fields that the manifest declares, as in the host.
     #[default]
     Declared,
     /// Whole, whatever the manifest declares.
@@ -53,7 +53,7 @@ pub enum Shown {
 /// One line that the plugin has logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// How loud it is.
+    /// Level of the line.
     pub level: LogLevel,
     /// Its message.
     pub message: String,
@@ -71,11 +71,11 @@ impl fmt::Display for LogLine {
     }
 }
 
-/// What a plugin has read, and therefore depends on: objects, and the clock.
+/// Dependencies of a call: the objects that it has read, and the clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reads {
     objects: BTreeSet<Read>,
-    /// When a reading of the clock will be another, in milliseconds since 1970: the host asks the plugin again then.
+    /// Time at which a reading of the clock changes, in milliseconds since 1970: the host requeues the object then.
     pub again: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ impl Deref for Reads {
     }
 }
 
-/// A read in words: `get Deployment shop/web`, `list Secrets in shop, labels app=web`.
+/// Describes a read: `get Deployment shop/web`, `list Secrets in shop, labels app=web`.
 fn read_in_words(read: &Read) -> String {
     let kind = &read.kind().kind;
     match read {
@@ -148,7 +148,7 @@ fn read_in_words(read: &Read) -> String {
     }
 }
 
-/// What one call may read, and what it has read.
+/// Grants of one call, and its reads so far.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) objects: Arc<Objects>,
@@ -215,7 +215,7 @@ impl Imports for Cache {
     }
 }
 
-/// What a controller sees of an object.
+/// Returns the object as a controller sees it.
 pub(super) fn project(projection: &Projection, object: &Value, kind: &Kind, shown: Shown) -> Result<String, Failure> {
     project_text(projection, &StoredObject::new(object.clone()).text, kind, shown)
 }
@@ -233,7 +233,7 @@ fn project_text(projection: &Projection, raw: &RawValue, kind: &Kind, shown: Sho
     }
 }
 
-/// Whether the kind's declared selector lets the object into the plugin's cache.
+/// Returns `true` if the kind's declared selector admits the object into the plugin's cache.
 fn is_selected(grant: &Grant, object: &Value) -> bool {
     grant
         .touch

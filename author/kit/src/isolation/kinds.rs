@@ -1,4 +1,4 @@
-//! Owns what is known of kinds without a cluster: whether they have namespaces.
+//! Decides without a cluster whether a kind is namespaced.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ const CLUSTER_SCOPED: [(&str, &str); 17] = [
 ];
 
 impl Isolated {
-    /// Whether the plugin reconciles a kind.
+    /// Returns `true` if the plugin reconciles a kind.
     pub fn reconciles(&self, kind: &Kind) -> bool {
         let mut controllers = self.manifest.manifest.controllers.iter();
         controllers.any(|controller| controller.kind == *kind)
     }
 
-    /// What the controller's filter asks for, in words, where an object of its kind is not one that it reconciles.
+    /// Describes the controller's filter if it excludes an object of its kind.
     pub fn unselected(&self, object: &Value) -> Option<String> {
         let (kind, _) = identity(object).ok()?;
         let mut controllers = self.manifest.manifest.controllers.iter();
@@ -52,7 +52,7 @@ impl Isolated {
         names.join(", ")
     }
 
-    /// Puts an object into a namespace, if its kind is one that has namespaces and it is in none.
+    /// Sets the namespace of an object, if its kind is namespaced and it has none.
     pub fn place(&self, object: &mut Value, namespace: &str) {
         let Ok((kind, name)) = identity(object) else { return };
         if name.namespace.is_none() && self.served(&kind).facts.namespaced {
@@ -60,7 +60,7 @@ impl Isolated {
         }
     }
 
-    /// What a cluster would say of a kind.
+    /// Returns a kind as a cluster would serve it.
     pub(crate) fn served(&self, kind: &Kind) -> ServedKind {
         let own = self
             .manifest

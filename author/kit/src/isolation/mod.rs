@@ -1,5 +1,5 @@
-//! Owns running one plugin by itself: its component under the host's own sandbox and limits, on a pretended cache of
-//! objects, with its answer checked as the host checks it. Leaves what becomes of the answer to scenarios.
+//! Runs one plugin by itself: its component under the host's own sandbox and limits, on a given cache of objects. Its
+//! answer is checked as the host checks it.
 //!
 //! ```no_run
 //! # fn test() -> Result<(), Box<dyn std::error::Error>> {
@@ -73,10 +73,10 @@ use crate::{
 /// Tests share machines, so a call gets the most time that can be given; every other limit is the default.
 const CALL_MILLISECONDS: u64 = 10_000;
 
-/// How often a call is made that takes longer than it may.
+/// Attempts of a call that exceeds its time limit.
 const TRIES: u32 = 3;
 
-/// Why a plugin could not be run in isolation.
+/// Errors of running a plugin in isolation.
 #[derive(Debug, Error)]
 pub enum IsolationError {
     /// The sandbox could not be made.
@@ -90,7 +90,7 @@ pub enum IsolationError {
     Describe {
         /// The component.
         component: PathBuf,
-        /// Why not.
+        /// The cause.
         failure: Failure,
     },
     /// The manifest is not one that the host accepts.
@@ -98,13 +98,13 @@ pub enum IsolationError {
     Manifest {
         /// The component.
         component: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: ManifestError,
     },
-    /// What was given as an object is none.
+    /// A given object is invalid.
     #[error("{problem} in {object}; an object has apiVersion, kind and metadata.name")]
     Object {
-        /// What it lacks.
+        /// Missing part.
         problem: String,
         /// The object, as far as it can be named.
         object: String,
@@ -129,7 +129,7 @@ pub struct Isolated {
     longest: Option<Duration>,
 }
 
-/// How often a call is made.
+/// Count of attempts of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Calls {
     /// Once, as by the host.
@@ -184,7 +184,7 @@ impl Isolated {
         })
     }
 
-    /// Gives the plugin a configuration, with which it describes itself anew.
+    /// Configures the plugin, which then describes itself again.
     pub fn configured(mut self, configuration: Value) -> Result<Self, IsolationError> {
         self.manifest = Arc::new(describe(
             &self.component,
@@ -196,19 +196,19 @@ impl Isolated {
         Ok(self)
     }
 
-    /// Puts an object into the cache, in place of one of the same kind and name.
+    /// Adds an object to the cache, in place of one of the same kind and name.
     pub fn with(mut self, object: Value) -> Result<Self, IsolationError> {
         let key = identity(&object)?;
         Arc::make_mut(&mut self.objects).insert(key, StoredObject::new(object));
         Ok(self)
     }
 
-    /// Puts all of these into the cache.
+    /// Adds all of these to the cache.
     pub fn with_all(self, objects: impl IntoIterator<Item = Value>) -> Result<Self, IsolationError> {
         objects.into_iter().try_fold(self, Self::with)
     }
 
-    /// Puts objects into the cache that were read with [`documents::read`].
+    /// Adds objects to the cache that were read with [`documents::read`].
     #[must_use]
     pub fn with_documents(mut self, documents: &[Document]) -> Self {
         let objects = Arc::make_mut(&mut self.objects);
@@ -218,35 +218,35 @@ impl Isolated {
         self
     }
 
-    /// Takes all objects out of the cache.
+    /// Removes all objects from the cache.
     #[must_use]
     pub fn emptied(mut self) -> Self {
         self.objects = Arc::default();
         self
     }
 
-    /// Says how the plugin is shown objects; otherwise as by the host.
+    /// Sets the form in which the plugin sees objects; by default the host's.
     #[must_use]
     pub fn showing(mut self, shown: Shown) -> Self {
         self.shown = shown;
         self
     }
 
-    /// Makes each call once. Otherwise each is made twice, because the same inputs must give the same answer.
+    /// Makes each call once. By default each is made twice, because the same inputs must give the same answer.
     #[must_use]
     pub fn once(mut self) -> Self {
         self.calls = Calls::Once;
         self
     }
 
-    /// Sets the clock, in milliseconds since 1970-01-01T00:00:00Z; it stands at 0 otherwise.
+    /// Sets the clock, in milliseconds since 1970-01-01T00:00:00Z; by default 0.
     #[must_use]
     pub fn at(mut self, now: u64) -> Self {
         self.now = now;
         self
     }
 
-    /// Says how many failures in a row came before the call; none otherwise.
+    /// Sets the count of consecutive failures before the call; by default none.
     #[must_use]
     pub fn after_failures(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
@@ -271,7 +271,7 @@ impl Isolated {
         })
     }
 
-    /// What the plugin says of itself, checked.
+    /// Returns the plugin's checked manifest.
     pub fn manifest(&self) -> &CheckedManifest {
         &self.manifest
     }
@@ -281,18 +281,18 @@ impl Isolated {
         &self.component
     }
 
-    /// Its digest and what it exports.
+    /// Returns the component, with its digest and exports.
     pub fn plugin(&self) -> &PluginComponent {
         &self.plugin
     }
 
-    /// Which of the optional interfaces the plugin exports.
+    /// Returns the optional interfaces that the plugin exports.
     pub fn optional(&self) -> Optional {
         self.plugin.optional()
     }
 
-    /// Reconciles a primary, without what the host does before. The call is made twice, because the same inputs must give the
-    /// same answer.
+    /// Reconciles a primary, without the host's steps before. The call is made twice, because the same inputs must give
+    /// the same answer.
     pub fn reconcile(&self, primary: &Value) -> Result<Reconciled, Box<Failed>> {
         let about = self.about(primary)?;
         let request = self.request(about.shown.clone());
@@ -316,7 +316,7 @@ impl Isolated {
         }
     }
 
-    /// What a call about this object is made of.
+    /// Prepares the inputs of a call about this object.
     fn about(&self, object: &Value) -> Result<About, Box<Failed>> {
         let before = |failure| Box::new(Failed::before_the_call(failure));
         let user = |message: String| before(Failure::user(Reason::Failure, message));
@@ -360,7 +360,7 @@ impl Isolated {
             .map_or_else(|| "{}".to_owned(), Value::to_string)
     }
 
-    /// Makes a call, twice unless once is enough, and refuses two answers.
+    /// Makes a call, twice by default, and refuses two different answers.
     fn call<A: PartialEq>(
         &self,
         about: &About,
@@ -423,7 +423,7 @@ impl Isolated {
         }))
     }
 
-    /// Holds an answer against what the host accepts.
+    /// Checks an answer as the host does.
     fn check(&self, about: &About, answered: Answered<Outcome>) -> Result<Reconciled, Box<Failed>> {
         let primary = PrimaryName {
             kind: &about.kind,
@@ -485,9 +485,9 @@ struct About {
     kind: Kind,
     name: Name,
     grants: Arc<Grants>,
-    /// What the plugin is asked about it before it is reconciled.
+    /// Admission functions that are called before the reconcile.
     asked: AdmissionExports,
-    /// What the plugin sees of it.
+    /// The object as the plugin sees it.
     shown: String,
 }
 

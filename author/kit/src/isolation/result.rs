@@ -1,4 +1,4 @@
-//! Owns what came of a call in isolation, in forms that tests can compare. Leaves making the call to `mod`.
+//! Results of calls in isolation, in forms that tests can compare.
 
 use std::fmt;
 
@@ -20,50 +20,50 @@ use crate::{
 pub struct Reconciled {
     /// The answer as the host takes it: objects in canonical form and with their places filled in.
     pub answer: CheckedAnswer,
-    /// What the plugin has read, and therefore depends on.
+    /// Dependencies that the plugin has read.
     pub reads: Reads,
-    /// What it has logged.
+    /// Log lines of the plugin.
     pub log: Vec<LogLine>,
-    /// What the call has used.
+    /// Resources that the call has used.
     pub usage: Usage,
 }
 
 /// A primary that was finalized, as far as the plugin is concerned.
 #[derive(Debug, Clone)]
 pub enum Finalized {
-    /// It may go once all that it owned is gone.
+    /// The object may be removed once all its children are gone.
     Done,
-    /// Not yet: this is what should still exist.
+    /// Not yet, with the objects that should still exist.
     Pending(Box<Reconciled>),
 }
 
 /// A call that succeeded.
 #[derive(Debug, Clone)]
 pub struct Answered<A> {
-    /// What the plugin says.
+    /// The plugin's answer.
     pub answer: A,
-    /// What the plugin has read.
+    /// Dependencies that the plugin has read.
     pub reads: Reads,
-    /// What it has logged.
+    /// Log lines of the plugin.
     pub log: Vec<LogLine>,
-    /// What the call has used.
+    /// Resources that the call has used.
     pub usage: Usage,
 }
 
 /// A call that did not succeed, or whose answer the host would refuse.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// Why, and whose fault it is.
+    /// The cause, and who is to blame.
     pub failure: Failure,
-    /// What the plugin has logged until then.
+    /// Log lines of the plugin until then.
     pub log: Vec<LogLine>,
-    /// What it has read until then.
+    /// Reads of the plugin until then.
     pub reads: Reads,
     /// Two calls with the same inputs gave different answers.
     pub is_impure: bool,
 }
 
-/// There is no such object among the desired ones.
+/// Error: there is no such object among the desired ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoSuchObject {
     kind: String,
@@ -106,7 +106,7 @@ impl<A> Answered<A> {
 }
 
 impl Failed {
-    /// Nothing was called.
+    /// Failure before any call.
     pub(super) fn before_the_call(failure: Failure) -> Self {
         Self {
             failure,
@@ -137,8 +137,8 @@ impl Reconciled {
         })
     }
 
-    /// For tests: the desired object has at least what is expected. A map matches when every member does, a list by position
-    /// (see [`crate::scenario::matching`]).
+    /// Asserts that a desired object has at least the expected parts. A map matches when every member does, a list by
+    /// position (see [`crate::scenario::matching`]).
     ///
     /// # Panics
     ///
@@ -158,7 +158,7 @@ impl Reconciled {
         );
     }
 
-    /// For tests: the desired object is the expected one and has nothing besides.
+    /// Asserts that a desired object equals the expected one.
     ///
     /// # Panics
     ///

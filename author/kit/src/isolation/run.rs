@@ -1,5 +1,5 @@
-//! Owns what the host does about one object, in the host's order: defaults, validation, then the reconcile, or the finalizer
-//! of an object that is being deleted. Leaves the single calls to `mod` and `admission`.
+//! Handles one object in the host's order: defaults, validation, then the reconcile, or the finalizer of an object that
+//! is being deleted.
 
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::plugin::contract::Finalization;
@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use super::{About, Admission, Answered, Failed, Isolated, LogLine, Reads, Reconciled};
 
-/// What came of an object.
+/// Result of one object.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The answer. Empty for an object that the finalizer lets go. Reads, log and time are those of all calls.
     pub reconciled: Reconciled,
-    /// What the finalizer of an object that is being deleted said; none for any other object.
+    /// Answer of the finalizer for an object that is being deleted; none for any other object.
     pub finalizer: Option<FinalizerAnswer>,
-    /// What the plugin saw of the object, with its defaults; none if it has no defaulter.
+    /// The object with the plugin's defaults; none if it has no defaulter.
     pub defaulted: Option<Value>,
-    /// What the validator warned of.
+    /// Warnings of the validator.
     pub warnings: Vec<String>,
-    /// What the controller's filter asks for, where it does not select the object: then the plugin is not asked, and the answer is
-    /// empty.
+    /// Description of the controller's filter, where it does not select the object: then the plugin is not called, and
+    /// the answer is empty.
     pub unselected: Option<String>,
 }
 
-/// What a finalizer says.
+/// Answer of a finalizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinalizerAnswer {
     /// The object may go once all that it owned is gone.
@@ -33,7 +33,7 @@ pub enum FinalizerAnswer {
     Pending,
 }
 
-/// What the calls so far have read, logged and used.
+/// Reads, log and usage of the calls so far.
 #[derive(Default)]
 struct Spent {
     reads: Reads,
@@ -79,9 +79,9 @@ impl Spent {
 }
 
 impl Isolated {
-    /// Does about an object what the host does: the defaulter and the validator are asked, as far as the plugin has them, and
-    /// then the reconcile is made. An object that is being deleted (`metadata.deletionTimestamp`) is finalized instead,
-    /// without validation. About an object that the controller's filter does not select nothing is asked.
+    /// Handles an object as the host does: calls the defaulter and the validator, as far as the plugin has them, and
+    /// then reconciles. An object that is being deleted (`metadata.deletionTimestamp`) is finalized instead, without
+    /// validation. An object that the controller's filter does not select is skipped.
     pub fn run(&self, primary: &Value) -> Result<Run, Box<Failed>> {
         let mut spent = Spent::default();
         if let Some(filter) = self.unselected(primary) {
@@ -177,8 +177,9 @@ impl Isolated {
         Ok((answer, finalizer, defaulted, warnings))
     }
 
-    /// Asks the defaulter, if there is one, and shows the plugin the object with the defaults from then on.
-    /// What it refuses of an object that is being deleted is finalized as it is: one that is invalid has to be able to go.
+    /// Calls the defaulter, if there is one, and shows the plugin the object with the defaults from then on. An object
+    /// that is being deleted and that the defaulter refuses is finalized as it is: an invalid one must remain
+    /// deletable.
     fn admit_defaults(
         &self,
         about: &mut About,

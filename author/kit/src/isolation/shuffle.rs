@@ -1,4 +1,4 @@
-//! Owns writing a value as JSON with the members of its maps in another order, which means the same.
+//! Writes a value as JSON with the members of its maps in another order, which means the same.
 
 use fastrand::Rng;
 use serde_json::Value;

@@ -11,14 +11,14 @@ use crate::properties::property::Property;
 pub struct AcceptedFinding {
     /// The property that it breaks.
     pub property: Property,
-    /// A part of what is said of it, as `pilothouse check` prints it.
+    /// Part of the finding's text, as `pilothouse check` prints it.
     pub contains: String,
-    /// Why it is meant to be so.
+    /// Reason why the finding is intended.
     pub reason: String,
 }
 
 impl AcceptedFinding {
-    /// Why this accepts nothing, or everything; none if it is as it should be.
+    /// Returns the error if this accepts every finding or has no reason.
     pub fn problem(&self) -> Option<&'static str> {
         if self.contains.trim().is_empty() {
             return Some("contains is empty, which would accept every finding; give a part of the finding's text");

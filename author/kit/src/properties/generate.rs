@@ -1,5 +1,5 @@
-//! Owns values that are made by a CRD's schema, within its limits, and changes to samples. Whether an API server would store
-//! them, CEL rules included, is asked elsewhere.
+//! Generates values by a CRD's schema, within its limits, and mutates samples. It does not check that an API server
+//! would store them (CEL rules included).
 
 use fastrand::Rng;
 use pilothouse_simulator::built_in_definitions;
@@ -15,7 +15,7 @@ const MOST: usize = 4;
 /// The longest text that is made, where the schema does not want a longer one.
 const LONGEST: usize = 300;
 
-/// How often a part of a pattern that may be repeated without end is repeated at most.
+/// Maximum repetitions of a part of a pattern that may be repeated without end.
 const REPEATED: u32 = 4;
 
 /// Texts that mean something somewhere, for values without a schema that says more.
@@ -70,7 +70,7 @@ const NUMBERS: [i64; 11] = [
     9_007_199_254_740_993,
 ];
 
-/// Of how many drawings one goes to the limits that the schema names. Such objects are large, and each takes long.
+/// One in so many drawings goes to the limits that the schema names. Such objects are large, and each takes long.
 const LARGE_ONE_IN: u8 = 16;
 
 /// The longest text that is made, in bytes, where the schema allows one of more than [`LONGEST`] letters.
@@ -79,48 +79,48 @@ const LONGEST_AT_LIMIT: usize = 256 << 10;
 /// The most items or free members of one value, where the schema allows more than [`MOST`].
 const MOST_AT_LIMIT: usize = 1000;
 
-/// What all that goes to limits takes together, in bytes. etcd takes requests of 1.5 MiB, which hold metadata, too.
+/// Total size of the values that go to limits, in bytes. etcd takes requests of 1.5 MiB, which hold metadata, too.
 const ROOM: usize = 1 << 20;
 
 /// The pattern that generators of CRDs give to quantities, from k8s.io/apimachinery.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// How a schema names limits that can be large.
+/// Keywords of limits that can be large.
 const LIMITS: [&str; 3] = ["maxLength", "maxItems", "maxProperties"];
 
-/// What an item or a member takes at least, in bytes, with its name.
+/// Minimum size of an item or a member, in bytes, with its name.
 const ITEM: usize = 32;
 
-/// What one object is drawn from.
+/// Source of randomness of one object, and its room.
 pub(super) struct Drawing<'a> {
     pub(super) random: &'a mut Rng,
-    /// How many bytes the limits may still be filled with; none where no limit is to be reached.
+    /// Bytes that values at the limits may still fill; none where no limit is to be reached.
     room: Option<usize>,
 }
 
 impl<'a> Drawing<'a> {
-    /// Of small values, or now and then with some at the limits that the schema names.
+    /// Draws small values, and sometimes values at the limits that the schema names.
     pub(super) fn new(random: &'a mut Rng) -> Self {
         let room = (random.u8(..LARGE_ONE_IN) == 0).then_some(ROOM);
         Self { random, room }
     }
 
-    /// Of small values.
+    /// Draws small values.
     pub(super) fn small(random: &'a mut Rng) -> Self {
         Self { random, room: None }
     }
 
-    /// Whether the next value is to be as large as its schema allows.
-    fn is_large(&mut self) -> bool {
+    /// Decides by chance whether the next value is as large as its schema allows.
+    fn draw_large(&mut self) -> bool {
         self.room.is_some() && !self.is_full() && self.random.u8(..4) > 0
     }
 
-    /// Whether the next value is to be as small as its schema allows, because there is no room left.
+    /// Returns `true` if no room is left, so that the next value has to be as small as its schema allows.
     fn is_full(&self) -> bool {
         self.room.is_some_and(|room| room < ITEM)
     }
 
-    /// So many of the wanted pieces of this size as there is room for.
+    /// Reserves room for pieces of this size; returns as many of the wanted ones as fit.
     fn take(&mut self, wanted: usize, size: usize) -> usize {
         let Some(room) = &mut self.room else { return wanted };
         let taken = wanted.min(*room / size);
@@ -223,12 +223,12 @@ fn object(schema: &Value, drawing: &mut Drawing<'_>, depth: usize) -> Value {
     Value::Object(members)
 }
 
-/// How many items or free members there are where the limit is to be reached, or no room is left.
+/// Returns the count of items or free members where the limit is to be reached, or no room is left.
 fn large_count(limit: Option<usize>, least: usize, drawing: &mut Drawing<'_>) -> Option<usize> {
     if drawing.is_full() {
         return Some(least);
     }
-    let limit = limit.filter(|_| drawing.is_large())?;
+    let limit = limit.filter(|_| drawing.draw_large())?;
     Some(drawing.take(limit.min(MOST_AT_LIMIT), ITEM).max(least))
 }
 
@@ -269,7 +269,7 @@ fn list(schema: &Value, drawing: &mut Drawing<'_>, depth: usize) -> Value {
     Value::Array(items)
 }
 
-/// Gives an item a value that no other index has, where its schema is known to allow one.
+/// Sets a value that no other index has in an item, where its schema is known to allow one.
 fn number_item(item: &mut Value, schema: &Value, index: usize) {
     let says_more = ["enum", "pattern", "format", "multipleOf", "maximum"];
     if says_more.iter().any(|name| schema.get(name).is_some()) {
@@ -339,7 +339,7 @@ fn text(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
     let least = limit(schema, "minLength").unwrap_or(0);
     let limit = limit(schema, "maxLength");
     let most = limit.unwrap_or(usize::MAX);
-    let large = limit.filter(|_| drawing.is_large());
+    let large = limit.filter(|_| drawing.draw_large());
     if let Some(pattern) = schema["pattern"].as_str() {
         let length = large.map(|limit| drawing.take(limit.min(LONGEST_AT_LIMIT), 1));
         if let Some(mut text) = matching(pattern, length, drawing) {
@@ -389,7 +389,8 @@ fn text(schema: &Value, drawing: &mut Drawing<'_>) -> Value {
     text.into()
 }
 
-/// What the pattern of quantities takes and no API server reads: an exponent with a point, as in "1E.5".
+/// Removes a form that the pattern of quantities allows and no API server reads: an exponent with a point, as in
+/// "1E.5".
 fn keep_readable(quantity: &mut String) {
     if let Some(exponent) = quantity.find(['e', 'E'])
         && quantity[exponent..].contains('.')
@@ -413,7 +414,7 @@ fn shortest(hir: &Hir) -> usize {
     hir.properties().minimum_len().unwrap_or(0)
 }
 
-/// With `spare`, so many letters are written beside those that have to be.
+/// Writes a text that matches. With `spare`, so many letters are added to the required ones.
 fn write_matching(hir: &Hir, spare: &mut Option<usize>, drawing: &mut Drawing<'_>, text: &mut String) -> Option<()> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}
@@ -486,7 +487,7 @@ fn anything(drawing: &mut Drawing<'_>, depth: usize) -> Value {
 /// is doubled, dropped or moved.
 pub(super) fn change(value: &mut Value, schema: &Value, drawing: &mut Drawing<'_>) {
     let has_limit = LIMITS.iter().any(|name| schema.get(name).is_some());
-    if has_limit && drawing.is_large() {
+    if has_limit && drawing.draw_large() {
         *value = value_at(schema, drawing, 2);
         return;
     }
@@ -534,12 +535,12 @@ pub(super) fn change(value: &mut Value, schema: &Value, drawing: &mut Drawing<'_
     }
 }
 
-/// Where a schema comes from.
+/// Origin of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The author of a CRD, who says of each list whether its order has a meaning.
     Crd,
-    /// Kubernetes, which also calls lists maps whose order has a meaning, see [`ORDERED`].
+    /// Schema of Kubernetes, which also calls lists maps whose order has a meaning, see [`ORDERED`].
     BuiltIn,
 }
 
@@ -547,7 +548,7 @@ pub(super) enum Origin {
 /// after the other, the first container is the one that kubectl means, and a variable refers to those before it.
 const ORDERED: [&str; 4] = ["containers", "env", "ephemeralContainers", "initContainers"];
 
-/// Puts lists whose order has no meaning, as the schema says, into another order. Says whether there was one.
+/// Reorders lists whose order has no meaning by the schema. Returns `true` if there was one.
 pub(super) fn reorder(value: &mut Value, schema: &Value, origin: Origin) -> bool {
     let schema = resolved(schema);
     let mut reordered = false;
@@ -741,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_kubernetes_are_reordered_where_their_order_has_no_meaning() {
+    fn built_in_lists_are_reordered_where_order_has_no_meaning() {
         let schema = &built_in_definitions()["io.k8s.api.core.v1.Pod"];
         let pod = |ports: [u8; 2]| {
             let ports: Vec<Value> = ports.iter().map(|port| json!({"containerPort": port})).collect();

@@ -1,5 +1,5 @@
-//! Owns the judgement of one object: which properties the plugin breaks for it. Leaves the cluster to `world`, and finding
-//! objects to `mod`.
+//! Judges one object: decides which properties the plugin breaks for it. `world` is the cluster, and `mod` finds
+//! objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::{
     isolation::{Failed, FinalizerAnswer, Isolated, Reconciled, Run, Shown},
 };
 
-/// After so many rounds nothing may change any more.
+/// Rounds after which nothing may change any more.
 const ROUNDS: usize = 8;
 
 /// A finalizer lets go after so many rounds.
 const FINAL_ROUNDS: usize = 10;
 
-/// How far the clock moves between two rounds of a finalizer that does not say when it wants to run again.
+/// Step of the clock between two rounds of a finalizer that requests no requeue time.
 const PAUSE: u64 = 60_000;
 
-/// How often the clock moves on to when the plugin wants to run again.
+/// Maximum count of requeue times to which the clock is moved.
 const MOMENTS: usize = 3;
 
 /// The number of failures before, for the call that must not differ from the first one.
 const LATER_ATTEMPT: u32 = 5;
 
-/// How a plugin breaks a property.
+/// Breach of a property.
 #[derive(Debug, Clone)]
 pub(super) struct Finding {
     pub(super) property: Property,
@@ -50,7 +50,7 @@ impl Finding {
     }
 }
 
-/// What came of an object.
+/// Judgement of one object.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) findings: Vec<Finding>,
@@ -60,7 +60,7 @@ pub(super) struct Judged {
     pub(super) refusal: Option<Refused>,
     /// Kinds that the plugin writes and of which nothing is known.
     pub(super) unknown: BTreeSet<Kind>,
-    /// Whether the object was deleted with a finalizer, which the plugin has to take off.
+    /// Set if the object was deleted with a finalizer, which the plugin has to remove.
     pub(super) is_deleted: bool,
 }
 
@@ -312,7 +312,7 @@ impl Judge<'_> {
 }
 
 impl Judged {
-    /// Looks at a failure: an object that was stored may be refused, and nothing else.
+    /// Judges a failure: only an object that was stored may be refused.
     fn failure(&mut self, answer: &Answer) {
         let Err(failed) = answer else { return };
         let property = match failed.failure.reason {
@@ -331,7 +331,7 @@ impl Judged {
     }
 }
 
-/// What differs between two answers; none if they are the same.
+/// Returns the difference of two answers; none if they are equal.
 fn difference(first: &Answer, other: &Answer) -> Option<String> {
     match (first, other) {
         (Ok(first), Ok(other)) => {
@@ -366,7 +366,7 @@ fn shown_difference(first: &Value, other: &Value) -> String {
     diff(&hide(first), &hide(other)).unwrap_or_else(|| "values of a Secret differ".to_owned())
 }
 
-/// A value with every list of objects in an order of its own: what follows the order of the input is the same then.
+/// Sorts every list of objects, so that lists in the order of the input compare equal.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => members
@@ -389,7 +389,7 @@ fn outcome(answer: &Answer) -> String {
     }
 }
 
-/// What differs between two states of the cluster.
+/// Returns the difference of two states of the cluster.
 fn changes(before: &[Value], after: &[Value]) -> Option<String> {
     let uid = |object: &Value| object["metadata"]["uid"].clone();
     let mut parts = Vec::new();

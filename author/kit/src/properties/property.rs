@@ -4,13 +4,13 @@ use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// What every plugin must have.
+/// Property that every plugin must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Property {
     /// Equal inputs give equal answers, whatever the number of failures before.
     Equal,
-    /// What the plugin has made, fed back, changes nothing after a few rounds.
+    /// The plugin's objects, fed back, change nothing after a few rounds.
     FixedPoint,
     /// Only declared kinds are touched, and the answer depends on declared fields only.
     Declared,
@@ -21,8 +21,8 @@ pub enum Property {
     Order,
     /// No object that can be stored makes the plugin trap, exceed a limit or give an invalid answer.
     NoTrap,
-    /// A deleted object is let go by its finalizer, and leaves nothing. Where no finalizer is asked, it is not tried: the host
-    /// deletes what the object owned.
+    /// The finalizer releases a deleted object, and leaves nothing. Objects without a finalizer are not checked: the
+    /// host deletes their children.
     Deletion,
 }
 
@@ -38,7 +38,7 @@ impl Property {
         Self::Deletion,
     ];
 
-    /// As the command line spells it.
+    /// Name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "equal",
@@ -51,7 +51,7 @@ impl Property {
         }
     }
 
-    /// What it says.
+    /// Statement of the property.
     pub fn statement(self) -> &'static str {
         match self {
             Self::Equal => "equal inputs give equal answers",

@@ -1,20 +1,20 @@
-//! Owns what a report remarks upon: remarks that differ in names, numbers and quoted values alone are one, with a count and
-//! the first example. Leaves making them to `judge`.
+//! Collects the remarks of a report. Remarks that differ only in names, numbers and quoted values are merged into one,
+//! with a count and the first example.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is remarked upon.
+/// Subject of a remark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// In how many cases.
+    /// Count of cases.
     pub count: u32,
     /// The first of these cases.
     pub case: u32,
-    /// What was said there.
+    /// Text of the remark.
     pub words: String,
 }
 
-/// All remarks so far, by what equal ones have in common.
+/// All remarks so far, by their common text.
 #[derive(Debug, Default)]
 pub(super) struct Remarks(BTreeMap<String, Remark>);
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn remarks_that_differ_in_names_and_values_alone_are_one_with_the_first_as_example() {
+    fn remarks_that_differ_in_names_and_values_are_merged() {
         let found = list(&[
             (3, &["Secret n/x: data: Required value"]),
             (

@@ -1,4 +1,4 @@
-//! Owns making an object smaller that shows a defect, as long as it still shows the same one.
+//! Shrinks an object that shows a defect, as long as it still shows the same one.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 /// The most attempts for one object.
 const ATTEMPTS: usize = 400;
 
-/// For how long an object is made smaller at most.
+/// Time limit of shrinking an object.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// What says what an object is and stays.
+/// Fields that identify an object, which are never removed.
 const FIXED: [&str; 5] = [
     "/apiVersion",
     "/kind",

@@ -1,5 +1,5 @@
-//! Owns what objects of a kind are made from: samples, the schema of the plugin's own CRD, and what the manifest looks at.
-//! Leaves values that fit a schema to `generate`.
+//! Sources of the objects of a kind: samples, the schema of the plugin's own CRD, and the manifest. `generate` makes
+//! values that fit a schema.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::documents::Document;
 /// The largest object that is made, in bytes. etcd takes requests of 1.5 MiB, which hold managed fields, too.
 const LARGEST: usize = 1_400_000;
 
-/// What objects of a kind are made from.
+/// Source of the objects of a kind.
 pub(super) struct Source<'a> {
     pub(super) kind: &'a Kind,
     pub(super) schema: Option<Value>,
@@ -24,7 +24,7 @@ pub(super) struct Source<'a> {
     pub(super) is_namespaced: bool,
     /// Annotations and labels that the manifest names.
     pub(super) marks: BTreeMap<&'static str, Vec<String>>,
-    /// What it asks for of primaries.
+    /// The manifest's filter of primaries.
     pub(super) filter: &'a Filter,
 }
 
@@ -33,7 +33,7 @@ impl Source<'_> {
         self.schema.is_some() || !self.samples.is_empty()
     }
 
-    /// An object that nobody has seen yet.
+    /// Generates a new object.
     pub(super) fn object(&self, random: &mut Rng) -> Value {
         let mut object = self.drawn(&mut Drawing::new(random));
         if object.to_string().len() > LARGEST {
@@ -99,7 +99,7 @@ impl Source<'_> {
         }
     }
 
-    /// Gives the object annotations and labels that mean something to the plugin.
+    /// Adds annotations and labels that the manifest names.
     fn mark(&self, object: &mut Value, random: &mut Rng) {
         for (place, names) in &self.marks {
             for name in names {
@@ -154,7 +154,7 @@ fn longest_label(letter: char) -> String {
     std::iter::repeat_n(letter, LONGEST_LABEL).collect()
 }
 
-/// Gives an object labels that one expression of a label selector asks for.
+/// Adds labels that satisfy one expression of a label selector.
 fn satisfy(object: &mut Value, expression: &Value, random: &mut Rng) {
     let key = expression["key"].as_str().unwrap_or_default();
     let values = expression["values"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -219,14 +219,14 @@ pub(super) fn sources<'a>(manifest: &'a CheckedManifest, samples: &'a [(&Documen
     manifest.manifest.controllers.iter().map(source).collect()
 }
 
-/// What is known of the forms of objects: the plugin's CRDs, those that were given as part of the cluster, and Kubernetes' own.
+/// Schemas of objects: the plugin's CRDs, those given as part of the cluster, and Kubernetes' own.
 pub(super) struct Schemas<'a> {
     pub(super) manifest: &'a CheckedManifest,
     pub(super) cluster: &'a [Document],
 }
 
 impl Schemas<'_> {
-    /// Puts lists whose order has no meaning into another order. Says whether there was one.
+    /// Reorders lists whose order has no meaning. Returns `true` if there was one.
     pub(super) fn reorder(&self, object: &mut Value) -> bool {
         if let Some(schema) = schema_of(self.manifest, object).or_else(|| self.given(object)) {
             return generate::reorder(object, &schema, Origin::Crd);
@@ -250,7 +250,7 @@ pub(super) fn version_schema(spec: &Value, version: &str) -> Option<Value> {
     Some(version["schema"]["openAPIV3Schema"].clone())
 }
 
-/// Whether a kind is one of Kubernetes' own.
+/// Returns `true` if a kind is one of Kubernetes' own.
 pub(super) fn is_built_in(kind: &Kind) -> bool {
     built_in(&json!({"apiVersion": kind.api_version(), "kind": kind.kind})).is_some()
 }

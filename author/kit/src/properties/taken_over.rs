@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// Members of an object that say what it is, rather than what is in it.
+/// Members of an object that identify it, beside its content.
 const IDENTITY: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
 /// An object without the parts that stand in the primary as they are; none if there are none.

@@ -1,5 +1,5 @@
-//! Owns the cluster of one case: an API server with the plugin's kinds and what else was given, and what a host does there
-//! with an answer. Leaves judging to `judge`.
+//! Cluster of one case: an API server with the plugin's kinds and the given objects, and the host's handling of an
+//! answer on it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ use crate::{
     store::{Refusal, Store},
 };
 
-/// Who applies what is owned.
+/// Field manager of owned objects.
 const MANAGER: &str = "pilothouse:checked";
 
-/// Who applies what is contributed.
+/// Field manager of contributed fields.
 const CONTRIBUTOR: &str = "pilothouse:checked:contributed";
 
-/// What metadata says that changes with each write, whoever writes what.
+/// Members of metadata that change with each write.
 const NOISE: [&str; 2] = ["resourceVersion", "managedFields"];
 
 /// A cluster with one primary.
@@ -50,10 +50,10 @@ pub(super) struct World<'a> {
     unknown: BTreeSet<Kind>,
 }
 
-/// How an answer was carried out.
+/// Outcome of applying an answer.
 #[derive(Default)]
 pub(super) struct Applied {
-    /// What is wrong with the answer.
+    /// Findings about the answer.
     pub(super) findings: Vec<Finding>,
     /// Values that the server does not take, though they fit the schema of one of Kubernetes' own kinds.
     pub(super) refused: Vec<String>,
@@ -109,8 +109,9 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Whether a CRD that was given says what is valid. Of Kubernetes' own kinds the server knows more than their schemas say,
-    /// and a CRD that takes over their types, such as the variables of a container, cannot state it.
+    /// Returns `true` if a given CRD decides which objects are valid. The server knows more of Kubernetes' own kinds
+    /// than their schemas say. A CRD that takes over their types, such as the variables of a container, cannot state
+    /// it.
     fn has_crd(&self, kind: &Kind) -> bool {
         !self.unknown.contains(kind) && !is_built_in(kind)
     }
@@ -169,7 +170,7 @@ impl<'a> World<'a> {
         self.store.objects_but("customresourcedefinitions")
     }
 
-    /// Everything that is stored, without what changes with each write.
+    /// Returns all stored objects, without members that change with each write.
     pub(super) fn state(&self) -> Vec<Value> {
         let mut objects = self.objects();
         for metadata in objects
@@ -181,7 +182,7 @@ impl<'a> World<'a> {
         objects
     }
 
-    /// What the primary owns by an owner reference or by the host's label, and does not keep.
+    /// Returns the objects that the primary owns by an owner reference or by the host's label, and does not keep.
     pub(super) fn owned(&self) -> Vec<Value> {
         let mut objects = self.objects();
         objects.retain(|object| self.is_owned(object));
@@ -255,8 +256,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether what is wrong with an object of one of Kubernetes' own kinds stands in the primary as it is, such as in a pod template:
-    /// without these parts the object fits its schema and is stored as it is applied.
+    /// Returns `true` if the invalid parts of an object of one of Kubernetes' own kinds are copied from the primary,
+    /// such as from a pod template: without these parts the object fits its schema and is stored as it is applied.
     fn is_taken_over(&mut self, desired: &DesiredObject, body: &Value) -> bool {
         if !is_built_in(desired.kind()) {
             return false;
@@ -323,7 +324,7 @@ impl<'a> World<'a> {
         self.store.delete(&primary)
     }
 
-    /// Takes all finalizers off the primary.
+    /// Removes all finalizers of the primary.
     pub(super) fn release(&mut self) -> Result<(), Refusal> {
         let Some(primary) = self.primary() else { return Ok(()) };
         self.store
@@ -354,7 +355,7 @@ fn does_not_fit(title: &str, refusal: &Refusal) -> String {
     format!("{title} does not fit its schema: {refusal}")
 }
 
-/// What is said of an object that the host would miss something in as soon as it has applied it.
+/// Describes an object of which the host would miss a part as soon as it has applied it.
 fn not_canonical(desired: &DesiredObject, body: &Value, stored: &Value) -> Option<String> {
     let lost = lost(desired, body, stored);
     let verb = if lost.len() == 1 { "is" } else { "are" };
@@ -367,7 +368,7 @@ fn not_canonical(desired: &DesiredObject, body: &Value, stored: &Value) -> Optio
     })
 }
 
-/// What the host would miss in an object that it has just applied.
+/// Returns the parts that the host would miss in an object that it has just applied.
 fn lost(desired: &DesiredObject, body: &Value, stored: &Value) -> Vec<String> {
     let entries = stored["metadata"]["managedFields"].as_array().into_iter().flatten();
     let mut entries = entries.filter(|entry| entry["manager"] == MANAGER && entry["operation"] == "Apply");
@@ -397,7 +398,7 @@ mod tests {
         }
     }
 
-    /// What is said if a server keeps these fields of it.
+    /// Returns the finding if a server records these fields for the manager.
     fn said(manager: &str, fields: &Value) -> Option<String> {
         let desired = settings();
         let body = Value::Object(desired.body.clone());
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_which_the_server_keeps_less_than_was_applied_is_not_canonical() {
+    fn an_object_is_not_canonical_if_the_server_drops_a_part() {
         let whole = json!({"f:data": {"f:a": {}, "f:b": {}}, "f:immutable": {}});
         assert_eq!(said(MANAGER, &whole), None);
         let begins = "ConfigMap shop/settings is not canonical, so the host would apply it again and again: ";
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_refuses_breaks_valid_where_a_crd_says_what_is_valid() {
+    fn a_refusal_breaks_valid_where_a_crd_defines_validity() {
         let judged = |code: u16, is_custom: bool| {
             let mut applied = Applied::default();
             let refusal = Refusal {

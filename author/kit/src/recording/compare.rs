@@ -1,4 +1,4 @@
-//! Owns the comparison of a recorded answer with a replayed one, and which differences masked values explain.
+//! Compares a recorded answer with a replayed one, and decides which differences masked values explain.
 //!
 //! The recorded answer was masked after the call, and the replayed one is made from masked inputs. A value that is passed on is
 //! the same in both. Where it is changed on the way, the two differ although nothing is wrong: so a difference does not count
@@ -22,7 +22,7 @@ const MASK_BASE64_BYTES: usize = (MASK.len() + MASK_DIGITS) / 3 * 4;
 /// The least characters of a text that is taken for a digest.
 const DIGEST_CHARACTERS: usize = 32;
 
-/// What of an annotation's or a member's name says that its value is a digest.
+/// Words in the name of an annotation or a member that mark its value as a digest.
 const DIGEST_WORDS: [&str; 5] = ["checksum", "digest", "fingerprint", "hash", "revision"];
 
 /// Compares the answers of a call. `was_masked` says whether the call was shown masked values.
@@ -46,7 +46,7 @@ pub(super) fn compare(recorded: &RecordedAnswer, replayed: &RecordedAnswer, was_
     differences
 }
 
-/// Whether a text has a masked value.
+/// Returns `true` if a text has a masked value.
 pub(super) fn has_mask(text: &str) -> bool {
     mask_at(text).is_some()
 }
@@ -189,7 +189,7 @@ fn fields_of(
     }
 }
 
-/// Whether masked values explain that two values differ.
+/// Returns `true` if masked values explain the difference of two values.
 fn is_explained(path: &str, recorded: Option<&Value>, replayed: Option<&Value>, was_masked: bool) -> bool {
     let (Some(Value::String(recorded)), Some(Value::String(replayed))) = (recorded, replayed) else {
         return false;
@@ -207,7 +207,7 @@ fn is_explained(path: &str, recorded: Option<&Value>, replayed: Option<&Value>, 
     was_masked && (is_named || are_digests)
 }
 
-/// Where the first masked value stands in a text, and how long it is.
+/// Returns the position and length of the first masked value in a text.
 fn mask_at(text: &str) -> Option<(usize, usize)> {
     let plain = text.match_indices(MASK).find_map(|(start, _)| {
         let digits = text.get(start + MASK.len()..start + MASK.len() + MASK_DIGITS)?;
@@ -221,7 +221,7 @@ fn mask_at(text: &str) -> Option<(usize, usize)> {
     plain.into_iter().chain(encoded).min()
 }
 
-/// Whether a text has masked values, and another one could have any text in their places.
+/// Returns `true` if the other text equals the masked one around its masked values.
 fn agrees_around_masks(masked: &str, other: &str) -> bool {
     let Some((start, length)) = mask_at(masked) else {
         return false;

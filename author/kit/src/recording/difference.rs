@@ -1,25 +1,25 @@
-//! Owns what a replay found, for people and for programs.
+//! Reports the differences that a replay found, as text and as JSON.
 
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a replay found.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Why nothing could be replayed.
+    /// Reason why nothing could be replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// What may explain differences: fields that the component reads and the recording lacks.
+    /// Possible explanations of differences: fields that the component reads and the recording lacks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The calls, in their order.
     pub calls: Vec<CallReport>,
 }
 
-/// What a replay of one call found.
+/// Result of replaying one call.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallReport {
@@ -29,13 +29,13 @@ pub struct CallReport {
     pub function: String,
     /// The object, as `Kind namespace/name`.
     pub object: String,
-    /// Why the call cannot be repeated.
+    /// Reason why the call cannot be repeated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// What the component reads and the recording does not have; it was answered as if it were not there.
+    /// Reads of the component that the recording does not have; they were answered as absent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reads_not_recorded: Vec<String>,
-    /// What is different.
+    /// Differences of the answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Difference>,
 }
@@ -58,37 +58,37 @@ pub struct Difference {
 pub struct FieldDifference {
     /// Its path, such as `.spec.replicas`; empty for the whole.
     pub path: String,
-    /// What was recorded; absent if nothing.
+    /// Recorded value; absent if nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Value>,
-    /// What came now; absent if nothing.
+    /// Replayed value; absent if nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Value>,
-    /// Whether masked values explain it.
+    /// Set if masked values explain the difference.
     pub masked: bool,
 }
 
 impl Difference {
-    /// Whether masked values explain all of it.
+    /// Returns `true` if masked values explain all differences.
     pub fn is_masked(&self) -> bool {
         self.fields.iter().all(|field| field.masked)
     }
 }
 
 impl CallReport {
-    /// Whether nothing is different, but for masked values.
+    /// Returns `true` if there is no difference, except by masked values.
     pub fn is_same(&self) -> bool {
         self.reads_not_recorded.is_empty() && self.differences.iter().all(Difference::is_masked)
     }
 }
 
 impl Report {
-    /// Whether nothing is different, but for masked values.
+    /// Returns `true` if there is no difference, except by masked values.
     pub fn is_same(&self) -> bool {
         self.problem.is_none() && self.calls.iter().all(CallReport::is_same)
     }
 
-    /// How many calls have differences.
+    /// Count of calls with differences.
     pub fn different(&self) -> usize {
         self.calls.iter().filter(|call| !call.is_same()).count()
     }

@@ -1,4 +1,4 @@
-//! Owns reading a recording from a file, with an error for each way in which it can be wrong.
+//! Reads a recording from a file, with an error for each way in which it can be invalid.
 
 use std::fs;
 use std::io;
@@ -20,15 +20,15 @@ const SHOWN: usize = 60;
 /// The calls of a plugin as a host has recorded them.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// What they have in common.
+    /// Common data of the calls.
     pub header: Header,
     /// The calls, in their order.
     pub calls: Vec<RecordedCall>,
-    /// What is left out.
+    /// Data that the recording leaves out.
     pub trailer: Trailer,
 }
 
-/// Why a recording cannot be replayed.
+/// Errors of a recording that cannot be replayed.
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// The file cannot be read.
@@ -36,13 +36,13 @@ pub enum RecordingError {
     Read {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Nothing is in it.
+    /// Empty file.
     #[error("the recording {0} is empty; record again with `pilothouse record`")]
     Empty(String),
-    /// It is something else.
+    /// File that is no recording.
     #[error(
         "{name} is no recording: its first line is {beginning:?} instead of {{\"recording\": ...}}; give the file that \
          `pilothouse record -o FILE` has written"
@@ -50,10 +50,10 @@ pub enum RecordingError {
     NoRecording {
         /// The file.
         name: String,
-        /// How it begins.
+        /// Beginning of the file.
         beginning: String,
     },
-    /// It is of another version of the format.
+    /// Recording in another version of the format.
     #[error(
         "the recording {name} has the format {format:?}, and this version of pilothouse reads {FORMAT}; replay it with the \
          version of pilothouse that has recorded it, or record again"
@@ -61,10 +61,10 @@ pub enum RecordingError {
     Format {
         /// The file.
         name: String,
-        /// What it says.
+        /// Format of the recording.
         format: String,
     },
-    /// It is of another version of the contract.
+    /// Recording of another version of the contract.
     #[error(
         "the recording {name} is of version {contract} of the contract pilothouse:plugin, and this version of pilothouse runs \
          {}; replay it with the version of pilothouse that has recorded it, or record again", VERSIONS.join(", ")
@@ -72,7 +72,7 @@ pub enum RecordingError {
     Contract {
         /// The file.
         name: String,
-        /// What it says.
+        /// Contract version of the recording.
         contract: String,
     },
     /// A line cannot be read.
@@ -82,9 +82,9 @@ pub enum RecordingError {
     Line {
         /// The file.
         name: String,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// Why.
+        /// The cause.
         problem: String,
     },
     /// The last line is missing, or counts other calls.
@@ -95,7 +95,7 @@ pub enum RecordingError {
     Truncated {
         /// The file.
         name: String,
-        /// What is missing.
+        /// Missing part.
         problem: String,
     },
     /// The place for compiled plugins.
@@ -128,7 +128,7 @@ impl Recording {
         Self::parse(&name, &text)
     }
 
-    /// Reads a recording; `name` stands for it in messages.
+    /// Parses a recording; messages call it `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, RecordingError> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let Some((_, first)) = lines.next() else {
@@ -192,7 +192,7 @@ impl Recording {
         Ok(made.granting(wasi).load(component.as_ref())?)
     }
 
-    /// Whether a component is the one whose calls were recorded.
+    /// Returns `true` if a component is the one whose calls were recorded.
     pub fn is_of(&self, plugin: &PluginComponent) -> bool {
         self.header.digest == format!("sha256:{}", plugin.digest())
     }

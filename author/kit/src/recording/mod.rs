@@ -1,6 +1,6 @@
-//! Owns recordings of calls as tests: reads a file, repeats its calls offline in the host's own sandbox, with the same component
-//! or another version, and says what is different. The format is `pilothouse_core::recording`'s; docs/recordings.md describes
-//! it.
+//! Recordings of calls as tests: reads a file, repeats its calls offline in the host's own sandbox, with the same
+//! component or another version, and reports the differences. `pilothouse_core::recording` defines the format;
+//! docs/recordings.md describes it.
 //!
 //! ```no_run
 //! use pilothouse_testkit::recording::Recording;

@@ -1,5 +1,5 @@
-//! Owns what a replayed call reads: the recorded answers, and the recorded time. What the recording does not have is answered as
-//! if it were not there, and noted.
+//! Serves the reads of a replayed call: the recorded answers, and the recorded time. An object that the recording lacks
+//! is answered as absent, and the read is noted.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ type ListKey = (Kind, ListOptions);
 
 /// The answers to the reads of one call.
 pub(super) struct Reads {
-    /// What the component's own manifest lets it read.
+    /// Read rights of the component's own manifest.
     grants: Arc<Grants>,
     primary: Name,
     time: u64,
     gets: HashMap<GetKey, VecDeque<Answered<Option<Tree>>>>,
     lists: HashMap<ListKey, VecDeque<Answered<Vec<Tree>>>>,
-    /// What was read and is not recorded, in words.
+    /// Reads that are not recorded, as text.
     pub(super) missing: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ struct Answered<A> {
     failure: Option<RecordedFailure>,
 }
 
-/// What recorded lists say of one object.
+/// Evidence of the recorded lists about one object.
 enum Listed {
     /// A list has it.
     Found(Tree),
@@ -42,7 +42,7 @@ enum Listed {
 }
 
 impl Reads {
-    /// Those of a recorded call.
+    /// Collects the reads of a recorded call.
     pub(super) fn of(call: &RecordedCall, grants: Arc<Grants>) -> Self {
         let mut reads = Self {
             grants,
@@ -80,7 +80,7 @@ impl Reads {
         reads
     }
 
-    /// What the lists say of an object.
+    /// Searches the lists for an object.
     fn listed(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Listed {
         let lists = self.lists.iter().filter(|((its, _), _)| its == kind);
         let mut is_absent = false;

@@ -1,4 +1,4 @@
-//! Owns repeating the calls of a recording, one by one, in the host's own sandbox.
+//! Repeats the calls of a recording, one by one, in the host's own sandbox.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ fn missing(words: String) -> Difference {
     }
 }
 
-/// Whether a call was shown masked values.
+/// Returns `true` if a call was shown masked values.
 fn was_masked(call: &RecordedCall) -> bool {
     let texts = [serde_json::to_string(&call.input), serde_json::to_string(&call.reads)];
     texts.iter().flatten().any(|text| has_mask(text))

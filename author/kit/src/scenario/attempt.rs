@@ -1,5 +1,4 @@
-//! Owns one write of a scenario: how it is made, and whether it went as expected. Leaves requests to `objects`, and trying
-//! again to `run`.
+//! Makes one write of a scenario, and compares its outcome with the expected one. `run` retries.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::{
     objects::{Objects, Write, Written, words},
 };
 
-/// A write with all that it needs besides its object, and what is expected of it.
+/// Write with all its parameters besides its object, and its expected outcome.
 pub(super) struct Attempt<'step> {
     action: &'static str,
     subresource: Option<&'step str>,
@@ -23,7 +22,7 @@ pub(super) struct Attempt<'step> {
     refused: Option<&'step str>,
     warned: Option<&'step str>,
     answered: Option<&'step Value>,
-    /// For how long it is tried again.
+    /// Time limit of retries.
     pub(super) within: Duration,
 }
 
@@ -113,7 +112,7 @@ impl<'step> Attempt<'step> {
         }
     }
 
-    /// Whether the object is there only because of it, if it succeeds.
+    /// Returns `true` if its success would create the object.
     pub(super) async fn makes(&self, objects: &mut Objects, reference: &Reference) -> bool {
         match self.write {
             _ if self.dry_run => false,
@@ -128,7 +127,7 @@ impl<'step> Attempt<'step> {
         objects.write(reference, self.subresource, self.manager, write).await
     }
 
-    /// Whether it went as expected.
+    /// Compares the result with the expected one.
     pub(super) fn judge(&self, reference: &Reference, result: &Result<Written, kube::Error>) -> Result<(), StepError> {
         let action = self.action;
         let found = match (result, self.refused) {

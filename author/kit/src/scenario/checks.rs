@@ -1,4 +1,4 @@
-//! Owns whether a check holds, and the words for why it does not. Leaves waiting to `run`.
+//! Evaluates the checks of a scenario, and explains those that fail. `run` waits for them.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::kstatus;
 
-/// A check that does not hold, with what was seen instead.
+/// Check that does not hold, with the actual state.
 #[derive(Debug, Clone)]
 pub struct Unmet {
     reference: Reference,
     object: String,
     reasons: Vec<String>,
-    /// From what is to what should be.
+    /// Difference from the actual to the expected state.
     diff: Option<String>,
     /// The whole object, where no difference can be drawn.
     seen: Option<String>,
@@ -285,7 +285,7 @@ pub(super) fn describe(reference: &Reference) -> String {
     format!("{} {namespace}{}", reference.kind, reference.name)
 }
 
-/// The object as a reader wants it: what only the server's books need is left out.
+/// Returns the object as YAML without the server's bookkeeping.
 fn yaml(object: &Value) -> String {
     let mut object = object.clone();
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {

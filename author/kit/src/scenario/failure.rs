@@ -1,4 +1,4 @@
-//! Owns why a scenario failed, in words that say where and show what was seen. Leaves finding out to `run`.
+//! Failures of a scenario, with the step and the state that was seen.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{cluster::ClusterError, documents::quoting_hint, host::HostError};
 
-/// Why a scenario failed: where, why, and what the host had to say.
+/// Failure of a scenario: step, cause, and the end of the host's log.
 #[derive(Debug)]
 pub struct ScenarioError {
     /// The file.
@@ -24,32 +24,31 @@ pub struct ScenarioError {
     pub cluster: &'static str,
     /// The reason.
     pub cause: StepError,
-    /// What the host knows of the objects that the step is about, as its API says it: what they depend on, and the last
-    /// runs with what triggered each.
+    /// Explanations of the step's objects by the host's API: their dependencies, and the last runs with their triggers.
     pub explained: Vec<Value>,
     /// The host's last lines.
     pub host_log: String,
 }
 
-/// Why a step failed.
+/// Errors of a step.
 #[derive(Debug, Error)]
 pub enum StepError {
-    /// A wait ended without what it waited for.
+    /// A wait that timed out.
     #[error("after {} s this does not hold:\n{}", .after.as_secs(), list(.unmet))]
     TimeOut {
-        /// How long was waited.
+        /// Time that was waited.
         after: Duration,
-        /// What does not hold.
+        /// Checks that do not hold.
         unmet: Vec<Unmet>,
     },
-    /// What the scenario has made does not go at its end.
+    /// Objects of the scenario that are not deleted at its end.
     #[error(
         "at the end of a scenario, what it has made is deleted; after {} s finalizers still hold:\n{}If a finalizer is not the \
          plugin's, nobody takes it away: do so in a last step, as its owner would, with `patch: {{object: ..., type: merge, body: \
          {{metadata: {{finalizers: null}}}}}}`", .after.as_secs(), finalizers(.held)
     )]
     Held {
-        /// How long was waited.
+        /// Time that was waited.
         after: Duration,
         /// The objects, each with its finalizers.
         held: Vec<(String, Vec<String>)>,
@@ -57,17 +56,17 @@ pub enum StepError {
     /// An expectation does not hold.
     #[error("this does not hold{}:\n{}", later(*.after), list(.unmet))]
     Unmet {
-        /// After how much of the time; zero: at once.
+        /// Time after which it failed; zero: at once.
         after: Duration,
-        /// What does not hold.
+        /// Checks that do not hold.
         unmet: Vec<Unmet>,
     },
     /// The server refused.
     #[error("{action} {object}: {words}")]
     Refused {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// With what.
+        /// Its object.
         object: String,
         /// The server's words.
         words: String,
@@ -75,23 +74,23 @@ pub enum StepError {
     /// The server did not refuse, or for another reason.
     #[error("{action} {object}: expected a refusal with {expected:?}, but {found}")]
     NotRefused {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// With what.
+        /// Its object.
         object: String,
         /// Part of the expected words.
         expected: String,
-        /// What happened instead.
+        /// The actual outcome.
         found: String,
     },
     /// The server took it, but answered something else.
     #[error("{action} {object}: {problem}")]
     Answered {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// With what.
+        /// Its object.
         object: String,
-        /// What is wrong with the answer.
+        /// The error in the answer.
         problem: String,
     },
     /// A variable or a path is wrong.

@@ -1,5 +1,4 @@
-//! Owns the form of a scenario file: what is in it besides its steps' actions, and what is said about a file that can't
-//! be read. Leaves the actions to `form`, and doing them to `run`.
+//! Form of a scenario file, except for its steps' actions (`form`), and the errors about a file that can't be read.
 //!
 //! A scenario is a story in steps that are taken one after the other, on a namespace of its own:
 //!
@@ -47,21 +46,21 @@ use crate::workloads::Workloads;
 pub struct Scenario {
     /// The file's name without its extension; namespaces are named after it.
     pub name: String,
-    /// Where it was read.
+    /// Path of the file.
     pub file: PathBuf,
     /// One sentence.
     pub about: String,
-    /// The plugins that the host must be running; variables in their configurations are not put in yet. None: the file
-    /// leaves it to whoever tells the scenario, see [`Scenario::run_by_default`].
+    /// Plugins that the host must be running; variables in their configurations are not replaced yet. None: the caller
+    /// decides, see [`Scenario::run_by_default`].
     pub plugins: Option<Vec<SteeredPlugin>>,
-    /// Whether the host serves webhooks from its first start on.
+    /// Set if the host serves webhooks from its first start on.
     pub webhooks: bool,
-    /// Whether the host runs what Plugin resources say, with `NAME.wasm` as the file of each built plugin. The scenario makes
-    /// them itself.
+    /// Set if the host runs the plugins of Plugin resources, with `NAME.wasm` as the file of each built plugin. The
+    /// scenario makes the resources itself.
     pub resources: bool,
-    /// Whether Pods become ready by themselves.
+    /// Handling of Pods: they become ready by themselves, or not.
     pub workloads: Workloads,
-    /// What is done, in order.
+    /// Steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -71,11 +70,11 @@ pub struct Scenario {
 pub struct Step {
     /// Counted from one.
     pub number: usize,
-    /// Where it begins in the file.
+    /// Its first line in the file.
     pub line: u64,
-    /// What it is about.
+    /// Its name.
     pub name: Option<String>,
-    /// How often it is taken; once when absent.
+    /// Numbers for which it is repeated; once when absent.
     pub(super) for_each: Option<ForEach>,
     pub(super) raw: Value,
 }
@@ -93,7 +92,7 @@ pub(super) struct ForEach {
     pub(super) to: u64,
 }
 
-/// Why a file is no scenario.
+/// Errors of a file that is no scenario.
 #[derive(Debug, Error)]
 pub enum ScenarioFileError {
     /// The file or folder can't be read.
@@ -109,7 +108,7 @@ pub enum ScenarioFileError {
     Parse {
         /// The file.
         file: PathBuf,
-        /// Where the parser stopped.
+        /// Position where the parser stopped.
         place: Place,
         /// The parser's words.
         reason: String,
@@ -119,7 +118,7 @@ pub enum ScenarioFileError {
     Mistakes {
         /// The file.
         file: PathBuf,
-        /// What is wrong: at least one, and at most one of each step.
+        /// Mistakes: at least one, and at most one of each step.
         mistakes: Vec<Mistake>,
     },
     /// A folder without scenarios, which would be a suite that can't fail.
@@ -162,12 +161,12 @@ impl Scenario {
         files.iter().map(|file| Self::read(file)).collect()
     }
 
-    /// Whether the host serves webhooks at some time.
+    /// Returns `true` if the host serves webhooks at some time.
     pub fn serves_webhooks(&self) -> bool {
         self.webhooks || self.steps.iter().any(|step| step.raw["host"] == "serveWebhooks")
     }
 
-    /// Whether somebody has to play the cluster's nodes.
+    /// Returns `true` if the scenario needs simulated nodes.
     pub(super) fn needs_nodes(&self) -> bool {
         self.workloads == Workloads::Ready || self.steps.iter().any(|step| step.raw["workload"].is_object())
     }
@@ -226,7 +225,7 @@ impl Scenario {
         })
     }
 
-    /// Has the host run this plugin, where the file does not say which: in a project there is one.
+    /// Sets the plugin that the host runs where the file names none: in a project there is one.
     pub fn run_by_default(&mut self, plugin: &str) {
         self.plugins.get_or_insert_with(|| vec![SteeredPlugin::from(plugin)]);
     }
@@ -235,7 +234,7 @@ impl Scenario {
 /// The member with the steps.
 const STEPS: &str = "steps";
 
-/// The most mistakes of one file that are told.
+/// Maximum count of mistakes that are reported of one file.
 const MAX_TOLD: usize = 20;
 
 /// All that a file says besides its steps, which are read one by one.
@@ -271,7 +270,7 @@ fn read_document(root: &Located) -> Result<Document, Mistake> {
     Ok(document)
 }
 
-/// What a step is called, and how often it is taken.
+/// Reads the name of a step and its repetition.
 fn read_step(step: &Located, number: usize) -> Result<(Option<String>, Option<ForEach>), Mistake> {
     let document: StepDocument = mistake::read(step, Some(number))?;
     let form = document.form().map_err(|problem| Mistake {
@@ -312,7 +311,7 @@ fn without_place(words: &str) -> String {
     }
 }
 
-/// What a step says.
+/// Members of a step.
 pub(super) struct StepForm {
     name: Option<String>,
     for_each: Option<ForEach>,
@@ -432,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_member_is_named_with_its_place_and_the_likely_word() {
+    fn an_unknown_member_is_named_with_place_and_likely_word() {
         let error = parse("  - note: hello\n  - name: second\n    aply: {}\n").unwrap_err();
         assert_eq!(
             error,

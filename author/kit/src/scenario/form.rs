@@ -1,5 +1,4 @@
-//! Owns what can be said in a step of a scenario file, and what of it makes no sense. Leaves reading files to `file` and
-//! doing it to `run`.
+//! Actions that a step of a scenario file may have, and the check that they make sense. `run` carries them out.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::kstatus;
 /// The field manager of writes that name none.
 pub(super) const MANAGER: &str = "scenario";
 
-/// What a step does.
+/// Action of a step.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Applies objects on the server's side.
@@ -28,15 +27,15 @@ pub enum Action {
     Wait(Wait),
     /// Demands that all checks hold now, and keep holding.
     Expect(Expect),
-    /// Gives a name to a value of an object.
+    /// Names a value of an object.
     Remember(Remember),
     /// Steers the host.
     Host(HostAction),
-    /// Counts what the host writes.
+    /// Counts the host's writes.
     ExpectWrites(ExpectWrites),
-    /// Decides what becomes of an object's pods.
+    /// Decides the fate of an object's pods.
     Workload(WorkloadStep),
-    /// Says something to the reader.
+    /// Note for the reader.
     Note(String),
 }
 
@@ -49,21 +48,21 @@ pub struct Apply {
     /// The field manager; `scenario` when absent.
     #[serde(default = "scenario_manager")]
     pub manager: String,
-    /// Whether fields are taken from other managers.
+    /// Takes fields from other managers.
     #[serde(default)]
     pub force: bool,
     /// `status`, or absent for the object itself.
     pub subresource: Option<String>,
-    /// Whether nothing is to be stored.
+    /// Stores nothing.
     #[serde(default)]
     pub dry_run: bool,
     /// Part of the server's words, when it must refuse.
     pub refused: Option<String>,
     /// Part of one of the server's warnings, when it must warn.
     pub warned: Option<String>,
-    /// What the object in the server's answer contains.
+    /// Partial object that the server's answer contains.
     pub answered: Option<Value>,
-    /// For how long it is tried again until it goes as expected; absent: once.
+    /// Time limit of retries until the outcome is the expected one; absent: no retry.
     #[serde(default, deserialize_with = "duration")]
     pub within: Duration,
 }
@@ -77,16 +76,16 @@ pub struct Create {
     /// The field manager; `scenario` when absent.
     #[serde(default = "scenario_manager")]
     pub manager: String,
-    /// Whether nothing is to be stored.
+    /// Stores nothing.
     #[serde(default)]
     pub dry_run: bool,
     /// Part of the server's words, when it must refuse.
     pub refused: Option<String>,
     /// Part of one of the server's warnings, when it must warn.
     pub warned: Option<String>,
-    /// What the object in the server's answer contains.
+    /// Partial object that the server's answer contains.
     pub answered: Option<Value>,
-    /// For how long it is tried again until it goes as expected; absent: once.
+    /// Time limit of retries until the outcome is the expected one; absent: no retry.
     #[serde(default, deserialize_with = "duration")]
     pub within: Duration,
 }
@@ -95,9 +94,9 @@ pub struct Create {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Patch {
-    /// What is patched.
+    /// The patched object.
     pub object: Reference,
-    /// How the body is to be understood.
+    /// Format of the body.
     #[serde(rename = "type")]
     pub kind: PatchKind,
     /// The patch.
@@ -107,16 +106,16 @@ pub struct Patch {
     pub manager: String,
     /// `status`, `scale`, or absent for the object itself.
     pub subresource: Option<String>,
-    /// Whether nothing is to be stored.
+    /// Stores nothing.
     #[serde(default)]
     pub dry_run: bool,
     /// Part of the server's words, when it must refuse.
     pub refused: Option<String>,
     /// Part of one of the server's warnings, when it must warn.
     pub warned: Option<String>,
-    /// What the object in the server's answer contains.
+    /// Partial object that the server's answer contains.
     pub answered: Option<Value>,
-    /// For how long it is tried again until it goes as expected; absent: once.
+    /// Time limit of retries until the outcome is the expected one; absent: no retry.
     #[serde(default, deserialize_with = "duration")]
     pub within: Duration,
 }
@@ -137,22 +136,22 @@ pub enum PatchKind {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Delete {
-    /// What is deleted.
+    /// The deleted object.
     pub object: Reference,
-    /// What becomes of the objects that it owns.
+    /// Handling of the objects that it owns.
     #[serde(default)]
     pub propagation: Propagation,
 }
 
-/// What becomes of the objects that a deleted one owns.
+/// Handling of the objects that a deleted one owns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum Propagation {
-    /// They are collected afterwards.
+    /// Collected afterwards.
     #[default]
     Background,
-    /// They go first.
+    /// Deleted first.
     Foreground,
-    /// They stay.
+    /// Kept.
     Orphan,
 }
 
@@ -160,9 +159,9 @@ pub enum Propagation {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Wait {
-    /// What must hold.
+    /// Checks that must hold.
     pub until: Vec<Check>,
-    /// For how long at most; absent: 30 s, or 60 s for what is to be absent from a real control plane.
+    /// Time limit; absent: 30 s, or 60 s for what is to be absent from a real control plane.
     #[serde(default, deserialize_with = "some_duration")]
     pub within: Option<Duration>,
 }
@@ -171,18 +170,18 @@ pub struct Wait {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Expect {
-    /// What must hold.
+    /// Checks that must hold.
     pub that: Vec<Check>,
-    /// For how long it must keep holding; absent: one look.
+    /// Time for which they must keep holding; absent: checked once.
     #[serde(default, deserialize_with = "duration")]
     pub during: Duration,
 }
 
-/// Something that holds or not. Without any other member: the object exists.
+/// Check of an object. Without any other member: the object exists.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Check {
-    /// What is looked at.
+    /// The checked object.
     pub object: Reference,
     /// The object does not exist; excludes all that follows but `event`.
     #[serde(default)]
@@ -191,15 +190,15 @@ pub struct Check {
     pub matches: Option<Value>,
     /// The object has a condition in `.status.conditions`.
     pub condition: Option<ConditionCheck>,
-    /// What kstatus computes of the object.
+    /// Status that kstatus computes of the object.
     pub kstatus: Option<kstatus::Status>,
     /// A path like `.spec.ports[0].nodePort`, for `equals`, `differsFrom` or `sameAs`; alone: there is something at it.
     pub path: Option<String>,
-    /// What is at the path, whole.
+    /// The whole value at the path.
     pub equals: Option<Value>,
-    /// What is not at the path, although something is.
+    /// A value that the one at the path differs from; there must be one.
     pub differs_from: Option<Value>,
-    /// Where the same value is found.
+    /// Place of the same value.
     pub same_as: Option<Place>,
     /// An event about the object.
     pub event: Option<EventCheck>,
@@ -233,7 +232,7 @@ pub struct EventCheck {
     pub message: Option<String>,
 }
 
-/// Which object.
+/// Reference to an object.
 #[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Reference {
@@ -243,12 +242,12 @@ pub struct Reference {
     pub kind: String,
     /// The name.
     pub name: String,
-    /// Absent: `$NAMESPACE`, where the kind has namespaces.
+    /// Namespace; absent: `$NAMESPACE`, where the kind has namespaces.
     pub namespace: Option<String>,
 }
 
 impl Reference {
-    /// The identity of a manifest; what it lacks is empty.
+    /// Returns the reference of a manifest; missing parts are empty.
     pub fn of(manifest: &Value) -> Self {
         let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         Self {
@@ -264,7 +263,7 @@ impl Reference {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Place {
-    /// Which object.
+    /// The object.
     pub object: Reference,
     /// A path like `.spec.clusterIP`.
     pub path: String,
@@ -274,7 +273,7 @@ pub struct Place {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Remember {
-    /// Which object.
+    /// The object.
     pub object: Reference,
     /// A path like `.spec.clusterIP`; there must be something.
     pub path: String,
@@ -283,43 +282,43 @@ pub struct Remember {
     pub name: String,
 }
 
-/// `host`: what is done to the host.
+/// Action on the host (`host`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HostAction {
-    /// Stops it and starts it again; returns when it watches what it watched before.
+    /// Stops it and starts it again; returns when it watches everything again.
     Restart,
-    /// Makes it look at every object again.
+    /// Makes it reconcile every object.
     Resync,
     /// Stops it.
     Stop,
     /// Starts it after a stop.
     Start,
-    /// Has it serve webhooks from its next start on.
+    /// Makes it serve webhooks from its next start on.
     ServeWebhooks,
     /// Waits until it asks for nothing more.
     Settle,
 }
 
-/// `expectWrites`: once the host has settled, something is done to it, and what it writes until it has settled again is
-/// counted. Counted are its requests in the scenario's namespace and cluster-wide ones, leases aside.
+/// Count of the host's writes (`expectWrites`): once the host has settled, it is triggered, and its writes until it has
+/// settled again are counted. Counted are requests in the scenario's namespace and cluster-wide ones, leases aside.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ExpectWrites {
-    /// How many there may be; absent: none.
+    /// Maximum count of writes; absent: none.
     #[serde(default)]
     pub at_most: usize,
-    /// What is done to the host; absent: nothing.
+    /// Trigger before the count; absent: nothing.
     pub after: Option<Trigger>,
     /// The plurals of the kinds of which writes are counted; none: all.
     #[serde(default)]
     pub resources: Vec<String>,
-    /// For how long is counted at least.
+    /// Minimum duration of the count.
     #[serde(default, deserialize_with = "duration")]
     pub during: Duration,
 }
 
-/// What makes a host look again.
+/// Trigger of reconciles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trigger {
@@ -331,13 +330,13 @@ pub enum Trigger {
     Start,
 }
 
-/// `workload`: what becomes of the pods of one object from now on.
+/// Fate of the pods of one object from now on (`workload`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct WorkloadStep {
-    /// A pod, or an object that pods belong to: a Deployment, a Job, or what made it.
+    /// A pod, or a direct or indirect owner of pods, such as a Deployment or a Job.
     pub object: Reference,
-    /// What becomes of them.
+    /// Fate of the pods.
     pub becomes: Fate,
 }
 

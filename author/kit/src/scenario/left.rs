@@ -1,5 +1,5 @@
-//! Owns what a host that served webhooks leaves behind for its next start: API servers that ask it. Where there is no next
-//! start, nobody would answer them, and writes of other scenarios would fail.
+//! Removes the webhook configurations that a host leaves for its next start. Where there is no next start, nobody would
+//! answer the webhooks, and writes of other scenarios would fail.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,7 +14,7 @@ use super::failure::StepError;
 /// The label of a host's configurations.
 const LABEL: &str = "pilothouse.dev/webhooks";
 
-/// Has API servers ask no host any more: one runs at a time, and it has stopped.
+/// Deletes the hosts' webhook configurations: one host runs at a time, and it has stopped.
 pub(super) async fn silence(client: &Client) -> Result<(), StepError> {
     let failed = |error: kube::Error| StepError::Wording(format!("remove the host's webhooks: {error}"));
     let (delete, ours) = (DeleteParams::default(), ListParams::default().labels(LABEL));

@@ -1,5 +1,5 @@
-//! Owns a YAML document in which each value and each member's name knows where it stands. Leaves what the values mean to
-//! `file`, and what is wrong with them to `mistake`.
+//! YAML document in which each value and each member's name knows its position. `file` interprets the values, and
+//! `mistake` words the errors.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub(super) struct Located {
     pub(super) node: Node,
 }
 
-/// What a value is.
+/// Form of a value.
 #[derive(Debug)]
 pub(super) enum Node {
     /// Neither a list nor a mapping.
@@ -42,7 +42,7 @@ pub(super) enum Node {
     Map(Vec<(Name, Located)>),
 }
 
-/// The name of a member and where it stands.
+/// Name of a member, and its position.
 #[derive(Debug)]
 pub(super) struct Name {
     pub(super) text: String,

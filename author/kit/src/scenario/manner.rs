@@ -1,4 +1,4 @@
-//! Owns the manner in which a scenario is told: strictly, as the tests do, or with patience, to a host that faults befall.
+//! Modes of running a scenario: strictly, as the tests do, or with patience, against a host under injected faults.
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 /// A patient teller takes a host that has been idle for so long for settled.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The manner in which a scenario is told.
+/// Mode in which a scenario is run.
 #[derive(Debug, Clone)]
 pub struct Manner {
-    /// The scenario's namespace; absent: one that nobody else uses.
+    /// Namespace of the scenario; absent: one of its own.
     pub namespace: Option<String>,
-    /// Absent: strictly. Otherwise for a host that faults befall: what the scenario waits for, and also what it expects to
-    /// hold at once, is waited for this long; nothing has to keep holding, and no writes are counted.
+    /// Time limit of waits for a host under injected faults; absent: strict mode. With it, checks that should hold at
+    /// once are waited for too, nothing has to keep holding, and no writes are counted.
     pub patience: Option<Duration>,
-    /// How many times longer than the scenario grants something may take: more than 1 on a machine that is busy with something
-    /// else. What holds at once, and keeps holding, is not affected.
+    /// Factor for the time limits of the scenario: more than 1 on a machine that is busy otherwise. Checks that hold at
+    /// once, and keep holding, are not affected.
     pub slowness: u32,
 }
 
@@ -44,20 +44,20 @@ impl Default for Manner {
 }
 
 impl Manner {
-    /// For how long something is waited that a scenario grants so much time.
+    /// Returns the time limit of a wait for which the scenario grants so much.
     pub(super) fn within(&self, granted: Duration) -> Duration {
         self.patience
             .unwrap_or_default()
             .max(granted.saturating_mul(self.slowness))
     }
 
-    /// The pause until the next look at what is waited for since then.
+    /// Returns the pause until the next check of a wait that began then.
     pub(super) fn pause(begun: Instant) -> Duration {
         (begun.elapsed() / WAITED_PART).clamp(LOOK_INTERVAL, LONGEST_INTERVAL)
     }
 
-    /// What is checked. That an object is another one than before is not, where faults befall the host: what a predecessor of
-    /// the same name has left may be taken over, if the host learns of both at once.
+    /// Returns the checks that count. Under faults, a check that the object was replaced is dropped: if the host learns
+    /// of the deletion and of the new object at once, it may take over the old one's children.
     pub(super) fn checks(&self, checks: &[Check]) -> Vec<Check> {
         let mut checks = checks.to_vec();
         if self.patience.is_some() {

@@ -1,4 +1,4 @@
-//! Owns how a partial object is compared with a whole one. Leaves fetching objects to `run`.
+//! Compares a partial object with a whole one.
 //!
 //! - A map matches when every member does; other members do not matter.
 //! - `null` matches what is absent or null, also where the map that it would be in is absent, and `$ANY` whatever is there.
@@ -11,21 +11,21 @@
 
 use serde_json::{Map, Value};
 
-/// Stands for whatever is there.
+/// Matches any value that is there.
 pub(super) const ANY: &str = "$ANY";
 
 /// Marks an item that must not be there.
 const ABSENT: &str = "$absent";
 
-/// How much of a differing value is shown.
+/// Maximum length of a differing value in messages, in characters.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// Where a whole object differs from a partial one.
+/// Difference of a whole object from a partial one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// The place, like `.spec.ports[0].port`.
     pub path: String,
-    /// What was expected and what was found.
+    /// The expected and the found value.
     pub problem: String,
 }
 
@@ -41,7 +41,7 @@ pub fn overlay(expected: &Value, actual: &Value) -> Value {
     lay_over(expected, Some(actual))
 }
 
-/// Whether every keyed list is written as it must be.
+/// Checks the syntax of every keyed list.
 pub(super) fn validate(expected: &Value) -> Result<(), String> {
     match expected {
         Value::Object(members) => members.iter().try_for_each(|(name, value)| {
@@ -64,7 +64,7 @@ pub(super) fn validate(expected: &Value) -> Result<(), String> {
     }
 }
 
-/// What the name of a member says about how its value is matched.
+/// Matching rule in the name of a member.
 enum Field<'name> {
     Plain(&'name str),
     ByKey(&'name str, Vec<&'name str>),

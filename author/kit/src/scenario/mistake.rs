@@ -1,5 +1,5 @@
-//! Owns what is said of a mistake in a scenario file: where it is, what is wrong, the likely word, and the words that are
-//! allowed. Leaves finding out what is wrong to serde, by the types of `form`.
+//! Words the errors in a scenario file: position, cause, likely word and allowed words. Serde finds them by the types
+//! of `form`.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use serde_path_to_error::{Path, Segment};
 
 use super::located::{Located, Node, Place};
 
-/// Something that is wrong in a scenario file.
+/// Mistake in a scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where it is.
+    /// Position of the mistake.
     pub place: Place,
     /// The step that it is in, counted from one.
     pub step: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// Description of the mistake, and the remedy.
     pub problem: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Reads a part of a document. What is wrong is told with its place.
+/// Reads a part of a document. An error has its position.
 pub(super) fn read<T: DeserializeOwned>(located: &Located, step: Option<usize>) -> Result<T, Mistake> {
     read_value(&located.value()).map_err(|wrong| Mistake {
         place: wrong.place(located),
@@ -45,7 +45,7 @@ pub(super) fn read_bare<T: DeserializeOwned>(value: &Value) -> Result<T, String>
     read_value(value).map_err(|wrong| wrong.problem)
 }
 
-/// What is wrong, and on which way it is found.
+/// Error and the path to it.
 struct Wrong {
     problem: String,
     way: Path,
@@ -85,7 +85,7 @@ impl Wrong {
     }
 }
 
-/// serde's words in ours, and the member that they blame by its name. serde has fixed words for what it finds.
+/// Rewords serde's message, and finds the blamed member by its name. serde has fixed messages.
 fn explain(words: &str) -> (String, Option<String>) {
     let mut quoted = words.split('`').skip(1).step_by(2);
     if words.starts_with("unknown field `") {
@@ -117,7 +117,7 @@ fn explain(words: &str) -> (String, Option<String>) {
     (words.to_owned(), None)
 }
 
-/// What is said of a word that is none, and which are.
+/// Words the error of an unknown word, with the allowed ones.
 fn unknown(what: &str, written: &str, allowed: &[&str]) -> String {
     let likely = likely(written, allowed).map(|word| format!("; did you mean `{word}`?"));
     let allowed: Vec<String> = allowed.iter().map(|word| format!("`{word}`")).collect();
@@ -143,7 +143,7 @@ pub(super) fn likely<'word>(written: &str, allowed: &[&'word str]) -> Option<&'w
     near.min_by_key(|(distance, _)| *distance).map(|(_, word)| word)
 }
 
-/// A type in the words of YAML.
+/// Returns the YAML name of a type.
 fn kind(rust: &str) -> String {
     match rust {
         "u64" | "usize" | "u32" => "a whole number".to_owned(),
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_likely_word_is_the_nearest_one_and_none_where_nothing_is_near() {
+    fn the_likely_word_is_the_nearest_or_none_if_all_are_far() {
         let words = ["apply", "create", "expect", "expectWrites", "configuration"];
         assert_eq!(likely("aply", &words), Some("apply"));
         assert_eq!(likely("expectWrite", &words), Some("expectWrites"));

@@ -1,5 +1,4 @@
-//! Owns scenario files: stories in YAML that are told on the simulated and on the real cluster alike. Leaves the clusters
-//! to `cluster` and the host to `host`.
+//! Scenario files: stories in YAML that run on the simulated and on the real cluster alike.
 
 mod attempt;
 mod checks;

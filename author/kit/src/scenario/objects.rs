@@ -1,5 +1,4 @@
-//! Owns a scenario's requests to the cluster: raw objects in, raw objects out, in the scenario's namespace unless they
-//! say otherwise. Leaves what is asked for to `changes` and `checks`.
+//! Requests of a scenario to the cluster: raw objects in and out, in the scenario's namespace unless they name another.
 
 use std::collections::HashMap;
 
@@ -22,7 +21,7 @@ pub struct Objects {
     kinds: HashMap<(String, String), Kind>,
 }
 
-/// What discovery says about a kind.
+/// Description of a kind by discovery.
 #[derive(Clone)]
 struct Kind {
     prefix: String,
@@ -30,7 +29,7 @@ struct Kind {
     namespaced: bool,
 }
 
-/// What the server answers to a write that it takes.
+/// Response of the server to an accepted write.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) object: Value,
@@ -38,7 +37,7 @@ pub(super) struct Written {
     pub(super) warnings: Vec<String>,
 }
 
-/// What distinguishes one kind of write from another.
+/// Kind of a write, with its own data.
 pub(super) enum Write<'body> {
     Create(&'body Value),
     Apply { body: &'body Value, force: bool },
@@ -46,7 +45,7 @@ pub(super) enum Write<'body> {
 }
 
 impl Objects {
-    /// With a client, and the namespace of objects that name none.
+    /// Creates it with a client, and the namespace of objects that name none.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self {
             client,
@@ -55,8 +54,8 @@ impl Objects {
         }
     }
 
-    /// Applies an object on the server's side, in place of what other field managers wrote, and gives it as it is then. An
-    /// error is in the server's words.
+    /// Applies an object by server-side apply, forcing conflicts, and returns the result. The error is the server's
+    /// message.
     pub async fn apply(&mut self, manager: &str, body: &Value) -> Result<Value, String> {
         let (reference, write) = (Reference::of(body), Write::Apply { body, force: true });
         let written = self.write(&reference, None, manager, (&write, false)).await;
@@ -68,7 +67,7 @@ impl Objects {
         self.get(reference).await.map_err(|error| words(&error))
     }
 
-    /// Deletes the object; what it owns goes afterwards.
+    /// Deletes the object; its dependents are deleted afterwards.
     pub async fn remove(&mut self, reference: &Reference) -> Result<(), String> {
         let deleted = self.delete(reference, Propagation::Background).await;
         deleted.map_err(|error| words(&error))
@@ -192,7 +191,7 @@ impl Objects {
         Ok(kind)
     }
 
-    /// Says that a kind is not served, and which one is that is called almost the same.
+    /// Returns the error that a kind is not served, with a kind of a similar name.
     async fn unserved(&self, Reference { api_version, kind, .. }: &Reference) -> kube::Error {
         let list = if api_version.contains('/') {
             self.client.list_api_group_resources(api_version).await
@@ -238,7 +237,7 @@ impl Objects {
     }
 }
 
-/// The server's Status, or what it says where that is none.
+/// Returns the server's Status, or its raw answer where that is none.
 fn refusal(code: http::StatusCode, body: &[u8]) -> kube::Error {
     let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(body);
@@ -255,7 +254,7 @@ fn content_type(kind: PatchKind) -> &'static str {
     }
 }
 
-/// Whether discovery finds no such kind, or no such version of the API.
+/// Returns `true` if discovery finds no such kind, or no such version of the API.
 fn is_unserved(error: &kube::Error) -> bool {
     is_not_found(error) || matches!(error, kube::Error::Discovery(DiscoveryError::MissingKind(_)))
 }

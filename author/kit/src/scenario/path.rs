@@ -1,5 +1,5 @@
-//! Owns paths to values within objects: `.spec.ports[0].nodePort`, `.metadata.annotations["a.b/c"]` and
-//! `.status.conditions[type=Ready].status`. Leaves partial objects to `matching`.
+//! Paths to values within objects: `.spec.ports[0].nodePort`, `.metadata.annotations["a.b/c"]` and
+//! `.status.conditions[type=Ready].status`.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ enum Segment {
 }
 
 impl Path {
-    /// Parses a path, or says what is wrong with it.
+    /// Parses a path, or returns the error in it.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !text.starts_with('.') {
             return Err(format!(
@@ -48,7 +48,7 @@ impl Path {
         Ok(Self(segments))
     }
 
-    /// What is there, if anything is.
+    /// Returns the value at the path, if there is one.
     pub fn find<'value>(&self, value: &'value Value) -> Option<&'value Value> {
         self.0.iter().try_fold(value, |value, segment| match segment {
             Segment::Member(name) => value.get(name),

@@ -1,5 +1,5 @@
-//! When a host has settled, what it watches, and how much it writes: all from the cluster's log of requests, so
-//! that no host has to be believed. Leaves the log to `cluster`.
+//! Decides from the cluster's log of requests whether a host has settled, what it watches, and how much it writes. No
+//! host has to be trusted for it.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,42 +22,42 @@ const QUIET: Duration = Duration::from_secs(1);
 /// A host that has not settled by then never will.
 const SETTLE_WITHIN: Duration = Duration::from_secs(30);
 
-/// For how long a restarted host may take until it watches everything again.
+/// Time limit for a restarted host to watch everything again.
 const WATCH_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long to pause between two looks at the log.
+/// Interval between two polls of the log.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many requests an error lists.
+/// Maximum count of requests in an error.
 const SHOWN_REQUESTS: usize = 20;
 
-/// Why a host was not quiet.
+/// Errors of a host that is not quiet.
 #[derive(Debug, Error)]
 pub enum QuietError {
-    /// It went on asking.
+    /// The host went on sending requests.
     #[error("the host has not settled after {} s; its last requests:\n{}", .after.as_secs(), lines(.requests))]
     Restless {
-        /// For how long this was waited for.
+        /// Time that was waited.
         after: Duration,
-        /// What it asked for.
+        /// Its last requests.
         requests: Vec<Request>,
     },
-    /// It wrote more than it may.
+    /// The host wrote more than allowed.
     #[error("expected at most {at_most} writes of the host {after}, found {}:\n{}", .writes.len(), lines(.writes))]
     Writes {
-        /// How many there may be.
+        /// Maximum count of writes.
         at_most: usize,
-        /// What was done to it.
+        /// Trigger before the count.
         after: &'static str,
-        /// What it wrote.
+        /// Its writes.
         writes: Vec<Request>,
     },
-    /// It does not watch what it watched before.
+    /// The host does not watch all that it watched before.
     #[error("{} s after its restart the host does not watch {}", .after.as_secs(), .missing.join(", "))]
     Unwatched {
-        /// For how long this was waited for.
+        /// Time that was waited.
         after: Duration,
-        /// What it watched before.
+        /// Missing watches.
         missing: Vec<String>,
     },
     /// The host failed.
@@ -80,7 +80,7 @@ pub(super) struct Running<'run, H> {
     pub(super) host: &'run mut H,
     pub(super) nodes: Option<&'run Nodes>,
     pub(super) plugins: &'run [SteeredPlugin],
-    /// Before it was started.
+    /// Mark before its start.
     pub(super) since: Mark,
     pub(super) manner: &'run Manner,
 }
@@ -114,7 +114,7 @@ pub(super) async fn settle<H: SteeredHost>(running: &mut Running<'_, H>) -> Resu
     }
 }
 
-/// Stops the host and starts it again; returns when it watches what it watched before and has settled.
+/// Stops the host and starts it again; returns when it watches everything again and has settled.
 pub(super) async fn restart<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), QuietError> {
     let left = running.host.stop().await.map_err(QuietError::Host)?;
     if !left.is_empty() {
@@ -123,7 +123,7 @@ pub(super) async fn restart<H: SteeredHost>(running: &mut Running<'_, H>) -> Res
     start(running).await
 }
 
-/// Starts the host, which was stopped; returns when it watches what it watched before and has settled.
+/// Starts the stopped host; returns when it watches everything again and has settled.
 async fn start<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), QuietError> {
     let cluster = running.cluster;
     let within = running.manner.within(WATCH_WITHIN);
@@ -147,7 +147,7 @@ async fn start<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), Quiet
     }
 }
 
-/// Counts what a settled host writes after something has been done to it, until it has settled again.
+/// Counts the writes of a settled host after a trigger, until it has settled again.
 pub(super) async fn expect_writes<H: SteeredHost>(
     mut running: Running<'_, H>,
     namespace: &str,

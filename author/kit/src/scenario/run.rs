@@ -1,5 +1,5 @@
-//! Owns taking a scenario's steps one after the other, in a namespace of its own. Leaves checks to `checks`,
-//! requests to `objects`, whether a write went as expected to `attempt`, counting what the host writes to `quiet`, and the words for a failure to `failure`.
+//! Runs a scenario's steps one after the other, in a namespace of its own. `checks` evaluates, `objects` requests,
+//! `attempt` judges a write, `quiet` counts the host's writes, and `failure` words a failure.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -29,23 +29,23 @@ use crate::{
     workloads::Nodes,
 };
 
-/// For how long a write is tried again whose kind is not served yet: the host may still be installing it.
+/// Time limit of retries of a write whose kind is not served yet: the host may still be installing it.
 const KIND_PATIENCE: Duration = Duration::from_secs(30);
 
 /// For how long something may take to be absent from a real control plane, whose garbage collector looks for new kinds each 30 s.
 const ABSENT_PATIENCE: Duration = Duration::from_mins(1);
 
-/// For how long what a scenario has made may take to go. What holds it up is a finalizer that the scenario should have
-/// taken away.
+/// Time limit for deleting the scenario's objects. Longer waits are due to a finalizer that the scenario should have
+/// removed.
 const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The longest part of a scenario's name that goes into the name of its namespace.
 const NAMESPACE_STEM: usize = 40;
 
-/// The most objects of which a failure tells what the host knows.
+/// Maximum count of objects that a failure explains.
 const MAX_EXPLAINED: usize = 5;
 
-/// Takes all steps of a scenario in a namespace of its own, with a host that is started before and stopped after.
+/// Runs all steps of a scenario in a namespace of its own, with a host that is started before and stopped after.
 pub async fn run<H: SteeredHost>(scenario: &Scenario, cluster: &Cluster, host: &mut H) -> Result<(), ScenarioError> {
     run_with(scenario, cluster, host, &Manner::default()).await
 }
@@ -88,22 +88,22 @@ pub async fn run_with<H: SteeredHost>(
 struct Story<'run, H> {
     cluster: &'run Cluster,
     host: &'run mut H,
-    /// With the variables in their configurations put in.
+    /// Plugins, with the variables in their configurations replaced.
     plugins: Vec<SteeredPlugin>,
     namespace: String,
     /// The host's own.
     host_namespace: String,
     objects: Objects,
-    /// Who runs the pods; absent: nobody.
+    /// Simulated nodes that run the pods; absent: none.
     nodes: Option<Nodes>,
     variables: Variables,
-    /// What it has applied or created.
+    /// References to applied or created objects.
     made: Vec<Reference>,
-    /// Whether the scenario has the host running just now.
+    /// Set while the scenario has the host running.
     started: bool,
-    /// Whether the host has been told to serve webhooks.
+    /// Set once the host serves webhooks.
     has_webhooks: bool,
-    /// Before the host's first start.
+    /// Mark before the host's first start.
     since: Mark,
     manner: &'run Manner,
 }
@@ -176,7 +176,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         Ok(())
     }
 
-    /// What the host knows of the objects that a failed step is about.
+    /// Returns the host's explanations of the objects of a failed step.
     fn explain(&self, cause: &StepError) -> Vec<Value> {
         let mut explained: Vec<Value> = Vec::new();
         // What is not there has no history, but those for which it should have been made do.
@@ -199,9 +199,9 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         explained
     }
 
-    /// What the scenario has made goes while the host still runs, because its finalizers may be on it, and the next host
-    /// shall not see it. The namespace itself takes some seconds to go, for which nobody waits. Where something has failed
-    /// already, nobody waits for what may never go.
+    /// Deletes the scenario's objects while the host still runs, because its finalizers may be on them, and the next
+    /// host must not see them. The deletion of the namespace takes some seconds and is not awaited. After a failure, no
+    /// deletion is awaited, as it may never finish.
     async fn end(&mut self, in_order: bool) -> Result<(), StepError> {
         let looked = if in_order {
             self.pause(Pause::Told).await
@@ -243,7 +243,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         Ok(())
     }
 
-    /// Says by which finalizers what does not go is held, if that is why.
+    /// Adds the finalizers that hold the objects back, if that is the cause.
     async fn held(&mut self, cause: StepError) -> StepError {
         let StepError::TimeOut { after, unmet } = &cause else {
             return cause;
@@ -419,7 +419,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             .map_err(StepError::Wording)
     }
 
-    /// What precedes counted writes, where none are counted.
+    /// Triggers the host before counted writes; here they are not counted.
     async fn trigger(&mut self, trigger: Option<Trigger>) -> Result<(), StepError> {
         match trigger {
             None => Ok(()),

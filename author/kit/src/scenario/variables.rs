@@ -1,4 +1,4 @@
-//! Owns `$NAME` in scenario files. Leaves what the names stand for to `run`.
+//! Replaces `$NAME` in scenario files. `run` defines the variables.
 
 use std::collections::BTreeMap;
 

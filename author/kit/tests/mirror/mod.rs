@@ -1,4 +1,4 @@
-//! Owns a small host for the kit's own tests: it copies every ConfigMap that is labelled for it, and can be given faults.
+//! Small host for the kit's own tests: it copies every ConfigMap that carries its label, and can be given faults.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,16 +19,16 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What is wrong with the host.
+/// Fault of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     None,
-    /// It writes whether or not something has changed.
+    /// The host writes even without a change.
     WritesAlways,
-    /// It ends by itself.
+    /// The host ends by itself.
     Ends,
-    /// It leaves a task behind when it is stopped.
+    /// The host leaves a task behind when it is stopped.
     LeavesTasks,
 }
 

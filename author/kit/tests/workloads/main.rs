@@ -67,7 +67,7 @@ fn merge(object: &mut Value, patch: &Value) {
     }
 }
 
-/// What one object says at rest, and after the change. With what is expected, it waits for that.
+/// Returns the statuses of one object at rest, and after the change. With expected statuses, it waits for them.
 async fn play(
     cluster: &Cluster,
     nodes: &Nodes,
@@ -134,7 +134,7 @@ fn normalised(value: &Value) -> Value {
     }
 }
 
-/// What all of them say, those first whose pods become ready by themselves.
+/// Returns the statuses of all objects, those first whose pods become ready by themselves.
 async fn play_all(cluster: &Cluster, all: &Cases, expected: Option<&[Vec<Value>]>) -> Vec<Vec<Value>> {
     let cases = &all.cases;
     let mut seen = vec![Vec::new(); cases.len()];

@@ -1,4 +1,4 @@
-//! Owns reading the Go types: how zeros are written, and the numbers of fields in the binary form.
+//! Reads the Go types: the serialisation of zeros, and the numbers of fields in the binary form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 
-/// Where the Go types of a definition are: prefix of the definition's name, module, folder of the module.
+/// Places of the Go types of a definition: prefix of the definition's name, module, folder of the module.
 const SOURCES: &[(&str, &str, &str)] = &[
     ("io.k8s.api.", "api", ""),
     ("io.k8s.apimachinery.pkg.apis.", "apimachinery", "pkg/apis"),
@@ -17,7 +17,7 @@ const SOURCES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// How Go writes the zero values of a type's fields.
+/// Serialisation of the zero values of a type's fields in Go.
 #[derive(Default)]
 struct Zeros {
     /// Pointers: a zero that was given is kept.
@@ -32,7 +32,7 @@ struct Zeros {
     numbers: BTreeMap<String, Field>,
 }
 
-/// What a number stands for.
+/// Meaning of a field's number.
 enum Field {
     Named(String),
     Embedded(String),
@@ -77,7 +77,7 @@ impl Sources {
 type Select = fn(&Zeros) -> BTreeSet<String>;
 pub type Tables = (BTreeMap<String, Value>, BTreeMap<String, Value>);
 
-/// How zeros are written, and the numbers of fields in the binary form, for each definition.
+/// Returns the serialisation of zeros, and the numbers of fields in the binary form, for each definition.
 pub fn of_go_types<'a>(sources: &mut Sources, names: impl Iterator<Item = &'a String>) -> Result<Tables> {
     let (mut zeros, mut numbers) = (BTreeMap::new(), BTreeMap::new());
     for name in names {

@@ -1,4 +1,4 @@
-//! Owns `metadata.managedFields`: reading, writing and ordering its entries.
+//! Reads, writes and orders the entries of `metadata.managedFields`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::fields::Set;
 /// Entries of updates beyond this number are merged into one, the oldest first.
 const MAXIMAL_UPDATERS: usize = 10;
 
-/// Who gets the entries that were merged.
+/// Field manager of the entries that were merged.
 const ANCIENT: &str = "ancient-changes";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub(crate) enum Operation {
     Update,
 }
 
-/// What tells entries apart.
+/// Key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) manager: String,
@@ -53,7 +53,7 @@ pub(crate) struct Entry {
 pub(crate) struct Book(pub(crate) BTreeMap<Identity, Entry>);
 
 impl Book {
-    /// Reads `managedFields`; says what is wrong with it.
+    /// Reads `managedFields`, or returns the error in it.
     pub(crate) fn read(list: Option<&Value>) -> Result<Self, String> {
         let mut book = Self::default();
         for (index, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
@@ -88,7 +88,7 @@ impl Book {
         Ok(book)
     }
 
-    /// Of an object: what does not parse counts as nothing.
+    /// Reads the entries of an object; an unreadable value counts as empty.
     pub(crate) fn of(object: &Value) -> Self {
         Self::read(object["metadata"].get("managedFields")).unwrap_or_default()
     }
@@ -174,7 +174,7 @@ fn encoded((identity, entry): (&Identity, &Entry)) -> Value {
     Value::Object(object)
 }
 
-/// Whether a request asks for the book to be thrown away: an empty list, or a list of one empty entry.
+/// Returns `true` if a request resets the entries: an empty list, or a list of one empty entry.
 pub(crate) fn is_reset(object: &Value) -> bool {
     match object["metadata"]["managedFields"].as_array().map(Vec::as_slice) {
         Some([]) => true,

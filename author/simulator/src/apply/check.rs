@@ -1,4 +1,4 @@
-//! Owns the check of an applied object against its schema, with the words of the server's type errors.
+//! Checks an applied object against its schema, with the messages of the server's type errors.
 
 use std::collections::BTreeSet;
 

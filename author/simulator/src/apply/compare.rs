@@ -1,4 +1,4 @@
-//! Owns the comparison of two typed values: which fields were added, changed and removed.
+//! Compares two typed values: fields added, changed and removed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::types::{Atom, Type, same};
 use crate::fields::{Element, Set};
 use crate::schema::Listing;
 
-/// What differs between an old and a new value; no field is in two of the sets.
+/// Difference of an old and a new value; no field is in two of the sets.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) added: Set,
@@ -23,7 +23,7 @@ impl Comparison {
         comparison
     }
 
-    /// Without what nobody can own by this kind of request.
+    /// Removes the fields that this kind of request cannot own.
     pub(crate) fn without(self, ignored: &Set) -> Self {
         Self {
             added: self.added.difference_with_subtrees(ignored),

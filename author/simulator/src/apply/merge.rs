@@ -1,4 +1,4 @@
-//! Owns the merge of an applied value into a live one.
+//! Merges an applied value into a live one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

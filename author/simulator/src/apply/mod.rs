@@ -1,5 +1,5 @@
-//! Owns server-side apply and the book of who owns which field: structured merge of applied objects, conflicts, and the
-//! ownership that follows from any other write. Knows nothing of storage or of requests.
+//! Server-side apply and field ownership: structured merge of applied objects, conflicts, and the ownership that
+//! follows from any other write. Knows nothing of storage or of requests.
 //!
 //! The rules are those of sigs.k8s.io/structured-merge-diff v6 and k8s.io/apimachinery's managedfields, as of 1.36.
 

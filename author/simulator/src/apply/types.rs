@@ -1,4 +1,4 @@
-//! Owns the view of a schema that field ownership takes: which parts are leaves, which lists are keyed and by what.
+//! View of a schema for field ownership: which parts are leaves, which lists are keyed and by which keys.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub(crate) enum ScalarKind {
     Boolean,
 }
 
-/// How a value of a type is treated.
+/// Treatment of a value of a type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Atom<'a> {
     Map { atomic: bool },
@@ -38,7 +38,7 @@ pub(crate) enum Atom<'a> {
 }
 
 impl Atom<'_> {
-    /// Whether two values are of one form, so that they can be walked together.
+    /// Returns `true` if two values are of one form, so that they can be walked together.
     pub(crate) fn same_form(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -108,7 +108,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Whether the member is a declared property, not a key of a map.
+    /// Returns `true` if the member is a declared property, not a key of a map.
     pub(crate) fn declares(self, name: &str) -> bool {
         matches!(self, Self::Of { schema, .. } if schema.properties.contains_key(name))
     }

@@ -1,4 +1,4 @@
-//! Owns what a write does to ownership: applies with their conflicts and removals, and updates of any other kind.
+//! Updates field ownership after a write: applies with their conflicts and removals, and updates of any other kind.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::walk::{field_set, remove, with_named_parents};
 use crate::failure::Failure;
 use crate::fields::{self, Set};
 
-/// Who made the entries of objects that were never tracked.
+/// Field manager of the entries of objects that were never tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -27,11 +27,11 @@ pub(crate) trait Versions {
     fn convert<'v>(&self, object: &'v Value, version: &str) -> Cow<'v, Value>;
     /// An object of the version without any field.
     fn nothing(&self, version: &str) -> Value;
-    /// What requests of this kind cannot own: `status` for the main resource, `spec` for the status.
+    /// Returns the fields that requests of this kind cannot own: `status` for the main resource, `spec` for the status.
     fn ignored(&self, version: &str) -> &Set;
 }
 
-/// Who writes, and how.
+/// Field manager and operation of a write.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer<'a> {
     pub(crate) manager: &'a str,
@@ -47,7 +47,7 @@ impl Writer<'_> {
     }
 }
 
-/// Fields of metadata that nobody owns.
+/// Fields of metadata that have no owner.
 static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
     Set::of_fields(&[
         &["apiVersion"],
@@ -65,7 +65,7 @@ static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
     ])
 });
 
-/// Writes into `new` who owns what after it replaces `live`. `live` has no uid when the object is created.
+/// Writes the field ownership into `new` after it replaces `live`. `live` has no uid when the object is created.
 pub(crate) fn update(versions: &dyn Versions, live: &Value, new: &mut Value, writer: &Writer<'_>) {
     let live_book = || Book::of(live);
     let mut book = if !writer.subresource.is_empty() {
@@ -122,8 +122,8 @@ fn record(
     entry.time = Some(writer.time.to_owned());
 }
 
-/// Takes from every manager but one what the write changed or removed; refuses when they would lose something and the
-/// write does not force it.
+/// Removes the written or removed fields from all managers but one; refuses when they would lose some and the write
+/// does not force it.
 fn take(
     versions: &dyn Versions,
     old: &Value,
@@ -275,7 +275,7 @@ fn refusal(conflicts: &[(Identity, Set)], book: &Book) -> Failure {
     Failure::apply_conflict(&lines)
 }
 
-/// Takes away what the manager applied last time, does not apply now, and nobody else claims.
+/// Removes the fields that the manager applied last time, does not apply now, and no other manager owns.
 fn prune(versions: &dyn Versions, merged: &Value, book: &Book, last: &Entry, version: &str) -> Value {
     let Some(kind) = versions.kind(&last.version) else {
         return merged.clone();
@@ -312,7 +312,7 @@ fn prune(versions: &dyn Versions, merged: &Value, book: &Book, last: &Entry, ver
     versions.convert(&result, version).into_owned()
 }
 
-/// kubectl may take over what its own client-side apply wrote, as the annotation says.
+/// Returns `true` if kubectl takes over only fields of its own client-side apply, by its annotation.
 fn allowed_by_last_applied(
     versions: &dyn Versions,
     kind: Type<'_>,

@@ -1,4 +1,4 @@
-//! Owns the walks over one typed value: the set of its fields, and the value without some of them.
+//! Walks over one typed value: the set of its fields, and the value without some of them.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::types::{Atom, Type};
 use crate::fields::{Element, Set};
 use crate::schema::Listing;
 
-/// Every field of the value that somebody can own.
+/// Returns every field of the value that can have an owner.
 pub(crate) fn field_set(kind: Type<'_>, value: &Value) -> Set {
     let mut set = Set::default();
     collect(kind, value, &mut Vec::new(), &mut set);
@@ -96,7 +96,7 @@ pub(crate) fn remove(kind: Type<'_>, value: &Value, unwanted: &Set) -> Option<Va
     }
 }
 
-/// Adds every declared field that lies on the way to a member: `spec` of `spec.replicas`, but no key of a map.
+/// Adds every declared field on the path to a member: `spec` of `spec.replicas`, but no key of a map.
 pub(crate) fn with_named_parents(kind: Type<'_>, set: &Set) -> Set {
     let mut result = Set {
         members: set.members.clone(),

@@ -1,4 +1,4 @@
-//! Owns garbage collection: objects whose owners are gone, owners that wait for what they own, owners that let go.
+//! Garbage collector: deletes objects whose owners are gone, and does foreground deletion and orphaning.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ fn is_going(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// What an owner reference leads to.
+/// Target of an owner reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Solid,
     Absent,
-    /// Deleted in the foreground: it goes once what it owns is gone.
+    /// Deleted in the foreground: it is removed once its dependents are gone.
     Waiting,
     /// Its kind is not served, or the reference cannot be followed.
     Unknown,
@@ -66,7 +66,7 @@ pub(super) fn run(state: &mut State, changes: &[Change]) {
     }
 }
 
-/// Where an object's owners are, as far as they can be found.
+/// Returns the places of an object's owners, as far as they can be found.
 fn owner_places(state: &State, object: &Value) -> Vec<Place> {
     owners(object)
         .iter()
@@ -169,7 +169,7 @@ fn set_owners(state: &mut State, resource: &Arc<Resource>, key: &Key, kept: Vec<
     });
 }
 
-/// Takes the collector's finalizers off an owner that is being deleted, once it has nothing to wait for.
+/// Removes the collector's finalizers from an owner that is being deleted, once no dependent remains.
 fn release_owner(state: &mut State, (storage, key): &Place) {
     let Some(owner) = state.store.get(storage, key).cloned() else {
         return;

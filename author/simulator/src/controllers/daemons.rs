@@ -114,7 +114,7 @@ fn manage(state: &mut State, (sets, set): (&Storage, &Value), fitting: &[String]
         .collect();
     let (bad, good): (Vec<_>, Vec<_>) = daemons
         .into_iter()
-        .partition(|pod| !pods::is_available(state, (sets, set), pod));
+        .partition(|pod| !pods::available_or_requeue(state, (sets, set), pod));
     left = left.saturating_sub(fitting.len().saturating_sub(good.len()));
     let is_old = |pod: &&Arc<Value>| pod["metadata"]["labels"][REVISION] != hash;
     let replaced: Vec<_> = bad

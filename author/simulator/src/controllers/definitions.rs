@@ -1,4 +1,5 @@
-//! Owns what the API server does with CRDs: it accepts their names, serves them, and empties them when they are deleted.
+//! Controllers of CRDs in the API server: they accept names, serve the CRDs, and delete their objects when they are
+//! deleted.
 
 use std::sync::Arc;
 

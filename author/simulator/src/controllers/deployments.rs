@@ -165,7 +165,7 @@ fn available(set: &Arc<Value>) -> i64 {
     number(&set["status"]["availableReplicas"])
 }
 
-/// How many replicas the new set may have beside the others, if it has `now`.
+/// Returns the count of replicas that the new set may have beside the others, if it has `now`.
 fn room(deployment: &Value, others: &[Arc<Value>], now: i64) -> i64 {
     let wanted = number(&deployment["spec"]["replicas"]);
     let taken: i64 = others.iter().map(replicas).sum();
@@ -344,7 +344,7 @@ fn progress(
     let since = before.filter(|_| reason != ROLLED_OUT && reason != LATE)?;
     let (since, deadline) = (pods::moment(&since["lastUpdateTime"])?, u64::try_from(seconds).ok()?);
     let storage = Storage::new("apps", "deployments");
-    let is_late = pods::has_passed(state, (&storage, deployment), since, Duration::from_secs(deadline));
+    let is_late = pods::passed_or_requeue(state, (&storage, deployment), since, Duration::from_secs(deadline));
     is_late.then_some(("False", LATE, false))
 }
 

@@ -59,14 +59,14 @@ fn expire(state: &mut State, key: &Key, job: &Value, end: &Value) {
     let (Some(seconds), Some(end)) = (seconds, pods::moment(&end["lastTransitionTime"])) else {
         return;
     };
-    if pods::has_passed(state, (&storage(), job), end, Duration::from_secs(seconds))
+    if pods::passed_or_requeue(state, (&storage(), job), end, Duration::from_secs(seconds))
         && let Some(resource) = state.resource("batch", "jobs")
     {
         delete_internally(state, &resource, key, "Foreground");
     }
 }
 
-/// Lets go of pods whose job is gone or going.
+/// Releases pods whose job is gone or being deleted.
 fn release_orphans(state: &mut State, changes: &[Change]) {
     for change in changes
         .iter()
@@ -148,7 +148,7 @@ fn sync(state: &mut State, key: &Key, job: &Value) {
             None => count(&spec["parallelism"]),
             Some(_) => count(&spec["parallelism"]).min(count(&spec["completions"]).saturating_sub(succeeded)),
         };
-        let waits = left > active.len() && !may_retry(state, job, &others, failed);
+        let waits = left > active.len() && !retry_or_requeue(state, job, &others, failed);
         left = if waits { active.len() } else { left };
         for _ in active.len()..left {
             make(state, job, is_indexed.then_some(&indexes));
@@ -208,7 +208,7 @@ fn sync(state: &mut State, key: &Key, job: &Value) {
 /// The conditions that announce and say the end of a job, with reason and message.
 type End = (&'static str, &'static str, String, String);
 
-/// Why a job ends before it looks for pods to make.
+/// Returns the reason if a job ends before it looks for pods to make.
 fn end_of(state: &mut State, job: &Value, status: &Value, active: &[Arc<Value>], failed: usize) -> Option<End> {
     let spec = &job["spec"];
     for (first, last) in [("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")] {
@@ -233,14 +233,15 @@ fn end_of(state: &mut State, job: &Value, status: &Value, active: &[Arc<Value>],
         spec["activeDeadlineSeconds"].as_u64()?,
         pods::moment(&status["startTime"])?,
     );
-    if spec["suspend"] != true && pods::has_passed(state, (&storage(), job), start, Duration::from_secs(seconds)) {
+    if spec["suspend"] != true && pods::passed_or_requeue(state, (&storage(), job), start, Duration::from_secs(seconds))
+    {
         return failure("DeadlineExceeded", "Job was active longer than specified deadline");
     }
     None
 }
 
-/// Whether the pause after the last failure is over.
-fn may_retry(state: &mut State, job: &Value, pods: &[Arc<Value>], failed: usize) -> bool {
+/// Returns `true` if the back-off after the last failure is over.
+fn retry_or_requeue(state: &mut State, job: &Value, pods: &[Arc<Value>], failed: usize) -> bool {
     let ends = pods
         .iter()
         .filter(|pod| pod["status"]["phase"] == "Failed")
@@ -253,10 +254,10 @@ fn may_retry(state: &mut State, job: &Value, pods: &[Arc<Value>], failed: usize)
     let Some(last) = ends.max() else { return true };
     let doubled = u32::try_from(failed.saturating_sub(1)).unwrap_or(0).min(10);
     let pause = BACK_OFF.saturating_mul(1 << doubled).min(LONGEST_BACK_OFF);
-    pods::has_passed(state, (&storage(), job), last, pause)
+    pods::passed_or_requeue(state, (&storage(), job), last, pause)
 }
 
-/// Makes a pod, with the first index that is neither completed nor worked on where the job has indexes.
+/// Creates a pod. Where the job has indexes, it gets the first one that is neither completed nor running.
 fn make(state: &mut State, job: &Value, completed: Option<&BTreeSet<usize>>) {
     let mut pod = pods::of_template(job);
     pod["metadata"]["finalizers"] = json!([TRACKING]);

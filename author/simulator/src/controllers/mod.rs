@@ -17,7 +17,7 @@ mod stateful;
 use crate::options::Workloads;
 use crate::state::State;
 
-/// Who the controllers are in managedFields.
+/// Field manager of the controllers.
 const MANAGER: &str = "kube-controller-manager";
 
 /// More rounds than this mean that two controllers undo each other's work.
@@ -50,7 +50,7 @@ pub(crate) fn settle(state: &mut State) {
     }
 }
 
-/// Does what is due by now.
+/// Reconciles the objects that are due by now.
 pub(crate) fn wake(state: &mut State) {
     let now = state.clock.now();
     let mut is_due = false;

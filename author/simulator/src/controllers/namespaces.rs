@@ -1,4 +1,4 @@
-//! Owns the life of namespaces: what every new one holds, and how one that is deleted is emptied.
+//! Namespace controllers: they fill every new namespace, and empty one that is being deleted.
 
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ fn furnish(state: &mut State, namespace: &str) {
     }
 }
 
-/// Deletes what is in a namespace, and lets it go once nothing is.
+/// Deletes the objects of a namespace, and finalizes it once none is left.
 fn empty(state: &mut State, name: &str, namespace: &Value) {
     let inside = |state: &State| -> Vec<(Storage, Key, bool)> {
         let contents = state
@@ -122,7 +122,7 @@ fn empty(state: &mut State, name: &str, namespace: &Value) {
     });
 }
 
-/// Conditions that say what the namespace waits for.
+/// Conditions about the remaining objects of the namespace.
 fn remaining(left: &[(Storage, Key, bool)], now: &str, known: &Value) -> Value {
     let mut kinds: Vec<String> = left
         .iter()

@@ -1,4 +1,5 @@
-//! Owns what every controller with children asks: which of its objects a change concerns, and which children are one's; and writes statuses.
+//! Helpers of every controller with children: finds the objects that a change concerns and the children of one, and
+//! writes statuses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -7,12 +7,12 @@ use crate::resource::text;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Which objects name which uid as their owner's.
+/// Index of the objects by the uids of their owners.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
     dependents: BTreeMap<String, BTreeSet<Place>>,
-    /// The uids of owners that were seen to go while something depended on them: what they owned goes though their kind may
-    /// not be served any more.
+    /// Uids of owners that were deleted while they had dependents: these are deleted although the owners' kind may not
+    /// be served any more.
     pub(crate) absent: VecDeque<String>,
 }
 

@@ -1,4 +1,5 @@
-//! What the controllers that make pods have in common: making them from a template, and whether they are ready and available.
+//! Helpers of the controllers that make pods: makes pods from a template, and decides whether they are ready and
+//! available.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -40,7 +41,7 @@ pub(super) fn share(value: &Value, all: i64, rounds_up: bool) -> i64 {
     (all * percent + if rounds_up { 99 } else { 0 }) / 100
 }
 
-/// As a real server's template hashes look.
+/// Returns a hash in the form of a real server's template hashes.
 pub(super) fn template_hash(template: &Value) -> String {
     let letters = b"bcdfghjklmnpqrstvwxz2456789";
     let text = hash(&[&template.to_string()]) + &hash(&["more", &template.to_string()]);
@@ -102,7 +103,7 @@ pub(super) fn is_going(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Whether the pod runs or is to run.
+/// Returns `true` if the pod runs or is to run.
 pub(super) fn is_active(pod: &Value) -> bool {
     !is_going(pod) && !has_finished(pod)
 }
@@ -119,22 +120,22 @@ pub(super) fn is_ready(pod: &Value) -> bool {
     ready_since(pod).is_some()
 }
 
-/// Whether the pod has been ready for the owner's `minReadySeconds`; if that is still to come, the owner is looked at again
-/// then.
-pub(super) fn is_available(state: &mut State, owner: (&Storage, &Value), pod: &Value) -> bool {
+/// Returns `true` if the pod has been ready for the owner's `minReadySeconds`; if that is still to come, the owner is
+/// requeued for then.
+pub(super) fn available_or_requeue(state: &mut State, owner: (&Storage, &Value), pod: &Value) -> bool {
     let (storage, owner) = owner;
     let seconds = count(&owner["spec"]["minReadySeconds"]) as u64;
     match ready_since(pod) {
         Some(since) if seconds > 0 => {
             let since = moment(since);
-            since.is_none_or(|since| has_passed(state, (storage, owner), since, Duration::from_secs(seconds)))
+            since.is_none_or(|since| passed_or_requeue(state, (storage, owner), since, Duration::from_secs(seconds)))
         }
         since => since.is_some(),
     }
 }
 
-/// Whether the time since then has passed; if not, the object is looked at again when it has.
-pub(super) fn has_passed(
+/// Returns `true` if the time since then has passed; if not, the object is requeued for when it has.
+pub(super) fn passed_or_requeue(
     state: &mut State,
     (storage, object): (&Storage, &Value),
     since: SystemTime,
@@ -157,9 +158,12 @@ pub(super) fn moment(time: &Value) -> Option<SystemTime> {
     Some(time.into())
 }
 
-/// How many of the pods are ready, and how many of them available.
+/// Counts the ready and the available ones of the pods.
 pub(super) fn readiness(state: &mut State, owner: (&Storage, &Value), pods: &[Arc<Value>]) -> (usize, usize) {
     let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-    let available = pods.iter().filter(|pod| is_available(state, owner, pod)).count();
+    let available = pods
+        .iter()
+        .filter(|pod| available_or_requeue(state, owner, pod))
+        .count();
     (ready, available)
 }

@@ -60,7 +60,8 @@ fn manage(state: &mut State, set: &Value, revision: &str) {
             None => make(state, set, ordinal, revision),
         }
         own_claims(state, set, ordinal, None);
-        let is_there = pod.is_some_and(|pod| pods::is_active(pod) && pods::is_available(state, (&storage(), set), pod));
+        let is_there =
+            pod.is_some_and(|pod| pods::is_active(pod) && pods::available_or_requeue(state, (&storage(), set), pod));
         if is_ordered && !is_there {
             return;
         }
@@ -84,7 +85,7 @@ fn manage(state: &mut State, set: &Value, revision: &str) {
             pods::remove(state, pod);
             return;
         }
-        if pods::is_going(pod) || !pods::is_available(state, (&storage(), set), pod) {
+        if pods::is_going(pod) || !pods::available_or_requeue(state, (&storage(), set), pod) {
             return;
         }
     }
@@ -152,7 +153,7 @@ fn make_claim(state: &mut State, set: &Value, template: &Value, claim: &Key) {
     }
 }
 
-/// Makes the claims of an ordinal go with the set or with its pod that is too many, as the set's retention policy says.
+/// Makes the set, or its surplus pod, the owner of an ordinal's claims, by the set's retention policy.
 fn own_claims(state: &mut State, set: &Value, ordinal: i64, surplus: Option<&Value>) {
     let policy = &set["spec"]["persistentVolumeClaimRetentionPolicy"];
     let owner = match surplus {

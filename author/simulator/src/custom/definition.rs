@@ -1,4 +1,4 @@
-//! Owns CustomResourceDefinitions: their defaults, their checks, the conditions they get, and the resources they add.
+//! CustomResourceDefinitions: defaults, validation, conditions, and the resources that they add.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn versions(definition: &Value) -> &[Value] {
         .unwrap_or_default()
 }
 
-/// What the server fills in.
+/// Sets the server's defaults.
 pub(crate) fn default(definition: &mut Value) {
     let spec = &mut definition["spec"];
     let kind = text(&spec["names"]["kind"]).to_owned();
@@ -50,7 +50,7 @@ pub(crate) fn default(definition: &mut Value) {
     }
 }
 
-/// What is wrong with the definition.
+/// Returns the errors of the definition.
 pub(crate) fn validate(definition: &Value) -> Vec<FieldError> {
     let spec = &definition["spec"];
     let mut errors = Vec::new();
@@ -208,7 +208,7 @@ pub(crate) fn accept(definition: &mut Value, now: &str) {
     definition["status"]["storedVersions"] = Value::Array(stored_versions);
 }
 
-/// Whether the definition's objects are being removed.
+/// Returns `true` if the definition's objects are being removed.
 pub(crate) fn is_terminating(definition: &Value) -> bool {
     definition["metadata"]["deletionTimestamp"].is_string()
 }

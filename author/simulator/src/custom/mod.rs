@@ -1,4 +1,4 @@
-//! Owns custom resources: what a CRD's version says of its objects. Reading the CRD itself is in `definition`.
+//! Rules that a CRD's version sets for its objects. `definition` reads the CRD itself.
 
 pub(crate) mod definition;
 mod rules;
@@ -25,7 +25,7 @@ pub(crate) struct Column {
     pub(crate) path: String,
 }
 
-/// Where the scale subresource finds its numbers.
+/// Paths of the scale subresource's numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct ScalePaths {
     pub(crate) spec: String,
@@ -43,12 +43,12 @@ pub(crate) struct CustomKind {
     pub(crate) columns: Vec<Column>,
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) selectable: Vec<String>,
-    /// Whether a webhook brings objects from one version into another.
+    /// Set if a webhook converts objects between versions.
     pub(crate) converted: bool,
 }
 
 impl CustomKind {
-    /// Brings embedded resources into their form and removes what the schema does not know; says what it was.
+    /// Normalises embedded resources, and removes unknown fields; returns their paths.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         structural::coerce_embedded(&self.schema, object);
         structural::prune(&self.schema, object)
@@ -74,7 +74,7 @@ impl CustomKind {
         self.complete(errors, object, Some(old))
     }
 
-    /// What is checked beside the schema. Rules are not evaluated over what does not have the schema's form.
+    /// Adds the errors beside the schema's. Rules are not evaluated over objects that do not have the schema's form.
     fn complete(&self, mut errors: Vec<FieldError>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         errors.extend(self.validate_scale(object));
         errors.extend(validate::lists(&self.schema, object));

@@ -1,4 +1,4 @@
-//! Owns `x-kubernetes-validations`: the CEL rules of a schema, evaluated over an object and what it was before.
+//! `x-kubernetes-validations`: the CEL rules of a schema, evaluated over an object and its old version.
 //!
 //! A rule that cannot be evaluated (`expression.rs`) counts as kept: the simulated server then accepts what a real one may
 //! refuse.
@@ -14,7 +14,7 @@ use crate::failure::{FieldError, Wrong};
 use crate::fields::Element;
 use crate::schema::{Additional, Listing, Node, Rule, Schema};
 
-/// What the rules of a schema say of an object.
+/// Result of a schema's rules for an object.
 #[derive(Default)]
 pub(crate) struct Checked {
     /// Violated rules.
@@ -30,7 +30,7 @@ pub(crate) fn check(schema: &Schema, object: &Value, old: Option<&Value>) -> Che
     checked
 }
 
-/// Whether the schema has rules at all.
+/// Returns `true` if the schema has rules at all.
 pub(crate) fn any(schema: &Schema) -> bool {
     let additional = match &schema.additional {
         Additional::Of(node) => Some(node),
@@ -82,7 +82,7 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, checked
     }
 }
 
-/// What an item was before: only the items of map lists can be told apart.
+/// Returns the old version of an item: only the items of map lists can be told apart.
 fn counterpart<'a>(schema: &Schema, item: &Value, old: &'a Value) -> Option<&'a Value> {
     let element = |item: &Value| -> Option<Element> { Type::of(schema).element(&schema.listing, item).ok() };
     if !matches!(schema.listing, Listing::Map(_)) {
@@ -94,7 +94,7 @@ fn counterpart<'a>(schema: &Schema, item: &Value, old: &'a Value) -> Option<&'a 
         .find(|old| element(old).as_ref() == Some(&wanted))
 }
 
-/// What one rule says.
+/// Result of one rule.
 enum Verdict {
     Kept,
     Violated(FieldError),

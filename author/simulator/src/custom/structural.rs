@@ -1,4 +1,5 @@
-//! Owns what a structural schema changes in an object: pruning of unknown fields, defaulting, and nulls that are not allowed.
+//! Applies a structural schema to an object: prunes unknown fields, sets defaults, and drops nulls that are not
+//! allowed.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +9,7 @@ use crate::schema::{Additional, OBJECT_META, Schema, Shape, definition};
 /// Members of every resource, whatever its schema says.
 const OF_RESOURCES: &[&str] = &["apiVersion", "kind", "metadata"];
 
-/// Removes what the schema does not specify; the paths of what was removed.
+/// Removes the fields that the schema does not specify, and returns their paths.
 pub(crate) fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
     let mut pruned = Vec::new();
     prune_value(schema, object, true, "", &mut pruned);
@@ -57,12 +58,12 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// What becomes of nulls that are not allowed and that no default takes the place of.
+/// Handling of nulls that are not allowed and that no default replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nulls {
-    /// They go, as where a request gives the object.
+    /// Removed, as where a request gives the object.
     Dropped,
-    /// They stay, as in what an apply makes of the object, and are refused.
+    /// Kept, as in the result of an apply, and refused.
     Kept,
 }
 
@@ -110,8 +111,8 @@ fn is_anything(schema: &Schema) -> bool {
     schema.shape == Shape::Any && schema.preserve_unknown && schema.properties.is_empty()
 }
 
-/// Brings the metadata of embedded resources into the form that Go gives it, as that of every resource. What is wrong with
-/// its types is left to the schema.
+/// Normalises the metadata of embedded resources as Go does for every resource. The schema reports errors in their
+/// types.
 pub(crate) fn coerce_embedded(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(members) => {

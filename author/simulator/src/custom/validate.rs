@@ -1,4 +1,4 @@
-//! Owns the check of custom resources against their JSON schema, with the server's words.
+//! Validates custom resources against their JSON schema, with the server's messages.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
     combinations(schema, value, path, errors);
 }
 
-/// A resource within a resource says what it is.
+/// Checks that a resource within a resource has an apiVersion and a kind.
 fn embedded(value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for name in ["apiVersion", "kind"] {
         if value[name].as_str().is_none_or(str::is_empty) {
@@ -258,8 +258,8 @@ fn out_of_format(schema: &Schema, format: &str, path: &str) -> FieldError {
     FieldError::invalid("<nil>", &json!(""), detail)
 }
 
-/// The server names neither the field nor the value of what a combination refuses, but in the text, and adds what is wrong
-/// with the first alternative.
+/// Checks the combinations. The server names the field and the value of a refusal only in the text, and adds the errors
+/// of the first alternative.
 fn combinations(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let faults = |option: &Schema| {
         let mut found = Vec::new();
@@ -340,7 +340,7 @@ fn duplicates(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Field
     }
 }
 
-/// What a duplicate is shown as: the keys of a map list's item, or the item itself.
+/// Returns the value by which a duplicate is shown: the keys of a map list's item, or the item itself.
 fn identity(listing: &Listing, item: &Value) -> Value {
     match listing {
         Listing::Map(keys) => keys

@@ -1,4 +1,4 @@
-//! Owns the defaults of kinds that have only a few.
+//! Defaults of kinds that have only a few.
 
 use serde_json::{Value, json};
 

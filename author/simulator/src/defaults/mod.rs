@@ -1,4 +1,4 @@
-//! Owns the defaults of built-in kinds, as far as operators meet them.
+//! Defaults of built-in kinds, as far as operators meet them.
 
 mod misc;
 mod pod;

@@ -1,4 +1,4 @@
-//! Owns the defaults of pods and of the templates that workloads make them from.
+//! Defaults of pods and of the pod templates of workloads.
 
 use serde_json::{Value, json};
 

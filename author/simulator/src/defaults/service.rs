@@ -1,10 +1,10 @@
-//! Owns the defaults of services and of the endpoints behind them.
+//! Defaults of services and of the endpoints behind them.
 
 use serde_json::{Value, json};
 
 use super::{items, member, set};
 
-/// How long a client keeps its pod with session affinity.
+/// Time that a client keeps its pod with session affinity.
 const AFFINITY_SECONDS: i64 = 10_800;
 
 pub(super) fn service(object: &mut Value) {

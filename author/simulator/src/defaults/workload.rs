@@ -1,4 +1,4 @@
-//! Owns the defaults of the kinds that make pods.
+//! Defaults of the kinds that make pods.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns how the body of a write becomes an object: the kind it must have, unknown fields, wrong types, defaults.
+//! Decodes the body of a write into an object: expected kind, unknown fields, wrong types, defaults.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, Failure> {
 /// The most levels of an object here. The real server takes 10,000; this one calls itself for each.
 const MAX_DEPTH: usize = 1000;
 
-/// JSON that nests deeper than the parser goes by itself; none where that is not what is wrong with it.
+/// Parses JSON that is nested deeper than the parser's limit; none if it is invalid for another reason.
 fn nested(body: &[u8]) -> Option<Value> {
     fn parse(text: &str, levels: usize) -> Option<Value> {
         let levels = levels.checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! Owns creating objects.
+//! Creates objects.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) fn create(state: &mut State, call: &Call, text: &[u8]) -> Result<Answ
         .with_warnings(deprecation(&call.resource)))
 }
 
-/// What the server says of kinds that have a successor.
+/// Returns the server's warnings about kinds that have a successor.
 fn deprecation(resource: &Resource) -> Vec<String> {
     if resource.is_builtin("", "endpoints") {
         return vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()];
@@ -48,7 +48,7 @@ fn deprecation(resource: &Resource) -> Vec<String> {
     Vec::new()
 }
 
-/// Says in an object's book that the manager wrote it by something else than apply.
+/// Records in an object's managedFields that the manager wrote it by another operation than apply.
 pub(crate) fn own(state: &State, call: &Call, live: &Value, object: &mut Value, manager: &str) {
     let version = call.resource.api_version();
     let time = state.clock.timestamp();
@@ -66,7 +66,7 @@ pub(crate) fn own(state: &State, call: &Call, live: &Value, object: &mut Value, 
     );
 }
 
-/// Takes the namespace of the path, and refuses another one.
+/// Sets the namespace of the path, and refuses another one.
 pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), Failure> {
     let given = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
     if !call.resource.namespaced {
@@ -144,7 +144,7 @@ pub(crate) fn internally(state: &mut State, resource: &Arc<Resource>, manager: &
     create(state, &call, text.as_bytes()).ok().map(|answer| answer.value)
 }
 
-/// Stores a new object whose managers are known, and answers with it as it is shown.
+/// Stores a new object whose managers are known, and returns it in the requested version.
 pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Result<Value, Failure> {
     let resource = &call.resource;
     check_namespace(state, resource, &object)?;

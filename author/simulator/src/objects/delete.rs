@@ -1,4 +1,4 @@
-//! Owns deleting: preconditions, finalizers, propagation, and what is answered.
+//! Deletes objects: preconditions, finalizers, propagation, and the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::kubelet::has_finished;
 use crate::resource::Key;
 use crate::state::State;
 
-/// Set while the garbage collector removes what the object owns first.
+/// Finalizer while the garbage collector deletes the object's dependents first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Set while the garbage collector lets go of what the object owns.
+/// Finalizer while the garbage collector orphans the object's dependents.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// What a client says about a deletion.
+/// Options of a deletion.
 #[derive(Debug, Clone, Default)]
 struct Wish {
     uid: Option<String>,
     resource_version: Option<String>,
     propagation: Option<String>,
-    /// Seconds that a pod on a node has to end.
+    /// Grace period of a pod on a node, in seconds.
     grace: Option<i64>,
     dry_run: bool,
 }
@@ -162,7 +162,8 @@ fn delete_one(
     Ok((resource.show(&stored).into_owned(), false))
 }
 
-/// How many seconds the object stays for its kubelet, which deletes it with 0: a pod on a node, unless it has ended.
+/// Returns the grace period of the object in seconds: a pod on a node stays for its kubelet, which deletes it with 0,
+/// unless it has ended.
 fn grace(resource: &Resource, object: &Value, wish: &Wish) -> i64 {
     let is_on_node = object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     if !resource.is_builtin("", "pods") || !is_on_node || has_finished(object) {
@@ -254,7 +255,7 @@ fn has_finalizers(resource: &Resource, object: &Value) -> bool {
         || (resource.is_builtin("", "namespaces") && any(&object["spec"]["finalizers"]))
 }
 
-/// Whether an object that is being deleted has nothing left that holds it.
+/// Returns `true` if an object that is being deleted has no finalizer left and its grace period is over.
 pub(crate) fn is_released(resource: &Resource, object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
         && !waits_for_kubelet(object)
@@ -288,7 +289,7 @@ fn terminating_definition(state: &State, object: &mut Value) {
     object["status"]["conditions"] = Value::Array(conditions);
 }
 
-/// What is answered: the object where it stays or where the kind returns it, else a status.
+/// Returns the response: the object where it stays or where the kind returns it, else a status.
 fn answer(resource: &Resource, object: &Value, gone: bool) -> Answer {
     if !gone || resource.returns_deleted() {
         return Answer::object(object.clone());

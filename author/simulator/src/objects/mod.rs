@@ -1,4 +1,4 @@
-//! Owns the verbs on objects: what a request does to the store, and what is answered. Knows nothing of HTTP.
+//! Verbs on objects: the effect of a request on the store, and its response. Knows nothing of HTTP.
 
 pub(crate) mod bind;
 pub(crate) mod body;
@@ -64,13 +64,13 @@ impl Call {
     }
 }
 
-/// What a verb answers.
+/// Response of a verb.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: StatusCode,
     pub(crate) value: Value,
     pub(crate) warnings: Vec<String>,
-    /// Whether the value is an object or a list of the resource, which can be shown as a table.
+    /// Set if the value is an object or a list of the resource, which can be shown as a table.
     pub(crate) of_resource: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Owns PATCH: which format, on what, and what follows; server-side apply among them.
+//! PATCH in every format, server-side apply among them.
 
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ fn patched(call: &Call, media: &str, live: &Value, text: &[u8]) -> Result<Value,
     Ok(object)
 }
 
-/// Unknown fields are told otherwise for patches than for whole objects.
+/// Decodes the result of a patch. Unknown fields are reported otherwise for patches than for whole objects.
 fn understand(call: &Call, value: Value) -> Result<body::Body, Failure> {
     let strict = call.options.field_validation == FieldValidation::Strict;
     let given = value.clone();

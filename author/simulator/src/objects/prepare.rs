@@ -1,5 +1,5 @@
-//! Owns what the server does to an object between reading it and storing it: fields that it sets or resets itself, the
-//! generation, and the checks of every kind.
+//! Prepares an object between decoding and storing: fields that the server sets or resets itself, the generation, and
+//! the checks of every kind.
 
 use serde_json::{Map, Value, json};
 
@@ -216,7 +216,7 @@ pub(crate) fn for_update(resource: &Resource, subresource: &str, object: &mut Va
     }
 }
 
-/// Takes away what a server's default feature gates leave out, unless it is there already.
+/// Removes fields of feature gates that are off by default, unless the object has them already.
 fn drop_disabled(resource: &Resource, object: &mut Value, old: &Value) {
     let name = "maxUnavailable";
     if resource.is_builtin("apps", "statefulsets")
@@ -293,7 +293,7 @@ fn set_or_remove(object: &mut Value, name: &str, value: Option<Value>) {
     };
 }
 
-/// Whether the update changes what the generation counts.
+/// Returns `true` if the update changes a part that the generation counts.
 fn spec_changed(resource: &Resource, object: &Value, old: &Value) -> bool {
     if resource.custom.is_none() && resource.has_status() {
         let annotations = resource.group == "apps"

@@ -1,4 +1,4 @@
-//! Owns reading: single objects, lists with their selectors and pages.
+//! Reads single objects, and lists with their selectors and pages.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ pub(crate) fn stale_list(state: &State, call: &Call, changes: u64) -> Result<Ans
     })))
 }
 
-/// Where a continued list goes on: the revision it began at, the snapshot, and how many objects were sent.
+/// Position of a continued list: the revision it began at, the snapshot, and the count of objects sent.
 struct Token {
     revision: u64,
     snapshot: u64,
@@ -116,7 +116,7 @@ const EXPIRED_PAGE: &str = "The provided continue parameter is too old to displa
     Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted \
     between the time the first chunk was returned and now may show up in the list.";
 
-/// What a list is told that goes on after its snapshot is gone.
+/// Error of a list that is continued after its snapshot is gone.
 pub(crate) fn expired_page() -> Failure {
     Failure::expired(EXPIRED_PAGE)
 }
@@ -183,7 +183,7 @@ pub(crate) fn list_in_pages(state: &mut State, call: &Call, most: usize) -> Resu
     })))
 }
 
-/// Items of built-in lists do not say what they are.
+/// Returns a list's item; items of built-in lists have no apiVersion and kind.
 fn item(call: &Call, stored: &Value) -> Value {
     let mut object = call.resource.show(stored).into_owned();
     if call.resource.custom.is_none()

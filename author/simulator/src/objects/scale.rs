@@ -1,4 +1,4 @@
-//! Owns the scale subresource: `autoscaling/v1 Scale` seen through the replicas of another object.
+//! Scale subresource: `autoscaling/v1 Scale` seen through the replicas of another object.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns replacing objects, and the part of every write to an existing object that follows once it is known what it shall be.
+//! Replaces objects, and finishes every write to an existing object once its new value is known.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn check_uid(call: &Call, object: &Value, live: &Value) -> Result<(), Failure> {
     ))
 }
 
-/// Writes the new form of an existing object; answers with what is stored then.
+/// Writes the new form of an existing object, and returns the stored one.
 pub(crate) fn change(state: &mut State, call: &Call, live: &Value, mut object: Value) -> Result<Value, Failure> {
     let resource = &call.resource;
     let name = call.name.as_deref().unwrap_or_default();
@@ -113,8 +113,8 @@ pub(crate) fn change(state: &mut State, call: &Call, live: &Value, mut object: V
     Ok(resource.show(&stored).into_owned())
 }
 
-/// Changes an object on behalf of the control plane's own controllers. What the server would refuse is not done: the
-/// controller comes by again with the next change.
+/// Changes an object on behalf of the control plane's own controllers. A refused change is dropped: the controller
+/// reconciles again at the next change.
 pub(crate) fn internally(
     state: &mut State,
     resource: &Arc<Resource>,

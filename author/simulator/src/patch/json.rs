@@ -1,11 +1,11 @@
-//! Owns JSON patch (RFC 6902), with the messages of the library that the API server uses.
+//! JSON patch (RFC 6902), with the messages of the library that the API server uses.
 
 use serde_json::Value;
 
 /// More operations than this are refused.
 const OPERATION_LIMIT: usize = 10_000;
 
-/// Why a patch did not apply.
+/// Errors of applying a patch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatchError {
     #[error("cannot decode JSON patch: {0}")]

@@ -1,4 +1,4 @@
-//! Owns JSON merge patch (RFC 7386).
+//! JSON merge patch (RFC 7386).
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Owns the three patch formats that are not server-side apply, as functions on values.
+//! Patch formats other than server-side apply, as functions on values.
 
 pub(crate) mod json;
 pub(crate) mod merge;

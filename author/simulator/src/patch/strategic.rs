@@ -1,4 +1,4 @@
-//! Owns strategic merge patch: lists merged by key, and the directives `$patch`, `$retainKeys`, `$setElementOrder` and
+//! Strategic merge patch: lists merged by key, and the directives `$patch`, `$retainKeys`, `$setElementOrder` and
 //! `$deleteFromPrimitiveList`.
 
 use serde_json::{Map, Value};

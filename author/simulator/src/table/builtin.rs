@@ -1,4 +1,4 @@
-//! Owns the columns of built-in kinds.
+//! Table columns of built-in kinds.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,5 @@
-//! Owns tables, the form in which `kubectl get` asks for objects: CRDs' printer columns, and the main columns of built-in kinds.
+//! Tables, the form in which `kubectl get` requests objects: CRDs' printer columns, and the main columns of built-in
+//! kinds.
 
 mod builtin;
 mod path;
@@ -128,7 +129,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// How long ago, in one or two units.
+/// Returns the age in one or two units.
 fn age(timestamp: &Value, now: SystemTime) -> String {
     let Some(stamp) = timestamp.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()) else {
         return "<unknown>".to_owned();

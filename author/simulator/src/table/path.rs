@@ -1,4 +1,4 @@
-//! Owns the part of kubectl's JSONPath that printer columns use: members, indexes, wildcards and filters for equality.
+//! Part of kubectl's JSONPath that printer columns use: members, indexes, wildcards and filters for equality.
 
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{list, names, quantity_of, text};
 use crate::failure::FieldError;
 
-/// What a variable may take of the pod.
+/// Fields of the pod that a variable may refer to.
 const POD_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -20,7 +20,7 @@ const POD_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// What a variable may take of a container's resources.
+/// Resources of a container that a variable may refer to.
 const RESOURCE_FIELDS: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -30,7 +30,7 @@ const RESOURCE_FIELDS: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Checks what all kinds of containers have in common.
+/// Checks the common parts of all kinds of containers.
 pub(super) fn container(container: &Value, path: &str, volumes: &BTreeSet<&str>, errors: &mut Vec<FieldError>) {
     let name = text(&container["name"]);
     if name.is_empty() {
@@ -234,7 +234,7 @@ fn mounts(container: &Value, path: &str, volumes: &BTreeSet<&str>, errors: &mut 
     }
 }
 
-/// Requests and limits. What cannot be shared is asked for as much as it is limited.
+/// Checks requests and limits. A resource that cannot be shared needs equal ones.
 fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let path = format!("{path}.resources");
     for (name, request) in resources["requests"].as_object().into_iter().flatten() {

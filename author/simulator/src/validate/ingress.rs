@@ -49,7 +49,7 @@ pub(super) fn ingress(spec: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What no path has, and what none ends with.
+/// Parts that no path contains, and endings that no path has.
 const NOT_WITHIN: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const NOT_LAST: [&str; 2] = ["/..", "/."];
 

@@ -1,4 +1,4 @@
-//! Owns the checks of metadata that are the same for every kind.
+//! Checks of metadata that are the same for every kind.
 
 use serde_json::{Value, json};
 

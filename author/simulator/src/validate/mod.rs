@@ -25,14 +25,14 @@ use crate::kinds::Resource;
 use crate::quantity;
 use crate::resource::text;
 
-/// What is wrong with a new object.
+/// Returns the errors of a new object.
 pub(crate) fn create(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let mut errors = metadata::check(resource, object);
     errors.extend(of_kind(resource, object, None));
     errors
 }
 
-/// What is wrong with the new form of an object.
+/// Returns the errors of the new form of an object.
 pub(crate) fn update(resource: &Resource, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = metadata::check(resource, object);
     if let Some(custom) = &resource.custom {

@@ -1,4 +1,4 @@
-//! Owns the forms of names: DNS labels and subdomains, qualified names, label values, ports.
+//! Syntax of names: DNS labels and subdomains, qualified names, label values, ports.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(crate) enum NameForm {
     PathSegment,
 }
 
-/// What is wrong with an object's name.
+/// Returns the errors of an object's name.
 pub(crate) fn object_name(form: NameForm, name: &str, path: &str) -> Vec<FieldError> {
     let faults = match form {
         NameForm::Subdomain => subdomain_faults(name),
@@ -121,7 +121,7 @@ fn is_name_part(text: &str) -> bool {
     bytes.iter().all(|byte| inner(*byte)) && end(bytes.first()) && end(bytes.last())
 }
 
-/// What is wrong with `prefix/name`.
+/// Returns the errors of `prefix/name`.
 pub(crate) fn qualified_faults(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let part = match name.split_once('/') {
@@ -152,7 +152,7 @@ pub(crate) fn qualified_faults(name: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with the labels of an object or a selector.
+/// Returns the errors of the labels of an object or a selector.
 pub(crate) fn labels(labels: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (name, value) in labels.as_object().into_iter().flatten() {

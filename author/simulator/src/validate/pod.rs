@@ -45,7 +45,7 @@ pub(super) fn pod(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// The new spec with what may change as it was.
+/// Returns the new spec with its mutable parts as they were.
 fn mutable_parts_reset(new: &Value, old: &Value) -> Value {
     let mut reset = new.clone();
     for containers in ["containers", "initContainers"] {

@@ -157,7 +157,7 @@ fn class_is_allowed(spec: &Value) -> Option<FieldError> {
     is_wrong.then(|| FieldError::forbidden("spec.loadBalancerClass", ONLY_LOAD_BALANCER))
 }
 
-/// Checks what only services of some types may have.
+/// Checks the fields that only services of some types may have.
 fn of_types(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     if kind != "LoadBalancer" {
         if !list(&spec["loadBalancerSourceRanges"]).is_empty() {

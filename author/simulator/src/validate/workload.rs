@@ -65,7 +65,7 @@ fn selector_and_template(spec: &Value, word: &str, claimed: &BTreeSet<&str>) -> 
     errors
 }
 
-/// Whether a label selector selects these labels.
+/// Returns `true` if a label selector selects these labels.
 pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
     let equal = selector["matchLabels"]
         .as_object()
@@ -110,7 +110,7 @@ fn shown(strategy: &Value) -> Value {
     json!({"RollingUpdate": rolling, "Type": strategy["type"]})
 }
 
-/// A number or a percentage; None for what is neither.
+/// Parses a number or a percentage; None if it is neither.
 fn portion(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| text(value).strip_suffix('%')?.parse().ok())
 }
@@ -181,7 +181,7 @@ pub(super) fn replica_set(spec: &Value, old: Option<&Value>) -> Vec<FieldError> 
     errors
 }
 
-/// What an update may change of a StatefulSet.
+/// Fields of a StatefulSet's spec that an update may change.
 const MUTABLE: [&str; 7] = [
     "replicas",
     "ordinals",

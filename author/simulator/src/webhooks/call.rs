@@ -1,4 +1,4 @@
-//! Owns the way to a webhook: HTTPS with the authority that its configuration names, and the server's words where that fails.
+//! Calls a webhook: HTTPS with the CA that its configuration names, and the server's messages where that fails.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use super::consultation::{Question, Reply};
 use crate::state::State;
 
-/// A webhook's `clientConfig` with what the cluster knows of its Service.
+/// Resolves a webhook's `clientConfig` with the cluster's Service.
 pub(super) fn resolved(state: &State, client: &Value) -> Value {
     let mut client = client.clone();
     let Some(service) = client.get("service").filter(|service| service.is_object()) else {
@@ -74,7 +74,7 @@ fn agent(authorities: &[Certificate<'static>], timeout: Duration) -> ureq::Agent
     config.build().new_agent()
 }
 
-/// What of a `caBundle` can be read.
+/// Returns the readable certificates of a `caBundle`.
 fn authorities(bundle: &Value) -> Vec<Certificate<'static>> {
     let pem = STANDARD.decode(bundle.as_str().unwrap_or_default()).unwrap_or_default();
     let items = parse_pem(&pem).filter_map(|item| match item {
@@ -84,7 +84,7 @@ fn authorities(bundle: &Value) -> Vec<Certificate<'static>> {
     items.collect()
 }
 
-/// As Go words what befalls a request to an address.
+/// Words a transport error as Go does.
 fn words(error: &ureq::Error, address: &str) -> String {
     match error {
         ureq::Error::Timeout(_) => "context deadline exceeded".to_owned(),
@@ -120,7 +120,7 @@ fn certificate_words(error: &rustls::Error) -> String {
     format!("tls: failed to verify certificate: x509: {problem}")
 }
 
-/// As client-go words an answer that is not about what was asked.
+/// Words an unexpected response as client-go does.
 fn refused(status: StatusCode, said: &str) -> String {
     match status.as_u16() {
         400 => "the server rejected our request for an unknown reason".to_owned(),

@@ -1,6 +1,6 @@
-//! Owns what webhooks have been asked in the course of one request. A request is carried out under the cluster's lock, where
-//! nobody can be waited for: where an answer is missing it is given up before it has changed anything, the question is asked
-//! without the lock, and the request is begun again, as a real server begins again when somebody else was faster.
+//! Webhook calls in the course of one request. A request is carried out under the cluster's lock, where nothing can be
+//! awaited. Where an answer is missing, the request is abandoned before it has changed anything, the webhook is called
+//! without the lock, and the request starts again, as a real server retries after a conflict.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::random::Random;
 
-/// What a webhook is asked, and where.
+/// One call of a webhook: its request and its address.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     /// The webhook's `clientConfig`.
@@ -22,7 +22,7 @@ pub(crate) struct Question {
     key: u64,
 }
 
-/// What a webhook answers, or why it does not, in the server's words.
+/// Response of a webhook, or the error in the server's words.
 pub(crate) type Reply = Result<Value, String>;
 
 /// The questions of one request.
@@ -45,7 +45,7 @@ impl Consultation {
         self.warnings.clear();
     }
 
-    /// What webhooks have warned of; each once.
+    /// Returns the warnings of webhooks; each once.
     pub(crate) fn warnings(self) -> Vec<String> {
         self.warnings
     }
@@ -58,7 +58,7 @@ impl Consultation {
         }
     }
 
-    /// The reply to a review, with the review's uid. A failure gives the request up; nobody is shown it.
+    /// Returns the reply to a review, with the review's uid. A failure abandons the attempt; no client sees it.
     pub(super) fn ask(
         &mut self,
         client: &Value,

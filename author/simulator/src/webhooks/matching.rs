@@ -1,4 +1,4 @@
-//! Owns which webhooks a write is shown to: rules, scope, selectors and match conditions.
+//! Decides which webhooks match a write: rules, scope, selectors and match conditions.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::state::State;
 
 use super::review;
 
-/// What a webhook could be asked about.
+/// Write that a webhook could be called about.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) call: &'a Call,
     pub(super) operation: &'static str,
-    /// As it is going to be; None where it is deleted.
+    /// New object; None where it is deleted.
     pub(super) object: Option<&'a Value>,
-    /// As it is; None where it is created.
+    /// Old object; None where it is created.
     pub(super) old: Option<&'a Value>,
 }
 

@@ -1,6 +1,5 @@
-//! Owns asking webhooks about writes of clients: in which order, what becomes of their answers, and the server's words where
-//! they refuse or fail. The simulated control plane's own controllers are not asked about, nor are parts of objects beside
-//! `status`.
+//! Calls webhooks about writes of clients: their order, the use of their answers, and the server's messages where they
+//! refuse or fail. Writes of the simulated controllers and of subresources other than `status` call none.
 
 pub(crate) mod call;
 pub(crate) mod consultation;
@@ -27,7 +26,7 @@ const GROUP: &str = "admissionregistration.k8s.io";
 const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
-/// What no webhook is asked about, or nobody could fix a broken one.
+/// Resources that no webhook is called about, or nobody could fix a broken one.
 const EXEMPT: [&str; 4] = [
     MUTATING,
     VALIDATING,
@@ -38,7 +37,7 @@ const EXEMPT: [&str; 4] = [
 /// A webhook's patience where its configuration does not say.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
 
-/// Has mutating webhooks change an object that is created or, where it is there already, changed.
+/// Calls the mutating webhooks about a created or changed object.
 pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Option<&Value>) -> Result<(), Failure> {
     let hooks = hooks(state, call, MUTATING);
     let managed = object["metadata"].get("managedFields").cloned();
@@ -60,7 +59,7 @@ pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Op
     Ok(())
 }
 
-/// Takes a list of managers back that nobody could read any more. One that can be read is the webhooks' to write.
+/// Restores managedFields if webhooks made them unreadable. Readable ones are the webhooks' to write.
 fn keep_readable(state: &mut State, object: &mut Value, managed: Option<Value>) {
     let (Err(fault), Some(managed)) = (Book::read(object["metadata"].get("managedFields")), managed) else {
         return;
@@ -75,7 +74,7 @@ fn keep_readable(state: &mut State, object: &mut Value, managed: Option<Value>) 
     }
 }
 
-/// Has validating webhooks judge a write; without an object it is a deletion.
+/// Calls the validating webhooks about a write; without an object it is a deletion.
 pub(crate) fn validate(
     state: &mut State,
     call: &Call,
@@ -88,7 +87,7 @@ pub(crate) fn validate(
     Ok(())
 }
 
-/// The webhooks of all configurations in the order of their names; none for what nobody is asked about.
+/// Returns the webhooks of all configurations in the order of their names; none for exempt resources.
 fn hooks(state: &State, call: &Call, plural: &str) -> Vec<Value> {
     let resource = &call.resource;
     let is_exempt = resource.group == GROUP && EXEMPT.contains(&resource.plural.as_str());
@@ -117,7 +116,7 @@ fn subject<'a>(call: &'a Call, object: Option<&'a Value>, old: Option<&'a Value>
     }
 }
 
-/// Says whether the webhook changed the object.
+/// Applies a webhook's patch, and returns `true` if the object changed.
 fn change(
     state: &mut State,
     call: &Call,

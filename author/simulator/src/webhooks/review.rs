@@ -1,4 +1,4 @@
-//! Owns AdmissionReview: the question that a webhook is asked, and what its answer may be. Knows nothing of how they travel.
+//! AdmissionReview: builds the request to a webhook, and checks its response. Knows nothing of the transport.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 use super::matching::Subject;
 use crate::kinds::Resource;
 
-/// The version that is asked in.
+/// Version of the request.
 const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// Who asks where nobody is impersonated: the simulation knows no accounts.
+/// User of clients that impersonate nobody: the simulation knows no accounts.
 const ADMINISTRATOR: &str = "kubernetes-admin";
 
-/// What a webhook says.
+/// Verdict of a webhook.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) allowed: bool,
     /// The operations of a JSON patch.
     pub(super) patch: Option<Value>,
     pub(super) warnings: Vec<String>,
-    /// Why it refuses: a Status.
+    /// Refusal as a Status.
     pub(super) status: Value,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn question(resource: &Resource, subject: &Subject<'_>) -> Value {
     json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request})
 }
 
-/// Reads an answer; an error says in the server's words what is wrong with it.
+/// Reads a response; the error is worded as the server's.
 pub(super) fn read(answer: &Value, uid: &str, mutating: bool) -> Result<Verdict, String> {
     let response = &answer["response"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

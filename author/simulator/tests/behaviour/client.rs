@@ -1,4 +1,4 @@
-//! Owns a client of the simulated cluster without sockets, for the tests beside it.
+//! Client of the simulated cluster without sockets, for the tests beside it.
 
 use http_body_util::{BodyExt as _, Full};
 use pilothouse_simulator::{Clock, Controllers, Options, ResponseBody, Simulator, TransportError};

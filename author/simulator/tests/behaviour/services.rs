@@ -1,4 +1,4 @@
-//! What services are given, each once.
+//! Unique values that services are allocated.
 
 use std::collections::BTreeSet;
 

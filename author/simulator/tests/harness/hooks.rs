@@ -1,4 +1,4 @@
-//! Owns webhooks for scripts: a server of HTTPS that answers each path in another way. It speaks just as much HTTP as an API
+//! Webhooks for scripts: an HTTPS server that answers each path in another way. It speaks only as much HTTP as an API
 //! server needs.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,10 +13,10 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
-/// For how long a client may say nothing.
+/// Time that a client may send nothing.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where webhooks answer, until the process ends.
+/// Address at which webhooks answer, until the process ends.
 pub struct Hooks {
     /// Without a slash at its end.
     pub url: String,
@@ -147,7 +147,7 @@ fn answer(path: &str, review: &Value) -> (u16, String) {
     (200, review.to_string())
 }
 
-/// What of a question does not depend on who asks, in words.
+/// Returns the parts of a review that do not depend on the user, as text.
 fn seen(request: &Value) -> String {
     let mut seen = request.clone();
     for name in ["uid", "userInfo", "options"] {

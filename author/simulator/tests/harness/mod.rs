@@ -1,4 +1,4 @@
-//! Owns scripts of requests: reading them, playing them against a server, and bringing answers into a form that can be compared.
+//! Scripts of requests: reads them, plays them against a server, and normalises the responses for comparison.
 
 mod hooks;
 mod normalise;
@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 pub use normalise::difference;
 
-/// How long a real server may take to serve a new kind.
+/// Time that a real server may take to serve a new kind.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Deserialize)]
@@ -57,7 +57,7 @@ impl Script {
     }
 }
 
-/// What came back.
+/// Response of the server.
 pub struct Answer {
     pub status: u16,
     pub body: Value,
@@ -103,7 +103,7 @@ impl Real {
 }
 
 impl Real {
-    /// Whether the server's controllers run: they put a certificate into every namespace.
+    /// Returns `true` if the server's controllers run: they put a certificate into every namespace.
     pub fn has_controllers(&self) -> Result<bool> {
         let path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt";
         Ok(self.send(&request("GET", path, "application/json", None))?.status == 200)

@@ -1,4 +1,4 @@
-//! Owns what is left of an answer when chance and time are taken out of it.
+//! Removes chance and time from a response.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns what somebody else may do to a value, at each place in it: set, empty, remove, replace, add, turn round, null.
+//! Edits of another client at each place of a value: set, empty, remove, replace, add, reverse, null.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ enum Step {
 enum Act {
     Remove,
     Put(Value),
-    /// What the other value has beside it.
+    /// Adds what the other value has beyond this one.
     Add(Value),
     TurnRound,
 }

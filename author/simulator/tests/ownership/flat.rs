@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 const DEFINITIONS: &str = include_str!("../../schemas/definitions.json");
 
-/// Whether a value of this schema has parts of its own in a field set.
+/// Returns `true` if a value of this schema has parts of its own in a field set.
 fn has_parts(definitions: &Map<String, Value>, schema: &Value) -> bool {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = reference.rsplit('/').next().unwrap_or_default();

@@ -27,7 +27,7 @@ use crate::harness::{Answer, Real, Server, Simulated, request};
 const OURS: &str = "ours";
 const THEIRS: &str = "somebody";
 
-/// How long a real server may take to serve a new kind.
+/// Time that a real server may take to serve a new kind.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +39,7 @@ struct Structure {
     other: Value,
 }
 
-/// How somebody makes an edit.
+/// Form of another client's edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Way {
@@ -60,7 +60,7 @@ struct Moment {
     live: Value,
 }
 
-/// What a server made of one edit.
+/// Recorded result of one edit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Case {
     edit: String,
@@ -71,7 +71,7 @@ struct Case {
     again: Option<Moment>,
 }
 
-/// What a server made of one structure.
+/// Recorded results of one structure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Recorded {
     /// Right after our apply.
@@ -95,7 +95,7 @@ fn structures() -> Result<Vec<Structure>> {
     Ok(serde_saphyr::from_str(&text)?)
 }
 
-/// What the real server said, which is asked anew if the golden file is to be written: once for both tests.
+/// Returns the real server's results, which are recorded anew if the golden file is to be written: once for both tests.
 fn golden() -> Result<&'static Golden> {
     static READ: LazyLock<Result<Golden, String>> =
         LazyLock::new(|| read_golden().map_err(|error| format!("{error:#}")));
@@ -210,7 +210,8 @@ fn what_is_missing_is_what_was_lost() -> Result<()> {
     Ok(())
 }
 
-/// What the host misses of its body, with the lists of its entry in the order of the live object as the cache keeps them.
+/// Returns the parts of its body that the host misses, with the lists of its entry in the order of the live object as
+/// the cache keeps them.
 fn missing(name: &str, moment: &Moment, body: &Value, reading: LeafSemantics<'_>) -> Result<(Vec<String>, bool)> {
     let mut set: FieldSet = serde_json::from_value(moment.fields.clone())?;
     set.order_as(&json!({"spec": {name: moment.live}}));
@@ -219,7 +220,7 @@ fn missing(name: &str, moment: &Moment, body: &Value, reading: LeafSemantics<'_>
     Ok((missing.paths, missing.unclear))
 }
 
-/// Whether items of ours stand in another order than right after our apply.
+/// Returns `true` if our items are in another order than right after our apply.
 fn is_reordered(applied: &Moment, after: &Moment) -> bool {
     fn order<'a>(fields: &'a Value, live: &Value, orders: &mut Vec<Vec<&'a str>>) {
         let members = fields.as_object().into_iter().flatten();

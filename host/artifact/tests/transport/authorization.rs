@@ -18,7 +18,7 @@ fn tag() -> Target {
 }
 
 #[tokio::test]
-async fn a_password_is_shown_only_when_it_is_asked_for_and_only_the_right_one_helps() {
+async fn a_password_is_sent_only_on_request_and_must_be_right() {
     let registry = Registry::start().await;
     let manifest = plugin(&registry, "1", b"component");
     registry.store_with(&user()).resolve(&tag()).await.unwrap();
@@ -78,7 +78,7 @@ async fn with_tokens() -> (Registry, Registry, serde_json::Value) {
 }
 
 #[tokio::test]
-async fn tokens_are_fetched_for_what_is_to_be_done_and_used_until_they_are_refused() {
+async fn tokens_are_fetched_per_scope_and_used_until_refused() {
     let (registry, service, config) = with_tokens().await;
     plugin(&registry, "1", b"component");
     let store = client(config.clone()).open(&registry.location(""), &user()).unwrap();

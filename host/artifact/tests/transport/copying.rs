@@ -76,7 +76,7 @@ async fn has_everything(store: &ArtifactStore, subject: &Descriptor, component_b
 }
 
 #[tokio::test]
-async fn an_artifact_travels_with_all_that_belongs_to_it_through_every_kind_of_place() {
+async fn an_artifact_is_copied_with_its_parts_through_every_store() {
     for referrers_api in [true, false] {
         let (from, to) = (Registry::start().await, Registry::start().await);
         from.change(|state| state.referrers_api = referrers_api);
@@ -184,7 +184,7 @@ async fn a_layout_with_several_plugins_is_a_mirror_for_each() {
 }
 
 #[tokio::test]
-async fn an_archive_is_the_same_for_the_same_content_and_is_whole_or_absent() {
+async fn an_archive_is_reproducible_and_either_whole_or_absent() {
     let registry = Registry::start().await;
     let one = signed(&registry, "1", b"component one").await;
     let two = signed(&registry, "2", b"component two").await;

@@ -109,7 +109,7 @@ async fn unknown_hosts_and_closed_ports_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_certificate_needs_a_known_authority_and_plain_http_needs_to_be_named() {
+async fn a_certificate_needs_a_known_ca_and_plain_http_an_option() {
     let registry = Registry::start_tls().await;
     let manifest = plugin(&registry, "1", b"component");
     let location = registry.location(":1");
@@ -200,7 +200,7 @@ async fn a_registry_that_hangs_or_drips_is_left_in_time() {
 }
 
 #[tokio::test]
-async fn a_download_that_makes_just_enough_progress_ends_at_its_total_time() {
+async fn a_slow_download_with_progress_ends_at_its_total_time() {
     let registry = Registry::start().await;
     // Five times the minimum of progress, and yet a minute for the whole.
     registry.hook(|_, _| Some(reply(200, &[], vec![b' '; 1 << 20]).manner(Manner::Drip(Duration::from_micros(10)))));
@@ -249,7 +249,7 @@ async fn a_blob_that_is_cut_too_long_or_other_is_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_compressed_and_what_comes_compressed_is_refused() {
+async fn no_compression_is_requested_and_compressed_bodies_refused() {
     let registry = Registry::start().await;
     registry.hook(|_, _| Some(reply(200, &[("Content-Encoding", "gzip")], vec![0; 100])));
     for error in [

@@ -1,4 +1,4 @@
-//! What moves bytes, against registries in this process: good ones, broken ones and hostile ones.
+//! Tests of the transport against registries in this process: good ones, broken ones and hostile ones.
 #![allow(
     clippy::unwrap_used,
     reason = "if a registry of the tests cannot be set up, the test has failed"

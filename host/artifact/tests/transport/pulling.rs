@@ -10,7 +10,7 @@ use pilothouse_test_registry::exchange::{Manner, reply};
 use pilothouse_test_registry::{REPOSITORY, Registry, client, component, download, limits, plugin};
 
 #[tokio::test]
-async fn a_tag_is_resolved_once_and_what_follows_is_asked_for_by_digest() {
+async fn a_tag_is_resolved_once_and_later_requests_use_the_digest() {
     let registry = Registry::start().await;
     let old = plugin(&registry, "1.0.0", b"old component");
     let store = registry.store();
@@ -26,7 +26,7 @@ async fn a_tag_is_resolved_once_and_what_follows_is_asked_for_by_digest() {
 }
 
 #[tokio::test]
-async fn a_registry_without_head_or_without_its_headers_is_resolved_by_reading() {
+async fn a_registry_without_head_or_headers_is_resolved_by_reading() {
     let registry = Registry::start().await;
     let manifest = plugin(&registry, "1", b"component");
     for status in [405, 200] {
@@ -107,7 +107,7 @@ async fn a_download_that_breaks_is_resumed_where_it_broke() {
 }
 
 #[tokio::test]
-async fn tags_are_listed_over_all_pages_and_what_is_no_tag_is_left_out() {
+async fn tags_are_listed_over_all_pages_without_invalid_ones() {
     let registry = Registry::start().await;
     registry.hook(|request, _| {
         let page = |tags: &[&str], next: Option<&str>| {
@@ -188,7 +188,7 @@ async fn mirrors_are_asked_in_order_before_the_registry() {
 }
 
 #[tokio::test]
-async fn a_mirror_that_breaks_in_the_middle_of_a_blob_is_continued_at_the_registry() {
+async fn a_blob_cut_off_by_a_mirror_is_continued_at_the_registry() {
     let (original, mirror) = (Registry::start().await, Registry::start().await);
     let bytes = vec![7; 50_000];
     original.put_blob(bytes.clone());

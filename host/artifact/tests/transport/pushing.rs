@@ -43,7 +43,7 @@ async fn what_is_pushed_can_be_pulled_and_is_not_sent_twice() {
 }
 
 #[tokio::test]
-async fn a_file_is_sent_from_disk_and_an_upload_that_broke_begins_anew() {
+async fn a_file_is_sent_from_disk_and_a_broken_upload_restarts() {
     let registry = Registry::start().await;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("component.wasm");
@@ -89,7 +89,7 @@ async fn an_upload_to_nowhere_is_refused() {
 }
 
 #[tokio::test]
-async fn attached_files_are_found_by_type_with_and_without_the_referrers_api() {
+async fn attached_files_are_found_with_and_without_referrers_api() {
     for referrers_api in [true, false] {
         let registry = Registry::start().await;
         registry.change(|state| state.referrers_api = referrers_api);
@@ -125,7 +125,7 @@ async fn attached_files_are_found_by_type_with_and_without_the_referrers_api() {
 }
 
 #[tokio::test]
-async fn a_registry_that_lists_the_type_of_the_config_is_looked_at_closer() {
+async fn a_referrer_listed_by_its_config_type_is_read_to_decide() {
     let registry = Registry::start().await;
     let store = registry.store();
     let subject = plugin(&registry, "1", b"component");
@@ -160,7 +160,7 @@ async fn a_registry_that_lists_the_type_of_the_config_is_looked_at_closer() {
 }
 
 #[tokio::test]
-async fn the_fallback_tag_keeps_what_others_wrote_even_at_the_same_time() {
+async fn the_fallback_tag_keeps_concurrent_writes_of_others() {
     let registry = Registry::start().await;
     registry.change(|state| state.referrers_api = false);
     let subject = plugin(&registry, "1", b"component");

@@ -13,7 +13,7 @@ use pilothouse_test_registry::{REPOSITORY, Registry, client, plugin};
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
-/// What cosign 3 pushes: a referrer with one layer.
+/// Pushes as cosign 3 does: a referrer with one layer.
 fn put_bundle(registry: &Registry, subject: &Descriptor, json: &str, artifact_type: &str) -> Descriptor {
     registry.put_blob(json);
     let manifest = json!({
@@ -30,7 +30,7 @@ fn put_bundle(registry: &Registry, subject: &Descriptor, json: &str, artifact_ty
     )
 }
 
-/// What older versions push: a tag with a layer for each signature.
+/// Pushes as older versions do: a tag with a layer for each signature.
 fn put_older(registry: &Registry, subject: &Descriptor, layers: &Value) {
     let manifest = json!({
         "schemaVersion": 2, "mediaType": media_type::MANIFEST,

@@ -10,7 +10,7 @@ use pilothouse_plugin::testing::FakeCluster;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What a controller may read, and what there is. Clones share it.
+/// Read rights of a controller, and the objects. Clones share it.
 #[derive(Clone)]
 pub struct Cache(Arc<Contents>);
 
@@ -38,7 +38,7 @@ impl Cache {
         }))
     }
 
-    /// For one call in the sandbox.
+    /// View for one call in the sandbox.
     pub fn view(&self) -> View {
         View {
             cache: self.clone(),
@@ -46,27 +46,27 @@ impl Cache {
         }
     }
 
-    /// For native calls.
+    /// View for native calls.
     pub fn pretended(&self) -> FakeCluster {
         let objects = self.0.objects.iter().map(|(_, _, object)| object.clone());
         objects.fold(FakeCluster::new(), FakeCluster::with)
     }
 }
 
-/// What of an object a controller sees.
+/// Returns the object as a controller sees it.
 pub fn shown(object: &Value, projection: &Projection, kind: &Kind) -> String {
     let raw = RawValue::from_string(object.to_string()).unwrap();
     projection.project(&raw, kind).unwrap()
 }
 
-/// The cache during one call. It asks the grants as the host does; keeping what was read is the host's work.
+/// Cache during one call. It checks the grants as the host does; the host keeps the record of reads.
 pub struct View {
     cache: Cache,
     reads: usize,
 }
 
 impl View {
-    /// How often something was read.
+    /// Count of reads.
     pub fn reads(&self) -> usize {
         self.reads
     }

@@ -82,7 +82,7 @@ pub struct Case {
     pub name: &'static str,
     /// The plugin that has it.
     pub plugin: PluginComponent,
-    /// What both sides are given.
+    /// Input of both sides.
     pub request: Request,
     native: fn(&Request, &FakeCluster) -> Result<Outcome, Failure>,
     cache: Cache,
@@ -169,7 +169,7 @@ impl Case {
     }
 }
 
-/// What the component does for a call, without the contract: from JSON to JSON.
+/// Does the component's work for a call without the contract: from JSON to JSON.
 fn native<C>(request: &Request, cluster: &FakeCluster) -> Result<Outcome, Failure>
 where
     C: Controller,
@@ -185,7 +185,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A sample with what the API server adds, and what people write beside a spec.
+/// Returns a sample with the fields that the API server adds, and those that people write beside a spec.
 fn served(name: &str, namespace: Option<&str>) -> Value {
     let path = root().join(format!("deploy/samples/{name}.yaml"));
     let mut object: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -204,7 +204,7 @@ fn served(name: &str, namespace: Option<&str>) -> Value {
     object
 }
 
-/// The Deployment of the app-service sample, whose status that takes over.
+/// Returns the Deployment of the app-service sample, whose status the sample takes over.
 fn deployment() -> Value {
     let condition = |kind: &str, reason: &str, message: &str| {
         json!({

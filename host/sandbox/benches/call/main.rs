@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// So that the compiler's memory is not this process's.
+/// Compiles as a process of its own, so that the compiler's memory is not this process's.
 fn compile(input: &Path, output: &Path) -> ExitCode {
     match pilothouse_sandbox::compile_file(input, output) {
         Ok(()) => ExitCode::SUCCESS,
@@ -106,7 +106,7 @@ fn measure(calls: usize, repetitions: usize, only: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// This process's memory in KiB, as Linux counts it; elsewhere zero.
+/// Memory of this process in KiB, as Linux counts it; elsewhere zero.
 #[derive(Clone, Copy)]
 struct Memory {
     proportional: u64,

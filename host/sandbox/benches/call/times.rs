@@ -10,7 +10,7 @@ pub const TURN: usize = 250;
 /// Calls of each side before anything is timed.
 pub const WARM_UP: usize = 2000;
 
-/// How often the plugin is put to sleep and woken, for each repetition.
+/// Count of sleeps and wakes of the plugin for each repetition.
 const WAKES: usize = 50;
 
 /// Calls that are not counted.

@@ -16,7 +16,7 @@ use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// A sandbox whose cache goes with it.
+/// Sandbox whose cache is deleted with it.
 pub struct Own {
     sandbox: Sandbox,
     pub directory: tempfile::TempDir,
@@ -119,14 +119,14 @@ pub fn module(more: &str, reconcile: &str) -> String {
     )
 }
 
-/// Imports that answer from a closure and remember what they were asked.
+/// Imports that answer from a closure and record the requests.
 #[derive(Default)]
 pub struct Recorder {
     pub gets: Vec<String>,
     pub lines: Vec<(LogLevel, String)>,
-    /// What `get` answers.
+    /// Answer of `get`.
     pub answer: Option<String>,
-    /// What `get` fails with.
+    /// Error of `get`.
     pub failure: Option<Failure>,
 }
 

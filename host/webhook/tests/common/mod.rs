@@ -17,13 +17,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tokio::sync::watch;
 
-/// The longest that a test waits for what has to come.
+/// Time limit of a wait in a test.
 pub const WITHIN: Duration = Duration::from_mins(1);
 
-/// How long a client listens before it sends the next byte.
+/// Time that a client listens before it sends the next byte.
 const PACE: Duration = Duration::from_millis(20);
 
-/// Less than anybody needs: what is to be cut off is cut off soon.
+/// Shorter timeouts than anyone needs, so that connections are cut off soon.
 pub const IMPATIENT: ConnectionTimeouts = ConnectionTimeouts {
     handshake: Duration::from_millis(400),
     head: Duration::from_millis(400),
@@ -80,7 +80,7 @@ fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
         .unwrap()
 }
 
-/// A connection over TLS that sends what it is told to.
+/// Connection over TLS that sends the given bytes.
 pub struct Wire(StreamOwned<ClientConnection, TcpStream>);
 
 impl Wire {
@@ -124,7 +124,7 @@ impl Wire {
         (code.unwrap_or_default(), text)
     }
 
-    /// Whether the server has closed the connection by now, or does while it is listened to for so long.
+    /// Returns `true` if the server has closed the connection, or closes it within this time.
     pub fn is_closed_within(&mut self, time: Duration) -> bool {
         self.0.sock.set_read_timeout(Some(time)).unwrap();
         let mut byte = [0];

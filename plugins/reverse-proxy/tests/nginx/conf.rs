@@ -7,7 +7,7 @@ use std::fmt;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A directive with its name and values, and what is in its block.
+/// Directive with its name, its values, and its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
     /// The name first.
@@ -83,7 +83,8 @@ fn token(characters: &mut Peekable<Chars<'_>>) -> Result<Token, String> {
     }
 }
 
-/// Behind a quote at the beginning of a word. What comes behind the other one must not be part of a word.
+/// Reads the text behind a quote at the beginning of a word. The text behind the closing quote must not be part of a
+/// word.
 fn quoted(characters: &mut Peekable<Chars<'_>>, quote: char) -> Result<Token, String> {
     let mut word = String::new();
     loop {

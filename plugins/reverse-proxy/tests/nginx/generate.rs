@@ -240,7 +240,7 @@ fn common(random: &mut Random) -> Value {
     spec
 }
 
-/// A ReverseProxy with anything in it; most are to be refused, and what is accepted must be harmless.
+/// Returns a ReverseProxy with any content; most are to be refused, and accepted ones must be harmless.
 pub fn hostile_http(random: &mut Random) -> Value {
     let mut object = http(random);
     let spec = &mut object["spec"];

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::generate::Random;
 
-/// How many resources are tried for each kind.
+/// Count of resources that are tried for each kind.
 const TRIES: u64 = 3000;
 
 #[test]

@@ -15,10 +15,10 @@ use crate::generate::{self, Random};
 use crate::program::Nginx;
 use crate::{conf, plugin};
 
-/// How many resources of each kind nginx is asked about.
+/// Count of resources of each kind that nginx checks.
 const RESOURCES: u64 = 200;
 
-/// How long an answer may take on a loaded machine.
+/// Time limit of an answer on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -102,7 +102,7 @@ fn bad_values_in_a_template_are_refused_by_nginx_or_do_harm() {
     }
 }
 
-/// Whether a template shows what is said of a bad value.
+/// Returns `true` if a template shows the error of a bad value.
 fn shows(nginx: &Nginx, bad: &Bad, template: &str) -> bool {
     let text = bad.configuration(&template.replace("{}", bad.value));
     let answer = nginx.check(&text);
@@ -129,7 +129,7 @@ fn said(nginx: &Nginx, bad: &Bad) -> Vec<Result<(), String>> {
     texts.map(|text| nginx.check(&text)).collect()
 }
 
-/// A tree without its words: how many each directive has, and what is in its block.
+/// Tree without its words: the count of each directive's values, and its block.
 #[derive(Debug)]
 struct Shape(#[allow(dead_code, reason = "it is compared as it is shown")] Vec<(usize, Option<Shape>)>);
 
@@ -249,7 +249,7 @@ fn a_udp_stream_passes_through() {
     assert_eq!(&answer[..length], b"HELLO");
 }
 
-/// A server that gives every request the same answer, and tells what it was asked.
+/// Starts a server that gives every request the same answer, and reports the requests.
 fn http_backend() -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -274,7 +274,7 @@ fn http_backend() -> (SocketAddr, Receiver<String>) {
     (address, requests)
 }
 
-/// Says something, nothing more after it, and gives all that is answered.
+/// Sends a text and nothing after it, and returns the whole answer.
 fn ask(address: SocketAddr, words: &str) -> io::Result<String> {
     let mut connection = TcpStream::connect(address)?;
     connection.set_read_timeout(Some(PATIENCE))?;

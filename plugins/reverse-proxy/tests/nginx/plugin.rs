@@ -58,14 +58,14 @@ fn name_of_children(object: &Value) -> String {
     )
 }
 
-/// What the plugin says to storing a resource, after it has filled in the defaults.
+/// Validates a resource with the plugin, after its defaults were set.
 pub fn validate(object: &Value) -> Result<Vec<String>, Vec<FieldError>> {
     let cluster = FakeCluster::new();
     let object = cluster.apply_defaults::<ReverseProxyPlugin>(object.clone())?;
     cluster.validate::<ReverseProxyPlugin>(object)
 }
 
-/// The directives that a resource stands for, from its spec alone.
+/// Returns the directives for a resource, from its spec alone.
 pub fn expected(object: &Value) -> Vec<Directive> {
     let spec = &object["spec"];
     let number = |field: &str| spec[field].as_i64().map(|number| number.to_string());

@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::generate::HOSTS;
 
-/// How long nginx may take to answer after it was started, on a loaded machine.
+/// Time limit for nginx to answer after its start, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An nginx in a folder of its own.
 #[derive(Debug)]
 pub struct Nginx {
     program: PathBuf,
-    /// Where the stream module is not part of the program.
+    /// Path of the stream module where it is not part of the program.
     stream_module: Option<PathBuf>,
     folder: TempDir,
 }
@@ -26,9 +26,9 @@ pub struct Nginx {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// Where it proxies.
+    /// Address at which it proxies.
     pub address: SocketAddr,
-    /// Where it is probed.
+    /// Address of the probe.
     pub probe: SocketAddr,
 }
 
@@ -51,8 +51,9 @@ impl Nginx {
         }
     }
 
-    /// `nginx -t`: nothing, or what it says. The text is changed in nothing but paths and names of hosts: `/tmp` is a folder
-    /// of this test, and hosts that do not exist are this machine, since nginx looks them up.
+    /// Runs `nginx -t`, and returns its complaints if it fails. Only paths and names of hosts in the text are changed:
+    /// `/tmp` becomes a folder of this test, and hosts that do not exist become this machine, since nginx looks them
+    /// up.
     pub fn check(&self, text: &str) -> Result<(), String> {
         let output = self.command(&self.write(text)).arg("-t").output().expect("nginx runs");
         if output.status.success() {
@@ -117,7 +118,7 @@ impl Drop for Running {
     }
 }
 
-/// Two addresses of this machine that nobody listens on, with TCP and UDP alike.
+/// Returns two addresses of this machine without a listener, with TCP and UDP alike.
 fn free_addresses() -> [SocketAddr; 2] {
     let bound = || {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");

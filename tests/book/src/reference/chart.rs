@@ -1,4 +1,4 @@
-//! Owns the page that lists the values of the Helm chart, by their schema.
+//! Generates the page that lists the values of the Helm chart, by their schema.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ most installations decide. `[]` after a name stands for each item of a list. Lis
 tolerations, are passed on as they are.
 ";
 
-/// Each value with its type, its default, and what it is for.
+/// Returns the page: each value with its type, its default, and its description.
 pub fn page(schema: &Value) -> String {
     let mut page = format!("{CHART}\n{TABLE}");
     rows_of(&mut page, &inlined(schema, &schema["definitions"]), "", true);
@@ -50,7 +50,7 @@ fn inlined(schema: &Value, definitions: &Value) -> Value {
     }
 }
 
-/// Puts what each word means into the description.
+/// Adds the meaning of each word to the description.
 fn with_words(mut schema: Map<String, Value>, known: Option<&Value>) -> Value {
     let choices = schema.get("oneOf").and_then(Value::as_array).cloned();
     let choices = choices.filter(|all| all.iter().all(|it| it["const"].is_string()));

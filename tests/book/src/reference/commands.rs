@@ -1,4 +1,4 @@
-//! Owns the page with every command and option, made of the command line itself.
+//! Generates the page of all commands and options from the command line's definition.
 
 use std::fmt::Write as _;
 
@@ -111,7 +111,7 @@ fn spelled(argument: &Arg) -> String {
     }
 }
 
-/// What an argument is for, with the values that it can have.
+/// Returns the help of an argument, with its possible values.
 fn help(argument: &Arg) -> String {
     let text = argument.get_long_help().or(argument.get_help());
     let mut text = prose(&text.map(ToString::to_string).unwrap_or_default());
@@ -131,7 +131,7 @@ fn help(argument: &Arg) -> String {
     text
 }
 
-/// Text within one line of a table, in which nothing means anything to Markdown but what is between backticks.
+/// Escapes text for one line of a table: nothing but what is between backticks means anything to Markdown.
 pub(super) fn prose(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let parts = line.split('`').enumerate().map(|(position, part)| {
@@ -149,7 +149,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Text of several paragraphs. What is indented or a list is shown as it stands.
+/// Converts text of several paragraphs. Indented parts and lists stay as they are.
 fn paragraphs(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let is_plain = paragraph.lines().all(|line| !line.starts_with([' ', '-', '|']));

@@ -1,5 +1,5 @@
-//! Owns the pages of the reference that are generated, and their comparison with the files. What each page has is in the
-//! module of its source: the command line, or a schema.
+//! Generates the pages of the reference, and compares them with the files. Each source (the command line, or a schema)
+//! has its module.
 
 mod chart;
 mod commands;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_page_of_the_chart_is_what_the_schema_of_its_values_gives() {
+    fn generated_page_of_the_chart_matches_its_values_schema() {
         keep("chart.md", &chart());
     }
 

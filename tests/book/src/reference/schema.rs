@@ -1,4 +1,5 @@
-//! Owns the pages that list the members of a JSON document by its schema: the resource Plugin, the limits, the manifest.
+//! Generates the pages that list the members of a JSON document by its schema: the resource Plugin, the limits, the
+//! manifest.
 
 use std::fmt::{self, Write as _};
 

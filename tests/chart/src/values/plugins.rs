@@ -1,4 +1,4 @@
-//! Owns the values about plugins: which ones the host runs, and which policies guard them.
+//! Values about plugins: the plugins that the host runs, and the policies that guard them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

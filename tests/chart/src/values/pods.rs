@@ -1,4 +1,4 @@
-//! Owns the values about the image, and about what each pod may use and when it may be stopped.
+//! Values about the image, and about each pod's resources and disruption.
 
 use std::collections::BTreeMap;
 

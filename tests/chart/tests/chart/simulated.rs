@@ -48,7 +48,7 @@ async fn reconciles_all(mut process: Process, metrics: SocketAddr, cluster: &Clu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_of_the_host_and_back_writes_nothing_over_a_thousand_objects() {
+async fn a_host_upgrade_and_rollback_write_nothing_at_1000_objects() {
     let earlier = env::var_os(EARLIER_HOST).map(PathBuf::from);
     let (folder, cluster) = (Folder::new(), Cluster::simulated());
     let Cluster::Simulated(simulated) = &cluster else {

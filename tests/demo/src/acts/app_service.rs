@@ -1,4 +1,4 @@
-//! Owns the act of app-service: an AppService gets a Deployment and a Service, and the Deployment comes back when it is
+//! Act of app-service: an AppService gets a Deployment and a Service, and the Deployment is restored after it was
 //! deleted.
 
 use serde_json::Value;

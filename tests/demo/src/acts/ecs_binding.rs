@@ -1,4 +1,4 @@
-//! Owns the act of ecs-binding: a binding is made, and becomes true when its Node gets the address.
+//! Act of ecs-binding: a binding is created, and becomes true when its Node gets the address.
 
 use serde_json::{Value, json};
 

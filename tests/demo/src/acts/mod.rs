@@ -1,4 +1,4 @@
-//! Owns which acts the demo has, and their order. Each file is one plugin's, or that of one of its kinds.
+//! List of the demo's acts, in order. Each file is one plugin's, or that of one of its kinds.
 
 mod app_service;
 mod ecs_binding;

@@ -1,5 +1,5 @@
-//! Owns the act of reverse-proxy: a ReverseProxy gets an nginx, whose configuration comes back when it is deleted; what nginx
-//! would refuse is refused, and can be corrected.
+//! Act of reverse-proxy: a ReverseProxy gets an nginx, whose configuration is restored after it was deleted. A spec
+//! that nginx would refuse is refused, and can be corrected.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Owns the act of service-ingress: a Service is annotated and gets an Ingress, loses both, and is annotated again.
+//! Act of service-ingress: a Service is annotated and gets an Ingress, loses both, and is annotated again.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Owns the act of stream-ingress: a port is opened on a shared ingress-nginx, closed while its upstream is missing, and
-//! what somebody has written there by hand stays.
+//! Act of stream-ingress: a port is opened on a shared ingress-nginx and closed while its upstream is missing. Entries
+//! that a person has written there by hand stay.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use crate::kind::{Kind, reason};
 use crate::sample::Sample;
 use crate::scene::Scene;
 
-/// Where the ingress-nginx is.
+/// Namespace of the ingress-nginx.
 const NAMESPACE: &str = "ingress-nginx";
 /// Its ConfigMap of TCP ports.
 const CONFIG_MAP: &str = "tcp-services";
 /// Its Service.
 const CONTROLLER: &str = "ingress-nginx-controller";
-/// What the sample's port leads to.
+/// Service behind the sample's port.
 const UPSTREAM: &str = "postgres";
 
 /// The act.
@@ -87,7 +87,7 @@ fn open(scene: &Scene, sample: &Sample) -> Result<(), String> {
     accepted(scene, sample, "Accepted")
 }
 
-/// Neither is there, but what was there before is.
+/// Checks that neither is there, but the entries from before are.
 fn closed(scene: &Scene, sample: &Sample) -> Result<(), String> {
     let (entry, port) = entries(scene, sample)?;
     expect("the entry", &entry, &None)?;

@@ -1,4 +1,4 @@
-//! Owns the act of reverse-proxy's second kind: a TCPReverseProxy gets an nginx, and goes once that is gone.
+//! Act of reverse-proxy's second kind: a TCPReverseProxy gets an nginx, and is deleted once that is gone.
 
 use crate::act::{Act, Place, Step, expect, no_seeds, nothing_contributed};
 use crate::kind::{Kind, condition};
@@ -51,7 +51,7 @@ fn fulfilled(scene: &Scene, sample: &Sample) -> Result<(), String> {
     expect("the condition Reconciled", &reconciled, &Some("True"))
 }
 
-/// It is not there any more, and neither are its children, which went before it.
+/// Checks that it is deleted, and before it its children.
 fn gone(scene: &Scene, sample: &Sample) -> Result<(), String> {
     let child = format!("ngx-tcpproxy-{}", sample.name);
     for (kind, name) in [

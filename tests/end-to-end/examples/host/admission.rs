@@ -1,6 +1,6 @@
-//! How long a real API server takes for a new ReverseProxy that the host's webhooks default and validate, beside one in
-//! `kube-system`, about which webhooks are never asked; while the host has nothing else to do, and while so many reconciles
-//! are queued. `cargo xtask bench admission` runs it.
+//! Measures how long a real API server takes for a new ReverseProxy that the host's webhooks default and validate,
+//! beside one in `kube-system`, about which webhooks are never called; while the host is idle, and while many
+//! reconciles are queued. `cargo xtask bench admission` runs it.
 //!
 //! Nothing is stored (`dryRun`), one request follows the other, and both sorts take turns.
 
@@ -148,14 +148,14 @@ async fn make(objects: &Api<DynamicObject>, object: Value) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether a condition of an object is so.
+/// Returns `true` if a condition of an object has this status.
 fn says(object: &DynamicObject, kind: &str, status: &str) -> bool {
     let conditions = object.data["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
     conditions.any(|condition| condition["type"] == kind && condition["status"] == status)
 }
 
-/// Gives the other plugin so many objects at once and some more, each of which takes its time.
+/// Creates so many objects of the other plugin at once and some more, each of which takes its time.
 async fn queue(client: &Client, plugins: &Api<DynamicObject>, host: &mut ProcessHost, objects: usize) -> Outcome<()> {
     let mode = async |mode: &str| {
         let patch = Patch::Merge(json!({"spec": {"mode": mode}}));
@@ -185,7 +185,7 @@ async fn queue(client: &Client, plugins: &Api<DynamicObject>, host: &mut Process
     .await
 }
 
-/// How many reconciles of the other plugin wait, as its status says; that is written every 15 s.
+/// Count of the other plugin's waiting reconciles, by its status, which is written every 15 s.
 async fn depth(plugins: &Api<DynamicObject>) -> Outcome<usize> {
     let plugin = plugins.get("hostile").await?;
     let queued = plugin.data["status"]["controllers"][0]["queued"].as_u64();
@@ -195,12 +195,12 @@ async fn depth(plugins: &Api<DynamicObject>) -> Outcome<usize> {
 /// A ReverseProxy as the API server is asked for it.
 struct Asking {
     proxy: Value,
-    /// Where webhooks are asked, and where they are not.
+    /// Resources in a namespace where webhooks are called, and in one where they are not.
     asked: Api<DynamicObject>,
     unasked: Api<DynamicObject>,
 }
 
-/// How long requests took in one repetition, in milliseconds.
+/// Durations of the requests of one repetition, in milliseconds.
 struct Times {
     asked: Vec<f64>,
     unasked: Vec<f64>,
@@ -225,7 +225,7 @@ impl Asking {
         Ok(())
     }
 
-    /// Whether one is refused that only the plugin can know to be wrong.
+    /// Returns `true` if a resource is refused that only the plugin can recognise as invalid.
     async fn refuses(&self, proxies: &Api<DynamicObject>) -> bool {
         let mut wrong = self.proxy.clone();
         wrong["spec"]["proxyPass"] = json!("http://$noexists");

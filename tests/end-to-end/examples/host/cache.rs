@@ -1,4 +1,4 @@
-//! What the cache takes of memory for each object, beside the object's own JSON without managedFields: Deployments of real
+//! Measures the cache's memory for each object, beside the object's own JSON without managedFields: Deployments of real
 //! size, kept whole and with their metadata only.
 
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ const DEPLOYMENTS: usize = 10_000;
 /// Objects that the cache learns from what repeats.
 const PAGE: usize = 50;
 
-/// What is kept of each.
+/// Kept part of each object.
 const KEPT: [(&str, &str, &str); 2] = [
     ("whole", "kept whole: bytes for each object", "aim 0.6"),
     ("metadata", "metadata only: bytes for each object", "aim 0.1"),
@@ -80,7 +80,7 @@ pub fn alone(kept: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// As a server sends it, with the managedFields of those who wrote it.
+/// Returns an object as a server sends it, with managedFields.
 fn as_served(index: usize) -> Outcome<Box<RawValue>> {
     let mut object = deployment(index);
     let fields = json!({"f:metadata": {"f:labels": {".": {}, "f:app": {}}}, "f:spec": {

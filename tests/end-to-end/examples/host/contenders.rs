@@ -1,5 +1,5 @@
-//! Owns the clusters with Bundles that the host or the baseline client converges, one cluster for each run, and that both
-//! leave the same behind.
+//! Makes clusters with Bundles that the host or the baseline client converges, one cluster for each run, and checks
+//! that both leave the same objects.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -21,20 +21,20 @@ use tokio::task::JoinHandle;
 use crate::Outcome;
 use crate::steered::{self, NEVER, asked, at_rest, cpu_seconds, memory, process, program, until};
 
-/// Requests in flight: what the host has for one plugin.
+/// Requests in flight, as many as the host has for one plugin.
 pub const IN_FLIGHT: usize = 16;
 
 /// Bundles that are compared after each run.
 const COMPARED: usize = 10;
 
-/// What one run has cost.
+/// Cost of one run.
 #[derive(Debug)]
 pub struct Run {
-    /// From the start of the program to the last status seen.
+    /// Seconds from the start of the program to the last status seen.
     pub seconds: f64,
     pub cpu_seconds: f64,
     pub writes: usize,
-    /// Whole objects, without what differs by nature.
+    /// Whole objects, without the parts that differ in every run.
     left: Vec<Value>,
 }
 
@@ -48,7 +48,7 @@ pub struct Hosted {
     pub peak: f64,
 }
 
-/// What the baseline client says of itself.
+/// Report of the baseline client.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Said {
@@ -64,7 +64,7 @@ pub async fn cluster(objects: usize) -> Outcome<(Cluster, f64)> {
     Ok((cluster, idle))
 }
 
-/// Gives a cluster the CRD and so many Bundles, and says what the host uses with none.
+/// Creates the CRD and so many Bundles in a cluster, and returns the host's memory with none.
 pub async fn prepare(cluster: &Cluster, objects: usize) -> Outcome<f64> {
     let mut host = steered::host(NEVER);
     let mark = cluster.mark()?;
@@ -142,7 +142,7 @@ pub async fn by_host(cluster: &Cluster, host: &mut ProcessHost, objects: usize, 
     Ok(Hosted { run, idle, full, peak })
 }
 
-/// Whether two runs have left the same behind.
+/// Checks that two runs have left the same objects.
 pub fn compare(one: &Run, other: &Run) -> Outcome<()> {
     for (one, other) in one.left.iter().zip(&other.left) {
         if one != other {
@@ -184,7 +184,7 @@ pub fn collection(client: Client, group: &str, kind: &str) -> Api<DynamicObject>
     Api::namespaced_with(client, "default", &resource)
 }
 
-/// What stands for the first Bundles.
+/// Returns the children of the first Bundles.
 async fn left(cluster: &Cluster) -> Outcome<Vec<Value>> {
     let client = cluster.client().await?;
     let mut left = Vec::new();
@@ -249,12 +249,12 @@ impl Ready {
         Self { moments, task }
     }
 
-    /// How many are.
+    /// Count of the Bundles that are converged.
     pub fn count(&self) -> usize {
         self.moments.lock().expect("no panic happens while it is held").len()
     }
 
-    /// Since when a Bundle is, by its name.
+    /// Returns the time since when a Bundle is converged, by its name.
     pub fn moment(&self, name: &str) -> Option<Instant> {
         let moments = self.moments.lock().expect("no panic happens while it is held");
         moments.get(name).copied()

@@ -22,7 +22,7 @@ use crate::{Outcome, Size};
 /// The host's work is over when it has used nothing for so long.
 const OVER: Duration = Duration::from_millis(300);
 
-/// Of so many Bundles there is one bystander of each sort.
+/// Count of Bundles for each bystander of each sort.
 const BYSTANDERS: usize = 10;
 
 /// The namespace of the Bundles that read another ConfigMap of the same name, which is not there.
@@ -160,24 +160,24 @@ async fn bystanders(client: Client, each: usize) -> Outcome<usize> {
     Ok(2 * each)
 }
 
-/// Who has been reconciled.
+/// Reconciled objects.
 struct Ran {
-    /// Those who have read the ConfigMap.
+    /// Objects that have read the ConfigMap.
     readers: BTreeSet<String>,
-    /// How often they were.
+    /// Count of their reconciles.
     runs: usize,
-    /// How often anybody else was.
+    /// Count of all other reconciles.
     others: usize,
 }
 
-/// What is needed of a line of the host's log.
+/// Needed part of a line of the host's log.
 #[derive(Deserialize)]
 struct Line {
     fields: BTreeMap<String, Value>,
 }
 
 impl Ran {
-    /// What the log says beyond so many lines.
+    /// Reads the log beyond so many lines.
     fn since(lines: usize, host: &ProcessHost) -> Self {
         let mut ran = Self {
             readers: BTreeSet::new(),

@@ -1,11 +1,11 @@
-//! Owns how figures are shown: a table a part, and what was repeated with its least, its median and its greatest.
+//! Prints figures: one table for each part, and repeated measurements with minimum, median and maximum.
 
 /// A heading.
 pub fn heading(text: &str) {
     println!("\n{text}");
 }
 
-/// One line: what it is, and what it is to be.
+/// Prints one line: the name, the figure and the aim.
 pub fn line(what: &str, figure: &str, aim: &str) {
     println!("  {what:<58} {figure:>26}  {aim}");
 }

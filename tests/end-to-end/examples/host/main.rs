@@ -1,5 +1,5 @@
-//! What the host costs, beside what the same work costs a client that does nothing else: `cargo xtask bench host` runs it.
-//! Every figure is of this run; what is repeated is shown with its least, its median and its greatest.
+//! Measures the cost of the host beside that of a client that only makes the same writes: `cargo xtask bench host` runs
+//! it. Every figure is of this run; repeated measurements are shown with minimum, median and maximum.
 //!
 //! `contenders` makes clusters with Bundles and lets the host or the baseline client converge them, `steered` is the host's
 //! process seen from outside, and each other file is a part that `--only` can name.
@@ -18,21 +18,21 @@ mod steered;
 
 use std::error::Error;
 
-/// What is measured, in this order.
+/// Parts that are measured, in order.
 const PARTS: [&str; 6] = ["plugins", "cache", "lifetime", "restart", "dependents", "neighbours"];
 
-/// What is measured only where it is named: each has a command of its own.
+/// Parts that are measured only where they are named: each has a command of its own.
 const NAMED: [&str; 2] = ["admission", "artifacts"];
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How much is measured.
+/// Size of the measurements.
 struct Size {
     /// Bundles; for admission, reconciles that are queued.
     objects: usize,
     /// Distinct plugins.
     plugins: usize,
-    /// How often what is compared is run.
+    /// Count of repetitions of compared runs.
     repetitions: usize,
 }
 

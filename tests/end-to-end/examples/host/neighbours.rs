@@ -1,6 +1,6 @@
-//! How long a plugin takes for a new object while another one of the same host is quiet, loops, traps, or floods: from
-//! the request that makes the object to its status, as a watch sees it. Beside a flood the API server takes longer too:
-//! how much, a client shows that makes the same writes and does nothing else.
+//! Measures how long a plugin takes for a new object while another one of the same host is quiet, loops, traps, or
+//! floods: from the request that creates the object to its status, as a watch sees it. A flood slows the API server as
+//! well; a client that only makes the same writes shows by how much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ const QUIET: Situation = Situation {
     rate: 0,
 };
 
-/// What the other plugin does.
+/// Behaviour of the other plugin.
 const SITUATIONS: [Situation; 4] = [
     QUIET,
     Situation {
@@ -57,7 +57,7 @@ const FLOOD: Situation = Situation {
     rate: 50,
 };
 
-/// What the other plugin does, and how many objects a second make it do so.
+/// Behaviour of the other plugin, and the rate of its objects per second.
 #[derive(Clone, Copy)]
 struct Situation {
     what: &'static str,
@@ -65,7 +65,7 @@ struct Situation {
     rate: u32,
 }
 
-/// What each situation took, in milliseconds for each Bundle.
+/// Durations of each situation, in milliseconds for each Bundle.
 type Took = Vec<(Situation, Vec<f64>)>;
 
 /// Measures and prints.
@@ -119,7 +119,7 @@ async fn by_baseline() -> Outcome<Took> {
     Ok(took)
 }
 
-/// How long new Bundles take in a situation.
+/// Measures new Bundles in a situation.
 async fn beside(client: &Client, host: &mut ProcessHost, number: usize, situation: Situation) -> Outcome<Vec<f64>> {
     let stop = Arc::new(AtomicBool::new(false));
     let troubling = tokio::spawn(trouble(client.clone(), situation, number, stop.clone()));
@@ -172,7 +172,7 @@ async fn trouble(client: Client, situation: Situation, number: usize, stop: Arc<
     Ok(())
 }
 
-/// How long each of some new Bundles takes, in milliseconds. They come at their times, however long the others take.
+/// Measures each of some new Bundles, in milliseconds. They are created at their times, however long the others take.
 async fn latencies(client: Client, host: &mut ProcessHost, situation: usize) -> Outcome<Vec<f64>> {
     let bundles = collection(client.clone(), "bench.example.dev", "Bundle");
     let ready = Ready::watch(client);

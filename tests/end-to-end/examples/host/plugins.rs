@@ -1,5 +1,5 @@
-//! What a plugin costs that has nothing to do, and what it costs to wake it: distinct components, of which no two share
-//! a page of code, in a sandbox and in the released host on a real API server.
+//! Measures the cost of an idle plugin and of waking it: distinct components, of which no two share a page of code, in
+//! a sandbox and in the released host on a real API server.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use crate::{Outcome, Size};
 const PLUGIN: &str = "service-ingress";
 const ANNOTATION: &str = "ingress/http";
 
-/// What a thousand of them are to fit into, in MiB.
+/// Memory into which a thousand plugins must fit, in MiB.
 const ALL: f64 = 256.0;
 
 /// Plugins that are woken.
@@ -64,7 +64,7 @@ pub async fn measure(size: &Size) -> Outcome<()> {
     wake(&cluster, &files[..files.len().min(WOKEN)]).await
 }
 
-/// So many files with distinct components.
+/// Makes so many files with distinct components.
 pub fn distinct(number: usize, folder: &Path) -> Outcome<Vec<PathBuf>> {
     let component = std::fs::read(components::folder().join(format!("{PLUGIN}.wasm")))?;
     (0..number)
@@ -82,7 +82,7 @@ fn annotation(number: usize) -> String {
     format!("ingress/{number:04}")
 }
 
-/// Where compiled plugins are kept from run to run: compiling a thousand takes minutes.
+/// Folder in which compiled plugins are kept from run to run: compiling a thousand takes minutes.
 fn cache() -> PathBuf {
     components::root().join("target").join("bench-code")
 }
@@ -142,7 +142,7 @@ fn in_a_sandbox(files: &[PathBuf]) -> Outcome<()> {
 struct Idle {
     /// PSS in KiB.
     memory: f64,
-    /// Until all plugins were open.
+    /// Seconds until all plugins were open.
     seconds: f64,
     files: usize,
     mappings: usize,
@@ -184,7 +184,7 @@ async fn started(cluster: &Cluster, files: &[PathBuf]) -> Outcome<(ProcessHost, 
     Ok((host, seconds))
 }
 
-/// Gives each plugin a Service to steer while it sleeps, and then another one; from the request to the Ingress.
+/// Creates a Service for each plugin while it sleeps, and then another one; measures from the request to the Ingress.
 async fn wake(cluster: &Cluster, files: &[PathBuf]) -> Outcome<()> {
     let (mut host, _) = started(cluster, files).await?;
     let client = cluster.client().await?;
@@ -224,7 +224,7 @@ async fn create(services: &Api<DynamicObject>, name: &str, annotation: &str) -> 
     Ok(())
 }
 
-/// When each Ingress was seen first.
+/// First sight of each Ingress.
 struct Seen(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl Seen {

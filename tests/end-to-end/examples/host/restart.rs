@@ -63,16 +63,17 @@ async fn resync(cluster: &Cluster) -> Outcome<()> {
     Ok(())
 }
 
-/// What the restarts have shown, in seconds but for the writes.
+/// Figures of the restarts, in seconds but for the writes.
 #[derive(Default)]
 struct Restarts {
     lists: Vec<f64>,
-    /// From the start to the status of a Bundle that was made then.
+    /// Durations from the start to the status of a Bundle that was created then.
     early: Vec<f64>,
-    /// From the request that makes a Bundle to its status: while all the others are looked at, and when that is over.
+    /// Durations from the request that creates a Bundle to its status: while all the others are reconciled, and after
+    /// that.
     late: Vec<f64>,
     quiet: Vec<f64>,
-    /// From the start until all have been looked at.
+    /// Durations from the start until all have been reconciled.
     over: Vec<f64>,
     writes: usize,
 }

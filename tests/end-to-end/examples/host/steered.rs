@@ -1,4 +1,4 @@
-//! Owns the host's process seen from outside: its memory, its time of the processors, and what it has asked.
+//! Host process seen from outside: its memory, its processor time, and its requests.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use pilothouse_testkit::requests::Request;
 
 use crate::Outcome;
 
-/// How long the host has to be quiet until it counts as settled.
+/// Time without requests after which the host counts as settled.
 pub const QUIET: Duration = Duration::from_secs(2);
 
-/// How long a host that has settled is left alone before its memory is measured.
+/// Rest of a settled host before its memory is measured.
 const REST: Duration = Duration::from_secs(20);
 
-/// How long anything may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_mins(20);
 
 /// An interval that never comes.
@@ -27,7 +27,7 @@ pub const NEVER: Duration = Duration::from_hours(24);
 /// The profile that the programs were built with.
 static PROFILE: OnceLock<String> = OnceLock::new();
 
-/// Says which profile the programs were built with; once, before any is needed.
+/// Sets the profile that the programs were built with; once, before any is needed.
 pub fn built_with(profile: &str) {
     PROFILE.get_or_init(|| profile.to_owned());
 }
@@ -69,8 +69,8 @@ pub async fn settled(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
     .await
 }
 
-/// Waits until the host has settled and come to rest: what only a start or a burst needed is given back after some
-/// seconds, and what is needed now and then is mapped again.
+/// Waits until the host has settled and its memory is at rest: memory that only a start or a burst needed is returned
+/// after some seconds, and what is needed now and then is mapped again.
 pub async fn at_rest(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
     settled(cluster, host).await?;
     tokio::time::sleep(REST).await;
@@ -104,7 +104,7 @@ pub fn by_kind(requests: &[Request]) -> String {
     counts.join(", ")
 }
 
-/// What a process uses of memory in KiB, shared pages divided among those who share them.
+/// Returns the memory of a process in KiB, with shared pages divided among the processes that share them.
 pub fn memory(process: u32) -> Outcome<f64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
@@ -115,9 +115,9 @@ pub fn memory(process: u32) -> Outcome<f64> {
         .parse()?)
 }
 
-/// What a process has used of the processors.
+/// Returns the processor time of a process.
 pub fn cpu_seconds(process: u32) -> Outcome<f64> {
-    /// Of `/proc`, on every Linux.
+    /// Unit of `/proc`, on every Linux.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').ok_or("the name stands in brackets")?;

@@ -1,4 +1,4 @@
-//! What a replica takes of memory with the five plugins and so many primaries in a hundred namespaces, on a real API server:
+//! Measures a replica's memory with the five plugins and many primaries in a hundred namespaces, on a real API server:
 //! one replica alone, and each of four that divide the work. `cargo xtask bench memory` runs it.
 //!
 //! `objects` makes the primaries, and `replica` is a host's process with what it says of itself.
@@ -24,20 +24,20 @@ const GATE: &str = "--feature-gates=ShardedListAndWatch=true";
 
 const REPLICAS: usize = 4;
 
-/// As docs/replicas.md advises for four replicas.
+/// Shards that docs/replicas.md advises for four replicas.
 const SHARDS: u64 = 16;
 
 /// The fewest shards of a replica that has its share. Shards are divided by their load, so not all have four.
 const FEWEST_SHARDS: u64 = 2;
 
-/// How long anything may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_hours(1);
 
-/// How long replicas have to be quiet until they count as settled.
+/// Time without requests after which replicas count as settled.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// How long replicas that have settled are left alone before their memory is measured: what moved to another replica is
-/// dropped after 30 quiet seconds, and plugins' code is unmapped when they are idle.
+/// Rest of settled replicas before their memory is measured: objects that moved to another replica are dropped after 30
+/// quiet seconds, and plugins' code is unmapped when they are idle.
 const REST: Duration = Duration::from_mins(1);
 
 #[tokio::main]
@@ -138,7 +138,7 @@ fn line(what: &str, figures: &Figures) {
     println!("{what:<44} {proportional:>9.1} {resident:>9.1} {cached:>9} {shards:>7}");
 }
 
-/// How many objects of each kind the one replica caches, and each of the four.
+/// Prints the count of cached objects of each kind, for the one replica and for each of the four.
 fn by_kind(alone: &Figures, four: &[Figures]) {
     println!("\ncached objects of each kind: one replica, and each of the four");
     let kinds: BTreeMap<&String, &u64> = alone.cached.iter().collect();

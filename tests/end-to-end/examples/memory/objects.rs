@@ -1,4 +1,5 @@
-//! Owns the primaries: how many of each kind, where they are, and whether all have what they stand for.
+//! Primaries of the memory benchmark: their number for each kind, their namespaces, and the check that all are
+//! converged.
 
 use std::fmt;
 
@@ -26,28 +27,28 @@ const NAMESPACES: usize = 100;
 /// Requests in flight.
 const IN_FLIGHT: usize = 16;
 
-/// Objects that are asked for at once.
+/// Objects that are listed at once.
 const PAGE: u32 = 500;
 
 /// The namespace of the ingress-nginx that stream-ingress contributes to, by its default configuration.
 const INGRESS: &str = "ingress-nginx";
 
-/// How many primaries there are of each kind.
+/// Count of primaries of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     app_services: usize,
     proxies: usize,
     /// Services that ask for an Ingress.
     services: usize,
-    /// Of cluster scope, so that no replica shares them with another. Each names a Node.
+    /// Bindings, of cluster scope, so that no replica shares them with another. Each names a Node.
     bindings: usize,
-    /// They contribute to one ConfigMap and one Service, which is not divided, either.
+    /// Streams, which contribute to one ConfigMap and one Service; neither is divided.
     streams: usize,
 }
 
 impl Mix {
-    /// So many primaries. Most are of kinds whose work is divided by namespace; a cluster has fewer nodes, and opens fewer
-    /// ports. Each AppService has a node port, of which a cluster has 2,768.
+    /// Returns the mix of so many primaries. Most are of kinds whose work is divided by namespace; a cluster has fewer
+    /// nodes, and opens fewer ports. Each AppService has a node port, of which a cluster has 2,768.
     pub fn of(objects: usize) -> Self {
         let percent = |part: usize| objects * part / 100;
         let [app_services, proxies, bindings, streams] = [24, 30, 5, 1].map(percent);
@@ -82,7 +83,7 @@ impl Mix {
         create_all(&client, primaries.collect()).await
     }
 
-    /// Whether every primary says that it is reconciled; a Service says nothing, and has an Ingress.
+    /// Returns `true` if every primary has the status of a reconciled one; a Service has none, but an Ingress.
     pub async fn is_reconciled(&self, client: &Client) -> Outcome<bool> {
         let is_reconciled = |object: &DynamicObject| {
             let conditions = object.data["status"]["conditions"].as_array();
@@ -145,7 +146,7 @@ fn service_with_ingress(number: usize) -> Value {
     object("v1", "Service", Some(&tenant(number)), &format!("web-{number}"), rest)
 }
 
-/// Without replicas: nothing here runs Pods.
+/// Returns an AppService without replicas: nothing here runs Pods.
 fn app_service(number: usize) -> Value {
     let rest = json!({"spec": {"size": 0, "image": "nginx:1.7.9", "ports": [{"port": 80, "targetPort": 80}]}});
     object(
@@ -183,7 +184,7 @@ fn address(number: usize) -> String {
     format!("10.0.{}.{}", number / 250, number % 250 + 1)
 }
 
-/// To the Service of the same number.
+/// Returns a stream to the Service of the same number.
 fn stream(number: usize) -> Value {
     let rest =
         json!({"spec": {"listen": 10_000 + number, "upstream": {"service": format!("web-{number}"), "port": 80}}});

@@ -1,4 +1,4 @@
-//! Owns one replica: a process of the host, its memory, and what it says of itself at `/metrics`.
+//! One replica: a process of the host, its memory, and its `/metrics`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,9 +24,9 @@ pub struct Replica {
     _folder: TempDir,
 }
 
-/// What a replica takes, and what of.
+/// Memory of a replica, and its parts.
 pub struct Figures {
-    /// Memory in MiB, where what is shared with other processes is divided among them.
+    /// Memory in MiB, with shared pages divided among the processes that share them.
     pub proportional: f64,
     /// Memory in MiB, with all that is shared.
     pub resident: f64,
@@ -87,7 +87,7 @@ impl Replica {
         self.host.log_tail()
     }
 
-    /// What it prints at `/metrics`; nothing until it serves them.
+    /// Reads its `/metrics`; empty until it serves them.
     pub fn scrape(&self) -> Outcome<Scrape> {
         match get(self.metrics, "/metrics") {
             Ok((_, text)) => Ok(Scrape(text)),

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// A folder in which commands run, and which is their home: nothing of the user's configuration is seen.
 struct Desk(Folder);
 
-/// How a command ended.
+/// Outcome of a command.
 struct Ended {
     code: i32,
     printed: String,
@@ -61,14 +61,14 @@ impl Desk {
         ended(&mut self.command(arguments))
     }
 
-    /// Runs a command that has to succeed: what it prints.
+    /// Runs a command that must succeed, and returns its output.
     fn prints(&self, arguments: &[&str]) -> String {
         let Ended { code, printed, said } = self.run(arguments);
         assert_eq!(code, 0, "{arguments:?}: {said}");
         printed
     }
 
-    /// Runs a command that has to fail with an exit code and to say these words.
+    /// Runs a command that must fail with an exit code and these words.
     fn refuses(&self, arguments: &[&str], expected: i32, words: &[&str]) {
         let Ended { code, printed, said } = self.run(arguments);
         assert_eq!((code, &*printed), (expected, ""), "{arguments:?}: {said}");
@@ -151,7 +151,7 @@ mod isolated {
     use super::*;
 
     #[test]
-    fn a_pushed_component_comes_back_with_the_same_bytes_and_a_digest_that_does_not_change() {
+    fn a_pushed_component_is_pulled_with_same_bytes_and_digest() {
         let desk = Desk::new();
         let file = component("app-service");
         let pushed = desk.run(&["push", &file, "oci-layout:plugins:0.1.0"]);
@@ -307,7 +307,7 @@ mod isolated {
     }
 
     #[test]
-    fn verify_accepts_a_signature_by_one_of_the_keys_and_nothing_else() {
+    fn verify_accepts_only_a_signature_by_one_of_the_keys() {
         let desk = Desk::new();
         let reference = desk.push();
         let layout = desk.path("plugins");
@@ -497,7 +497,7 @@ mod documentation {
     }
 }
 
-/// What needs no plugin.
+/// Tests that need no plugin.
 mod command_line {
     use super::*;
 

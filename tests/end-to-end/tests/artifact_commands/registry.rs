@@ -178,7 +178,7 @@ mod external {
             .await;
         }
 
-        /// Deletes the plugin's Deployment and waits for its successor: somebody reconciles.
+        /// Deletes the plugin's Deployment and waits for its successor: some host reconciles.
         async fn reconciles(&self, process: &Process) {
             let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), "default");
             let uid = async || {
@@ -209,7 +209,7 @@ mod external {
     }
 
     #[tokio::test]
-    async fn a_signed_plugin_runs_moves_is_not_forged_and_survives_its_registry() {
+    async fn a_signed_plugin_moves_and_survives_its_registry() {
         let mut shop = Shop::open(Registry::docker().unwrap());
         let (key, other) = (
             shop.cosign.generate_key("release").unwrap(),
@@ -321,7 +321,7 @@ mod external {
     }
 
     #[test]
-    fn what_is_pushed_copied_and_signed_is_found_in_both_kinds_of_registry() {
+    fn pushed_copied_and_signed_artifacts_are_in_both_registries() {
         for registry in registries() {
             let shop = Shop::open(registry);
             let key = shop.cosign.generate_key("release").unwrap();
@@ -463,7 +463,7 @@ mod external {
     }
 
     #[test]
-    fn a_host_takes_a_plugin_by_reference_and_names_what_it_cannot_fetch() {
+    fn a_host_runs_a_plugin_by_reference_and_names_failed_pulls() {
         let shop = Shop::open(Registry::docker().unwrap());
         let reference = format!("oci://{}", shop.push("app-service", 1, "0.1.0"));
         let absent = format!("oci://{}", shop.registry.reference("plugins/absent:1"));

@@ -13,7 +13,7 @@ mod kubectl {
 
     use crate::simulated::{AskedHost, create_when_served};
 
-    /// kubectl runs what it finds in `PATH` under the name of a plugin: whether that succeeded, what it printed and what it said.
+    /// Runs a plugin of kubectl, which finds it in `PATH`: returns its success, its output and its standard error.
     fn kubectl(folder: &Path, arguments: &[&str]) -> (bool, String, String) {
         let path = env::var_os("PATH").unwrap_or_default();
         let folders = [folder.to_owned()].into_iter().chain(env::split_paths(&path));

@@ -66,7 +66,7 @@ fn rule(group: &str, resource: &str, verb: &str) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]})
 }
 
-/// Asks with a kubeconfig: the exit code, what is printed, and what is said on standard error.
+/// Runs a command with a kubeconfig: returns its exit code, its output, and its standard error.
 async fn ask(kubeconfig: &str, arguments: &[&str]) -> (i32, String, String) {
     let arguments: Vec<String> = [arguments, &["--kubeconfig", kubeconfig, "-o", "json"]]
         .concat()
@@ -234,7 +234,7 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     assert!(plain.is_err(), "no token travels over plain HTTP: {plain:?}");
 }
 
-/// Whether three replicas hold the eight shards, and nothing of the twelve objects is left to do.
+/// Returns `true` if three replicas hold the eight shards, and none of the twelve objects waits.
 fn adds_up(document: &Value) -> bool {
     let replicas = document["replicas"].as_array().into_iter().flatten();
     let held: Vec<u64> = replicas.filter_map(|it| it["shardsHeld"].as_u64()).collect();
@@ -248,7 +248,7 @@ fn adds_up(document: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_divide_the_work_answer_together_and_one_that_is_silent_is_named() {
+async fn sharded_replicas_answer_together_and_name_a_silent_one() {
     let control_plane = ControlPlane::start(Options::default()).await.unwrap();
     let bench = Bench::new(&control_plane).await;
     bench.namespace("pilothouse-system").await;

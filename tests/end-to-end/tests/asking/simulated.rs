@@ -33,7 +33,7 @@ impl AskedHost {
         Self::start_with(plugins, Folder::new(), &[]).await
     }
 
-    /// With more options.
+    /// Starts it with more options.
     async fn start_with(plugins: &[&str], folder: Folder, more: &[&str]) -> Self {
         let simulator = Simulator::new(Options::default());
         let (cluster, address) = (free_address(), free_address());
@@ -68,7 +68,7 @@ impl AskedHost {
         Client::new(self.simulator.service(), "default")
     }
 
-    /// Asks by a command: its exit code, what it prints, and what it says on standard error.
+    /// Runs a command: returns its exit code, its output, and its standard error.
     fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
         let (host, key) = (format!("http://{}", self.address), self.folder.path("api.key"));
         let mut all = arguments.to_vec();
@@ -123,7 +123,7 @@ fn triggers(document: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_explained_with_its_children_its_runs_and_who_changed_what_was_reverted() {
+async fn an_object_is_explained_with_children_runs_and_reverts() {
     let mut host = AskedHost::start(&["app-service"]).await;
     create_when_served(&mut host, &app_service("web")).await;
     let why = ["why", "appservice/web"];
@@ -200,7 +200,7 @@ pub async fn create_when_served(host: &mut AskedHost, object: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_explained_with_each_object_and_each_list_that_its_last_call_has_read() {
+async fn an_object_is_explained_with_all_reads_of_its_last_call() {
     let mut host = AskedHost::start(&["stream-ingress"]).await;
     let named = |kind: &str, namespace: Option<&str>, name: &str, spec: Value| {
         let metadata = json!({"name": name, "namespace": namespace});
@@ -273,7 +273,7 @@ async fn an_object_is_explained_with_each_object_and_each_list_that_its_last_cal
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_status_names_failing_objects_with_cause_and_next_step_and_top_counts() {
+async fn status_names_failing_objects_with_cause_and_top_counts() {
     let mut host = AskedHost::start(&["hostile"]).await;
     create_when_served(&mut host, &hostile("bad", &json!({"behaviour": "trap"}))).await;
     create(host.client(), &hostile("good", &json!({"behaviour": "config-map"}))).await;
@@ -318,7 +318,7 @@ async fn the_status_names_failing_objects_with_cause_and_next_step_and_top_count
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_on_the_machine_is_answered_without_the_key_of_the_host() {
+async fn no_local_client_is_answered_without_the_hosts_key() {
     let mut host = AskedHost::start(&["app-service"]).await;
     host.until("it answers", &["status"], |_| true).await;
     let address = host.address;

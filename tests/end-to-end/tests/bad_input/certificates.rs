@@ -42,7 +42,7 @@ pub(crate) mod simulated {
         texts.map(|(key, text)| (key, text.clone().into_bytes())).into()
     }
 
-    /// What a Secret holds with certificates for a name.
+    /// Content of a Secret with certificates for a name.
     pub(crate) fn made_for(name: &str) -> Texts {
         let made = Certificates::make(&[name.to_owned()], SystemTime::now(), &Lifetimes::default());
         texts(&made.unwrap())
@@ -73,7 +73,7 @@ pub(crate) mod simulated {
     /// The label of the host's own Secret.
     const OWN: Option<&str> = Some("harbour.webhooks");
 
-    /// Puts this where the host keeps its certificates.
+    /// Stores this where the host keeps its certificates.
     async fn keep(stage: &Stage, found: &Texts, kind: &str, label: Option<&str>) -> Secret {
         let labels = label.map(|label| [("pilothouse.dev/webhooks".to_owned(), label.to_owned())].into());
         let secret = Secret {
@@ -277,7 +277,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_hosts_webhooks_are_kept_and_reported_until_it_is_gone() {
+    async fn another_hosts_webhooks_are_kept_and_reported_until_gone() {
         let mut stage = harbour().await;
         stage.host.serve_webhooks(HARBOUR).unwrap();
         let specs = vec![stage.host.spec("gate").unwrap()];
@@ -309,7 +309,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_definition_that_converts_no_more_is_free_whatever_its_label_says() {
+    async fn a_crd_without_conversion_is_free_whatever_its_label() {
         let mut stage = harbour().await;
         stage.host.serve_webhooks(HARBOUR).unwrap();
         let specs = vec![stage.host.spec("gate").unwrap()];
@@ -351,7 +351,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_authority_is_renewed_in_time_though_another_host_answers_one_of_the_plugins() {
+    async fn a_ca_is_renewed_in_time_though_another_host_has_a_plugin() {
         const MINUTE: Duration = Duration::from_mins(1);
         let mut stage = harbour().await;
         stage.host.serve_webhooks(HARBOUR).unwrap();

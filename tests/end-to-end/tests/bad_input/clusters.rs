@@ -89,7 +89,7 @@ mod simulated {
             .await;
     }
 
-    /// How many requests of the simulated cluster have been for this.
+    /// Count of such requests to the simulated cluster.
     fn asked(simulator: &Simulator, verb: &str, resource: &str) -> usize {
         let requests = simulator.requests().all();
         requests

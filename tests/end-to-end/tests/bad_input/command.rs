@@ -1,8 +1,8 @@
-//! What a person at the terminal sees of files that are no plugins, and of command lines that cannot be meant.
+//! Tests of the messages for files that are no plugins, and for invalid command lines.
 
 use crate::program::{Folder, ended_with_kubeconfig, refused};
 
-/// Name, content and the words with which it is refused.
+/// Name, content, and words of the refusal.
 type BadFile = (&'static str, Vec<u8>, &'static [&'static str]);
 
 fn bad_files() -> Vec<BadFile> {
@@ -226,7 +226,7 @@ fn a_command_line_that_cannot_be_meant_is_refused() {
     );
 }
 
-/// With plugins, which the other parts of the tests build.
+/// Tests with plugins, which the other parts of the tests build.
 mod simulated {
     use serde_json::{Value, json};
 
@@ -298,7 +298,7 @@ mod simulated {
     }
 
     #[test]
-    fn inspect_names_defaulter_and_validator_of_each_kind_and_has_crds_as_objects() {
+    fn inspect_names_admission_of_each_kind_and_prints_crds() {
         let gate = component("gate");
         let said = printed(&["inspect", &gate]);
         assert!(
@@ -326,7 +326,7 @@ mod simulated {
     }
 
     #[test]
-    fn inspect_tells_which_kinds_have_a_defaulter_and_a_validator_as_the_manifest_says() {
+    fn inspect_lists_defaulters_and_validators_as_the_manifest() {
         let gate = component("gate");
         let is_open = "the manifest does not say whether they are for this kind";
         assert!(printed(&["inspect", &gate]).contains(is_open));

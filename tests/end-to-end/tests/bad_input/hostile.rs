@@ -29,7 +29,7 @@ many-reads       | once  | GuestLimit: …limit reads is 10000; fix the plugin, 
 many-finds       | reads | GuestLimit: the plugin reads too …; fix the plugin, or raise its limit
 ";
 
-/// What the API server refuses, with its own words.
+/// Objects that the API server refuses, with its messages.
 const REFUSED: &str = "
 wrong-type        | once  | Refused: cannot create ConfigMap default/victim: …failed to create typed patch object \
     (default/victim; /v1, Kind=ConfigMap): .data.text: expected string…; change the object, or fix the plugin if the value is its own
@@ -54,7 +54,7 @@ permanent-failure | once  | Failure: elsewhere
 be-nice           | once  | Failure: the Hostile cannot be read: unknown variant `be-nice`, expected…
 ";
 
-/// What is said beside the objects.
+/// Messages beside the objects.
 const WORDS: &str = "
 status-not-an-object | once  | InvalidAnswer: the status is not a JSON object: …; fix the plugin
 status-broken        | once  | InvalidAnswer: the status is not a JSON object: EOF…; fix the plugin
@@ -92,7 +92,7 @@ fn cases(tables: &[&'static str]) -> Vec<Case> {
         .collect()
 }
 
-/// Whether a message has these words in this order, from its beginning, with anything where `…` stands.
+/// Returns `true` if a message has these words in this order, from its beginning, with any text in place of `…`.
 fn says(message: &str, words: &str) -> bool {
     let mut rest = message;
     words
@@ -138,7 +138,7 @@ mod simulated {
         hostile(name, &json!({"behaviour": "config-map", "text": "as it should be"}))
     }
 
-    /// What is not as the case says, on a cluster and a host of its own.
+    /// Returns the deviations from the case, on a cluster and a host of its own.
     async fn problems(case: &Case) -> Vec<String> {
         let Case {
             behaviour,

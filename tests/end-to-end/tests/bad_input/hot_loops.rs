@@ -1,5 +1,5 @@
-//! What would go on for ever, or take all there is: an answer that is another each time, a child that somebody else sets
-//! or deletes again and again, and a plugin that floods. It is slowed and told, and its neighbours do not notice.
+//! Tests of endless work: an answer that differs each time, a child that another client sets or deletes again and
+//! again, and a plugin that floods. It is slowed and reported, and its neighbours do not notice.
 
 mod simulated {
     use std::time::Duration;
@@ -51,7 +51,8 @@ mod simulated {
         }
     }
 
-    /// Ten minutes of a fight: it is told in these words, with few writes, and over soon after the rival is gone.
+    /// Checks ten minutes of a conflict: it is reported in these words, with few writes, and over soon after the rival
+    /// is gone.
     async fn fight_is_told_and_ends(stage: Stage, rival: impl Future<Output = ()> + 'static, words: &str) {
         stage.create(&well_behaved("victim")).await;
         let local = tokio::task::LocalSet::new();
@@ -362,7 +363,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn guest_log_lines_are_limited_exactly_and_dropped_ones_reported() {
+    async fn guest_log_lines_are_limited_and_dropped_ones_reported() {
         const FLOODS: usize = 60;
         // Each call may log 64 KiB, which are some sixty lines.
         const LINES: usize = 60;
@@ -409,7 +410,7 @@ mod simulated {
         stage.stop().await;
     }
 
-    /// Ten minutes of statuses that change with each run: they are told, and few are written.
+    /// Checks ten minutes of statuses that change with each run: they are reported, and few are written.
     async fn statuses_that_count_are_slowed(behaviours: &[(&str, Value)]) {
         let mut stage = Stage::empty(unhurried());
         let specs = vec![stage.configured("hostile", json!({"describe": "sees-status"}))];

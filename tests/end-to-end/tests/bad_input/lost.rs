@@ -1,4 +1,4 @@
-//! What a server or the host itself loses: the watchdog finds whoever waits for it, once, and has nothing to do otherwise.
+//! Tests of lost events: the watchdog finds each waiting object once, and is idle otherwise.
 
 mod simulated {
     use std::time::Duration;

@@ -112,7 +112,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_fight_a_change_of_the_object_is_not_blamed_on_the_plugin() {
+    async fn after_a_conflict_a_later_edit_is_not_blamed_on_the_plugin() {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         let children = config_maps(&stage).await;
         stage
@@ -156,7 +156,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_namespace_is_told_and_its_arrival_wakes_the_primary() {
+    async fn a_missing_namespace_is_reported_and_requeues_on_creation() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         let child = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "far", "namespace": "later"}});
         let metadata = json!({"name": "it", "namespace": "default"});
@@ -189,7 +189,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_deletes_once_in_a_hot_loop_of_another_child_is_not_accused() {
+    async fn a_single_delete_during_another_hot_loop_is_not_blamed() {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         let children = config_maps(&stage).await;
         stage

@@ -1,5 +1,5 @@
-//! What changes between a look and a write, and what nobody has told the host: nothing goes or is overwritten that is not
-//! ours any more, what needs something else comes after it, and nobody waits for what will not come.
+//! Tests of changes between a read and a write, and of changes that no watch reported: nothing is deleted or
+//! overwritten that is no longer ours, dependent writes come later, and nothing waits for ever.
 
 mod simulated {
     use std::time::Duration;
@@ -74,7 +74,7 @@ mod simulated {
         assert!(stage.until(told).await.is_some(), "{:?}", stage.reconciled(kind, name));
     }
 
-    /// What the host wrote, statuses and events apart, as `VERB RESOURCE CODE`.
+    /// Returns the host's writes, statuses and events apart, as `VERB RESOURCE CODE`.
     fn written(stage: &Stage, mark: Mark) -> Vec<String> {
         let writes = stage.host_writes_since(mark).into_iter();
         writes

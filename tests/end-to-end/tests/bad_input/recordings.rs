@@ -56,7 +56,7 @@ mod isolated {
         (code, said)
     }
 
-    /// What is said of a file.
+    /// Returns the error of a file.
     fn said(content: &str) -> String {
         let folder = Folder::new();
         let file = folder.file("calls.jsonl", content);
@@ -67,7 +67,7 @@ mod isolated {
     }
 
     #[test]
-    fn each_recording_that_cannot_be_read_is_refused_with_the_cause_and_the_next_step() {
+    fn an_unreadable_recording_is_refused_with_cause_and_next_step() {
         let good = recording(&header(), &[call(&json!([]), &json!({"valid": []}))]);
         let other = |change: fn(&mut Header)| {
             let mut header = header();
@@ -144,7 +144,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_read_that_is_not_recorded_is_a_difference_and_answered_as_absent() {
+    fn an_unrecorded_read_is_a_difference_and_answered_as_absent() {
         let folder = Folder::new();
         let gate = component("gate");
         let refusal = json!({"invalid": [{"kind": "Forbidden", "path": "spec.behaviour", "message": "there is no ConfigMap leave"}]});

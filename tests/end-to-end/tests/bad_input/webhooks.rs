@@ -1,5 +1,5 @@
-//! What reaches a running host's webhooks and should not: broken questions, clients that do not speak TLS, that say nothing
-//! or trust somebody else. Each is told what is wrong, and the host serves others as before.
+//! Tests of bad requests to a running host's webhooks: broken reviews, and clients that do not speak TLS, send nothing
+//! or trust another CA. Each gets an error, and the host serves others as before.
 
 pub(crate) mod simulated {
     use std::io::{Read as _, Write as _};
@@ -39,7 +39,7 @@ pub(crate) mod simulated {
         (stage, address, asker)
     }
 
-    /// Where API servers are told to ask.
+    /// Address in the webhook configurations.
     pub(crate) fn address(stage: &Stage) -> Option<SocketAddr> {
         let configuration = stage.all("ValidatingWebhookConfiguration").into_iter().next()?;
         let url = configuration["webhooks"][0]["clientConfig"]["url"].as_str()?.to_owned();
@@ -53,7 +53,7 @@ pub(crate) mod simulated {
         review.to_string().into_bytes()
     }
 
-    /// Bodies that are no questions, and the words with which they are refused.
+    /// Bodies that are no reviews, and the words of their refusals.
     fn broken() -> Vec<(Vec<u8>, &'static str)> {
         let shape = "not an AdmissionReview";
         vec![

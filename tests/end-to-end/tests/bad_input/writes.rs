@@ -112,7 +112,8 @@ mod simulated {
         stage.stop().await;
     }
 
-    /// Somebody makes an object while our create of it is on its way, to which this happens too.
+    /// Checks that an object of another client, created while our create of it is in flight with these faults, is left
+    /// alone.
     async fn is_left_alone(faults: impl IntoIterator<Item = Fault>) {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         for fault in faults {

@@ -20,10 +20,10 @@ const ENOUGH: usize = 30;
 /// The length of what `$LONG` stands for.
 const LONG: usize = 1_000_000;
 
-/// What stands for a number in many items.
+/// Placeholder of a number in many items.
 const INDEX: &str = "$INDEX";
 
-/// How many numbers `$INDEX` stands for: one more than the definitions take of most lists.
+/// Count of the numbers for `$INDEX`: one more than the definitions accept in most lists.
 const MANY: usize = 65;
 
 /// One file.
@@ -34,7 +34,7 @@ struct Table {
     definition: String,
     /// A resource that is accepted.
     good: Value,
-    /// How it becomes one that is not.
+    /// Changes that make it a bad one.
     bad: Vec<Bad>,
 }
 
@@ -42,9 +42,8 @@ struct Table {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bad {
-    /// What is merged into the good one (RFC 7386): null takes a member away. `$NULL` stands for a null that stays,
-    /// `$LONG` for a megabyte of text. An item or a member's name with `$INDEX` stands for [`MANY`] of them, each with
-    /// its number.
+    /// Merge patch of the good one (RFC 7386): null removes a member. `$NULL` means a null that stays, `$LONG` a
+    /// megabyte of text. An item or a member's name with `$INDEX` means [`MANY`] of them, each with its number.
     with: Value,
     /// Part of the server's words, with the field's name.
     refused: String,
@@ -64,7 +63,7 @@ fn tables() -> Vec<(String, Table)> {
         .collect()
 }
 
-/// What a merge patch makes of a value.
+/// Returns the result of a merge patch.
 fn merged(value: Value, patch: &Value) -> Value {
     let Value::Object(members) = patch else {
         return spelled_out(patch);
@@ -109,7 +108,7 @@ fn copies(item: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// Asks the server what it would make of an object, with unknown fields as errors, as `kubectl` does.
+/// Creates an object in a dry run, with unknown fields as errors, as `kubectl` does.
 async fn create(client: &Client, definition: &Value, object: &Value) -> Result<Value, String> {
     let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).expect("it has one");
     let kind = GroupVersionKind::gvk(

@@ -1,4 +1,4 @@
-//! Owns the story that every fault befalls: objects are made, changed, edited by hand and deleted, and with them what
+//! Story under every fault: objects are created, changed, edited by hand and deleted, and with them the objects that
 //! three plugins own, share and finalize.
 
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::outcome::{Births, Outcome};
 /// The longest back-off of an object, and a little more.
 const LONGEST_BACKOFF: Duration = Duration::from_mins(6);
 
-/// How long what has to come may take, by the clock of the test: back-off reaches five minutes, and a watch that says
-/// nothing is given up after three. Where every second page of a list expires, a list of many pages takes many tries, 30
-/// seconds apart: within one hour one run of about fifty had no luck.
+/// Time limit of a wait, by the clock of the test: back-off reaches five minutes, and a silent watch is abandoned after
+/// three. Where every second page of a list expires, a list of many pages takes many attempts, 30 seconds apart: within
+/// one hour about one run of fifty did not finish.
 const WITHIN: Duration = Duration::from_hours(6);
 
-/// How long to pause between two looks, by the same clock: each takes its time, and back-off means many.
+/// Interval between two polls, by the same clock: each takes its time, and back-off means many.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longer than any story.
@@ -41,11 +41,11 @@ pub struct Course {
     births: Births,
     begun: Mark,
     death: Arc<Death>,
-    /// Whether the host has been started again after its death.
+    /// Set if the host has been started again after its death.
     is_anew: bool,
 }
 
-/// When the host is killed: before the write of this number.
+/// Death of the host: before the write of this number.
 #[derive(Default)]
 struct Death {
     at: Option<usize>,
@@ -54,7 +54,7 @@ struct Death {
 }
 
 impl Death {
-    /// Whether a write is made by a host that is dead.
+    /// Returns `true` if a write is made by a host that is dead.
     fn stops_write(&self) -> bool {
         let number = self.writes.fetch_add(1, Ordering::SeqCst);
         let stops = self.at.is_some_and(|at| number >= at);
@@ -63,13 +63,13 @@ impl Death {
     }
 }
 
-/// Plays the story with these faults, which befall only the host, until it is over.
+/// Plays the story under these faults of the host until it is over.
 pub async fn play(rules: Vec<Rule>) -> Outcome {
     Course::begin(rules, None).await.play().await
 }
 
-/// Plays the story with a host that is killed before its write of this number, and started anew; none where it has not
-/// come to that many writes.
+/// Plays the story with a host that is killed before its write of this number, and started again; none where it has not
+/// made so many writes.
 pub async fn play_killed(before: usize) -> Option<Outcome> {
     let course = Course::begin(Vec::new(), Some(before)).await;
     let death = course.death.clone();
@@ -168,7 +168,7 @@ impl Course {
         .await;
     }
 
-    /// One child is changed, one is pruned, one is edited by hand, and what is shared is another field.
+    /// Changes one child, prunes one, edits one by hand, and shares another field.
     async fn is_changed(&mut self) {
         self.patch("AppService", "web", &json!({"spec": {"size": 2, "ports": null}}))
             .await;
@@ -223,7 +223,7 @@ impl Course {
             .unwrap();
     }
 
-    /// Waits until something holds; a host that is killed meanwhile is started anew.
+    /// Waits until a condition holds; a host that is killed meanwhile is started again.
     async fn until(&mut self, what: &str, holds: impl Fn(&Stage) -> bool) {
         let begun = tokio::time::Instant::now();
         while !holds(&self.stage) {
@@ -262,7 +262,7 @@ fn shared(stage: &Stage, map: &str) -> Value {
         .map_or(Value::Null, |map| map["data"].clone())
 }
 
-/// Whether every primary says so of its present generation.
+/// Returns `true` if every primary's status says so of its present generation.
 fn all_are_well(stage: &Stage) -> bool {
     let primaries = ["AppService", "Share", "Promise"].map(|kind| stage.all(kind));
     primaries.iter().flatten().all(|primary| {

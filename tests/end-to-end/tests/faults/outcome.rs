@@ -1,5 +1,5 @@
-//! Owns what a story comes to, and how two outcomes are compared: by every object, by how often each was made and went,
-//! and by what is written when all is calm.
+//! Outcome of a story, and the comparison of two: every object, the count of its creations and deletions, and the
+//! writes after everything has settled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,26 +14,25 @@ use pilothouse_testkit::requests::Request;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// Kinds whose objects are counted: what plugins make.
+/// Counted kinds: those that plugins make.
 const COUNTED: [(&str, &str); 3] = [("", "ConfigMap"), ("apps", "Deployment"), ("", "Service")];
 
-/// How a story ended.
+/// Outcome of a story.
 #[derive(Clone)]
 pub struct Outcome {
-    /// Every object, without what no two runs have in common.
+    /// Every object, without the parts that differ in every run.
     pub objects: BTreeMap<String, Value>,
-    /// How often each object of a kind that plugins make came and went.
+    /// Counts of creations and deletions of each object of a kind that plugins make.
     pub births: BTreeMap<String, Counts>,
-    /// How often the host wrote to each object that a plugin owns, by verb and answer.
+    /// Count of the host's writes to each object that a plugin owns, by verb and status code.
     pub writes: BTreeMap<String, usize>,
-    /// What the host wrote in two resyncs and a minute after all was done.
+    /// Writes of the host in two resyncs and a minute after everything has settled.
     pub writes_when_calm: Vec<Request>,
     /// The host's log.
     pub log: String,
 }
 
-/// Counts the writes since then of what plugins own. What they contribute is written in bursts, which no two runs have
-/// alike.
+/// Counts the writes since then of owned objects. Contributions are written in bursts, which differ in every run.
 pub fn writes(stage: &Stage, since: Mark) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in stage.host_writes_since(since) {
@@ -53,7 +52,7 @@ pub fn writes(stage: &Stage, since: Mark) -> BTreeMap<String, usize> {
     counts
 }
 
-/// How often an object came and went.
+/// Counts of an object's creations and deletions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     came: usize,
@@ -61,7 +60,7 @@ pub struct Counts {
 }
 
 impl Outcome {
-    /// Fails where this is not what the story comes to without faults.
+    /// Fails where this differs from the outcome without faults.
     pub fn is_as(&self, quiet: &Self, fault: &str) {
         let log = &self.log;
         for (name, object) in &self.objects {
@@ -78,7 +77,7 @@ impl Outcome {
     }
 }
 
-/// Every object of the cluster but events and what the cluster's own controllers name at random.
+/// Returns every object of the cluster but events and those that the cluster's own controllers name at random.
 pub fn objects(stage: &Stage) -> BTreeMap<String, Value> {
     let objects = stage.simulator().objects().into_iter();
     let told = objects.filter(|object| !["Event", "Pod"].iter().any(|kind| object["kind"] == *kind));
@@ -91,8 +90,8 @@ pub fn objects(stage: &Stage) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-/// Takes away what is another in each run: identities, versions, times, how long a Deployment waits, and the digest, which covers
-/// the owner's uid.
+/// Removes the parts that differ in every run: identities, versions, times, how long a Deployment waits, and the
+/// digest, which covers the owner's uid.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -149,7 +148,7 @@ impl Births {
         Self { seen, watches }
     }
 
-    /// How often each came and went.
+    /// Returns the counts of all objects.
     pub fn end(mut self) -> BTreeMap<String, Counts> {
         self.watches.abort_all();
         self.seen.lock().unwrap().clone()

@@ -1,4 +1,4 @@
-//! Owns the faults.
+//! Faults that the story is run under.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn status(code: u16, retry_after: Option<u32>) -> Fault {
 /// Between two writes the cluster is the same, and what a dead process knew is lost in any case: there are no more
 /// moments than these.
 #[tokio::test(start_paused = true)]
-async fn a_host_killed_before_any_write_goes_on_as_if_nothing_happened() {
+async fn a_host_killed_before_any_write_resumes_unchanged() {
     let quiet = quiet().await;
     let mut write = 0;
     while let Some(outcome) = play_killed(write).await {

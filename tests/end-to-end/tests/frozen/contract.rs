@@ -1,6 +1,6 @@
-//! Owns comparing `wit/plugin.wit` with the frozen contracts. Comments, blank lines and the order of items are free; every
-//! interface and world of a frozen contract has to be there, word for word, because a component names them all. New interfaces
-//! and worlds may come.
+//! Compares `wit/plugin.wit` with the frozen contracts. Comments, blank lines and the order of items may differ. Every
+//! interface and world of a frozen contract must be there, word for word, because a component names them all. New
+//! interfaces and worlds are allowed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,7 +47,7 @@ impl Contract {
         }
     }
 
-    /// What of this contract another one does not have as it is here.
+    /// Returns the parts of this contract that another one lacks or changes.
     fn missing_in(&self, other: &Self) -> Vec<String> {
         if self.package != other.package {
             return vec![self.package.clone()];
@@ -72,7 +72,7 @@ fn the_contract_still_has_all_of_0_1_0_as_it_was_frozen() {
 }
 
 #[test]
-fn comments_and_new_interfaces_are_no_difference_and_everything_else_is() {
+fn only_comments_and_new_interfaces_are_no_difference() {
     let text = fs::read_to_string(folder("0.1.0").join("plugin.wit")).unwrap();
     let frozen = Contract::read(&text);
     let missing = |changed: String| frozen.missing_in(&Contract::read(&changed));

@@ -39,7 +39,7 @@ mod isolated {
     }
 
     #[test]
-    fn the_component_of_0_1_is_the_one_that_was_frozen_and_is_loaded() {
+    fn the_component_of_0_1_is_the_frozen_one_and_loads() {
         let relic = relic();
         let plugin = relic.plugin();
         assert_eq!(plugin.digest(), RELIC, "the file is never built again; restore it");

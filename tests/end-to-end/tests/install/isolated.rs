@@ -1,4 +1,4 @@
-//! What is printed without a cluster. `UPDATE_GOLDEN=1` writes the golden files.
+//! Tests of printed manifests without a cluster. `UPDATE_GOLDEN=1` writes the golden files.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn the_rights_of_each_plugin_are_those_of_its_golden_file() {
 }
 
 #[test]
-fn an_installation_is_printed_in_the_order_in_which_it_can_be_applied() {
+fn an_installation_is_printed_in_the_order_to_apply_it() {
     let found = printed(&[
         "install",
         &format!("proxy={}", component("reverse-proxy")),

@@ -15,7 +15,7 @@ use pilothouse_testkit::controlplane::ControlPlane;
 use pilothouse_testkit::requests::TEST_ACCOUNT;
 use serde_json::{Value, json};
 
-/// How long to wait for what has to come, on a machine that is busy.
+/// Time limit of a wait on a busy machine.
 pub const WITHIN: Duration = Duration::from_mins(3);
 
 /// A control plane, and files for the commands.
@@ -62,7 +62,7 @@ impl<'a> Bench<'a> {
         found.map(|found| serde_json::to_value(found).unwrap())
     }
 
-    /// Whether an object has a condition of this type that is true.
+    /// Returns `true` if an object has a condition of this type that is true.
     pub async fn has_true(&self, object: &Value, condition: &str) -> bool {
         let found = self.find(object).await.unwrap();
         let conditions = found["status"]["conditions"].as_array();
@@ -70,7 +70,7 @@ impl<'a> Bench<'a> {
         conditions.any(|it| it["type"] == condition && it["status"] == "True")
     }
 
-    /// How the API server calls the kind of an object.
+    /// Returns the API resource of an object's kind.
     pub fn resource(object: &Value) -> ApiResource {
         let (group, version) = object["apiVersion"]
             .as_str()
@@ -131,7 +131,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Runs `pilothouse COMMAND …` with a kubeconfig: its exit code, what it prints, and what it says on standard error.
+/// Runs `pilothouse COMMAND …` with a kubeconfig: returns its exit code, its output, and its standard error.
 pub async fn command(arguments: &[&str], kubeconfig: &str) -> (i32, String, String) {
     let cache = root().join("target/test-code").display().to_string();
     let mut all = arguments.to_vec();

@@ -1,4 +1,4 @@
-//! Owns running an example: its own test runner, and its component in a host on the simulated cluster.
+//! Runs an example: its own test runner, and its component in a host on the simulated cluster.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -59,7 +59,7 @@ fn load(folder: &str, file: &str, wasi: Wasi) -> Result<PluginComponent, LoadErr
     components::sandbox().granting(wasi).load(&path)
 }
 
-/// What the component of an example logs that prints, and then throws.
+/// Returns the log of an example's component that prints, and then throws.
 pub fn log_of_throwing(folder: &str) -> Vec<String> {
     let component = examples().join(folder).join("build").join("throwing.wasm");
     let plugin = Isolated::load(&component).unwrap_or_else(|error| panic!("{error}"));
@@ -80,7 +80,7 @@ pub async fn play(folder: &str, file: &str, wasi: Wasi, story: &str) {
     result.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Whether a component is refused where it is granted nothing.
+/// Checks that a component is refused where it is granted nothing.
 pub fn is_refused_without_a_grant(folder: &str, file: &str) {
     let refused = load(folder, file, Wasi::None);
     assert!(

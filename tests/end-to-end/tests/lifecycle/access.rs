@@ -20,7 +20,7 @@ mod simulated {
     /// The user of the account of the plugin `it`.
     const USER: &str = "system:serviceaccount:pilothouse-system:pilothouse-plugin-it";
 
-    /// What the condition says to do.
+    /// Command in the condition's message.
     const COMMAND: &str = "pilothouse rights it=a.wasm --host-namespace pilothouse-system | kubectl apply --server-side --force-conflicts -f -";
 
     fn options() -> HostOptions {
@@ -37,7 +37,7 @@ mod simulated {
         Fleet::start_with(Cluster::simulated(), options()).await
     }
 
-    /// Takes rights, as `verb resource`, from the account of `it`.
+    /// Revokes rights, as `verb resource`, of the account of `it`.
     fn revoke(fleet: &Fleet, rights: &'static [&str]) {
         fleet.stage.simulator().rights().deny(move |asked| {
             let right = format!("{} {}", asked.verb, asked.resource);
@@ -67,7 +67,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_whose_account_lacks_rights_runs_when_they_are_granted() {
+    async fn a_plugin_runs_once_its_account_is_granted_missing_rights() {
         let fleet = hostile_fleet().await;
         revoke(&fleet, &["list deployments", "delete configmaps"]);
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
@@ -149,7 +149,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_nothing_changes_the_rights_are_reviewed_and_nothing_else_is_asked() {
+    async fn an_idle_plugin_only_has_its_rights_reviewed() {
         let fleet = hostile_fleet().await;
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
         fleet.is_ready("it").await;
@@ -172,7 +172,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rights_that_cannot_be_reviewed_count_for_five_minutes_and_no_longer() {
+    async fn rights_without_a_review_stay_valid_for_five_minutes() {
         let fleet = hostile_fleet().await;
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
         fleet.is_ready("it").await;
@@ -242,7 +242,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_that_needs_more_than_is_granted_waits_beside_the_old_one() {
+    async fn a_version_with_missing_rights_waits_beside_the_old_one() {
         let fleet = fleet().await;
         fleet.put("reader", "a.wasm", 0);
         revoke(&fleet, &["list secrets", "watch secrets"]);
@@ -284,7 +284,7 @@ mod simulated {
 
     /// The host is restarted while the version that is wanted lacks rights, and its reference names no other one.
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_starts_lets_the_earlier_version_go_on_while_the_wanted_one_lacks_rights() {
+    async fn a_restart_keeps_the_old_version_while_the_new_lacks_rights() {
         let store = MemoryStore::new();
         let one = store.push("gate", "1", 1);
         let mut host = RuntimeHost::new(options(), unhurried());
@@ -347,7 +347,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_confined_plugin_is_shown_the_namespaces_that_its_plugin_names_and_no_others() {
+    async fn a_confined_plugin_reads_only_its_plugins_namespaces() {
         let fleet = fleet().await;
         fleet.put("reader", "a.wasm", 0);
         for name in ["edge", "elsewhere"] {
@@ -385,7 +385,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_confined_plugin_makes_nothing_outside_of_the_namespaces_that_its_plugin_names() {
+    async fn a_confined_plugin_writes_only_in_its_plugins_namespaces() {
         let fleet = fleet().await;
         fleet.put("wisher", "a.wasm", 0);
         fleet.stage.create(&namespace("edge")).await;
@@ -430,7 +430,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_with_another_account_has_the_rights_of_that_one_and_writes_as_it() {
+    async fn a_plugin_with_another_account_writes_with_its_rights() {
         const SHARED: &str = "system:serviceaccount:pilothouse-system:shared";
         let fleet = hostile_fleet().await;
         let rights = fleet.stage.simulator().rights();
@@ -487,7 +487,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_whose_roles_are_gone_stops_the_plugin_there_and_nowhere_else() {
+    async fn a_namespace_without_roles_stops_the_plugin_only_there() {
         let fleet = hostile_fleet().await;
         for name in ["other", "third"] {
             fleet.stage.create(&namespace(name)).await;
@@ -551,7 +551,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_with_tokens_gets_another_when_the_account_is_made_again() {
+    async fn a_host_gets_a_new_token_when_the_account_is_recreated() {
         let cluster = Cluster::simulated();
         let options = HostOptions {
             identity: Identity::ServiceAccounts {

@@ -1,5 +1,5 @@
-//! What has API servers ask about a plugin: it stays while the plugin is suspended, exchanged, or starts again, goes when the
-//! plugin does, and is told of where the host serves no webhooks.
+//! Tests of a plugin's webhook configurations: they stay while the plugin is suspended, exchanged, or starts again, are
+//! deleted with the plugin, and are reported where the host serves no webhooks.
 
 mod simulated {
     use std::time::Duration;
@@ -69,7 +69,7 @@ mod simulated {
         json!({"apiVersion": "gate.test.dev/v1", "kind": "Gate", "metadata": metadata, "spec": {"size": size}})
     }
 
-    /// Creates a gate: the words with which it is refused, if it is.
+    /// Creates a gate, and returns the message if it is refused.
     async fn try_gate(client: Client, name: &str, size: i64) -> Option<String> {
         let kind = kube::core::GroupVersionKind::gvk("gate.test.dev", "v1", "Gate");
         let gates: Api<kube::api::DynamicObject> =
@@ -155,7 +155,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn configurations_have_the_live_cluster_role_as_their_owner_and_are_made_without_it_too() {
+    async fn configurations_are_owned_by_the_live_cluster_role_if_any() {
         let mut webhooks = webhooks(HARBOUR, "webhooks").unwrap();
         webhooks.owner = Some(ROLE.to_owned());
         let options = HostOptions {

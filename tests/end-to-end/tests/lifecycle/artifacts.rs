@@ -24,7 +24,7 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct MemoryState {
     tags: BTreeMap<String, String>,
-    /// By the digest of the manifest: the component's file, digest and size.
+    /// The component's file, digest and size, by the digest of the manifest.
     artifacts: BTreeMap<String, (PathBuf, String, u64)>,
     cached: BTreeSet<String>,
     is_down: bool,
@@ -32,7 +32,7 @@ struct MemoryState {
     trust: u64,
     /// The credentials of each request to the registry.
     asked: Vec<Option<Vec<u8>>>,
-    /// How often somebody asked what a reference means.
+    /// Count of resolved references.
     resolved: usize,
 }
 
@@ -85,7 +85,7 @@ impl MemoryStore {
         self.state.lock().is_down = is_down;
     }
 
-    /// Whether the key that signed an artifact is taken.
+    /// Trusts or distrusts the key that signed an artifact.
     pub fn trust(&self, digest: &str, is_trusted: bool) {
         let mut state = self.state.lock();
         state.trust += 1;
@@ -111,7 +111,7 @@ impl MemoryStore {
         self.state.lock().cached.clear();
     }
 
-    /// Whether an artifact has been fetched.
+    /// Returns `true` if an artifact has been fetched.
     pub fn has(&self, digest: &str) -> bool {
         self.state.lock().cached.contains(digest)
     }
@@ -373,7 +373,7 @@ mod simulated {
 
     /// The registry of the replica that stands by is ahead of the leader's, then behind it.
     #[tokio::test(start_paused = true)]
-    async fn the_leader_alone_asks_what_a_tag_means_and_the_others_run_what_it_runs() {
+    async fn only_the_leader_resolves_a_tag_and_the_others_follow() {
         let (leaders, others) = (MemoryStore::new(), MemoryStore::new());
         let one = leaders.push("hostile", "1", 1);
         others.push("hostile", "1", 1);
@@ -415,7 +415,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_artifact_of_an_unknown_key_never_runs_and_the_old_one_goes_on() {
+    async fn an_artifact_of_an_unknown_key_never_replaces_the_old_one() {
         let store = MemoryStore::new();
         let one = store.push("hostile", "1", 1);
         let fleet = fleet_of(&store).await;
@@ -495,7 +495,7 @@ mod simulated {
 
     /// The tag means a version by now that cannot run. Without a cache the one that ran before comes from the registry.
     #[tokio::test(start_paused = true)]
-    async fn a_host_without_a_cache_starts_what_ran_before_and_then_looks_what_is_meant() {
+    async fn a_host_without_a_cache_starts_the_last_artifact_first() {
         let store = MemoryStore::new();
         let one = store.push("hostile", "1", 1);
         let mut fleet = fleet_of(&store).await;
@@ -543,7 +543,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_moved_tag_that_fails_its_trial_stays_refused_and_is_said_once() {
+    async fn a_moved_tag_that_fails_its_trial_is_refused_once() {
         let store = MemoryStore::new();
         let one = store.push("hostile", "1", 1);
         let fleet = fleet_of(&store).await;
@@ -570,7 +570,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_recorded_artifact_that_starts_no_more_gives_way_to_the_one_that_is_meant() {
+    async fn a_recorded_artifact_that_fails_to_start_is_replaced() {
         let store = MemoryStore::new();
         let one = store.push("hostile", "1", 1);
         let mut fleet = fleet_of(&store).await;

@@ -1,4 +1,5 @@
-//! Where the host does not install CRDs, a version that brings others than the cluster has waits until somebody applies them.
+//! Tests that a version with other CRDs than the cluster's waits until a user applies them, where the host does not
+//! install CRDs.
 
 mod simulated {
     use std::time::Duration;
@@ -63,7 +64,7 @@ mod simulated {
         fleet
     }
 
-    /// Somebody applies a definition.
+    /// Applies a definition as another user.
     async fn apply(fleet: &Fleet, crd: &Value) {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let definitions: Api<DynamicObject> = Api::all_with(fleet.client().await, &ApiResource::from_gvk(&kind));
@@ -75,9 +76,9 @@ mod simulated {
         condition["message"].as_str().unwrap_or_default()
     }
 
-    /// As the chart has it where the host installs its own CRD.
+    /// Uses the chart's rights of a host that installs its own CRD.
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_installs_its_own_crd_alone_waits_for_those_of_plugins() {
+    async fn a_host_that_installs_only_its_own_crd_waits_for_others() {
         let mut host = RuntimeHost::new(HostOptions::default(), unhurried());
         host.install_own_crd();
         // It waits for the CRD of Plugin.
@@ -147,7 +148,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_first_version_waits_for_its_crds_and_keeps_no_host_from_being_ready() {
+    async fn a_first_version_that_waits_for_crds_keeps_the_host_ready() {
         let fleet = fleet().await;
         fleet.plugin("it", bringing(&wishes(&["color"]))).await;
         let said = fleet.says("it", "Established", "False", "CrdMissing").await;

@@ -1,5 +1,5 @@
-//! What a Plugin's status tells of contributions: who has yet to answer, and, in preview, what would be put where. And
-//! what becomes of them when the Plugin is deleted.
+//! Tests of contributions in a Plugin's status: primaries that have not answered yet and, in preview, the planned
+//! fields; and of the contributions when the Plugin is deleted.
 
 mod simulated {
     use kube::Api;
@@ -251,7 +251,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_contribution_that_cannot_be_taken_back_holds_up_nothing_else() {
+    async fn an_irrevocable_contribution_blocks_nothing_else() {
         let fleet = contributing("Delete").await;
         let forbidden = Rule::new(Fault::Status {
             code: 403,

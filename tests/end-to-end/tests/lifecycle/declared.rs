@@ -1,6 +1,6 @@
-//! What a version of a plugin does not declare any more goes: fields in objects of kinds that it does not contribute to, and
-//! children and finalizers of a controller that it does not have, whether the version came while the host ran or while it
-//! did not, and while another host still runs the version before.
+//! Tests that objects no longer declared by a plugin's version are removed: fields in objects of kinds that it does not
+//! contribute to, and children and finalizers of a controller that it does not have. The version arrives while the host
+//! runs, while it does not, and while another host still runs the version before.
 
 mod simulated {
     use kube::Api;
@@ -15,7 +15,7 @@ mod simulated {
 
     use crate::fleet::Fleet;
 
-    /// Which of a Plugin's remembered kinds there are, as `primary kind`, and which finalizers.
+    /// Returns a Plugin's remembered kinds, as `primary kind`, or its remembered finalizers.
     fn remembered(stage: &Stage, list: &str) -> Vec<String> {
         let plugin = stage.find("Plugin", "it").unwrap_or_default();
         let entries = plugin["status"][list].as_array().cloned().unwrap_or_default();
@@ -107,7 +107,8 @@ mod simulated {
         fleet
     }
 
-    /// What was contributed to Services is given up, and nothing else, and then nobody looks for Services any more.
+    /// Checks that contributions to Services, and nothing else, are removed, and that Services are then watched no
+    /// more.
     async fn gives_up_services(fleet: &Fleet) {
         fleet
             .until("what was contributed to Services goes", |stage| ports(stage) == [22])
@@ -234,7 +235,8 @@ mod simulated {
         stage.find(kind, "it").unwrap()["metadata"]["finalizers"].is_array()
     }
 
-    /// What the controller of Promises left goes, and nothing else, and then nobody looks for Promises any more.
+    /// Checks that the objects of the controller of Promises, and nothing else, are removed, and that Promises are then
+    /// watched no more.
     async fn clears_promises(fleet: &Fleet) {
         fleet
             .until("its children go and its primary is released", |stage| {

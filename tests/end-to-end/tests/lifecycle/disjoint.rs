@@ -51,7 +51,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_host_runs_the_plugins_that_it_selects_and_hands_one_over_without_a_write() {
+    async fn each_host_runs_selected_plugins_and_hands_over_silently() {
         let fleet = Fleet::start_host_with(Cluster::simulated(), host("team=a")).await;
         let mut second = host("team in (b,c)");
         second

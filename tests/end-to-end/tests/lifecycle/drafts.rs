@@ -9,7 +9,7 @@ mod simulated {
 
     use crate::fleet::Fleet;
 
-    /// What every plugin exports, without any behaviour.
+    /// Module with the exports of every plugin, without any behaviour.
     const MODULE: &str = r#"(module
         (memory (export "memory") 1)
         (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)
@@ -55,7 +55,7 @@ mod simulated {
     ];
 
     #[tokio::test(start_paused = true)]
-    async fn a_component_of_a_draft_is_refused_by_name_and_the_others_go_on() {
+    async fn a_draft_component_is_refused_by_name_and_others_run_on() {
         let fleet = Fleet::start().await;
         fleet.put("app-service", "runs.wasm", 0);
         fleet.plugin("runs", json!({"source": {"file": "runs.wasm"}})).await;

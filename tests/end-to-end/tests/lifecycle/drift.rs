@@ -59,7 +59,7 @@ mod simulated {
         fleet
     }
 
-    /// Somebody takes what is in `a` away.
+    /// Empties `a` as another user.
     async fn empty(fleet: &Fleet, member: &str) {
         let kind = GroupVersionKind::gvk("trinkets.test.dev", "v1alpha1", "Trinket");
         let api: Api<DynamicObject> =

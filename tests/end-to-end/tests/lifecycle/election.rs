@@ -31,13 +31,13 @@ pub mod simulated {
 
     use crate::fleet::Fleet;
 
-    /// After so long another replica leads when nobody renews the Lease: its duration, and a pause with jitter.
+    /// Time until another replica leads when nobody renews the Lease: its duration, and a pause with jitter.
     const TAKEN_WITHIN: Duration = Duration::from_millis(17_500);
 
-    /// After so long another replica leads when the leader has given the Lease back.
+    /// Time until another replica leads when the leader has released the Lease.
     const HANDED_OVER_WITHIN: Duration = Duration::from_millis(3_500);
 
-    /// What a replica is told that takes part in the election.
+    /// Options of a replica that takes part in the election.
     pub fn options(identity: &str) -> HostOptions {
         let election = ElectionOptions {
             namespace: "default".to_owned(),
@@ -102,7 +102,7 @@ pub mod simulated {
             .await;
     }
 
-    /// What was written since then, but for the Lease and the status of the Plugin, which counts objects.
+    /// Returns the writes since the mark, but for the Lease and the status of the Plugin, which counts objects.
     fn writes(fleet: &Fleet, mark: Mark) -> Vec<String> {
         let requests = fleet.stage.cluster.requests_since(mark).unwrap();
         let writes = requests
@@ -163,7 +163,7 @@ pub mod simulated {
         converges(&fleet, "more").await;
     }
 
-    /// Also in the middle of renewing the Lease, on an API server that takes its time.
+    /// Stops the leader also in the middle of renewing the Lease, on a slow API server.
     #[tokio::test(start_paused = true)]
     async fn whenever_a_leader_stops_it_hands_over_at_once() {
         let (mut fleet, mut leader) = two_replicas().await;
@@ -205,7 +205,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_standby_that_hears_nothing_of_the_api_server_is_not_ready_until_it_hears_of_it_again() {
+    async fn a_standby_is_not_ready_without_the_api_server() {
         let (fleet, second) = two_replicas().await;
         let endpoints = |host: &RuntimeHost| {
             let heartbeat = Heartbeat::default();
@@ -288,7 +288,7 @@ pub mod simulated {
         }
     }
 
-    /// Whoever clears the holder by hand, or makes the Lease short, does not make two replicas lead at once.
+    /// Clears the holder by hand, or makes the Lease short: this does not make two replicas lead at once.
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_cleared_by_hand_stays_with_its_holder() {
         let (fleet, _second) = two_replicas().await;
@@ -315,7 +315,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_abandons_writes_when_it_stops_leaves_its_lease_to_end() {
+    async fn a_leader_with_abandoned_writes_lets_its_lease_expire() {
         let (mut fleet, _second) = two_replicas().await;
         let never = Fault::LateAnswer(Duration::from_mins(5));
         let never = pilothouse_simulator::Rule::new(never).resource("deployments").writes();
@@ -332,7 +332,7 @@ pub mod simulated {
 
     /// The fence waits for the answer no longer than the Lease allows, so nothing runs any more when the leader stops.
     #[tokio::test(start_paused = true)]
-    async fn a_leader_of_which_a_write_was_not_answered_lately_leaves_its_lease_to_end() {
+    async fn a_leader_with_an_unanswered_write_lets_its_lease_expire() {
         for (stops_after, at_once) in [(Duration::from_secs(14), false), (Duration::from_secs(29), true)] {
             let (mut fleet, _second) = two_replicas().await;
             let never = Fault::LateAnswer(Duration::from_mins(5));
@@ -352,9 +352,9 @@ pub mod simulated {
         }
     }
 
-    /// What is no reconcile counts as well.
+    /// Covers a write that is no reconcile.
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_abandons_the_status_of_a_plugin_when_it_stops_leaves_its_lease_to_end() {
+    async fn a_leader_with_an_abandoned_status_lets_its_lease_expire() {
         let (mut fleet, _second) = two_replicas().await;
         let never = Fault::LateAnswer(Duration::from_mins(5));
         let never = pilothouse_simulator::Rule::new(never).resource("plugins").writes();
@@ -473,7 +473,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_right_to_its_lease_a_replica_names_it_and_writes_nothing_until_it_is_granted() {
+    async fn without_a_right_to_its_lease_a_replica_writes_nothing() {
         for verb in ["get", "list", "create"] {
             let (cluster, mut host, _folder) = replica_without(move |asked| asked.verb == verb).await;
             let mark = cluster.mark().unwrap();
@@ -493,7 +493,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_may_not_renew_its_lease_any_more_stops_until_it_may() {
+    async fn a_leader_that_may_not_renew_its_lease_stops_until_it_may() {
         let fleet = Fleet::start_host_with(Cluster::simulated(), replica("one")).await;
         fleet.put("app-service", "it.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "it.wasm"}})).await;
@@ -515,7 +515,7 @@ pub mod simulated {
         converges(&fleet, "web").await;
     }
 
-    /// What a host may do with its Lease by the rules in docs/rights.md.
+    /// Right of a host to its Lease by the rules in docs/rights.md.
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
     struct Rule {
@@ -537,7 +537,7 @@ pub mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_rights_that_the_installation_guide_lists_are_those_that_a_replica_needs() {
+    async fn the_installation_guide_lists_exactly_the_rights_needed() {
         let guide = pilothouse_end_to_end::components::root().join("docs/rights.md");
         let guide = std::fs::read_to_string(guide).unwrap();
         let (_, section) = guide.split_once("\n### Replicas\n").unwrap();

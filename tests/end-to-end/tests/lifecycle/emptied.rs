@@ -106,7 +106,7 @@ mod simulated {
         writes.iter().filter(|write| write.resource == resource).count()
     }
 
-    /// Nothing is written in a resync, nor by a host that has just started.
+    /// Checks that nothing is written in a resync, nor by a host that has just started.
     async fn is_at_rest(fleet: &mut Fleet, resource: &str) {
         let mark = fleet.stage.mark();
         fleet.stage.host.resync().await.unwrap();

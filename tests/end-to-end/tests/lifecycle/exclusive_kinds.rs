@@ -97,7 +97,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_older_plugin_that_is_refused_takes_no_kind_after_a_restart() {
+    async fn a_refused_older_plugin_takes_no_kind_after_a_restart() {
         let mut fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
         let spec = |file: &str| json!({"source": {"file": file}});

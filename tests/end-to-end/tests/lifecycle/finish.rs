@@ -1,4 +1,4 @@
-//! What a plugin leaves behind is what its resource says; and a plugin in preview has left nothing.
+//! Tests that a plugin leaves behind what its resource says, and that a plugin in preview has left nothing.
 
 mod simulated {
     use kube::Api;
@@ -220,7 +220,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_finalizer_on_one_object_is_named_and_holds_the_plugin_for_minutes() {
+    async fn a_remaining_finalizer_is_named_and_delays_the_plugins_end() {
         let fleet = two_are_reconciled("Delete").await;
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let maps: Api<DynamicObject> = Api::namespaced_with(fleet.client().await, "default", &resource);
@@ -253,7 +253,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_deleted_while_the_host_is_down_ends_at_the_next_start() {
+    async fn a_plugin_deleted_during_downtime_ends_at_the_next_start() {
         let mut fleet = two_are_reconciled("Delete").await;
         fleet.stage.host.stop().await.unwrap();
         fleet.delete("it").await;

@@ -27,7 +27,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_finalizer_that_only_the_status_remembers_is_taken_off_nobodys_object() {
+    async fn a_finalizer_only_in_the_status_is_removed_from_no_object() {
         let fleet = Fleet::start().await;
         fleet.put("wisher", "a.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
@@ -105,7 +105,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_component_that_was_replaced_while_no_host_ran_deletes_nothing_without_consent() {
+    async fn a_component_replaced_during_downtime_needs_delete_consent() {
         let mut fleet = with_children().await;
         fleet.stage.host.stop().await.unwrap();
         fleet.put("sharer", "a.wasm", 1);

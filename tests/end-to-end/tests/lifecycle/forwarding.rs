@@ -36,10 +36,10 @@ mod simulated {
     const NAMESPACES: usize = 20;
     const VALIDATE: &str = "/validate/gate/gates";
 
-    /// How long the simulated API server waits.
+    /// Time that the simulated API server waits.
     const PATIENCE: Duration = Duration::from_secs(4);
 
-    /// Where names differ at the beginning, their hashes are spread.
+    /// Name of a tenant's object. Where names differ at the beginning, their hashes are spread.
     fn tenant(number: usize) -> String {
         format!("{number:02}-tenant-of-the-shop")
     }
@@ -86,7 +86,7 @@ mod simulated {
             RuntimeHost::new(options, unhurried())
         }
 
-        /// How many reviews it has answered so.
+        /// Count of reviews that it has answered so.
         fn answered(&self, how: &str) -> u64 {
             let text = self.metrics.print(&StateFigures::default());
             let series = format!("pilothouse_admission_reviews_total{{answered=\"{how}\"}} ");
@@ -94,7 +94,7 @@ mod simulated {
             line.and_then(|count| count.parse().ok()).unwrap_or_default()
         }
 
-        /// How it answers what it is asked, in the order local, forwarded, live.
+        /// Counts of its answers, in the order local, forwarded, live.
         fn all_answered(&self) -> [u64; 3] {
             ["local", "forwarded", "live"].map(|how| self.answered(how))
         }
@@ -187,7 +187,7 @@ mod simulated {
             (0..NAMESPACES).map(tenant).find(is_held).unwrap()
         }
 
-        /// What a replica says about a gate that is to be made: whether it may be, or the words of an error.
+        /// Returns a replica's verdict on a new gate, or the error.
         async fn ask(&self, identity: &str, namespace: &str, spec: &Value) -> Result<bool, String> {
             let asker = Asker::new(self.replicas[identity].address, &self.certificates.bundle);
             let body = review(namespace, spec);
@@ -232,7 +232,7 @@ mod simulated {
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
 
-        /// How many ConfigMaps each replica caches.
+        /// Count of the cached ConfigMaps of each replica.
         fn cached(&self) -> Vec<u64> {
             let hosts = std::iter::once(&self.fleet.stage.host).chain(self.hosts.values());
             let maps = |host: &RuntimeHost| {
@@ -270,7 +270,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whichever_replica_is_asked_the_answer_is_the_same_and_only_the_holder_caches() {
+    async fn every_replica_answers_the_same_and_only_the_holder_caches() {
         let crew = Crew::start(&["one", "two", "three", "four"], |webhooks| webhooks).await;
         let cached = crew.cached();
         let all = crew.fleet.stage.all("ConfigMap").len() as u64;
@@ -288,7 +288,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_holder_that_is_gone_or_hangs_or_is_somebody_else_changes_no_answer() {
+    async fn a_missing_hanging_or_wrong_holder_changes_no_answer() {
         let mut crew = Crew::start(&["one", "two", "three", "four"], |webhooks| webhooks).await;
         let namespace = crew.namespace_of("four");
         let gone = crew.replicas["four"].address;

@@ -1,6 +1,5 @@
-//! What kstatus reads in the sample of each plugin while the API server fails, and when it works again. Objects that fail
-//! for good are in the scenario files. On a real API server, what `kubectl wait` and kstatus see of an object while it is
-//! edited.
+//! Tests of kstatus for each plugin's sample while the API server fails, and when it works again. Objects that fail for
+//! good are in the scenario files. On a real API server: `kubectl wait` and kstatus while an object is edited.
 
 mod simulated {
     use kube::Api;
@@ -106,19 +105,19 @@ mod simulated {
     const REASON: &str = "ClusterUnavailable";
 
     #[tokio::test(start_paused = true)]
-    async fn an_app_service_is_in_progress_while_its_deployment_cannot_be_written() {
+    async fn an_app_service_is_in_progress_while_its_write_fails() {
         while_unavailable("app-service", "app-service", &[], REASON, writes_of("deployments")).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn both_reverse_proxies_are_in_progress_with_the_reason_that_users_know() {
+    async fn both_reverse_proxies_are_in_progress_with_a_known_reason() {
         for file in ["reverse-proxy", "tcp-reverse-proxy"] {
             while_unavailable("reverse-proxy", file, &[], "Failure", writes_of("configmaps")).await;
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_ecs_binding_is_in_progress_while_its_label_cannot_be_written() {
+    async fn an_ecs_binding_is_in_progress_while_its_write_fails() {
         // A patch: the object itself is created by the test.
         let label = unavailable()
             .verbs(&["patch"])
@@ -127,7 +126,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_ingress_is_in_progress_while_its_entry_cannot_be_written() {
+    async fn a_stream_ingress_is_in_progress_while_its_write_fails() {
         let object = |kind: &str, namespace: &str, name: &str| {
             let mut object =
                 json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}});

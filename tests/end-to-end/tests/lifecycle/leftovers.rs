@@ -1,5 +1,5 @@
-//! What a plugin made of a kind that its new version does not own any more: it goes, whether the version came while the
-//! host ran or while it did not, and then nobody looks for that kind any more.
+//! Tests of children of a kind that a plugin's new version no longer owns: they are deleted, whether the version
+//! arrived while the host ran or while it did not, and then the kind is watched no more.
 
 mod simulated {
     use std::time::Duration;
@@ -109,7 +109,7 @@ mod simulated {
             .collect()
     }
 
-    /// Lets so much time pass that each watch is made anew, and says of which resources there were.
+    /// Waits until each watch has been started again, and returns the watched resources.
     async fn watched(fleet: &Fleet) -> Vec<String> {
         let mark = fleet.stage.mark();
         tokio::time::sleep(Duration::from_mins(6)).await;

@@ -1,4 +1,4 @@
-//! What keeps one plugin from working keeps no other from it, and is told: a file system that hangs, a disk without room, a
+//! Tests that a blocked plugin blocks no other and is reported: a file system that hangs, a disk without room, a
 //! namespace that is being deleted, a version that cannot be used.
 
 mod simulated {

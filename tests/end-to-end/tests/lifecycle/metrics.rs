@@ -137,9 +137,9 @@ mod simulated {
         fleet.stage.stop().await;
     }
 
-    /// With one worker, which an object holds whose write takes the API server long, all others are queued.
+    /// Blocks the only worker by an object whose write takes the API server long, so that all others are queued.
     #[tokio::test(start_paused = true)]
-    async fn objects_that_find_no_worker_are_as_many_and_as_old_as_they_are() {
+    async fn metrics_count_waiting_objects_and_their_age() {
         let metrics = Metrics::default();
         let options = HostOptions {
             metrics: metrics.clone(),
@@ -206,7 +206,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_series_of_a_plugin_and_of_its_kinds_go_when_it_is_deleted() {
+    async fn metric_series_of_a_plugin_and_its_kinds_end_on_deletion() {
         let (fleet, metrics) = measured().await;
         fleet.put("hostile", "a.wasm", 0);
         fleet.put("app-service", "b.wasm", 0);
@@ -339,7 +339,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_whose_kind_nobody_serves_keeps_no_host_from_being_ready() {
+    async fn a_plugin_with_an_unserved_kind_keeps_the_host_ready() {
         let mut host = RuntimeHost::new(HostOptions::default(), unhurried());
         host.install_no_crds();
         let cluster = Cluster::simulated();

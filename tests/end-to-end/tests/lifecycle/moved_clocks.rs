@@ -36,7 +36,7 @@ impl MovedClock {
         fs::rename(written, self.folder.path(Self::FILE)).unwrap();
     }
 
-    /// What the process is started with.
+    /// Environment of the process.
     pub fn environment(&self) -> [(&'static str, String); 6] {
         let yes = || "1".to_owned();
         [
@@ -73,12 +73,12 @@ mod real {
     use super::MovedClock;
     use crate::replicas::{OwnerWatch, Replicas, WORKERS, holder_of, host_name};
 
-    /// How many objects come in each step.
+    /// Count of objects that are created in each step.
     const STEP: usize = 30;
 
     const HOUR: i64 = 3600;
 
-    /// What takes longer than this in a test would be taken for a moved clock.
+    /// Tolerance in seconds: a longer step of a test would be taken for a moved clock.
     const TOLERANCE: f64 = 600.0;
 
     struct Story {
@@ -130,7 +130,7 @@ mod real {
                 .await;
         }
 
-        /// By how many seconds the time that a replica writes into each Lease that it holds is ahead.
+        /// Returns the seconds by which a replica's times in each of its Leases are ahead.
         async fn ahead(&self, name: &str) -> Vec<f64> {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
             let leases = self.replicas.leases().list(&ListParams::default()).await.unwrap();
@@ -232,12 +232,12 @@ mod real {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_leader_whose_clock_is_set_leads_on_and_others_take_over_in_time() {
+    async fn a_leader_whose_clock_is_set_leads_on_until_replaced_in_time() {
         story(None).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn replicas_whose_clocks_are_set_keep_their_shards_and_write_once() {
+    async fn replicas_with_moved_clocks_keep_their_shards_and_write_once() {
         story(Some(6)).await;
     }
 }

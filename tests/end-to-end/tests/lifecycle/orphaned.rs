@@ -1,4 +1,5 @@
-//! What a deletion with `--cascade=orphan` leaves behind is nobody's, whoever saw it and whatever else happens to it.
+//! Tests that children orphaned by `--cascade=orphan` are owned by nobody, whoever saw the deletion and whatever else
+//! happens to them.
 
 mod simulated {
     use kube::Api;
@@ -143,7 +144,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_successor_takes_orphans_over_where_the_plugin_is_a_former_manager_of_its_own() {
+    async fn a_successor_adopts_orphans_of_a_former_manager_of_its_own() {
         let fleet = one_is_reconciled("Wish", json!({})).await;
         delete(&fleet, "Wish", PropagationPolicy::Orphan).await;
         are_nobodys(&fleet, "the first").await;

@@ -51,7 +51,7 @@ mod simulated {
         let _ = api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Somebody deletes a ConfigMap and makes another one of its name. Gives that one, and the way to it.
+    /// Deletes a ConfigMap as another user and creates another one of its name. Returns that one, and its API.
     async fn replace(stage: &Stage, name: &str) -> (Api<DynamicObject>, Value) {
         let config_maps = api(stage, "", "ConfigMap", "default").await;
         delete(config_maps.clone(), name).await;
@@ -250,7 +250,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_replaced_before_any_watch_showed_it_is_told_and_made_again() {
+    async fn a_child_replaced_before_any_watch_event_is_recreated() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         let silent = Rule::new(Fault::SilentWatch).verbs(&["watch"]).resource("configmaps");
         stage.simulator().faults().add(silent.times(1));

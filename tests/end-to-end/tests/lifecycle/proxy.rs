@@ -1,4 +1,4 @@
-//! Owns a network that fails as a test says: a TCP proxy in front of the API server, for one replica. TLS passes through.
+//! Network that fails on demand: a TCP proxy in front of the API server, for one replica. TLS passes through.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,11 +10,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What the network does.
+/// State of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Network {
     Works,
-    /// What clients send is kept until the network works again, and then arrives. What the server sends arrives.
+    /// Keeps the clients' bytes until the network works again, and then delivers them. The server's bytes arrive.
     KeepsRequests,
     /// All connections break, and new ones break at once.
     Broken,
@@ -28,7 +28,7 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// How many bytes of each connection are kept.
+/// Count of kept bytes of each connection.
 type Kept = Arc<Mutex<BTreeMap<usize, usize>>>;
 
 impl Proxy {
@@ -48,17 +48,17 @@ impl Proxy {
         }
     }
 
-    /// Where it listens, as the URL of an API server.
+    /// URL of the API server on which it listens.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// All works again: what was kept arrives.
+    /// Restores the network: the kept bytes arrive.
     pub fn works(&self) {
         self.network.send_replace(Network::Works);
     }
 
-    /// Keeps what clients send from here on.
+    /// Keeps the clients' bytes from here on.
     pub fn keep_requests(&self) {
         self.network.send_replace(Network::KeepsRequests);
     }
@@ -68,7 +68,7 @@ impl Proxy {
         self.network.send_replace(Network::Broken);
     }
 
-    /// How many connections have sent at least so many bytes that are kept.
+    /// Count of the connections of which at least so many bytes are kept.
     pub fn kept(&self, bytes: usize) -> usize {
         self.kept.lock().values().filter(|kept| **kept >= bytes).count()
     }
@@ -105,7 +105,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, network: watch::Recei
     }
 }
 
-/// Passes on what comes from one side of a connection, until it ends or the network breaks.
+/// Passes on the bytes from one side of a connection, until it ends or the network breaks.
 async fn pass(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,

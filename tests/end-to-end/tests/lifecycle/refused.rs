@@ -23,7 +23,7 @@ mod simulated {
         fleet.stage.stop().await;
     }
 
-    /// Name, spec, and what it comes to: the condition that is false, its reason, and words of its message.
+    /// Name, spec, and expected result: the condition that is false, its reason, and words of its message.
     type Bad = (&'static str, Value, &'static str, &'static str, &'static str);
 
     fn bad() -> Vec<Bad> {

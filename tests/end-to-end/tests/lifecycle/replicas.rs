@@ -1,5 +1,5 @@
-//! Owns replicas of the host as processes on a real control plane, and what the cluster tells of them: who holds which Lease,
-//! for how long nobody did, and what all of them have written.
+//! Replicas of the host as processes on a real control plane, and their traces in the cluster: the holder of each
+//! Lease, the time without a holder, and the writes of all replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use tokio::task::JoinHandle;
 use crate::fleet::plugin;
 use crate::moved_clocks::MovedClock;
 
-/// How long one step may take, on a machine that is busy.
+/// Time limit of one step on a busy machine.
 const WITHIN: Duration = Duration::from_mins(5);
 
-/// After so long others take the Lease of a replica that does not renew it.
+/// Time until others take the Lease of a replica that does not renew it.
 const LEASE: Duration = Duration::from_secs(4);
 const RENEW: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub fn replica_lease(identity: &str) -> String {
     format!("pilothouse-replica-{:016x}", hash_of(identity))
 }
 
-/// When a line was logged. All processes have the same clock.
+/// Returns the time at which a line was logged. All processes have the same clock.
 pub fn time_of(line: &str) -> &str {
     line.split_whitespace().next().unwrap()
 }
@@ -66,7 +66,7 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// There is no replica yet.
+    /// Creates the stage, without any replica.
     pub async fn new(options: Options, shards: Option<usize>) -> Self {
         let cluster = Cluster::real_with(options).await.unwrap();
         let replicas = Self {
@@ -84,19 +84,19 @@ impl Replicas {
         replicas
     }
 
-    /// Gives replicas that start from here on more time with their Leases.
+    /// Lengthens the Leases of replicas that start from here on.
     pub fn lengthen_leases(&mut self, times: u32) {
         let [lease, renew, retry] = [LEASE, RENEW, RETRY];
         self.times = [lease * times, renew * times, retry];
     }
 
-    /// After so long others take the Lease of a replica that does not renew it.
+    /// Time until others take the Lease of a replica that does not renew it.
     pub fn lease_duration(&self) -> Duration {
         self.times[0]
     }
 
-    /// Follows the Leases whose names begin so. None may be without an owner for longer than a Lease and two looks, and twice as
-    /// much more where the machine is busy.
+    /// Follows the Leases with this prefix. None may be without an owner for longer than a Lease and two polls, and
+    /// twice as much more where the machine is busy.
     pub fn watch_owners(&self, prefix: &'static str) -> OwnerWatch {
         let [lease, _, retry] = self.times;
         OwnerWatch::start(self.leases(), prefix, (lease + retry * 2) * 3)
@@ -188,7 +188,7 @@ impl Replicas {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Who holds a Lease; nothing if nobody does.
+    /// Returns the holder of a Lease, or an empty text.
     pub async fn holder(&self, lease: &str) -> String {
         let lease = self.leases().get_opt(lease).await.unwrap();
         lease.as_ref().map(holder_of).unwrap_or_default()
@@ -199,7 +199,7 @@ impl Replicas {
         host_name(&self.holder("pilothouse").await).to_owned()
     }
 
-    /// Writes another holder into a Lease, as somebody may do by hand.
+    /// Writes another holder into a Lease, as a user may do by hand.
     pub async fn give_by_hand(&self, lease: &str) {
         let spec =
             json!({"holderIdentity": "an administrator", "leaseDurationSeconds": self.lease_duration().as_secs()});
@@ -292,7 +292,7 @@ impl Replicas {
         all.items.into_iter().map(status).collect()
     }
 
-    /// Whether each object has the status of its Deployment.
+    /// Returns `true` if each object has the status of its Deployment.
     async fn are_told(&self, statuses: &BTreeMap<String, Value>) -> bool {
         let objects: Api<DynamicObject> = Api::all_with(self.client.clone(), &app_service_resource());
         let objects = objects.list(&ListParams::default()).await.unwrap().items;
@@ -317,9 +317,9 @@ impl Replicas {
         codes
     }
 
-    /// Checks that since then each new object was written as often as by one host, and no other object at all, but for what
-    /// was in flight (the server logs no 201 where the client had gone before its answer), and for the status of an older
-    /// object whose Deployment has got another status since all settled.
+    /// Checks that since then each new object was written as often as by one host, and no other object at all, except
+    /// writes in flight (the server logs no 201 where the client had gone before its answer), and the status of an
+    /// older object whose Deployment has got another status since all settled.
     pub async fn wrote_once(&mut self, mark: Mark, new: usize, in_flight: usize) {
         let settled = std::mem::take(&mut self.settled);
         self.settle().await;
@@ -367,8 +367,8 @@ impl Replicas {
         );
     }
 
-    /// How many writes a replica may have abandoned that was not disturbed: none, but where the machine is so busy that it could
-    /// not renew a Lease.
+    /// Count of writes that an undisturbed replica may have abandoned: none, unless the machine is so busy that it
+    /// could not renew a Lease.
     pub fn abandoned(&self) -> usize {
         let is_late = |process: &Process| !process.lines(&["could not be renewed in time"]).is_empty();
         if self.processes.values().any(is_late) {
@@ -387,7 +387,7 @@ impl Replicas {
     }
 }
 
-/// How often at most the status of an object is written until it is as it stays: first when its Deployment has been made, then
+/// Maximum count of writes of an object's status until it is final: first when its Deployment has been created, then
 /// while the controllers of the cluster change the Deployment's status.
 const STATUSES: usize = 4;
 
@@ -400,7 +400,7 @@ fn app_service_resource() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("kosmos.io", "v1", "AppService"))
 }
 
-/// Whether the status of an object tells that of its Deployment: it has conditions of the host besides.
+/// Returns `true` if the status of an object contains that of its Deployment: it has conditions of the host besides.
 fn tells(told: &Value, status: &Value) -> bool {
     let conditions = |status: &Value| -> BTreeSet<String> {
         let all = status["conditions"].as_array().into_iter().flatten();
@@ -432,7 +432,7 @@ fn is_reconciled(object: &DynamicObject) -> bool {
 /// Follows who holds Leases, and for how long at most no replica that works did.
 pub struct OwnerWatch {
     seen: Arc<Mutex<Owners>>,
-    /// How long a Lease may be without an owner.
+    /// Time that a Lease may be without an owner.
     allowed: Duration,
     task: JoinHandle<()>,
 }
@@ -441,14 +441,14 @@ pub struct OwnerWatch {
 struct Owners {
     /// The replicas that neither were killed nor are stopped or cut off.
     working: BTreeSet<String>,
-    /// When each Lease was held by one of them for the last time.
+    /// Time at which each Lease was last held by one of them.
     owned: BTreeMap<String, Instant>,
-    /// For how long at most it was not.
+    /// Longest time without such a holder.
     longest: BTreeMap<String, Duration>,
 }
 
 impl OwnerWatch {
-    /// Follows the Leases whose names begin so, each from when it is held for the first time.
+    /// Follows the Leases with this prefix, each from when it is held for the first time.
     fn start(leases: Api<Lease>, prefix: &'static str, allowed: Duration) -> Self {
         let seen = Arc::new(Mutex::new(Owners::default()));
         let task = tokio::spawn(look(leases, prefix, seen.clone()));

@@ -25,8 +25,8 @@ fn wish(home: &str, elsewhere: &str) -> Value {
     })
 }
 
-/// What a backup makes of an object: all but what the server sets, and the status. Labels, annotations and owner references
-/// are what they were.
+/// Returns the backup of an object: without server-set fields and the status. Labels, annotations and owner references
+/// stay.
 fn restored(object: &Value) -> Value {
     let mut object = object.clone();
     for member in [
@@ -66,14 +66,14 @@ mod simulated {
 
     use super::*;
 
-    /// When the host runs, and what comes first.
+    /// State of the host, and order of the restored objects.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Course {
         /// The host starts when all is restored.
         Afterwards,
-        /// It runs, and the owner comes first.
+        /// The host runs, and the owner is restored first.
         OwnerFirst,
-        /// It runs, and what was made for the owner comes first.
+        /// The host runs, and the children are restored first.
         OwnerLast,
     }
 
@@ -115,7 +115,7 @@ mod simulated {
         let _ = api.delete(name, &orphan).await.unwrap();
     }
 
-    /// Creates a ConfigMap: what is stored of it; none if there is one of its name.
+    /// Creates a ConfigMap, and returns the stored one; none if there is one of its name.
     async fn create_if_absent(stage: &Stage, map: &Value) -> Option<Value> {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let client = stage.cluster.client().await.unwrap();
@@ -129,7 +129,7 @@ mod simulated {
         }
     }
 
-    /// Restores it all; gives what was restored, and what there is when all has come to rest.
+    /// Restores all objects; returns them, and the objects after everything has settled.
     async fn play(course: Course) -> (Stage, Vec<Value>) {
         let mut stage = Stage {
             cluster: Cluster::simulated(),
@@ -200,7 +200,7 @@ mod simulated {
     /// A child with an owner reference is the garbage collector's to take, because its owner is no more, and is then made
     /// again. What has a label stays, and is given the restored owner.
     #[tokio::test(start_paused = true)]
-    async fn what_the_garbage_collector_takes_of_a_backup_is_made_again_and_the_rest_is_given_its_new_owner() {
+    async fn restored_children_are_recreated_or_given_their_new_owner() {
         for course in [Course::Afterwards, Course::OwnerFirst, Course::OwnerLast] {
             let (stage, made) = play(course).await;
             for before in &made {
@@ -247,7 +247,7 @@ mod real {
 
     /// The garbage collector deletes what names an owner that is no more, while the host repairs it or makes it again.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_restored_backup_converges_beside_the_garbage_collector_and_is_quiet() {
+    async fn a_restored_backup_converges_beside_the_garbage_collector() {
         let cluster = Cluster::real_with(Options::default()).await.unwrap();
         let mut host = ProcessHost::new(components::program(), components::folder());
         host.start(&cluster, &["wisher".into()]).await.unwrap();

@@ -61,7 +61,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_value_applied_while_no_host_ran_is_set_back_after_the_start() {
+    async fn a_value_applied_during_downtime_is_reverted_at_start() {
         let mut fleet = owning().await;
         fleet.stage.host.stop().await.unwrap();
         apply_as_host(&fleet, "evil:9").await;
@@ -145,7 +145,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_webhook_that_rewrites_values_is_named_and_set_back_once_it_is_gone() {
+    async fn a_rewriting_webhook_is_named_and_reverted_once_gone() {
         let mut fleet = owning().await;
         let rule = rewrite(&fleet, to_evil);
         let api: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(fleet.client().await, "default");
@@ -173,7 +173,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rewritten_value_that_another_host_sets_right_is_not_reported_any_more() {
+    async fn a_rewritten_value_fixed_by_another_host_is_not_reported() {
         let fleet = owning().await;
         let rule = rewrite(&fleet, to_evil);
         let touched = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
@@ -191,7 +191,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_webhook_that_strips_the_annotation_costs_one_apply_at_each_resync() {
+    async fn a_webhook_that_strips_annotations_costs_an_apply_per_resync() {
         let mut fleet = owning().await;
         rewrite(&fleet, without_digest);
         fleet.stage.host.stop().await.unwrap();
@@ -214,7 +214,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn children_whose_owner_references_are_stripped_are_ours_and_go_with_their_owner() {
+    async fn children_with_stripped_owner_references_are_still_ours() {
         let mut fleet = Fleet::start().await;
         rewrite(&fleet, without_owner);
         fleet.put("wisher", "a.wasm", 0);

@@ -1,5 +1,5 @@
-//! Which primaries a Plugin has to do with: those in `spec.namespaces`. What it made for others stays as it is, and may be
-//! handed to another Plugin.
+//! Tests of `spec.namespaces`, which selects a Plugin's primaries. Children of other primaries stay as they are, and
+//! may be handed to another Plugin.
 
 mod simulated {
     use kube::Api;
@@ -56,7 +56,7 @@ mod simulated {
             .await;
     }
 
-    /// What tells whether an object is the same, with the same values and owners.
+    /// Returns the parts by which an object is recognised as the same, with the same values and owners.
     fn state(stage: &Stage, name: &str) -> Value {
         let object = stage.find("ConfigMap", name).unwrap_or_default();
         let metadata = &object["metadata"];

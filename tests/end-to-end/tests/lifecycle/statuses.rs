@@ -89,8 +89,8 @@ mod simulated {
             .collect()
     }
 
-    /// What is left out is told once, and the reconcile that fails is told by an event, too; then nothing is written, and
-    /// nothing after a restart.
+    /// Checks that the omission is reported once, and that the failing reconcile also emits an event. Then nothing is
+    /// written, not even after a restart.
     async fn is_told_once(fleet: &mut Fleet, words: &str) {
         for (name, kind) in [("well", "ConfigMap"), ("ill", "Service")] {
             fleet.stage.create(&wish(name, kind)).await;
@@ -345,7 +345,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn undeclared_fields_of_the_plugin_are_left_out_at_any_depth_and_the_rest_is_written() {
+    async fn undeclared_status_fields_are_left_out_at_any_depth() {
         let part = json!({"type": "object", "properties": {"name": {"type": "string"}}});
         let more = json!({"list": {"type": "array", "items": part}, "deep": part});
         let given = json!({
@@ -380,7 +380,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_status_whose_items_have_defaults_is_not_written_again_after_a_restart() {
+    async fn a_status_with_defaults_is_not_rewritten_after_a_restart() {
         let part = json!({"type": "object", "properties": {
             "name": {"type": "string"}, "mode": {"type": "string", "default": "x"}}});
         let more = json!({"list": {"type": "array", "items": part}, "big": {"type": "number"}});

@@ -105,7 +105,7 @@ mod simulated {
         }
     }
 
-    /// Takes requests for ever: the spans of each.
+    /// Serves requests for ever, and collects the spans of each.
     async fn collect(listener: TcpListener, spans: Arc<Mutex<Vec<Message>>>) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -184,7 +184,7 @@ mod simulated {
         of_it.cloned().collect()
     }
 
-    /// Those of them with a trigger.
+    /// Returns those of them with a trigger.
     fn triggered(spans: &Mutex<Vec<Message>>, name: &str, trigger: &str) -> Vec<Message> {
         let mut roots = roots(spans, name);
         roots.retain(|span| span.attribute(9, "pilothouse.trigger").as_deref() == Some(trigger));
@@ -204,7 +204,7 @@ mod simulated {
 
     /// A change of a child leads to two runs: the one that it triggers, and before that the one that wrote the child.
     #[tokio::test]
-    async fn a_run_that_an_edit_of_a_child_triggers_is_linked_to_the_run_that_wrote_the_child() {
+    async fn a_run_after_a_child_edit_links_to_the_run_that_wrote_it() {
         let (mut stage, spans) = traced().await;
         stage
             .create(&hostile("owner", &json!({"behaviour": "config-map", "text": "ours"})))
@@ -247,7 +247,7 @@ mod simulated {
     }
 
     #[tokio::test]
-    async fn a_reconcile_is_a_span_with_its_stages_its_log_lines_and_what_led_to_it() {
+    async fn a_reconcile_is_a_span_with_stages_log_lines_and_trigger() {
         let (mut stage, spans) = traced().await;
         stage
             .create(&hostile("talks", &json!({"behaviour": "log-flood", "count": 3})))

@@ -30,7 +30,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn plugins_work_where_the_host_looks_and_nothing_else_is_asked_for() {
+    async fn plugins_work_only_in_watched_namespaces() {
         let fleet = fleet_in(&["shop", "stage"]).await;
         let mark = fleet.stage.mark();
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
@@ -66,7 +66,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_for_other_namespaces_is_refused_and_one_for_some_is_narrowed() {
+    async fn a_plugin_for_unwatched_namespaces_is_refused_or_narrowed() {
         let fleet = fleet_in(&["shop", "stage"]).await;
         fleet
             .plugin("it", json!({"source": {"file": "a.wasm"}, "namespaces": ["bank"]}))

@@ -1,4 +1,5 @@
-//! What monitoring sees of a host: over HTTP, as the program serves it, and while the main loop is blocked. And its log.
+//! Tests of the host's monitoring: over HTTP, as the program serves it, and while the main loop is blocked. And its
+//! log.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
@@ -18,7 +19,7 @@ fn free_address() -> SocketAddr {
 }
 
 #[test]
-fn an_address_that_is_taken_ends_the_program_before_it_asks_the_cluster() {
+fn a_taken_address_ends_the_program_before_any_request() {
     let (folder, taken) = (Folder::new(), TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     let address = taken.local_addr().unwrap().to_string();
     // The kubeconfig is not there, either: that would be the next error.
@@ -42,14 +43,14 @@ fn an_address_that_is_taken_ends_the_program_before_it_asks_the_cluster() {
     );
 }
 
-/// What a host prints now.
+/// Returns the present metrics of a host.
 fn scrape(address: SocketAddr) -> Option<Scrape> {
     let (code, body) = get(address, "/metrics").ok()?;
     assert_eq!(code, 200);
     Some(Scrape(body))
 }
 
-/// How many things a host has counted, if it has any.
+/// Returns the value of a host's counter, if there is one.
 fn count(address: SocketAddr, name: &str, labels: &[&str]) -> Option<u64> {
     scrape(address)?.count(name, labels).filter(|count| *count > 0)
 }
@@ -74,7 +75,7 @@ mod simulated {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_program_is_live_at_once_ready_when_it_works_and_counts_its_requests() {
+    async fn the_program_is_live_at_once_then_ready_and_counts_requests() {
         let (folder, simulator, address) = (Folder::new(), Simulator::new(Options::default()), free_address());
         let cluster = free_address();
         let kubeconfig = folder.kubeconfig(&format!("http://{cluster}"), "there");
@@ -145,7 +146,7 @@ mod simulated {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn each_line_of_a_log_in_json_is_an_object_and_those_of_a_guest_name_its_plugin() {
+    async fn json_log_lines_are_objects_and_guest_lines_name_the_plugin() {
         let (folder, simulator) = (Folder::new(), Simulator::new(Options::default()));
         let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
@@ -258,7 +259,7 @@ mod simulated {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_plugin_logs_from_the_level_on_that_its_annotation_says_as_long_as_it_says_so() {
+    async fn a_plugin_logs_at_the_level_of_its_annotation() {
         let (folder, simulator) = (Folder::new(), Simulator::new(Options::default()));
         let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");

@@ -1,5 +1,5 @@
-//! What plugins see of a cluster, and what wakes them: the guest `reader`, installed once or twice, on a simulated
-//! cluster.
+//! Tests of plugins' reads and of the changes that requeue their objects: the guest `reader`, installed once or twice,
+//! on a simulated cluster.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 

@@ -1,4 +1,5 @@
-//! Owns the tests: visible is what was declared, woken is who would see something else, and kinds come and go.
+//! Tests of reads: only declared objects are visible, an object is requeued if it would see another result, and kinds
+//! appear and disappear.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Owns what the tests of reads stand on: a simulated cluster, a host in this process with readers on it, and how often
-//! each of their objects has run.
+//! Test bed of the tests of reads: a simulated cluster, a host in this process with readers on it, and the run count of
+//! each of their objects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::host::SteeredHost as _;
 use serde_json::{Value, json};
 
-/// How long, by the clock of the test, what has to come may take.
+/// Time limit of a wait, by the clock of the test.
 const WITHIN: Duration = Duration::from_mins(2);
 
-/// When each test begins, by the host's clock: milliseconds since the epoch.
+/// Begin of each test by the host's clock, in milliseconds since the epoch.
 pub const BEGINNING: u64 = 1_800_000_000_000;
 
 /// A cluster with a host and its readers.
@@ -95,7 +95,7 @@ impl Stage {
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// How many mistakes of its own the host has noticed.
+    /// Count of internal errors that the host has noticed.
     pub fn stuck(&self) -> u64 {
         self.host.handle().unwrap().stuck()
     }
@@ -138,7 +138,7 @@ impl Stage {
         }
     }
 
-    /// What an object of a reader has seen, as it keeps it.
+    /// Returns the objects that a reader has seen, as it records them.
     pub fn seen(&self, name: &str) -> Option<Value> {
         let Cluster::Simulated(simulated) = &self.cluster else {
             unreachable!("a stage is simulated")
@@ -169,12 +169,12 @@ impl Stage {
         tokio::time::timeout(WITHIN, seen).await.ok()
     }
 
-    /// Lets time pass, for what must not happen.
+    /// Lets time pass, for things that must not happen.
     pub async fn calm(&self) {
         tokio::time::sleep(Duration::from_mins(2)).await;
     }
 
-    /// How often an object has run.
+    /// Count of the runs of an object.
     pub fn runs(&self, name: &str) -> usize {
         self.lines(&["DEBUG", " reconciled ", &format!("object=default/{name} ")])
             .len()
@@ -205,7 +205,7 @@ impl Stage {
         requests.into_iter().map(|request| request.name).collect()
     }
 
-    /// In which namespaces the host has listed a resource; an empty one means all.
+    /// Returns the namespaces in which the host has listed a resource; an empty one means all.
     pub fn listed(&self, resource: &str) -> Vec<String> {
         let mut requests = self.cluster.requests_since(self.beginning).unwrap();
         requests.retain(|request| request.verb == "list" && request.resource == resource && request.is_by_host());

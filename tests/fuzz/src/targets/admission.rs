@@ -1,5 +1,5 @@
-//! Owns the target `admission`: what API servers ask webhooks, on its way from the body to the answer, beside the call of
-//! the plugin. The input is the body, and after a line `---` what the plugin answers.
+//! Target `admission`: a review of an API server, from the body to the response, without the call of the plugin. The
+//! input is the body, and after a line `---` the plugin's answer.
 
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::{conversion, match_condition, patch, review};

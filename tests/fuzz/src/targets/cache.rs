@@ -1,5 +1,5 @@
-//! Owns the target `cache`: a directory of compiled plugins in which files were cut, changed, exchanged or replaced by
-//! something else. The plugin is there all the same, compiled again where it has to be, and from nothing else.
+//! Target `cache`: a directory of compiled plugins in which files were cut, changed, exchanged or replaced. The plugin
+//! loads all the same, compiled again where necessary, and from no other bytes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -25,7 +25,7 @@ struct Stage {
     component: Vec<u8>,
     /// The files as the sandbox has made them.
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// What it says when nothing is wrong with them.
+    /// Answer of a plugin whose files are intact.
     answer: Result<String, String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// What a plugin says of itself, or why it does not.
+/// Returns the plugin's description of itself, or the error.
 fn answer(plugin: &PluginComponent) -> Result<String, String> {
     let limits = Limits {
         // The machine may be busy, and what is asked for is the same answer each time.

@@ -1,4 +1,4 @@
-//! Owns the target `component`: the bytes of a file that is to be a plugin, up to its first call.
+//! Target `component`: the bytes of a plugin file, up to its first call.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::refused;
 
-/// What the component is called.
+/// Name of the component.
 const NAME: &str = "fuzzed.wasm";
 
 static SANDBOX: LazyLock<(Sandbox, TempDir)> = LazyLock::new(|| {

@@ -1,5 +1,5 @@
-//! Owns the target `kubeconfig`: a file that `--kubeconfig` names. No request is sent, and no program is run: what asks for
-//! one is left out, so that no input can hurt the machine that fuzzes.
+//! Target `kubeconfig`: a file that `--kubeconfig` names. No request is sent, and no program is run: inputs that
+//! request one are left out, so that no input can hurt the machine that fuzzes.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! Owns the target `manifest`: the text that a plugin's `describe` returns.
+//! Target `manifest`: the text that a plugin's `describe` returns.
 
 use pilothouse_core::plugin::manifest;
 

@@ -1,4 +1,4 @@
-//! Owns the list of targets; each is in a file of its name.
+//! List of targets; each is in a file of its name.
 
 mod admission;
 mod cache;

@@ -1,5 +1,6 @@
-//! Owns the target `plugins`: custom resources made by the schemas of the CRDs, reconciled by the plugins' own components
-//! under the sandbox, with the host's limits. A plugin answers or says why not; it neither traps nor breaks the contract.
+//! Target `plugins`: custom resources made by the schemas of the CRDs, reconciled by the plugins' own components under
+//! the sandbox, with the host's limits. A plugin returns an answer or an error; it neither traps nor breaks the
+//! contract.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -20,7 +21,7 @@ const PLUGINS: [&str; 5] = [
     "stream-ingress",
 ];
 
-/// What no plugin's failure may be, whatever the object is.
+/// Reasons that no plugin's failure may have, whatever the object is.
 const FAULTS: [Reason; 4] = [
     Reason::GuestTrap,
     Reason::GuestLimit,
@@ -85,7 +86,7 @@ fn primary(plugin: &Isolated, input: &mut Unstructured<'_>) -> Result<Value> {
     Ok(object)
 }
 
-/// What a Service's spec may have.
+/// Returns the spec of a Service.
 fn service(input: &mut Unstructured<'_>) -> Result<Value> {
     let text = json!({"type": "string"});
     let schema = json!({"type": "object", "properties": {

@@ -1,5 +1,5 @@
-//! Owns the target `resource`: Plugin resources, as an API server lists and watches them, up to what is wanted of each. The
-//! input is the answers in turn, with lines `---` between them.
+//! Target `resource`: Plugin resources, as an API server lists and watches them, up to the desired state of each. The
+//! input is the responses in turn, with lines `---` between them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use pilothouse_runtime::check_plugin;
 use crate::cluster::{chunks, client, runtime};
 use crate::refused;
 
-/// How long the resources are followed, of virtual time.
+/// Virtual time for which the resources are followed.
 const FOLLOWED: Duration = Duration::from_mins(1);
 
 pub(super) fn run(data: &[u8]) {

@@ -1,5 +1,5 @@
-//! Owns the target `watch`: what an API server sends on a list and on watches, through the real watch into the real store.
-//! The input is the answers in turn, with lines `---` between them; when they are used up, the server fails.
+//! Target `watch`: responses of an API server to a list and to watches, through the real watch into the real store. The
+//! input is the responses in turn, with lines `---` between them; when they are used up, the server fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use pilothouse_core::{Kind, Name};
 use crate::cluster::{chunks, client, runtime};
 use crate::refused;
 
-/// How long the watch is followed, of virtual time: until the server has had nothing more to say for some time.
+/// Virtual time for which the watch is followed: until the server has been silent for some time.
 const FOLLOWED: Duration = Duration::from_mins(2);
 
 const RESOURCES: &str = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.dev/v1","resources":[

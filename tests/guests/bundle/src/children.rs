@@ -1,4 +1,4 @@
-//! Owns the three children of a Bundle, each with the fields that are ours and no others.
+//! Builds the three children of a Bundle, each with only the fields that the plugin owns.
 
 use pilothouse_plugin::ObjectMeta;
 use pilothouse_plugin::k8s::apps::v1::Deployment;

@@ -24,11 +24,11 @@ pub struct BundlePlugin;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Whether the payload comes from the ConfigMap `shared`.
+    /// Set if the payload comes from the ConfigMap `shared`.
     shared: bool,
 }
 
-/// What users write.
+/// Bundle, as users write it.
 #[derive(Debug, Deserialize, Resource)]
 #[resource(group = "bench.example.dev", version = "v1", kind = "Bundle")]
 pub struct Bundle {
@@ -44,7 +44,7 @@ struct Spec {
     image: String,
 }
 
-/// What is read of the ConfigMap `shared`.
+/// Needed part of the ConfigMap `shared`.
 #[derive(Deserialize, Resource)]
 #[resource(group = "", version = "v1", kind = "ConfigMap")]
 struct Shared {

@@ -1,4 +1,4 @@
-//! What a Bundle stands for.
+//! Tests of the children of a Bundle.
 
 use pilothouse_plugin::testing::{FakeCluster, Ownership};
 use serde_json::{Value, json};

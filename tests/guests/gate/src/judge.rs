@@ -1,4 +1,4 @@
-//! Owns what the gate says: its manifest, defaults, judgements and conversions, as functions of text.
+//! Manifest, defaults, validation and conversion of the gate, as functions of text.
 
 #![cfg_attr(
     not(target_family = "wasm"),
@@ -22,8 +22,8 @@ pub const LEAVE: &str = "leave";
 /// The finalizer of gates, where the configuration asks for one.
 const FINALIZER: &str = "gate.test.dev/gate";
 
-/// What `describe` answers. With `finalizer: true` in the configuration, gates get a finalizer; `defaulter` and `validator` in
-/// it say whether gates have one.
+/// Answer of `describe`. With `finalizer: true` in the configuration, gates get a finalizer; `defaulter` and
+/// `validator` in it decide whether gates have one.
 pub fn manifest(configuration: Option<&str>) -> String {
     let configuration = configuration.map(parse).unwrap_or_default();
     let finalizer = (configuration["finalizer"] == true).then_some(FINALIZER);
@@ -71,19 +71,19 @@ pub fn with_colour(gate: &str) -> String {
     gate.to_string()
 }
 
-/// Whether a gate has all that its defaulter fills in.
+/// Returns `true` if a gate has all fields that its defaulter sets.
 pub fn is_complete(gate: &str) -> bool {
     !parse(gate)["spec"]["colour"].is_null()
 }
 
-/// What is wrong with a field of a gate.
+/// Error in a field of a gate.
 pub struct Problem {
     pub kind: Kind,
     pub path: &'static str,
     pub message: String,
 }
 
-/// How a field is wrong.
+/// Type of a field's error.
 pub enum Kind {
     Required,
     Forbidden,
@@ -154,7 +154,7 @@ pub fn judge(
         .collect())
 }
 
-/// What is logged while a gate is converted.
+/// Returns the log lines of a gate's conversion.
 pub fn said(gate: &str) -> impl Iterator<Item = String> {
     let lines = if parse(gate)["spec"]["behaviour"] == "chatter" {
         CHATTER

@@ -1,4 +1,4 @@
-//! Owns what all answers are made of, and the good one.
+//! Parts of all answers, and the good answer.
 
 use pilothouse_plugin::Kind;
 use pilothouse_plugin::raw::types::{self, Condition, ConditionStatus, Desired, Lifecycle, Outcome, Ownership};

@@ -1,10 +1,10 @@
-//! Owns the names of all behaviours and what a resource says of how to behave.
+//! Names of all behaviours, and the choice of behaviour in a resource.
 
 use pilothouse_plugin::ObjectMeta;
 use pilothouse_plugin::raw::types::Request;
 use serde::Deserialize;
 
-/// What the plugin does for a resource: `spec.behaviour`, in kebab-case.
+/// Behaviour of the plugin for a resource: `spec.behaviour`, in kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Behaviour {
@@ -136,10 +136,10 @@ pub enum Behaviour {
     BrokenExtensions,
 }
 
-/// What a resource says.
+/// Settings of a resource.
 #[derive(Debug)]
 pub struct Given {
-    /// What to do.
+    /// The behaviour.
     pub behaviour: Behaviour,
     /// The resource's name.
     pub name: String,
@@ -147,7 +147,7 @@ pub struct Given {
     pub namespace: String,
     /// Data or a message.
     pub text: String,
-    /// How many or how much.
+    /// Count or amount.
     pub count: Option<u64>,
     /// Words, whose order has no meaning.
     pub notes: Vec<String>,
@@ -155,7 +155,7 @@ pub struct Given {
     pub attempt: u32,
     /// The text of its status, as far as the plugin sees it.
     pub told: Option<String>,
-    /// Whether the text stands before the behaviour.
+    /// Set if the text stands before the behaviour.
     pub is_text_first: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Owns the behaviours that use up what the host limits: time, stack, memory, log, reads, and the size of the answer.
+//! Behaviours that exhaust what the host limits: time, stack, memory, log, reads, and the size of the answer.
 
 use std::hint::black_box;
 
@@ -8,7 +8,7 @@ use pilothouse_plugin::raw::{cluster, log};
 use crate::answers;
 use crate::behaviour::{Behaviour, Given};
 
-/// How often a behaviour that counts does what it does, when the resource does not say.
+/// Repetitions of a behaviour that counts, unless the resource sets another number.
 const OFTEN: usize = 1_000_000;
 
 /// The size of a huge answer, in bytes, when the resource does not say.
@@ -47,7 +47,7 @@ pub fn trap() -> ! {
     std::process::abort();
 }
 
-/// Whether the notes are as many and as long as the schema of the CRD allows.
+/// Returns `true` if the notes are as many and as long as the schema of the CRD allows.
 fn is_at_limits(given: &Given) -> bool {
     given.notes.len() == 50 && given.notes.iter().any(|note| note.chars().count() == 10_000)
 }

@@ -38,7 +38,7 @@ pub struct Hostile;
 #[serde(default, deny_unknown_fields)]
 struct Config {
     describe: Describe,
-    /// What every resource does, whatever it says itself.
+    /// Behaviour of every resource, instead of its own.
     behaviour: Option<Behaviour>,
     /// The text of every resource, whatever it says itself.
     text: Option<String>,
@@ -53,7 +53,7 @@ impl Config {
     }
 }
 
-/// What `describe` does.
+/// Behaviour of `describe`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Describe {

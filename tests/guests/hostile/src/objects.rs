@@ -1,5 +1,5 @@
-//! Owns the behaviours about objects: those that the host or the API server refuses, those that read what they may not,
-//! and those that never come to rest.
+//! Behaviours about objects: objects that the host or the API server refuses, forbidden reads, and answers that never
+//! settle.
 
 use pilothouse_plugin::raw::types::{self, ListOptions, Outcome, Ownership};
 use pilothouse_plugin::raw::{clock, cluster};

@@ -1,4 +1,4 @@
-//! Owns the behaviours about what is said beside the objects: status, conditions, events, when to run again.
+//! Behaviours about the answer beside its objects: status, conditions, events, requeue times.
 
 use pilothouse_plugin::raw::types::{Condition, ConditionStatus, Event, EventType, Outcome};
 use pilothouse_plugin::raw::{clock, cluster};
@@ -10,7 +10,7 @@ use crate::behaviour::{Behaviour, Given};
 /// The size of a message that no event can have, in bytes.
 const HUGE_MESSAGE: usize = 100_000;
 
-/// How many events, when the resource does not say.
+/// Count of events, unless the resource sets another number.
 const MANY_EVENTS: usize = 1000;
 
 /// The answer, if the behaviour is one of these.

@@ -29,7 +29,7 @@ pub struct Reader;
 struct Config {
     /// A label selector: which service accounts are its objects.
     objects: String,
-    /// What it may read: entries of a manifest's `touches`. One of ConfigMaps is about those that it keeps, too.
+    /// Read rights: entries of a manifest's `touches`. One of ConfigMaps covers those that it writes, too.
     touches: Vec<Value>,
 }
 
@@ -56,7 +56,7 @@ enum Read {
         fields: Vec<(String, String)>,
         limit: Option<u32>,
     },
-    /// Whether a moment has come, in milliseconds since the epoch.
+    /// Reached time, in milliseconds since the epoch.
     Reached(u64),
     /// The same, and if it has come the call ends in a trap.
     TrapAfter(u64),
@@ -158,7 +158,7 @@ fn dawdle() {
     }
 }
 
-/// What the cluster answers; an object that is not there is null.
+/// Returns the cluster's answer; an object that is not there is null.
 fn read(read: Read) -> Value {
     let parsed = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
     match read {

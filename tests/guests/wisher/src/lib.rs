@@ -38,7 +38,7 @@ const OWNABLE: [(&str, Kind); 15] = [
     ("NewTrinket", Kind::new("trinkets.test.dev", "v1", "Trinket")),
 ];
 
-/// How many of them are owned without a configuration.
+/// Count of the owned kinds without a configuration.
 const USUAL: usize = 4;
 
 /// The plugin.
@@ -61,7 +61,7 @@ pub struct Config {
     crds: Option<Vec<String>>,
     /// The status that it gives each of its primaries.
     status: Option<Value>,
-    /// Whether it looks at the status of Promises.
+    /// Set if it reads the status of Promises.
     remembers: bool,
 }
 
@@ -92,7 +92,7 @@ struct Spec {
     holds: bool,
     /// What the status has to say before the resource goes.
     last_words: Option<String>,
-    /// Whether every call for the resource traps.
+    /// Set if every call for the resource traps.
     traps: bool,
 }
 
@@ -107,10 +107,10 @@ struct Owned {
     keep: bool,
     #[serde(default)]
     replace: bool,
-    /// Whether it is made anew where something else is desired than before.
+    /// Set if it is recreated where the desired object differs.
     #[serde(default)]
     anew: bool,
-    /// Whether it should still exist while a Promise holds.
+    /// Set if it is to stay while a Promise holds.
     #[serde(default)]
     lasting: bool,
 }

@@ -17,7 +17,7 @@ const LARGEST_PROGRAM: u64 = 30_000_000;
 /// The largest image, in bytes. Beside the program it has the certificate authorities, a quarter of a megabyte.
 const LARGEST_IMAGE: u64 = 30_500_000;
 
-/// This machine's architecture, as images name it.
+/// Architecture of this machine, as images name it.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
     "arm64"
 } else {
@@ -159,7 +159,7 @@ fn own_ids() -> (u32, u32) {
 }
 
 #[test]
-fn the_host_of_the_image_needs_no_libraries_and_is_of_the_images_architecture() {
+fn the_images_host_is_static_and_of_its_architecture() {
     for image in Image::unpack_all() {
         let mut program = Vec::new();
         File::open(image.root().join("pilothouse-host"))
@@ -202,7 +202,7 @@ mod helm {
     use super::super::helm::bench::{Bench, NAMESPACE, app_service, until};
     use super::*;
 
-    /// Mounts what a pod has and becomes the user of the image. Arguments: the root, then the program's own.
+    /// Sets up a pod's mounts and becomes the user of the image. Arguments: the root, then the program's own.
     const ENTER: &str = r#"
 set -eu
 root=$1; shift
@@ -217,8 +217,8 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
     const NAMESERVER: &str = "127.12.34.56";
     const API_SERVER: &str = "kubernetes.default.svc";
 
-    /// Answers every question for an IPv4 address with 127.0.0.1, and every other one with nothing, until the test ends: a
-    /// static program has to find names without the libraries of the C library.
+    /// Answers every DNS query for an IPv4 address with 127.0.0.1, and every other one with nothing, until the test
+    /// ends: a static program has to resolve names without the libraries of the C library.
     fn serve_names() {
         let socket = UdpSocket::bind((NAMESERVER, 53)).unwrap();
         std::thread::spawn(move || {
@@ -240,7 +240,7 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_host_of_the_image_runs_as_in_a_pod_and_reads_the_next_token() {
+    async fn the_images_host_runs_as_in_a_pod_and_reads_the_next_token() {
         assert!(
             rustix::process::geteuid().is_root(),
             "this test mounts file systems, in a namespace of its own; run it as root"

@@ -18,7 +18,7 @@ use crate::steered::process;
 /// The size of a large component.
 const LARGE: usize = 20_000_000;
 
-/// How often the compiler's process is looked at; its peak only grows.
+/// Interval of reading the compiler's process; its peak only grows.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A host with at most one plugin.

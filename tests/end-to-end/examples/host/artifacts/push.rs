@@ -91,7 +91,7 @@ fn print(bytes: usize, times: &Times) {
     }
 }
 
-/// Runs a command to its end, which has to be a success, in milliseconds.
+/// Runs a command to its end, which must be a success, and returns the milliseconds.
 fn timed(command: &mut Command) -> Outcome<f64> {
     let begun = Instant::now();
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;

@@ -10,7 +10,7 @@ use super::stage::Stage;
 use crate::Outcome;
 use crate::figures::{heading, line, spread};
 
-/// Where a Plugin finds its component.
+/// Source of a Plugin's component.
 struct Source {
     name: &'static str,
     value: Value,

@@ -1,4 +1,4 @@
-//! Owns the real control plane, the registry, the hosts and the Plugin resources that artifacts are measured with.
+//! Test bed of the artifact benchmarks: the real control plane, the registry, the hosts and the Plugin resources.
 
 use std::collections::HashMap;
 use std::fs;
@@ -91,7 +91,7 @@ impl Stage {
         command
     }
 
-    /// Such a command that reaches the registry.
+    /// Returns a command that reaches the registry.
     pub fn registry_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);
         command
@@ -115,7 +115,7 @@ impl Stage {
         Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
     }
 
-    /// Starts a host that runs what Plugin resources say, and waits until it watches them.
+    /// Starts a host that follows Plugin resources, and waits until it watches them.
     pub async fn start(&self, cache: &Path) -> Outcome<ProcessHost> {
         let mark = self.cluster.mark()?;
         let mut host = self.begin(cache).await?;
@@ -154,7 +154,7 @@ impl Stage {
         Ok(self.plugins.get(name).await?.data["status"].take())
     }
 
-    /// Gives a Plugin the status that an earlier one had.
+    /// Writes an earlier Plugin's status to a Plugin.
     pub async fn put_status(&self, name: &str, status: &Value) -> Outcome<()> {
         let patch = Patch::Merge(json!({"status": status}));
         self.plugins.patch_status(name, &PatchParams::default(), &patch).await?;
@@ -186,7 +186,7 @@ impl Stage {
     }
 }
 
-/// What a host is given.
+/// Arguments of a host.
 fn arguments(folder: &Path, cache: &Path) -> impl Iterator<Item = String> {
     [
         ("--plugin-dir", folder.join("plugins")),
@@ -225,7 +225,7 @@ impl ReadyPlugins {
         Self(moments)
     }
 
-    /// When the last one of these was ready; none while one is not. Each name is used once.
+    /// Returns the time at which the last one of these was ready; none while one is not. Each name is used once.
     fn last(&self, names: &[String]) -> Option<Instant> {
         let moments = self.0.lock().expect("no panic happens while it is held");
         let each: Option<Vec<_>> = names.iter().map(|name| moments.get(name).copied()).collect();

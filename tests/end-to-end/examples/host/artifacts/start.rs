@@ -17,7 +17,7 @@ struct Fleet {
     sources: Vec<Value>,
     /// Has everything after the first start.
     cache: TempDir,
-    /// What the first start has left in the status of each, without its conditions.
+    /// Statuses after the first start, without their conditions.
     statuses: Vec<Value>,
     /// Seconds until all were ready: with empty caches, and afterwards.
     first: f64,

@@ -99,7 +99,7 @@ fn base64(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recording_is_replayed_with_the_same_component_without_a_difference_and_has_no_secret() {
+async fn a_recording_replays_without_a_difference_and_has_no_secret() {
     let host = reading_host().await;
     let file = host.folder.path("one.recording.jsonl");
     let accounts = api(host.client(), "", "v1", "ServiceAccount");

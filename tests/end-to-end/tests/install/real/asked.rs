@@ -58,7 +58,7 @@ impl Asked<'_> {
         self.bench.api(&gate).create(&dry_run, &object).await
     }
 
-    /// Whether the API server asks the defaulter and the validator about a gate.
+    /// Returns `true` each if the API server calls the defaulter and the validator about a gate.
     async fn is_asked(&self) -> [bool; 2] {
         let (bad, good) = (self.made(-1).await, self.made(1).await);
         let is_refused = match bad {
@@ -69,7 +69,7 @@ impl Asked<'_> {
         [good.unwrap().data["spec"]["colour"] == "blue", is_refused]
     }
 
-    /// What the host answers to who asks in spite of it: whether a bad gate is allowed.
+    /// Returns `true` if the host allows a bad gate when it is called in spite of it.
     async fn allows_bad_gates(&self) -> bool {
         let review = gate_review(&json!({"size": -1})).to_string();
         let asker = self.asker.clone();
@@ -79,7 +79,7 @@ impl Asked<'_> {
         serde_json::from_str::<Value>(&answer).unwrap()["response"]["allowed"] == true
     }
 
-    /// Which of the configurations there are.
+    /// Returns `true` for each of the configurations that exists.
     async fn configured(&self) -> [bool; 2] {
         let mut found = [false; 2];
         for (found, kind) in found.iter_mut().zip(CONFIGURATIONS) {
@@ -88,7 +88,7 @@ impl Asked<'_> {
         found
     }
 
-    /// What the Plugin's status warns of, as far as it is about admission.
+    /// Returns the warning about admission in the Plugin's status.
     async fn warning(&self) -> String {
         let plugin = self.bench.find(&named("Plugin", None, "asked")).await.unwrap();
         let warnings = plugin["status"]["warnings"].as_array();
@@ -213,7 +213,7 @@ async fn start<'a>(bench: &'a Bench<'a>, folder: &Folder, kubeconfig: &str) -> A
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() {
+async fn webhooks_exist_only_while_the_plugins_account_has_the_verbs() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;

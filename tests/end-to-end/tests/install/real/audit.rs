@@ -27,7 +27,7 @@ const PLUGINS: [&str; 5] = [
 
 const SYSTEM: &str = "audit-system";
 
-/// Why a right to read single objects of a kind is not used where the kind is owned or contributed to.
+/// Reason why a right to read single objects of a kind is unused where the kind is owned or contributed to.
 const READ_WHERE_REFUSED: &str = "an object is read past the cache where a write of it was refused or its answer was lost, which \
                                   this test provokes for the Deployments of app-service";
 
@@ -80,7 +80,7 @@ impl Grant {
         matches!(&*self.verb, "list" | "watch")
     }
 
-    /// Whether a request needs this right, if it is the plugin's or the host's for it.
+    /// Returns `true` if a request needs this right of the plugin, or of the host for it.
     fn is_used_by(&self, request: &Request) -> bool {
         let resource = match request.subresource.as_str() {
             "" => request.resource.clone(),
@@ -99,7 +99,7 @@ impl Grant {
     }
 }
 
-/// What the roles of this name grant, for a plugin.
+/// Returns the grants of the roles of this name, for a plugin.
 fn grants(plugin: &str, name: &str, documents: &[Value]) -> Vec<Grant> {
     let texts = |value: &Value| -> Vec<String> {
         let values = value.as_array().into_iter().flatten();
@@ -134,7 +134,7 @@ fn grants(plugin: &str, name: &str, documents: &[Value]) -> Vec<Grant> {
     grants
 }
 
-/// What the plugins steer, beside what [`primaries`] has.
+/// Returns the plugins' primaries beside [`primaries`].
 fn more_primaries() -> [Value; 5] {
     let mut service = named("Service", Some("default"), "front");
     service["metadata"]["annotations"] = json!({"ingress/http": ""});

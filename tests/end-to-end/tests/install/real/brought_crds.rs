@@ -1,4 +1,4 @@
-//! What a real API server makes of the CRDs of this repository is no difference from what plugins bring.
+//! Tests that a real API server's form of this repository's CRDs counts as no difference from the CRDs of plugins.
 
 use kube::api::{Patch, PatchParams};
 use pilothouse_cluster::resources::install::{CrdInCluster, compare_crd};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::control_plane;
 use crate::support::Bench;
 
-/// Nobody else's: other tests install the same CRDs under their own names.
+/// API group of this test alone: other tests install the same CRDs under their own names.
 const GROUP: &str = "brought.test.dev";
 
 /// All definitions that plugins of this repository bring, in a group of this test.
@@ -41,7 +41,7 @@ fn brought() -> Vec<BroughtCrd> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crd_that_somebody_else_applied_is_the_plugins_own_if_applying_it_would_change_nothing() {
+async fn a_crd_applied_by_others_counts_as_own_if_equal() {
     let bench = Bench::new(control_plane().await).await;
     let crds = brought();
     assert!(crds.len() >= 8, "{}", crds.len());

@@ -14,7 +14,7 @@ fn rules() -> Value {
     rules
 }
 
-/// What the chart publishes of such a host.
+/// Returns the objects that the chart publishes about such a host.
 fn published(system: &str) -> Value {
     let mut published = named("ConfigMap", Some(system), "pilothouse-host");
     published["metadata"]["labels"] =
@@ -98,7 +98,7 @@ async fn an_installation_finds_the_host_and_ends_when_the_plugin_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_names_the_rights_that_the_host_lacks_and_the_command_that_grants_them() {
+async fn an_installation_names_missing_host_rights_and_the_grant() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;

@@ -29,11 +29,11 @@ use crate::support::{Bench, until};
 const SHARDS: usize = 4;
 const NAMESPACES: usize = 12;
 
-/// How many reviews the API server asks for when [`Crew::judges_well`] is called: of a defaulter and a validator, about two
-/// gates.
+/// Count of reviews that the API server requests when [`Crew::judges_well`] is called: of a defaulter and a validator,
+/// about two gates.
 const REVIEWS: u64 = 4;
 
-/// What a host needs beside [`rights_of_an_acting_host`] to share its work and to serve webhooks.
+/// Rights of a host beside [`rights_of_an_acting_host`], to share its work and to serve webhooks.
 pub fn rights_of_a_replica() -> Value {
     let mut rules = rights_of_an_acting_host();
     let more = json!([
@@ -62,7 +62,7 @@ struct Replica {
 }
 
 impl Replica {
-    /// Starts a replica whose webhook server listens here.
+    /// Starts a replica whose webhook server listens on this address.
     fn start(arguments: &[&str], webhooks: SocketAddr) -> Self {
         let metrics = free_address().unwrap();
         let (listen, scraped) = (webhooks.to_string(), metrics.to_string());
@@ -74,8 +74,8 @@ impl Replica {
         }
     }
 
-    /// How it has answered what it was asked until now, in the order local, forwarded, live. A host prints its metrics once a
-    /// second at most; the age of its main loop tells one print from another.
+    /// Counts of its answers until now, in the order local, forwarded, live. A host prints its metrics once a second at
+    /// most; the age of its main loop tells one print from another.
     async fn answered(&self) -> [u64; 3] {
         let scraped = || get(self.metrics, "/metrics").unwrap().1;
         let (before, now) = (scraped(), Mutex::new(String::new()));
@@ -98,10 +98,10 @@ struct Crew {
     bench: Bench<'static>,
     identity: &'static str,
     system: String,
-    /// It came first, and keeps half of the shards.
+    /// First replica, which keeps half of the shards.
     holder: Replica,
     asked: Replica,
-    /// How the asked one had answered when that was looked up last.
+    /// Counts of the asked replica's answers at the last look-up.
     seen: Mutex<[u64; 3]>,
 }
 
@@ -229,8 +229,8 @@ impl Crew {
         *self.seen.lock().unwrap() = self.asked.answered().await;
     }
 
-    /// Panics unless another red gate is refused, in the words of the plugin, and a green one is not. How the replica that was
-    /// asked has answered.
+    /// Panics unless another red gate is refused with the plugin's message, and a green one is not. Returns the answers
+    /// of the called replica.
     async fn judges_well(&self, namespace: &str) -> [u64; 3] {
         let spec = |colour: &str| json!({"size": 1, "colour": colour, "behaviour": "only-colour"});
         let red = self.ask(namespace, &spec("red")).await;
@@ -247,7 +247,8 @@ impl Crew {
         [0, 1, 2].map(|how| now[how] - before[how])
     }
 
-    /// Panics unless the ConfigMaps of a namespace were listed since then, by the plugin's account and by nobody else.
+    /// Panics unless the ConfigMaps of a namespace were listed since then, by the plugin's account and by no other
+    /// client.
     fn listed_as_the_plugin(&self, namespace: &str, mark: AuditMark) {
         let account = format!("system:serviceaccount:{}:{}", self.system, account_name("gate"));
         let mut requests = self.bench.control_plane.requests_since(mark).unwrap();
@@ -308,7 +309,7 @@ pub async fn clean_up(bench: &Bench<'_>) {
     let _ = definitions.patch("gates.gate.test.dev", &by, &conversion).await;
 }
 
-/// Where names differ at the beginning, their hashes are spread.
+/// Name of a tenant's object. Where names differ at the beginning, their hashes are spread.
 fn tenant(identity: &str, number: usize) -> String {
     format!("{number:02}-tenant-of-{identity}")
 }
@@ -367,7 +368,7 @@ async fn story(identity: &'static str, lease_duration: &str, signal: Signal) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_review_fails_or_changes_when_the_holder_of_its_shard_is_killed() {
+async fn no_review_fails_when_the_holder_of_its_shard_is_killed() {
     story("impersonate", "5", Signal::KILL).await;
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{control_plane, named};
 use crate::support::{Bench, command, until};
 
-/// What the host needs for itself: it reads back its events, and makes new ones.
+/// Rights of the host for itself: it reads back its events, and creates new ones.
 fn rights_of_the_host() -> Value {
     json!([
         {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
@@ -29,7 +29,7 @@ pub fn rights_of_an_acting_host() -> Value {
     rules
 }
 
-/// What a host needs besides that runs what Plugins name.
+/// Further rights of a host that runs the plugins of Plugin resources.
 pub fn rights_to_plugins() -> [Value; 2] {
     [
         json!({"apiGroups": ["pilothouse.dev"], "resources": ["plugins"], "verbs": ["get", "list", "watch", "patch"]}),
@@ -55,7 +55,7 @@ pub fn primaries() -> [Value; 3] {
     [app, proxy, stream]
 }
 
-/// What they need: an ingress-nginx, and a Service to lead to.
+/// Objects that the plugins need: an ingress-nginx, and a Service behind it.
 pub fn around() -> [Value; 4] {
     let mut front = named("Service", Some("ingress-nginx"), "ingress-nginx-controller");
     front["spec"] = json!({"ports": [{"name": "http", "port": 80}]});
@@ -163,7 +163,7 @@ async fn a_host_works_with_the_rights_that_are_printed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_only() {
+async fn an_impersonating_host_has_only_the_plugin_accounts_rights() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;
@@ -281,7 +281,7 @@ pub async fn installed(bench: &Bench<'_>, plugin: &str, namespace: &str, identit
     documents
 }
 
-/// What `install` prints with these arguments, but for the Plugin, which comes last.
+/// Returns the output of `install` with these arguments, but for the Plugin, which comes last.
 async fn without_plugin(bench: &Bench<'_>, plugin: &str, arguments: &[&str]) -> Vec<Value> {
     let command_line = [&["install", plugin][..], arguments, &["-o", "yaml"]].concat();
     let (code, yaml, said) = command(&command_line, &bench.admin).await;
@@ -292,7 +292,7 @@ async fn without_plugin(bench: &Bench<'_>, plugin: &str, arguments: &[&str]) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_tokens_is_the_plugins_account_and_says_when_there_is_none() {
+async fn a_host_with_tokens_acts_as_the_account_or_reports_its_lack() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;
@@ -353,7 +353,7 @@ async fn a_host_with_tokens_is_the_plugins_account_and_says_when_there_is_none()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_may_only_use_some_namespaces_works_without_any_cluster_role() {
+async fn a_host_for_some_namespaces_works_without_a_cluster_role() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;

@@ -1,4 +1,4 @@
-//! What the commands make, refuse to make, and take away.
+//! Tests of the objects that the commands create, refuse to create, and delete.
 
 use pilothouse_core::rights::objects::account_name;
 use pilothouse_end_to_end::program::component;

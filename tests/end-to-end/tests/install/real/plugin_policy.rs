@@ -27,7 +27,7 @@ fn plugin(name: &str, account: Option<&str>) -> Value {
     plugin
 }
 
-/// What the API server says of a request, if it refuses it.
+/// Returns the API server's message, if it refuses a request.
 fn refusal<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
     match answer {
         Err(Error::Api(status)) if status.code == 403 => status.message,

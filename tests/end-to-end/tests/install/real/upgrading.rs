@@ -1,4 +1,4 @@
-//! What an upgrade leaves to a host that acts as the plugin's account: all that it had.
+//! Tests that a host that acts as the plugin's service account keeps all its rights over an upgrade.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pilothouse_core::rights::objects::account_name;
@@ -119,7 +119,7 @@ impl<'a> Installed<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_impersonates_goes_on_after_an_upgrade_that_does_not_name_it() {
+async fn an_impersonating_host_survives_an_upgrade_without_its_name() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;

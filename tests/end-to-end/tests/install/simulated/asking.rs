@@ -1,4 +1,4 @@
-//! What the commands ask, and that nothing is done before somebody has said yes.
+//! Tests of the commands' prompts: nothing is done before the user has confirmed.
 
 use std::process::Command;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::Installed;
 use crate::terminal::PseudoTerminal;
 
-/// Runs `pilothouse COMMAND` in a terminal, gives it an answer when it asks, and waits until these words are on the screen and
-/// it has ended: its exit code, and what it says.
+/// Runs `pilothouse COMMAND` in a terminal, answers its prompt, and waits until these words are on the screen and it
+/// has ended: returns its exit code, and its output.
 fn answered(arguments: &[&str], kubeconfig: &str, [question, answer, words]: [&str; 3]) -> (Option<i32>, String) {
     let mut command = Command::new(program());
     command
@@ -32,7 +32,7 @@ fn answered(arguments: &[&str], kubeconfig: &str, [question, answer, words]: [&s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_answers_no_changes_nothing_and_who_answers_yes_has_it_done() {
+async fn answering_no_changes_nothing_and_yes_applies() {
     let installed = Installed::bare().await;
     let plugin = format!("shop={}", component("app-service"));
     let kubeconfig = &installed.kubeconfig;

@@ -1,4 +1,5 @@
-//! What a host was granted for a plugin stays when the plugin is upgraded or installed again, and does not go unsaid.
+//! Tests that rights granted to a host for a plugin stay when the plugin is upgraded or installed again, and are
+//! reported.
 
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ fn titles(granted: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_keeps_its_rights_when_the_plugin_is_upgraded_or_installed_again() {
+async fn a_host_keeps_its_rights_over_upgrade_and_reinstallation() {
     let (own, watch, act) = (
         "pilothouse-plugin-shop",
         "pilothouse-plugin-shop-watch",
@@ -146,7 +147,7 @@ async fn what_is_to_be_deleted_is_said_before_it_is() {
     );
 }
 
-/// Whoever may write in one namespace can label objects of their own there.
+/// Guards against users with rights in one namespace, who can label objects of their own there.
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_that_others_have_labelled_divert_no_rights() {
     let bare = Installed::bare().await;

@@ -22,7 +22,7 @@ fn another_version(folder: &Folder) -> String {
     folder.file("reverse-proxy.wasm", bytes)
 }
 
-/// How often an update of a kind is announced.
+/// Count of announced updates of a kind.
 fn updates(printed: &str, kind: &str) -> usize {
     printed.matches(&format!("\n    Update {kind} default/")).count()
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::proxy::Proxy;
 use crate::replicas::{Replicas, WORKERS, time_of};
 
-/// How many objects come in each step.
+/// Count of objects that are created in each step.
 const STEP: usize = 60;
 
 /// The host on which all replicas run: their identities differ all the same.
@@ -45,7 +45,7 @@ async fn create_more(replicas: &mut Replicas, count: usize) {
 
 /// The leader is stopped in the middle of its work and goes on later; the next one is killed; the last one ends in order.
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_take_over_from_a_leader_that_is_stopped_killed_or_ends() {
+async fn replicas_take_over_from_a_stopped_or_killed_leader() {
     let mut replicas = Replicas::new(Options::default(), None).await;
     replicas.lengthen_leases(2);
     let mut identities = BTreeSet::new();
@@ -122,7 +122,7 @@ async fn replicas_take_over_from_a_leader_that_is_stopped_killed_or_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_somebody_deletes_or_edits_costs_time_and_no_write() {
+async fn a_lease_deleted_or_edited_by_others_costs_time_but_no_write() {
     let (mut replicas, _proxy) = two_replicas(2).await;
     let owners = replicas.watch_owners("pilothouse");
     owners.works("one");
@@ -174,7 +174,7 @@ async fn a_lease_that_somebody_deletes_or_edits_costs_time_and_no_write() {
 
 /// The leader cannot reach the API server any more, and later it can.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_the_network_cuts_off_stops_before_another_one_leads() {
+async fn a_partitioned_leader_stops_before_another_one_leads() {
     let (mut replicas, proxy) = two_replicas(1).await;
     let owners = replicas.watch_owners("pilothouse");
     owners.works("one");
@@ -228,12 +228,13 @@ fn large(name: &str, image: &str) -> Value {
 /// A request of so many bytes is about such an object.
 const LARGE: usize = 4000;
 
-/// How the API server answers an update with the uid of an object that is gone, and a create where something is.
+/// Status codes of the API server for an update with the uid of an object that is gone, and for a create where one
+/// exists.
 const REFUSED: [[u16; 1]; 2] = [[422], [409]];
 
 /// The leader is stopped while the network still has an apply of it. Another replica has done the work when that arrives.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_arrives_when_another_replica_leads_changes_nothing() {
+async fn a_write_that_arrives_under_another_leader_changes_nothing() {
     let (mut replicas, proxy) = two_replicas(2).await;
     // So that it has connections at hand, in which requests can be sent while the network keeps them.
     create_more(&mut replicas, STEP).await;

@@ -132,8 +132,8 @@ impl Sharing {
         shares.collect()
     }
 
-    /// Waits until each replica has at least two shards with tenants, and works by the latest plan: the leader cuts anew where all
-    /// are in a few.
+    /// Waits until each replica has at least two shards with tenants, and works by the latest plan: the leader divides
+    /// again where all are in a few.
     async fn all_have_tenants(&self) {
         let replicas = self.replicas.processes.len();
         self.replicas
@@ -180,7 +180,7 @@ impl Sharing {
         (0..SHARDS).filter(is_held).collect()
     }
 
-    /// When a replica has stopped to work at a shard: what its log says each time.
+    /// Returns the log lines at which a replica has stopped to work at a shard.
     fn ends_of(&self, name: &str, shard: usize) -> Vec<String> {
         let said = self.replicas.processes[name].lines(&[&named(shard)]);
         let is_end = |line: &String| {
@@ -256,7 +256,7 @@ async fn story(step: usize, apiserver_arguments: Vec<String>) {
     it.replicas.end().await;
 }
 
-/// Somebody deletes the Lease of a shard with work, and writes into another one.
+/// Deletes the Lease of a shard with work as another user, and edits another one.
 async fn leases_are_edited(it: &mut Sharing, step: usize) {
     it.all_have_tenants().await;
     let mark = it.replicas.mark();
@@ -293,7 +293,7 @@ async fn leases_are_edited(it: &mut Sharing, step: usize) {
     );
 }
 
-/// One is stopped, in the middle of its work, and goes on later: what it still believes does no harm.
+/// Stops a replica in the middle of its work, and continues it later: its stale view does no harm.
 async fn one_is_stopped(it: &mut Sharing, step: usize) {
     it.all_have_tenants().await;
     let mark = it.replicas.mark();
@@ -395,7 +395,7 @@ async fn the_leader_is_killed(it: &mut Sharing, step: usize) {
         .await;
 }
 
-/// One ends in order: nothing is repeated, not even what was in flight.
+/// Ends a replica in order: nothing is repeated, not even a write in flight.
 async fn one_ends(it: &mut Sharing, step: usize) {
     it.all_have_tenants().await;
     let mark = it.replicas.mark();
@@ -426,7 +426,7 @@ fn named(shard: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn four_replicas_share_2000_objects_and_whatever_happens_none_is_lost_or_made_twice() {
+async fn four_replicas_share_2000_objects_and_lose_or_double_none() {
     story(50, vec![GATE.to_owned()]).await;
 }
 

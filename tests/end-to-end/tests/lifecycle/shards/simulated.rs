@@ -34,10 +34,10 @@ const SHARDS: usize = 8;
 /// Reconciles of one replica at once.
 const WORKERS: usize = 4;
 
-/// After so long others have the shards of a replica that has ended in order: a look, and the time of its requests.
+/// Time until others have the shards of a replica that has ended in order: a poll, and the time of its requests.
 const GIVEN_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long the answer to a request about Leases takes on an API server that is busy.
+/// Delay of responses about Leases on a busy API server.
 const LATE: Duration = Duration::from_millis(100);
 
 /// A Lease's duration, three looks with jitter, and the time to reconcile.
@@ -182,7 +182,7 @@ impl Replicas {
             .await;
     }
 
-    /// How many shards each replica holds.
+    /// Count of the shards of each replica.
     fn shares(&self) -> BTreeMap<String, usize> {
         let mut shares = BTreeMap::new();
         for lease in self.fleet.stage.all("Lease") {
@@ -216,7 +216,7 @@ impl Replicas {
         shards.flat_map(|shard| numbers_in(&plan, shard)).collect()
     }
 
-    /// How many replicas have Leases of their own.
+    /// Count of the replicas' own Leases.
     fn replica_leases(&self) -> usize {
         let leases = self.fleet.stage.all("Lease");
         let names = leases.iter().filter_map(|lease| lease["metadata"]["name"].as_str());
@@ -227,13 +227,13 @@ impl Replicas {
         self.others.get(identity).unwrap_or(&self.fleet.stage.host)
     }
 
-    /// What a replica's metrics are.
+    /// Metrics of a replica.
     fn scrape(&self, identity: &str) -> Scrape {
         let figures = self.host(identity).handle().unwrap().figures();
         Scrape(self.metrics[identity].print(&figures))
     }
 
-    /// How often each of these replicas has reconciled an object of a plugin.
+    /// Count of each replica's reconciles of a plugin's objects.
     fn reconciles<'a>(&self, identities: &[&'a str], plugin: &str) -> BTreeMap<&'a str, u64> {
         let label = format!("plugin=\"{plugin}\"");
         let count = |identity: &&'a str| {
@@ -250,7 +250,7 @@ impl Replicas {
         self.fleet.until(&what, |_| self.shares() == expected).await;
     }
 
-    /// What hosts wrote since then, but for Leases, the plan and the status of Plugins.
+    /// Returns the hosts' writes since the mark, but for Leases, the plan and the status of Plugins.
     fn writes(&self, mark: Mark) -> Vec<String> {
         let requests = self.fleet.stage.cluster.requests_since(mark).unwrap();
         let writes = requests.iter().filter(|request| {
@@ -283,7 +283,8 @@ impl Replicas {
         Api::namespaced(self.fleet.client().await, "default")
     }
 
-    /// Somebody changes the Deployment of an object. The host asks who that was, and gets the answer after so long.
+    /// Changes the Deployment of an object as another user. The host looks up who that was, and gets the answer after
+    /// so long.
     async fn drift_and_answer_late(&self, number: usize, takes: Duration) {
         let late = Rule::new(Fault::Delay(takes)).resource("deployments").verbs(&["get"]);
         self.faults()
@@ -302,7 +303,7 @@ impl Replicas {
         ShardPlan::parse(plan["data"]["plan.json"].as_str()?).ok()
     }
 
-    /// Somebody writes a plan with which all namespaces are in one shard.
+    /// Writes a plan, as another user, with which all namespaces are in one shard.
     async fn move_all_to_the_first_shard(&self) -> ShardPlan {
         let mut plan = all_in_the_first_shard(self.plan().unwrap());
         plan.version += 1;
@@ -310,7 +311,7 @@ impl Replicas {
         plan
     }
 
-    /// Somebody writes a plan.
+    /// Writes a plan as another user.
     async fn write_plan(&self, plan: &ShardPlan) {
         let maps: Api<ConfigMap> = Api::namespaced(self.fleet.client().await, "default");
         let text = Patch::Merge(json!({"data": {"plan.json": plan.print()}}));
@@ -334,7 +335,7 @@ impl Replicas {
     }
 }
 
-/// Writes of such objects take effect, and whoever has sent them does not live to see the answer.
+/// Makes writes of such objects take effect without a response to the client.
 fn never_answered(resource: &str) -> Rule {
     let never = Rule::new(Fault::LateAnswer(Duration::from_mins(5)));
     never.resource(resource).writes()
@@ -350,7 +351,7 @@ fn numbers_in(plan: &ShardPlan, shard: usize) -> impl Iterator<Item = usize> {
     (0..20).filter(|number| ranges.contains(hash_of(&tenant(*number))))
 }
 
-/// How a plan divides the namespaces.
+/// Returns the division of the namespaces by a plan.
 fn ranges(plan: &ShardPlan) -> Vec<HashRanges> {
     plan.shards.iter().map(|shard| shard.ranges.clone()).collect()
 }

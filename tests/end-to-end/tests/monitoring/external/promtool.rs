@@ -1,4 +1,4 @@
-//! What promtool says of the metrics, the alerts and the dashboard.
+//! Checks the metrics, the alerts and the dashboard with promtool.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::free_address;
 
-/// What promtool says of its input; nothing if it is content.
+/// Returns promtool's complaints about its input; nothing if there are none.
 fn checked(arguments: &[&str], input: &str) -> String {
     let mut promtool = Command::new(Program::Promtool.path())
         .args(arguments)
@@ -34,7 +34,7 @@ fn checked(arguments: &[&str], input: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn promtool_finds_nothing_to_say_about_the_metrics_of_a_host_with_shards() {
+async fn promtool_accepts_the_metrics_of_a_sharded_host() {
     let (folder, simulator, address) = (Folder::new(), Simulator::new(Options::default()), free_address());
     let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
@@ -98,7 +98,7 @@ fn promtool_accepts_the_alerts() {
 }
 
 #[test]
-fn the_alerts_fire_for_the_release_that_they_are_about_and_for_no_other() {
+fn the_alerts_fire_only_for_their_own_release() {
     let tests = root().join("tests/end-to-end/tests/monitoring/alerts.yaml");
     let said = checked(&["test", "rules", &tests.display().to_string()], "");
     assert!(said.contains("SUCCESS") && !said.contains("FAILED"), "{said}");
@@ -123,7 +123,7 @@ fn dashboard() -> Vec<(String, String)> {
     queries
 }
 
-/// What promtool says of rules or of tests of them, which are in a file of their own.
+/// Returns promtool's complaints about rules or tests of them, which are in a file of their own.
 fn checked_file(arguments: &[&str], content: &Value) -> String {
     let folder = Folder::new();
     // JSON is YAML.
@@ -151,8 +151,8 @@ fn promtool_accepts_the_queries_of_the_dashboard() {
     assert!(wrong.starts_with("FAILED"), "{wrong}");
 }
 
-/// Two replicas of a release, of which the first leads, with so many objects in the queues, and what the panels about queues
-/// say.
+/// Returns a test with two replicas of a release, of which the first leads, with so many objects in the queues, and the
+/// expected value of the panels about queues.
 fn queues(is_sharded: bool, expected: u32) -> Value {
     let release = "job=\"pilothouse\", namespace=\"a\", service=\"p\"";
     let mut series = Vec::new();

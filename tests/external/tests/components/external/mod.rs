@@ -1,4 +1,4 @@
-//! Owns what the tests of all tools share: both registries, and a component to push.
+//! Shared parts of the tests of all tools: both registries, and a component to push.
 
 mod registries;
 mod signatures;

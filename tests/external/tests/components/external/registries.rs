@@ -29,7 +29,7 @@ fn docker_registry_wants_a_password_and_the_other_one_does_not() {
 }
 
 #[test]
-fn a_client_of_one_registry_does_not_trust_the_authority_of_another() {
+fn a_client_of_one_registry_does_not_trust_the_ca_of_another() {
     let (one, other) = (Registry::docker().unwrap(), Registry::docker().unwrap());
     let oras = Oras::new();
     let trusting = |ca: &Registry| oras.login(&one, ca.ca_file());
@@ -73,7 +73,7 @@ fn oras_pulls_what_it_has_pushed() {
 }
 
 #[test]
-fn the_same_content_has_the_same_digest_at_any_time_and_in_both_registries() {
+fn equal_content_has_one_digest_in_both_registries() {
     let oras = Oras::new();
     let pushed = [Registry::docker().unwrap(), Registry::with_referrers().unwrap()].map(|registry| {
         let artifact = push(&oras, &registry, "plugins/same");
@@ -86,7 +86,7 @@ fn the_same_content_has_the_same_digest_at_any_time_and_in_both_registries() {
 }
 
 #[test]
-fn what_is_attached_is_found_by_the_tag_only_where_there_is_no_api() {
+fn attachments_are_found_by_tag_only_without_the_api() {
     on_both(|registry| {
         let oras = Oras::new();
         let artifact = push(&oras, registry, "plugins/read");
@@ -113,7 +113,7 @@ fn what_is_attached_is_found_by_the_tag_only_where_there_is_no_api() {
 }
 
 #[test]
-fn a_stopped_registry_does_not_answer_and_has_its_data_when_it_is_started_again() {
+fn a_stopped_registry_keeps_its_data_over_a_restart() {
     let mut registry = Registry::docker().unwrap();
     let oras = Oras::new();
     let artifact = push(&oras, &registry, "plugins/kept");

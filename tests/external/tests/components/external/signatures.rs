@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{BUNDLE, blob, digest_in, fallback_tag, on_both, push, referrers};
 
-/// What a statement in a bundle of `cosign sign` says.
+/// Predicate type of a statement in a bundle of `cosign sign`.
 const SIGNATURE: &str = "https://sigstore.dev/cosign/sign/v1";
 
 fn keys(cosign: &Cosign) -> [Key; 2] {
@@ -48,7 +48,7 @@ fn cosign_verifies_its_own_key_in_both_formats_and_no_other_key() {
 }
 
 #[test]
-fn a_bundle_is_a_statement_on_the_digest_in_an_artifact_that_refers_to_it() {
+fn a_bundle_is_a_statement_in_a_referring_artifact() {
     on_both(|registry| {
         let (cosign, oras) = (Cosign::new(), Oras::new());
         let [key, _] = keys(&cosign);
@@ -71,7 +71,7 @@ fn a_bundle_is_a_statement_on_the_digest_in_an_artifact_that_refers_to_it() {
 }
 
 #[test]
-fn the_older_format_is_a_payload_and_an_annotation_for_each_key_in_one_tag() {
+fn the_older_format_has_one_tag_with_a_payload_for_each_key() {
     on_both(|registry| {
         let (cosign, oras) = (Cosign::new(), Oras::new());
         let artifact = push(&oras, registry, "signed/tag");
@@ -116,7 +116,7 @@ fn each_key_that_signs_a_bundle_adds_an_artifact() {
 }
 
 #[test]
-fn an_attestation_is_a_bundle_with_another_predicate_that_cosign_takes_for_a_signature() {
+fn an_attestation_is_a_bundle_that_cosign_takes_as_signature() {
     let registry = Registry::with_referrers().unwrap();
     let (cosign, oras) = (Cosign::new(), Oras::new());
     let [key, _] = keys(&cosign);
@@ -134,7 +134,7 @@ fn an_attestation_is_a_bundle_with_another_predicate_that_cosign_takes_for_a_sig
 }
 
 #[test]
-fn a_bundle_that_is_attached_to_another_artifact_does_not_verify() {
+fn a_bundle_attached_to_another_artifact_does_not_verify() {
     on_both(|registry| {
         let (cosign, oras) = (Cosign::new(), Oras::new());
         let [key, _] = keys(&cosign);

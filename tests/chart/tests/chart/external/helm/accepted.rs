@@ -1,5 +1,5 @@
-//! Whether a real API server takes all that the chart renders, and what kustomize makes of the manifests: each object is applied in
-//! a dry run, in which nothing that a field's name or value says may be unknown or wrong.
+//! Tests that a real API server accepts everything that the chart renders and that kustomize builds from the manifests:
+//! each object is applied in a dry run with strict field validation.
 
 use kube::api::{Patch, PatchParams, ValidationDirective};
 use pilothouse_chart::folder;
@@ -40,7 +40,7 @@ fn service_monitors() -> Value {
     crd
 }
 
-/// Why the API server would not take an object.
+/// Returns the error if the API server would refuse an object.
 async fn refusal(bench: &Bench, object: &Value) -> Option<String> {
     let mut by = PatchParams::apply("test").dry_run();
     by.field_validation = Some(ValidationDirective::Strict);

@@ -32,7 +32,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Runs a command to its end: whether it succeeds, what it prints, and what it says.
+    /// Runs a command to its end: returns its success, its output, and its standard error.
     async fn run(&self, arguments: &[&str]) -> (bool, String, String) {
         let mut command = Command::new(program());
         command
@@ -91,7 +91,7 @@ fn denied(bench: &Bench, mark: pilothouse_testkit::controlplane::AuditMark) -> V
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_is_installed_and_upgraded_from_a_registry_that_wants_a_password() {
+async fn a_plugin_is_upgraded_from_a_registry_with_a_password() {
     let bench = Bench::new().await;
     let registry = tokio::task::spawn_blocking(Registry::docker).await.unwrap().unwrap();
     let authority = registry.ca().unwrap();
@@ -145,7 +145,7 @@ async fn a_plugin_is_installed_and_upgraded_from_a_registry_that_wants_a_passwor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_is_installed_and_upgraded_from_a_layout_on_the_volume() {
+async fn a_plugin_is_upgraded_from_a_layout_on_the_volume() {
     let mut bench = Bench::new().await;
     bench.plugins = bench.folder.path("volume");
     bench.helm().install(&json!({"host": {"logFormat": "text"}})).unwrap();

@@ -43,7 +43,7 @@ async fn lead_to_pod(bench: &Bench, at: SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_administrator_is_told_of_objects_and_failures_with_the_account_of_the_chart() {
+async fn an_administrator_sees_failures_with_the_charts_account() {
     let mut bench = Bench::new().await;
     let at = own_address();
     bench.asked_at = Some(at);

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 pub const NAMESPACE: &str = "pilothouse-system";
 pub const RELEASE: &str = "pilothouse";
 
-/// How long to wait for what has to come.
+/// Time limit of a wait.
 const WITHIN: Duration = Duration::from_mins(2);
 
 /// A control plane with an empty namespace for the chart, which takes only pods of the Pod Security Standard `restricted`.
@@ -38,9 +38,9 @@ pub struct Bench {
     pub folder: Folder,
     /// The namespace of the release.
     pub namespace: &'static str,
-    /// What the host is given as the volume with components.
+    /// Folder that the host gets as the volume with components.
     pub plugins: String,
-    /// Where a host serves its API. None: nowhere, because several hosts run on this machine.
+    /// Address of the host's API. None: it serves none, because several hosts run on this machine.
     pub asked_at: Option<SocketAddr>,
 }
 
@@ -108,7 +108,7 @@ impl Bench {
         }
     }
 
-    /// Runs `pilothouse` as an administrator: what it prints.
+    /// Runs `pilothouse` as an administrator, and returns its output.
     pub async fn pilothouse(&self, arguments: &[&str]) -> String {
         let arguments: Vec<String> = arguments
             .iter()
@@ -326,7 +326,7 @@ pub fn helm_as(kubeconfig: &str) -> Helm {
     Helm::new(&folder(), RELEASE, NAMESPACE).on(kubeconfig)
 }
 
-/// What the host's account has asked since then.
+/// Returns the requests of the host's account since the mark.
 pub fn requests(bench: &Bench, mark: AuditMark) -> Vec<Request> {
     let account = format!("system:serviceaccount:{}:{RELEASE}", bench.namespace);
     let mut requests = bench.control_plane.requests_since(mark).unwrap();

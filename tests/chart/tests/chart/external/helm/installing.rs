@@ -15,7 +15,7 @@ fn printed(requests: impl IntoIterator<Item = Request>) -> Vec<String> {
     requests.into_iter().map(|request| request.to_string()).collect()
 }
 
-/// What the host has written since then of the AppService `web` and its children.
+/// Returns the host's writes since the mark to the AppService `web` and its children.
 fn writes_of_web(bench: &Bench, mark: AuditMark) -> Vec<String> {
     let requests = requests(bench, mark).into_iter();
     printed(requests.filter(|request| request.is_write() && request.name == "web"))
@@ -60,7 +60,7 @@ async fn the_pods_are_admitted_where_only_restricted_pods_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothing_strands_without_it() {
+async fn a_host_works_with_the_charts_account_and_strands_nothing() {
     let bench = Bench::new().await;
     bench.helm().install(&json!({"host": {"logFormat": "text"}})).unwrap();
     bench.install_plugin("app-service").await;

@@ -1,4 +1,4 @@
-//! What helm makes of the chart, without a cluster and on a real one.
+//! Tests of the chart with helm, without a cluster and on a real one.
 
 mod accepted;
 mod artifacts;

@@ -29,7 +29,7 @@ async fn tenant(bench: &Bench) -> Client {
     Client::try_from(config.unwrap()).unwrap()
 }
 
-/// Applies a Plugin with this label: the words with which it is refused, or none.
+/// Applies a Plugin with this label, and returns the message of its refusal, or an empty one.
 async fn put(client: &Client, name: &str, team: &str, account: Option<&str>) -> String {
     let mut plugin = named("pilothouse.dev/v1alpha1", "Plugin", None, name);
     plugin["metadata"]["labels"] = json!({"team": team});
@@ -45,7 +45,7 @@ async fn put(client: &Client, name: &str, team: &str, account: Option<&str>) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_policies_of_a_release_guard_the_plugins_that_it_selects_and_the_metadata_of_its_objects() {
+async fn policies_of_a_release_guard_its_plugins_and_object_metadata() {
     let bench = Bench::new().await;
     let resources = json!([{"apiGroups": [""], "resources": ["configmaps"]}]);
     let values = json!({

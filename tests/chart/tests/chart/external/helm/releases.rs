@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, Running, app_service, named, plugin, requests, until};
 
-/// What both hosts look at.
+/// Namespace that both hosts watch.
 const SHOP: &str = "shop";
 
 fn values(team: &str, other: &str, crds: &str, webhooks: &Value) -> Value {
@@ -61,7 +61,7 @@ async fn gates_work(bench: &Bench, running: &Running, name: &str) {
     until("a good gate has its child", is_made, || running.process.log()).await;
 }
 
-/// What a release has made outside of its namespace, by helm's own annotation.
+/// Returns the objects of a release outside of its namespace, by helm's own annotation.
 async fn of_release(bench: &Bench, namespace: &str) -> Vec<String> {
     let (rbac, admission) = ("rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1");
     let mut found = Vec::new();
@@ -93,7 +93,7 @@ fn denied(bench: &Bench, mark: pilothouse_testkit::controlplane::AuditMark) -> V
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_releases_of_one_name_work_side_by_side_and_one_goes_without_the_other() {
+async fn two_releases_of_one_name_coexist_and_uninstall_alone() {
     let first = Bench::new().await.beside("team-a").await;
     let second = first.beside("team-b").await;
     first.apply(&named("v1", "Namespace", None, SHOP)).await;

@@ -1,4 +1,4 @@
-//! What the chart renders: compared with golden files, checked for what no role of the host may have, and the same as the
+//! Tests of the rendered chart: it is compared with golden files, its roles grant nothing forbidden, and it equals the
 //! manifests for kustomize. `UPDATE_GOLDEN=1` writes the files.
 
 use std::path::{Path, PathBuf};
@@ -148,7 +148,7 @@ fn the_chart_has_the_crd_of_the_host_and_keeps_it() {
 }
 
 #[test]
-fn the_crd_is_installed_by_the_chart_or_by_the_host_and_never_by_both() {
+fn the_crd_is_installed_by_the_chart_or_the_host_not_both() {
     for (installer, has_crd, host_installs) in [("chart", true, false), ("host", false, true), ("nobody", false, false)]
     {
         let rendered = helm().template(&json!({"crds": {"installedBy": installer}})).unwrap();
@@ -198,7 +198,7 @@ fn the_host_has_no_right_without_a_limit() {
 }
 
 #[test]
-fn without_a_cluster_role_everything_is_in_the_namespaces_that_are_named() {
+fn without_a_cluster_role_all_is_in_the_named_namespaces() {
     let (_, values) = variants().into_iter().find(|(name, _)| *name == "roles-only").unwrap();
     let documents = documents(&helm().template(&values).unwrap());
     for document in &documents {
@@ -229,7 +229,7 @@ fn without_a_cluster_role_everything_is_in_the_namespaces_that_are_named() {
 }
 
 #[test]
-fn static_plugins_in_all_namespaces_have_a_cluster_role_each_and_no_right_to_plugins() {
+fn static_plugins_have_a_cluster_role_each_and_none_to_plugins() {
     let values = json!({
         "host": {"identity": "none"},
         "plugins": {"static": [{"name": "shop", "artifact": "oci://registry.example.com/shop:1",
@@ -364,7 +364,7 @@ fn the_manifests_for_kustomize_are_those_of_the_chart() {
     }
 }
 
-/// With members in order of their names, which serde_json keeps or not depending on what else is built.
+/// Sorts members by their names; serde_json keeps their order or not depending on what else is built.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),

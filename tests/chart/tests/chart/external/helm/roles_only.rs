@@ -82,7 +82,7 @@ fn proxy(namespace: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_of_namespaces_installs_a_host_that_works_there_with_roles_alone() {
+async fn a_namespace_owner_installs_a_host_with_roles_alone() {
     let bench = Bench::new().await;
     for namespace in [SHOP, BANK] {
         bench.apply(&named("v1", "Namespace", None, namespace)).await;

@@ -7,14 +7,14 @@ use serde_json::json;
 
 use super::bench::{Bench, app_service, until};
 
-/// What the log says where a token is valid no more.
+/// Log texts when a token is no longer valid.
 const REFUSED: [&str; 2] = [
     "the API server does not accept the host's credentials (401 Unauthorized); renew the token or the certificate of this user",
     "user=\"pod\"",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_exchanged_in_its_file_is_read_again_and_one_that_has_expired_is_reported() {
+async fn a_rotated_token_is_reread_and_an_expired_one_reported() {
     let bench = Bench::new().await;
     bench
         .helm()

@@ -15,7 +15,7 @@ fn gate(name: &str, size: i64) -> Value {
     gate
 }
 
-/// Creates a gate: the words with which it is refused, or none.
+/// Creates a gate, and returns the message of its refusal, or an empty one.
 async fn attempt(bench: &Bench, name: &str, size: i64) -> String {
     let object: DynamicObject = serde_json::from_value(gate(name, size)).unwrap();
     let made = bench
@@ -106,7 +106,7 @@ async fn what_is_left_goes(bench: &Bench) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhook_configurations_go_with_the_release_and_nothing_else_strands() {
+async fn webhook_configurations_are_uninstalled_with_the_release() {
     let bench = Bench::new().await;
     let values = |port: u16| {
         json!({

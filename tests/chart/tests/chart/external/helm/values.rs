@@ -96,7 +96,7 @@ fn a_value_of_a_wrong_type_is_refused_by_its_name() {
 }
 
 #[test]
-fn values_that_contradict_each_other_are_refused_with_the_next_step() {
+fn contradicting_values_are_refused_with_the_next_step() {
     for (values, words) in [
         (
             json!({"leaderElection": {"enabled": false}}),
@@ -166,7 +166,7 @@ fn merge(values: &mut Value, others: &Value) {
 }
 
 #[test]
-fn static_plugins_that_cannot_run_are_refused_with_the_next_step() {
+fn static_plugins_that_cannot_run_are_refused_with_next_step() {
     let plugin = json!({"name": "shop", "artifact": "oci://registry.example.com/shop:1"});
     let with = |more: Value| {
         let mut plugin = plugin.clone();
@@ -225,7 +225,7 @@ fn static_plugins_that_cannot_run_are_refused_with_the_next_step() {
 }
 
 #[test]
-fn what_needs_a_right_of_cluster_scope_is_refused_where_no_cluster_role_is_wanted() {
+fn cluster_scope_features_are_refused_without_a_cluster_role() {
     let plugin = json!({"name": "shop", "artifact": "oci://registry.example.com/shop:1"});
     let roles = json!({"rbac": {"clusterRole": false, "namespaces": ["shop"]}, "api": {"enabled": false}});
     let complete = fixed(&plugin, &roles);

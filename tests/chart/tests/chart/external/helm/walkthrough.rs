@@ -30,7 +30,7 @@ fn pod(number: usize) -> String {
     format!("pilothouse-{number}")
 }
 
-/// How many objects a replica works at, as it says in its Lease.
+/// Returns the count of a replica's objects, as recorded in its Lease.
 async fn load(bench: &Bench, pod: &str) -> u64 {
     let leases = bench.api(&named("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), ""));
     let leases = leases.list(&ListParams::default()).await.unwrap();
@@ -48,7 +48,7 @@ fn log(replicas: &[Running]) -> String {
     logs.join("\n---\n")
 }
 
-/// How many shards each replica holds.
+/// Returns the count of shards of each replica.
 async fn shares(bench: &Bench) -> BTreeMap<String, usize> {
     let leases = bench.api(&named("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), ""));
     let mut shares = BTreeMap::new();
@@ -110,7 +110,7 @@ fn deployments(bench: &Bench, mark: AuditMark) -> BTreeMap<String, Vec<u16>> {
     codes
 }
 
-/// Whether the API server would make a gate: the words with which it is refused, or none.
+/// Returns the message with which the API server refuses a gate, or an empty one.
 async fn refusal(bench: &Bench, namespace: &str, spec: &Value) -> String {
     let mut gate = named("gate.test.dev/v1", "Gate", Some(namespace), "asked");
     gate["spec"] = spec.clone();
@@ -123,7 +123,7 @@ async fn refusal(bench: &Bench, namespace: &str, spec: &Value) -> String {
     made.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
-/// Waits until the API server asks the validator of the gates, which four replicas serve, and refuses what it refuses.
+/// Waits until the API server calls the validator of the gates, which four replicas serve, and refuses as it does.
 async fn gates_are_validated(bench: &Bench, replicas: &[Running]) {
     bench.install_plugin("gate").await;
     let is_refused = async || {
@@ -145,7 +145,7 @@ async fn paint(bench: &Bench, replicas: &[Running]) {
     until("no other gate may be red", is_seen, || log(replicas)).await;
 }
 
-/// What is said where another red gate is not refused as the plugin does it, or where a green one is.
+/// Returns the errors where another red gate is not refused as the plugin refuses it, or where a green one is.
 async fn second_red_gates(bench: &Bench) -> Vec<String> {
     let mut wrong = Vec::new();
     for number in 0..PAINTED {

@@ -1,4 +1,5 @@
-//! What becomes of fields whose primary goes, fails or leaves, and of all of them over a restart.
+//! Tests of contributed fields whose primary is deleted, fails or stops contributing, and of all of them over a
+//! restart.
 
 use pilothouse_testkit::host::SteeredHost as _;
 use serde_json::json;

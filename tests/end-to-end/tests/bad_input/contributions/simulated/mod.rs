@@ -1,4 +1,4 @@
-//! What these tests make, change, wait for and count.
+//! Helpers of these tests: they create, change, wait and count.
 
 mod leaving;
 mod owned;
@@ -73,7 +73,7 @@ async fn api(stage: &Stage, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(stage.cluster.client().await.unwrap(), "default", &resource)
 }
 
-/// Changes an object of the namespace `default` as somebody with this name does.
+/// Edits an object of the namespace `default` as this field manager.
 async fn edit(stage: &Stage, kind: &str, name: &str, manager: &str, patch: &Value) {
     let params = PatchParams {
         field_manager: Some(manager.to_owned()),

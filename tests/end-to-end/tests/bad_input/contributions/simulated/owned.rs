@@ -1,5 +1,5 @@
-//! What a plugin contributes to objects that it owns itself. The story of it is `tests/scenarios/sharer/owned.yaml`; here
-//! is what that cannot see: requests, reconciles, and what nobody is told.
+//! Tests of contributions to objects that the plugin owns itself. The story is `tests/scenarios/sharer/owned.yaml`;
+//! these tests add what it cannot see: requests, reconciles, and missing events.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What each of many gets of one object, and in how few writes.
+//! Tests of one object with many contributors: the fields that each gets, and in how few writes.
 
 use std::time::Duration;
 

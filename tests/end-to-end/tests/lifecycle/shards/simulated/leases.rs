@@ -13,7 +13,7 @@ use super::{GIVEN_WITHIN, Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard
 use crate::replicas::replica_lease;
 
 #[tokio::test(start_paused = true)]
-async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
+async fn leases_and_plans_edited_by_others_cost_time_but_no_write() {
     let mut replicas = Replicas::start_pair().await;
     let mark = replicas.fleet.stage.mark();
     replicas.create_and_converge().await;
@@ -83,9 +83,9 @@ async fn leases_and_plans_that_somebody_changes_cost_time_and_no_write() {
     assert!(before.iter().all(|held| held.len() >= 3), "{before:?}");
 }
 
-/// Somebody removes the label of Leases by which replicas find them, or other software has a Lease of that name.
+/// Removes the label of Leases by which replicas find them, or gives a Lease of that name to other software.
 #[tokio::test(start_paused = true)]
-async fn a_lease_without_its_label_gets_it_again_from_its_holder_and_is_reported_by_others() {
+async fn a_lease_without_its_label_is_relabelled_and_reported() {
     let replicas = Replicas::start_pair().await;
     let leases = replicas.leases().await;
     let bare = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}));
@@ -135,7 +135,7 @@ async fn a_lease_without_its_label_gets_it_again_from_its_holder_and_is_reported
 
 /// The answers about the Leases come in any order.
 #[tokio::test(start_paused = true)]
-async fn several_leases_of_other_software_are_reported_together_once_a_minute() {
+async fn foreign_leases_are_reported_together_once_a_minute() {
     let replicas = Replicas::start().await;
     replicas.until_shares(&[("one", 8)]).await;
     replicas.fleet.stage.host.cut_off(true);
@@ -169,7 +169,7 @@ async fn several_leases_of_other_software_are_reported_together_once_a_minute() 
     assert!(reports.iter().all(names_all), "{reports:#?}");
 }
 
-/// Somebody writes another name into the Lease of a replica, for a long time.
+/// Writes another name into the Lease of a replica, for a long time, as another user.
 #[tokio::test(start_paused = true)]
 async fn who_is_named_in_the_lease_of_a_replica_gets_no_shards() {
     let mut replicas = Replicas::start_pair().await;
@@ -188,7 +188,7 @@ async fn who_is_named_in_the_lease_of_a_replica_gets_no_shards() {
 
 /// The same with the Lease of the leader's replica: it has to be taken for another replica to do what is not divided.
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_own_lease_is_somebody_elses_leaves_the_work_to_another_replica() {
+async fn a_leader_whose_own_lease_is_foreign_leaves_the_work() {
     let is_labelled = json!({"metadata": {}});
     let is_bare = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
     for mut theirs in [is_labelled, is_bare] {
@@ -212,7 +212,7 @@ async fn a_leader_whose_own_lease_is_somebody_elses_leaves_the_work_to_another_r
 /// A replica reads the Lease of the leader to lead, and all Leases together to divide the work. What it reads together comes
 /// later here, so its time for the holder before ends later too.
 #[tokio::test(start_paused = true)]
-async fn who_leads_anew_takes_up_work_though_it_saw_late_that_the_leader_changed() {
+async fn a_new_leader_works_though_it_saw_the_change_late() {
     let mut replicas = Replicas::start_pair().await;
     let leases = replicas.leases().await;
     let late = Rule::new(Fault::LateAnswer(Duration::from_secs(4)));
@@ -246,7 +246,7 @@ async fn who_leads_anew_takes_up_work_though_it_saw_late_that_the_leader_changed
 
 /// A successor with another plan would not know by which one the last replica has written.
 #[tokio::test(start_paused = true)]
-async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_a_shard_to_end() {
+async fn the_last_replica_keeps_its_lease_if_a_shards_lease_expires() {
     let mut replicas = Replicas::start().await;
     replicas.until_shares(&[("one", 8)]).await;
     replicas.faults().add(never_answered("deployments"));
@@ -267,7 +267,7 @@ async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_a_shard_to_end() 
 
 /// A new replica would take the Lease that names the last one for that of one without --shards.
 #[tokio::test(start_paused = true)]
-async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_the_leader_to_end() {
+async fn the_last_replica_keeps_its_lease_if_the_leaders_expires() {
     for is_answered in [true, false] {
         let mut replicas = Replicas::start().await;
         replicas.until_shares(&[("one", 8)]).await;
@@ -288,7 +288,7 @@ async fn the_last_replica_keeps_its_lease_if_it_leaves_that_of_the_leader_to_end
 }
 
 #[tokio::test(start_paused = true)]
-async fn shards_in_which_writes_were_abandoned_are_taken_when_their_leases_end() {
+async fn shards_with_abandoned_writes_are_taken_when_leases_expire() {
     let mut replicas = Replicas::start_and_add_another().await;
     let of_one = replicas.shards_of("one");
     replicas.faults().add(never_answered("deployments"));

@@ -62,9 +62,9 @@ async fn replicas_that_come_and_go_share_the_work_and_repeat_nothing() {
     assert_eq!(replicas.fleet.stage.host.handle().unwrap().stuck(), 0);
 }
 
-/// Whenever it ends, also in the middle of renewing its Leases, and while replicas agree on another plan.
+/// Stops the replica at any time, also in the middle of renewing its Leases, and while replicas agree on another plan.
 #[tokio::test(start_paused = true)]
-async fn the_shards_of_a_replica_that_ends_in_order_have_another_one_soon() {
+async fn shards_of_a_replica_that_stops_in_order_move_soon() {
     let mut replicas = Replicas::start().await;
     replicas.until_shares(&[("one", 8)]).await;
     let maps: Api<ConfigMap> = Api::namespaced(replicas.fleet.client().await, "default");
@@ -125,7 +125,7 @@ async fn shards_move_one_at_a_time_to_a_replica_that_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_cut_off_loses_its_shards_and_gets_others_when_it_is_back() {
+async fn a_partitioned_replica_loses_its_shards_and_gets_others_later() {
     let mut replicas = Replicas::start_pair().await;
     replicas.create_and_converge().await;
     tokio::time::sleep(Duration::from_mins(2)).await;
@@ -149,7 +149,7 @@ async fn a_replica_that_is_cut_off_loses_its_shards_and_gets_others_when_it_is_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_gets_a_shard_back_sees_first_what_another_made_meanwhile() {
+async fn a_replica_with_a_returned_shard_sees_the_others_objects() {
     let mut replicas = Replicas::start_and_add_another().await;
     let before = replicas.shards_of("two");
     let mark = replicas.fleet.stage.mark();
@@ -177,7 +177,7 @@ async fn a_replica_that_gets_a_shard_back_sees_first_what_another_made_meanwhile
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_in_which_a_write_was_not_answered_moves_when_that_is_settled() {
+async fn a_shard_with_an_unanswered_write_moves_once_it_is_settled() {
     let mut replicas = Replicas::start_with(Some(3)).await;
     replicas.until_shares(&[("one", 3)]).await;
     // The plan is cut by load.
@@ -226,9 +226,9 @@ async fn a_plugin_that_is_deleted_is_cleaned_up_by_all_replicas() {
     );
 }
 
-/// Whatever happens in whatever order, all objects converge when it is over, and what is written twice was in flight.
+/// Injects faults in any order: all objects converge when it is over, and only writes in flight are repeated.
 #[tokio::test(start_paused = true)]
-async fn any_order_of_trouble_loses_nothing_and_repeats_what_was_in_flight() {
+async fn any_order_of_faults_loses_nothing_and_repeats_open_writes() {
     const NAMES: [&str; 4] = ["two", "three", "four", "five"];
     for seed in 0..6 {
         let mut random = fastrand::Rng::with_seed(seed);

@@ -13,7 +13,7 @@ use super::{Replicas, TAKEN_WITHIN, all_in_the_first_shard, never_answered, numb
 use crate::replicas::replica_lease;
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_works_by_another_plan_when_what_it_changes_has_ended() {
+async fn a_replica_adopts_a_plan_once_its_changed_work_has_ended() {
     let mut replicas = Replicas::start_at_rest().await;
     // Somebody moves all namespaces to the first shard while writes are on their way.
     let takes = Duration::from_secs(9);
@@ -71,8 +71,8 @@ async fn a_plan_waits_until_unanswered_writes_are_settled() {
     assert!(took < Duration::from_secs(30), "{took:?}");
 }
 
-/// Somebody writes into the Lease of a replica, whose next announcement comes to nothing for that. Another replica still works by
-/// the plan before.
+/// Writes into the Lease of a replica as another user, so that the replica's next announcement fails. Another replica
+/// still works by the plan before.
 #[tokio::test(start_paused = true)]
 async fn a_plan_is_not_worked_by_before_it_is_announced() {
     let mut replicas = Replicas::start_pair_at_rest().await;
@@ -101,7 +101,7 @@ async fn a_plan_is_not_worked_by_before_it_is_announced() {
 
 /// The other replica still works by the plan before, and somebody removes from its Lease what says so.
 #[tokio::test(start_paused = true)]
-async fn a_replica_is_waited_for_though_its_lease_does_not_say_any_more_what_it_works_by() {
+async fn a_replica_is_awaited_though_its_lease_lost_its_plan() {
     let mut replicas = Replicas::start_pair_at_rest().await;
     // Something runs at the other one for a while.
     let number = replicas.numbers_of("two")[0];
@@ -131,10 +131,10 @@ async fn a_replica_is_waited_for_though_its_lease_does_not_say_any_more_what_it_
     replicas.create_and_converge().await;
 }
 
-/// What is left of a plugin's work is the leader's when the Plugin is deleted, and another replica has written something of which
-/// nobody knows whether it takes effect yet.
+/// Leaves the rest of a deleted plugin's work to the leader, while another replica has made a write that may still take
+/// effect.
 #[tokio::test(start_paused = true)]
-async fn a_plugin_is_cleaned_up_when_unanswered_writes_of_all_replicas_are_settled() {
+async fn a_plugin_is_cleaned_up_once_unanswered_writes_are_settled() {
     let mut replicas = Replicas::start_pair_at_rest().await;
     let number = replicas.numbers_of("two")[0];
     replicas.faults().add(never_answered("deployments").times(1));
@@ -159,9 +159,9 @@ async fn a_plugin_is_cleaned_up_when_unanswered_writes_of_all_replicas_are_settl
     assert!(took < Duration::from_secs(35), "{took:?}");
 }
 
-/// Somebody changes a plan and leaves its version, and a replica starts that knows no other plan.
+/// Changes a plan as another user without a new version, and starts a replica that knows no other plan.
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_somebody_edits_gets_a_new_version_before_anybody_takes_up_anything() {
+async fn an_edited_plan_gets_a_new_version_before_it_is_used() {
     let mut replicas = Replicas::start_pair().await;
     let mark = replicas.fleet.stage.mark();
     replicas.create_and_converge().await;
@@ -216,7 +216,7 @@ async fn a_plan_waits_for_leases_that_a_replica_has_left_to_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_with_another_number_of_shards_stands_by_until_the_others_are_gone() {
+async fn a_replica_with_another_shard_count_waits_for_the_others() {
     let mut replicas = Replicas::start().await;
     replicas.until_shares(&[("one", 8)]).await;
     replicas.add_with("other", Some(4)).await;

@@ -1,4 +1,5 @@
-//! What each replica works at and caches, and how evenly; what cannot be divided belongs to one replica as a whole.
+//! Tests of the share of each replica: its work and its cache, and how even they are. Work that cannot be divided
+//! belongs to one replica as a whole.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use serde_json::json;
 
 use super::{Replicas, SHARDS, is_reconciled, numbers_in, ranges, tenant};
 
-/// How many objects of each kind a replica caches.
+/// Count of a replica's cached objects of each kind.
 fn cached(host: &RuntimeHost) -> BTreeMap<String, u64> {
     let kinds = host.handle().unwrap().figures().kinds.into_iter();
     kinds.map(|figures| (figures.kind, figures.objects)).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_replica_caches_what_it_works_at_and_the_status_counts_all() {
+async fn each_replica_caches_its_share_and_the_status_counts_all() {
     let mut replicas = Replicas::start().await;
     for identity in ["two", "three", "four"] {
         replicas.add(identity).await;
@@ -69,7 +70,7 @@ async fn each_replica_caches_what_it_works_at_and_the_status_counts_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_differ_little_are_divided_evenly_once_there_are_objects() {
+async fn similar_names_are_sharded_evenly_once_there_are_objects() {
     let mut replicas = Replicas::start_pair().await;
     let mark = replicas.fleet.stage.mark();
     replicas.create_and_converge().await;
@@ -116,7 +117,7 @@ async fn shares_follow_the_loads_that_shards_have_by_now() {
 const NOT_DIVIDED: [&str; 2] = ["ecs", "stream"];
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_counts_objects_for_longer_than_a_lease_lasts_keeps_its_shards() {
+async fn a_leader_that_counts_longer_than_a_lease_keeps_its_shards() {
     let mut replicas = Replicas::start_pair().await;
     let is_count = |asked: &pilothouse_simulator::Asked| asked.verb == "list" && asked.resource == "appservices";
     let slow = Rule::new(Fault::Delay(Duration::from_secs(20))).when(is_count);
@@ -133,8 +134,8 @@ async fn a_leader_that_counts_objects_for_longer_than_a_lease_lasts_keeps_its_sh
 }
 
 impl Replicas {
-    /// Plugins whose work is not divided: one with cluster-scoped primaries, one that contributes to one target from many
-    /// namespaces.
+    /// Adds plugins whose work is not divided: one with cluster-scoped primaries, one that contributes to one target
+    /// from many namespaces.
     async fn add_whole_plugins(&self) {
         let kind_of = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}});
         for name in ["tcp-services", "udp-services"] {
@@ -188,7 +189,7 @@ impl Replicas {
         assert_eq!(target["data"].as_object().unwrap().len(), from + 10, "{target}");
     }
 
-    /// What hosts wrote to bindings, and to the target of streams.
+    /// Returns the hosts' writes to bindings, and to the target of streams.
     fn whole_writes(&self, mark: Mark) -> [Vec<String>; 2] {
         let requests = self.fleet.stage.cluster.requests_since(mark).unwrap();
         let of = |is_it: &dyn Fn(&Request) -> bool| -> Vec<String> {
@@ -208,7 +209,7 @@ impl Replicas {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_divided_is_the_work_of_one_replica_and_of_another_when_that_has_gone() {
+async fn undivided_work_belongs_to_one_replica_and_moves_with_it() {
     let mut replicas = Replicas::start().await;
     replicas.add("two").await;
     replicas.add("three").await;
