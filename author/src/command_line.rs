@@ -53,7 +53,7 @@ enum Command {
     Upgrade(install::upgrade::UpgradeCommand),
     /// Uninstall a plugin: its Plugin resource and its rights.
     Uninstall(install::uninstall::UninstallCommand),
-    /// Push a plugin to a registry or an OCI layout, with its CRDs, README and SBOM.
+    /// Push a plugin to a registry or an OCI layout, with its CRDs and README.
     Push(artifact::push::PushCommand),
     /// Pull a plugin's component from a registry or an OCI layout.
     Pull(artifact::pull::PullCommand),

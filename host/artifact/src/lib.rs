@@ -23,7 +23,6 @@ pub use content::blob::{Content, Resolved};
 pub use content::descriptor::{Descriptor, media_type};
 pub use content::digest::{Digest, DigestError};
 pub use content::manifest::{Artifact, ArtifactBuilder, ComponentInfo, PluginManifest};
-pub use content::sbom::{SBOM_MEDIA_TYPE, Sbom, SbomComponent, SbomError, cyclonedx, read_sbom};
 pub use copy::{Copied, copy};
 pub use error::{ArtifactError, ErrorKind};
 pub use fetch::fetcher::{Choice, Chosen, FetchError, FetchedComponent, Fetcher, repository};

@@ -17,6 +17,7 @@ mod progress;
 pub mod pull;
 pub mod push;
 mod registries;
+mod sbom;
 pub mod tags;
 pub mod verify;
 
