@@ -31,7 +31,7 @@ pub use layout::reads::DirectoryReads;
 pub use limits::Limits;
 pub use reference::{LayoutLocation, Location, Reference, Target};
 pub use registry::client::Client;
-pub use registry::credentials::{Credentials, DockerConfig, Kept, Keychain, PullSecret, login, logout};
+pub use registry::credentials::{Credentials, DockerConfig, Keychain, PullSecret};
 pub use registry::registries::{RegistriesConfig, RegistryConfig};
 pub use store::{ArtifactStore, Attachment};
 pub use trust::discovery::FoundSignatures;

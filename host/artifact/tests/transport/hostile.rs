@@ -34,7 +34,7 @@ fn says(error: &ArtifactError, parts: &[&str]) {
 async fn statuses_become_kinds_with_the_next_step() {
     let name = format!("{REPOSITORY}:1");
     for (status, kind, next) in [
-        (401, ErrorKind::Unauthorized, "pilothouse login"),
+        (401, ErrorKind::Unauthorized, "docker login"),
         (403, ErrorKind::Forbidden, "other credentials"),
         (404, ErrorKind::NotFound, "check repository, tag and digest"),
         (418, ErrorKind::Protocol, "418"),

@@ -12,7 +12,6 @@ pub mod copy;
 pub mod details;
 mod fetch;
 pub mod host;
-pub mod login;
 mod progress;
 pub mod pull;
 pub mod push;

@@ -563,18 +563,6 @@ mod command_line {
                 1,
                 vec!["nowhere.yaml"],
             ),
-            (
-                vec!["login", "https://ghcr.io", "-u", "ada"],
-                2,
-                vec!["without https://"],
-            ),
-            (vec!["login", "ghcr.io", "-u", "ada"], 1, vec!["--password-stdin"]),
-            (
-                vec!["login", "ghcr.io", "-u", "ada", "--password-stdin"],
-                1,
-                vec!["is empty"],
-            ),
-            (vec!["logout", "ghcr.io"], 1, vec!["no credentials for ghcr.io"]),
         ] {
             desk.refuses(&arguments, code, &words);
         }
@@ -599,53 +587,5 @@ mod command_line {
             1,
             &["nowhere"],
         );
-    }
-
-    #[test]
-    fn credentials_that_the_registry_does_not_take_are_not_kept() {
-        use std::io::Write as _;
-        let desk = Desk::new();
-        // Nobody listens there.
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let host = listener.local_addr().unwrap().to_string();
-        drop(listener);
-        desk.0.file(
-            "registries.yaml",
-            json!({"registries": [{"host": host, "plainHttp": true}]}).to_string(),
-        );
-        let arguments = [
-            "login",
-            &host,
-            "-u",
-            "ada",
-            "--password-stdin",
-            "--registries",
-            "registries.yaml",
-        ];
-        let mut command = desk.command(&arguments);
-        let spawned = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut child = spawned.unwrap();
-        child.stdin.take().unwrap().write_all(b"hunter2\n").unwrap();
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&host) && !said.contains("hunter2"), "{said}");
-        assert!(!Path::new(&desk.path("docker")).exists());
-    }
-
-    #[test]
-    fn logout_removes_one_registry_and_nothing_else() {
-        let desk = Desk::new();
-        fs::create_dir(desk.path("docker")).unwrap();
-        let auths = json!({"auths": {"ghcr.io": {"auth": "YTpi"}, "quay.io": {"auth": "YTpi"}}, "x": 1});
-        desk.0.file("docker/config.json", auths.to_string());
-        assert_eq!(desk.prints(&["logout", "ghcr.io"]), "");
-        let left = fs::read(desk.path("docker/config.json")).unwrap();
-        let left: Value = serde_json::from_slice(&left).unwrap();
-        assert_eq!(left, json!({"auths": {"quay.io": {"auth": "YTpi"}}, "x": 1}));
     }
 }
