@@ -53,7 +53,7 @@ enum Command {
     Upgrade(install::upgrade::UpgradeCommand),
     /// Uninstall a plugin: its Plugin resource and its rights.
     Uninstall(install::uninstall::UninstallCommand),
-    /// Push a plugin to a registry or an OCI layout, with its CRDs, README and SBOM.
+    /// Push a plugin to a registry or an OCI layout, with its CRDs and README.
     Push(artifact::push::PushCommand),
     /// Pull a plugin's component from a registry or an OCI layout.
     Pull(artifact::pull::PullCommand),
@@ -63,10 +63,6 @@ enum Command {
     Tags(artifact::tags::TagsCommand),
     /// Verify a plugin's signature by keys or by a trust file.
     Verify(artifact::verify::VerifyCommand),
-    /// Log in to a registry.
-    Login(artifact::login::LoginCommand),
-    /// Log out from a registry.
-    Logout(artifact::login::LogoutCommand),
     /// Print what a plugin makes of objects, without a cluster: all of it, or how it differs from something else.
     Render(Box<render::RenderCommand>),
     /// Search for objects with which a plugin breaks a rule that every plugin must keep.
@@ -114,8 +110,6 @@ pub fn execute() -> ExitCode {
         Command::Copy(copy) => copy.execute(),
         Command::Tags(tags) => tags.execute(),
         Command::Verify(verify) => verify.execute(),
-        Command::Login(login) => login.execute(),
-        Command::Logout(logout) => logout.execute(),
         Command::Render(render) => render.execute(),
         Command::Check(check) => check.execute(),
         Command::Bench(bench) => bench.execute(),
@@ -148,10 +142,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Run a host, and see what it does",
         &["run", "status", "why", "top", "record"],
     ),
-    (
-        "Plugins in registries",
-        &["push", "pull", "copy", "tags", "verify", "login", "logout"],
-    ),
+    ("Plugins in registries", &["push", "pull", "copy", "tags", "verify"]),
     ("Settings", &["completion", "man", "help"]),
 ];
 

@@ -56,7 +56,7 @@ fn pointer(path: &str) -> String {
 }
 
 /// A label selector as text.
-pub(crate) fn selector_text(selector: &Value) -> String {
+fn selector_text(selector: &Value) -> String {
     let labels = selector.get("matchLabels").unwrap_or(selector);
     let mut parts: Vec<String> = labels
         .as_object()

@@ -1,14 +1,13 @@
-//! Tables, the form in which `kubectl get` requests objects: CRDs' printer columns, and the main columns of built-in
-//! kinds.
+//! Makes tables, the form in which `kubectl get` asks for objects, with the printer columns of CRDs. Built-in kinds have name and
+//! age alone; `kubectl describe`, `kubectl events` and `-o yaml` show the rest.
 
-mod builtin;
 mod path;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::custom::{Column, CustomKind};
+use crate::custom::Column;
 use crate::kinds::Resource;
 
 /// An object or a list as a table. The times in it are as of `now`.
@@ -43,25 +42,28 @@ fn column(name: &str, kind: &str, format: &str, priority: i64) -> Value {
 
 fn columns(resource: &Resource) -> Value {
     let mut columns = vec![column("Name", "string", "name", 0)];
-    match &resource.custom {
-        Some(custom) if custom.columns.is_empty() => columns.push(column("Age", "date", "", 0)),
-        Some(custom) => columns.extend(
-            custom
-                .columns
+    match printer_columns(resource) {
+        [] => columns.push(column("Age", "date", "", 0)),
+        printed => columns.extend(
+            printed
                 .iter()
                 .map(|found| column(&found.name, &found.kind, &found.format, found.priority)),
         ),
-        None => columns
-            .extend(builtin::columns(&resource.storage).map(|(name, kind, priority)| column(name, kind, "", priority))),
     }
     Value::Array(columns)
 }
 
+/// The columns of a CRD; none for a CRD without columns, and for a built-in kind.
+fn printer_columns(resource: &Resource) -> &[Column] {
+    let custom = resource.custom.as_ref();
+    custom.map(|custom| custom.columns.as_slice()).unwrap_or_default()
+}
+
 fn row(resource: &Resource, object: &Value, include: &str, now: SystemTime) -> Value {
     let mut cells = vec![object["metadata"]["name"].clone()];
-    match &resource.custom {
-        Some(custom) => cells.extend(custom_cells(custom, object, now)),
-        None => cells.extend(builtin::cells(&resource.storage, &stored_form(resource, object), now)),
+    match printer_columns(resource) {
+        [] => cells.push(json!(age(&object["metadata"]["creationTimestamp"], now))),
+        printed => cells.extend(printed.iter().map(|column| cell(column, object, now))),
     }
     let shown = match include {
         "None" => Value::Null,
@@ -74,14 +76,6 @@ fn row(resource: &Resource, object: &Value, include: &str, now: SystemTime) -> V
         _ => metadata_only(object),
     };
     json!({"cells": cells, "object": shown})
-}
-
-fn stored_form(resource: &Resource, object: &Value) -> Value {
-    if resource.storage.plural == "events" {
-        resource.store(object.clone())
-    } else {
-        object.clone()
-    }
 }
 
 /// `PartialObjectMetadata`.
@@ -102,18 +96,7 @@ pub(crate) fn partial(resource: &Resource, value: &Value) -> Value {
     }
 }
 
-fn custom_cells(custom: &CustomKind, object: &Value, now: SystemTime) -> Vec<Value> {
-    if custom.columns.is_empty() {
-        return vec![json!(age(&object["metadata"]["creationTimestamp"], now))];
-    }
-    custom
-        .columns
-        .iter()
-        .map(|column| custom_cell(column, object, now))
-        .collect()
-}
-
-fn custom_cell(column: &Column, object: &Value, now: SystemTime) -> Value {
+fn cell(column: &Column, object: &Value, now: SystemTime) -> Value {
     let found = path::find(&column.path, object);
     let Some(first) = found.first() else { return Value::Null };
     match column.kind.as_str() {
@@ -185,17 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn a_deployments_row_counts_its_replicas() {
+    fn a_row_of_a_built_in_kind_has_name_and_age() {
         let kinds = Kinds::builtin();
         let resource = kinds.get("apps", "v1", "deployments").expect("deployments are served");
-        let object = json!({"metadata": {"name": "web", "creationTimestamp": "1970-01-01T00:00:00Z"},
-            "spec": {"replicas": 3}, "status": {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2}});
+        let object = json!({"metadata": {"name": "web", "creationTimestamp": "1970-01-01T00:00:00Z"}});
         let table = table(resource, &object, "", UNIX_EPOCH + Duration::from_secs(5), true);
-        let cells = table["rows"][0]["cells"].as_array().expect("a row has cells");
-        assert_eq!(
-            cells[..5],
-            [json!("web"), json!("2/3"), json!(3), json!(2), json!("5s")]
-        );
-        assert_eq!(table["columnDefinitions"].as_array().map(Vec::len), Some(cells.len()));
+        assert_eq!(table["rows"][0]["cells"], json!(["web", "5s"]));
+        assert_eq!(table["columnDefinitions"].as_array().map(Vec::len), Some(2));
     }
 }

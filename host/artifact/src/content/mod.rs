@@ -6,4 +6,3 @@ pub(crate) mod descriptor;
 pub(crate) mod digest;
 pub(crate) mod json;
 pub(crate) mod manifest;
-pub(crate) mod sbom;

@@ -137,17 +137,6 @@ impl Client {
         })
     }
 
-    /// Checks that a registry accepts these credentials, before `login` stores them.
-    pub async fn check(&self, host: &str, credentials: &Credentials) -> Result<(), ArtifactError> {
-        let repository = Reference::new(host, "pilothouse/login")?;
-        let registry = Registry::new(
-            self.endpoint(repository.host(), false)?,
-            &repository,
-            credentials.clone(),
-        );
-        registry.check().await
-    }
-
     fn registry(
         &self,
         reference: &Reference,

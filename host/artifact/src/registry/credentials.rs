@@ -13,7 +13,7 @@ use crate::{ArtifactError, ErrorKind};
 
 mod docker;
 
-pub use docker::{DockerConfig, Kept, login, logout};
+pub use docker::DockerConfig;
 
 /// The largest pull secret, in bytes: that of a Kubernetes Secret.
 const PULL_SECRET_LIMIT: usize = 1 << 20;

@@ -316,7 +316,7 @@ impl Endpoint {
             401 if anonymous => (
                 ErrorKind::Unauthorized,
                 format!(
-                    "{host} wants credentials (401){said}; run `pilothouse login {host}`, or give the Plugin a pullSecret"
+                    "{host} wants credentials (401){said}; run `docker login {host}` or `oras login {host}`, or give the Plugin a pullSecret"
                 ),
             ),
             401 => (

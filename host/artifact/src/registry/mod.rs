@@ -119,22 +119,6 @@ impl Registry {
         }
     }
 
-    /// Checks that the registry accepts the credentials at all.
-    pub(crate) async fn check(&self) -> Result<(), ArtifactError> {
-        let mut url = self.session.endpoint.base.clone();
-        url.set_path("v2/");
-        let what = format!("cannot log in to {}", self.host());
-        let request = Request::new(Method::GET, url, &what);
-        let answer = self.session.exchange(&request, Scope::Pull, MANIFEST_LIMIT).await?;
-        match answer.header("content-type") {
-            Some(page) if page.starts_with("text/html") => {
-                let wanted = "what a registry says at /v2/";
-                Err(self.session.endpoint.answered_otherwise(&what, Some(page), wanted))
-            }
-            _ => Ok(()),
-        }
-    }
-
     pub(crate) async fn resolve(&self, target: &Target) -> Result<Resolved, ArtifactError> {
         let what = format!("cannot resolve {}", self.full(target));
         let request =

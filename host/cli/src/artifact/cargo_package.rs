@@ -6,18 +6,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-/// Target that plugins are built for. Crates of other platforms are not in them.
-const TARGET: &str = "wasm32-unknown-unknown";
-
-/// The longest README that is pushed.
-const README_LIMIT: u64 = 1 << 20;
-
 /// The Cargo package that a component was built from.
 pub struct CargoPackage {
     /// The package's name.
     pub name: String,
-    /// Output of `cargo metadata` about the package and its dependencies.
-    metadata: Vec<u8>,
     package: Value,
     directory: PathBuf,
 }
@@ -29,7 +21,7 @@ impl CargoPackage {
         let manifest = manifest
             .canonicalize()
             .with_context(|| format!("{} is no Cargo package: it has no Cargo.toml", directory.display()))?;
-        let listed = read(&metadata(&manifest, &["--no-deps"])?)?;
+        let listed = metadata(&manifest)?;
         let is_it = |package: &&Value| package["manifest_path"].as_str().map(Path::new) == Some(&manifest);
         let package = packages(&listed).iter().find(is_it);
         let package = package.with_context(|| {
@@ -48,7 +40,7 @@ impl CargoPackage {
         let Some(workspace) = workspace_of(&file) else {
             return Ok(None);
         };
-        let listed = read(&metadata(&workspace.join("Cargo.toml"), &["--no-deps"])?)?;
+        let listed = metadata(&workspace.join("Cargo.toml"))?;
         let is_below = listed["target_directory"]
             .as_str()
             .is_some_and(|directory| file.starts_with(directory));
@@ -68,7 +60,6 @@ impl CargoPackage {
         let manifest = PathBuf::from(manifest);
         Ok(Self {
             name,
-            metadata: metadata(&manifest, &["--filter-platform", TARGET])?,
             directory: manifest.parent().unwrap_or(Path::new("")).to_owned(),
             package,
         })
@@ -89,33 +80,10 @@ impl CargoPackage {
         &self.directory
     }
 
-    /// Returns the SBOM: the crates that are linked into the component.
-    pub fn sbom(&self) -> anyhow::Result<String> {
-        let sbom = pilothouse_artifact::cyclonedx(&self.metadata, Some(&self.name));
-        sbom.with_context(|| {
-            format!(
-                "cannot write an SBOM of the Cargo package {}; --no-sbom pushes without one",
-                self.name
-            )
-        })
-    }
-
     /// Returns the path of the package's README.
     pub fn readme(&self) -> Option<PathBuf> {
         Some(self.directory.join(self.package["readme"].as_str()?))
     }
-}
-
-/// Reads a README.
-pub fn read_readme(file: &Path) -> anyhow::Result<String> {
-    let failed = || format!("cannot read the README {}", file.display());
-    if std::fs::metadata(file).with_context(failed)?.len() > README_LIMIT {
-        bail!(
-            "the README {} has more than {README_LIMIT} bytes; shorten it",
-            file.display()
-        );
-    }
-    std::fs::read_to_string(file).with_context(failed)
 }
 
 /// Returns the workspace's directory: the one whose `target` the file is below.
@@ -141,11 +109,16 @@ fn has_library(package: &Value, stem: &str) -> bool {
 }
 
 /// Runs `cargo metadata`, without network and without changing the lock file.
-fn metadata(manifest: &Path, more: &[&str]) -> anyhow::Result<Vec<u8>> {
+fn metadata(manifest: &Path) -> anyhow::Result<Value> {
     let output = Command::new("cargo")
-        .args(["metadata", "--format-version=1", "--frozen", "--manifest-path"])
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--no-deps",
+            "--frozen",
+            "--manifest-path",
+        ])
         .arg(manifest)
-        .args(more)
         .stdin(Stdio::null())
         .output()
         .context("cannot run cargo, which knows the plugin's crate; install Rust")?;
@@ -156,11 +129,7 @@ fn metadata(manifest: &Path, more: &[&str]) -> anyhow::Result<Vec<u8>> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    Ok(output.stdout)
-}
-
-fn read(metadata: &[u8]) -> anyhow::Result<Value> {
-    serde_json::from_slice(metadata).context("cargo metadata does not print JSON; update Cargo")
+    serde_json::from_slice(&output.stdout).context("cargo metadata does not print JSON; update Cargo")
 }
 
 #[cfg(test)]

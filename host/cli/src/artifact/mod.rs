@@ -12,11 +12,11 @@ pub mod copy;
 pub mod details;
 mod fetch;
 pub mod host;
-pub mod login;
 mod progress;
 pub mod pull;
 pub mod push;
 mod registries;
+mod sbom;
 pub mod tags;
 pub mod verify;
 

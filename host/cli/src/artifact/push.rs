@@ -9,16 +9,15 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
 use pilothouse_artifact::fetch::versions;
-use pilothouse_artifact::{
-    Artifact, ArtifactBuilder, Attachment, ComponentInfo, Location, SBOM_MEDIA_TYPE, annotation, media_type, read_sbom,
-};
+use pilothouse_artifact::{Artifact, ArtifactBuilder, Attachment, ComponentInfo, Location, annotation, media_type};
 use pilothouse_core::Limits;
 use pilothouse_core::plugin::manifest;
 use pilothouse_core::plugin::manifest::CheckedManifest;
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_sandbox::ComponentInterfaces;
 
-use super::cargo_package::{CargoPackage, read_readme};
+use super::cargo_package::CargoPackage;
+use super::sbom::{SBOM_LIMIT, Sbom};
 use super::{RegistryArguments, Session, bytes, pinned, wait_for};
 use crate::options::settings;
 use crate::plugins::{CacheArguments, read_document};
@@ -29,9 +28,10 @@ pub mod artifact_type {
     pub const CRDS: &str = "application/vnd.pilothouse.crds.v1+yaml";
     /// The README.
     pub const README: &str = "application/vnd.pilothouse.readme.v1+markdown";
-    /// The SBOM, CycloneDX. It is its media type, too.
-    pub const SBOM: &str = pilothouse_artifact::SBOM_MEDIA_TYPE;
 }
+
+/// The longest README that is attached, in bytes.
+const README_LIMIT: u64 = 1 << 20;
 
 /// Help below the options.
 const EXAMPLES: &str = "\
@@ -42,7 +42,7 @@ Examples:
 
 The artifact has the CNCF's format for WebAssembly, which wkg and oras pull too. Name, version and description are those of
 the plugin's manifest; source and licence those of its Cargo package, which is looked for if FILE lies below Cargo's target
-directory. The CRDs, the README and an SBOM are attached. The tag is set at the end, when everything is there.
+directory. The CRDs, the README and the file of --sbom are attached. The tag is set at the end, when everything is there.
 
 The same input gives the same digest: the creation time is 1970-01-01T00:00:00Z unless --created or SOURCE_DATE_EPOCH gives
 another.
@@ -69,9 +69,9 @@ pub struct PushCommand {
     #[arg(long = "crate", value_name = "DIRECTORY")]
     package: Option<PathBuf>,
 
-    /// Attach no SBOM
-    #[arg(long)]
-    no_sbom: bool,
+    /// The SBOM to attach, CycloneDX or SPDX as JSON, such as `cargo cyclonedx` writes
+    #[arg(long, value_name = "FILE")]
+    sbom: Option<PathBuf>,
 
     /// The README to attach (default: the crate's)
     #[arg(long, value_name = "FILE")]
@@ -131,7 +131,7 @@ impl PushCommand {
             to,
             annotations,
             package,
-            no_sbom,
+            sbom,
             readme,
             created,
             config,
@@ -150,7 +150,7 @@ impl PushCommand {
             Some(directory) => Some(CargoPackage::in_directory(directory)?),
             None => found_package(&session, &file),
         };
-        let attachments = attachments(&checked.manifest, package.as_ref(), readme, no_sbom)?;
+        let attachments = attachments(&checked.manifest, package.as_ref(), readme, sbom.as_deref())?;
         let artifact = artifact(&checked, package.as_ref(), annotations, created);
         wait_for(push(&session, &to, &artifact, &attachments))?;
         let reference = pinned(&to, artifact.descriptor.digest);
@@ -194,13 +194,13 @@ fn found_package(session: &Session, file: &Path) -> Option<CargoPackage> {
         }
         Ok(None) => {
             session.say(
-                "no Cargo package is known for the component, so there is no SBOM, source and licence; name it with --crate",
+                "no Cargo package is known for the component, so the artifact gets no source, licence and README; name it with --crate",
             );
             None
         }
         Err(error) => {
             session.say(format_args!(
-                "the component's Cargo package cannot be read, so there is no SBOM, source and licence: {error:#}"
+                "the component's Cargo package cannot be read, so the artifact gets no source, licence and README: {error:#}"
             ));
             None
         }
@@ -250,7 +250,7 @@ fn attachments(
     manifest: &CheckedManifest,
     package: Option<&CargoPackage>,
     readme: Option<PathBuf>,
-    no_sbom: bool,
+    sbom: Option<&Path>,
 ) -> anyhow::Result<Vec<(String, Attachment)>> {
     let mut attachments = Vec::new();
     let mut attach = |what: String, artifact_type: &str, media_type: &str, file: &str, content: Vec<u8>| {
@@ -279,7 +279,7 @@ fn attachments(
     }
     let readme = readme.or_else(|| package?.readme());
     if let Some(file) = readme {
-        let text = read_readme(&file)?;
+        let text = read_text("README", &file, README_LIMIT)?;
         attach(
             "README".to_owned(),
             artifact_type::README,
@@ -288,13 +288,23 @@ fn attachments(
             text.into(),
         );
     }
-    if let Some(package) = package.filter(|_| !no_sbom) {
-        let text = package.sbom()?;
-        let components = read_sbom(text.as_bytes())?.components.len();
-        let what = format!("SBOM with {components} components");
-        attach(what, artifact_type::SBOM, SBOM_MEDIA_TYPE, "sbom.cdx.json", text.into());
+    if let Some(file) = sbom {
+        let text = read_text("SBOM", file, SBOM_LIMIT)?;
+        let sbom =
+            Sbom::parse(text.as_bytes()).with_context(|| format!("cannot attach the SBOM {}", file.display()))?;
+        let what = format!("SBOM with {} components", sbom.components);
+        attach(what, sbom.media_type, sbom.media_type, "sbom.json", text.into());
     }
     Ok(attachments)
+}
+
+/// Reads a file that is attached.
+fn read_text(what: &str, file: &Path, limit: u64) -> anyhow::Result<String> {
+    let failed = || format!("cannot read the {what} {}", file.display());
+    if std::fs::metadata(file).with_context(failed)?.len() > limit {
+        bail!("the {what} {} has more than {limit} bytes; shorten it", file.display());
+    }
+    std::fs::read_to_string(file).with_context(failed)
 }
 
 /// Concatenates documents. JSON is YAML, too.

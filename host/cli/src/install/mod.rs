@@ -83,7 +83,7 @@ pub struct InstallationArguments {
     access_namespaces: Vec<String>,
 
     /// The Secret of the host's namespace with the registry's credentials for the host, as spec.source.oci.pullSecret of the Plugin,
-    /// where the plugin is an artifact. This command itself uses your own, as `pilothouse login` keeps them
+    /// where the plugin is an artifact. This command itself uses your own, as `docker login` keeps them
     #[arg(long, value_name = "NAME")]
     pull_secret: Option<String>,
 

@@ -489,11 +489,8 @@ mod external {
         let shop = Shop::open(Registry::docker().unwrap());
         let reference = shop.push("app-service", 1, "0.1.0");
         shop.desk.0.file("docker/config.json", "{}");
-        shop.desk.refuses(
-            &["pull", &reference],
-            1,
-            &[&reference, "credentials", "pilothouse login"],
-        );
+        shop.desk
+            .refuses(&["pull", &reference], 1, &[&reference, "credentials", "docker login"]);
         shop.desk.0.file("pilothouse/registries.yaml", "registries: []");
         shop.desk
             .refuses(&["pull", &reference], 1, &["certificate", "certificateAuthorities"]);

@@ -81,7 +81,7 @@ fn print(bytes: usize, times: &Times) {
     for (what, times, digits) in [
         ("pilothouse push, code not compiled yet", cold, 0),
         ("pilothouse push, code in the cache", warm, 0),
-        ("the same with README and SBOM of its crate", with_crate, 0),
+        ("the same with README of its crate", with_crate, 0),
         ("the same to an OCI layout, without a crate", layout, 0),
         ("pilothouse --version", program, 1),
         ("a plain HTTP client: two blobs and the manifest", http, 1),

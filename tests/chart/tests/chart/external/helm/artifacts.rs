@@ -101,7 +101,7 @@ async fn a_plugin_is_upgraded_from_a_registry_with_a_password() {
         .helm()
         .install(&json!({"host": {"logFormat": "text"}, "artifacts": artifacts}))
         .unwrap();
-    // What `pilothouse login` writes, and where the commands look for registries.
+    // What `docker login` writes, and where the commands look for registries.
     for folder in ["docker", "pilothouse"] {
         fs::create_dir_all(bench.folder.path(folder)).unwrap();
     }
