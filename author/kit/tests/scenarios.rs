@@ -198,7 +198,7 @@ async fn nothing_becomes_ready_where_the_scenario_says_so(cluster: &Cluster) {
 
 #[test]
 fn every_scenario_of_the_repository_can_be_read() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
     let plugins = std::fs::read_dir(&folder).expect("the scenarios are there");
     for plugin in plugins {
         let scenarios = Scenario::read_folder(&plugin.expect("a folder").path());

@@ -328,7 +328,7 @@ fn a_component_that_no_host_would_run_is_printed_and_fails() {
         call(folder.path(), command).ok();
     }
 
-    let said = "error: controller keeper names a finalizer, but the component does not export the interface finalizer";
+    let said = "error (finalizer-missing): controller keeper names a finalizer, but the component does not export the interface finalizer";
     let refusal = "waiting.wasm would not work as it is described";
     let ended = call(folder.path(), &["inspect", "waiting.wasm"]);
     assert!(
@@ -427,7 +427,8 @@ fn a_status_too_narrow_for_the_host_is_built_with_a_warning() {
         let component = dice::component_saying(&manifest.to_string());
         fs::write(folder.path().join("site.wasm"), component).unwrap();
         let ended = call(folder.path(), &["build", "site.wasm"]);
-        let warning = "warning: the CRD of Site does not take .status.conditions, .status.observedGeneration";
+        let warning =
+            "warning (status-fields): the CRD of Site does not take .status.conditions, .status.observedGeneration";
         assert_eq!(ended.err.contains(warning), is_warned, "{}", ended.err);
         assert!(ended.ok().starts_with("site 0.1.0  "));
     }

@@ -112,5 +112,5 @@ fn types_of_kube_and_k8s_openapi_are_reconciled_read_and_owned() {
     assert_eq!(answer.status, Some(json!({"port": 80})));
     assert_eq!(answer.object("ConfigMap", "a")["data"], json!({"service": "web"}));
     let answer = cluster.reconcile::<Sites>(service).unwrap();
-    assert_eq!(answer.status, Some(json!({"type": "NodePort", "status": null})));
+    assert_eq!(answer.status, Some(json!({"type": "NodePort"})));
 }

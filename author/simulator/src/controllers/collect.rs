@@ -44,12 +44,12 @@ pub(super) fn run(state: &mut State, changes: &[Change]) {
             places.insert(place.clone());
         }
         if change.deleted || is_going(&change.after) {
-            places.extend(state.ownership.of(&text(&change.after["metadata"]["uid"])));
+            places.extend(state.ownership.of(text(&change.after["metadata"]["uid"])));
         }
         if !change.deleted && is_going(&change.after) {
             if has_finalizer(&change.after, FOREGROUND) {
                 // A real garbage collector queues what the owner has before the owner, also where nothing blocks it.
-                for dependent in state.ownership.of(&text(&change.after["metadata"]["uid"])) {
+                for dependent in state.ownership.of(text(&change.after["metadata"]["uid"])) {
                     attend(state, &dependent);
                 }
             }
@@ -102,7 +102,7 @@ fn look_up(state: &State, object: &Value, owner: &Value) -> Owner {
     }
     // An owner in another namespace is looked for in the object's own, and so is absent.
     let key = Key::new(
-        if resource.namespaced { &namespace } else { "" },
+        if resource.namespaced { namespace } else { "" },
         owner["name"].as_str().unwrap_or_default(),
     );
     match state.store.get(&resource.storage, &key) {
@@ -136,7 +136,7 @@ fn attend(state: &mut State, (storage, key): &Place) {
         return;
     };
     if !found.contains(&Owner::Solid) {
-        let owns = !state.ownership.of(&text(&object["metadata"]["uid"])).is_empty();
+        let owns = !state.ownership.of(text(&object["metadata"]["uid"])).is_empty();
         let policy = if has_finalizer(&object, ORPHAN) {
             "Orphan"
         } else if has_finalizer(&object, FOREGROUND) || (owns && found.contains(&Owner::Waiting)) {
@@ -181,7 +181,7 @@ fn release_owner(state: &mut State, (storage, key): &Place) {
         return;
     }
     let uid = text(&owner["metadata"]["uid"]);
-    let dependents = state.ownership.of(&uid);
+    let dependents = state.ownership.of(uid);
     let finalizer = if has_finalizer(&owner, ORPHAN) {
         for (storage, key) in &dependents {
             let Some(dependent) = state.store.get(storage, key).cloned() else {

@@ -1,12 +1,14 @@
 //! Desired objects of an answer after their check.
 
 use std::collections::HashSet;
+use std::iter;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::kubernetes::key::{Kind, Name};
+use crate::kubernetes::key::{Key, Kind, Name};
 use crate::kubernetes::served::ServedKind;
-use crate::plugin::contract::Lifecycle;
+use crate::plugin::contract::{Lifecycle, Ownership};
 use crate::status::failure::Failure;
 use crate::status::reason::Reason;
 
@@ -52,4 +54,29 @@ pub(crate) fn invalid(problem: impl std::fmt::Display) -> Failure {
 pub(crate) fn first_twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mut seen = HashSet::new();
     names.into_iter().find(|name| !seen.insert(*name))
+}
+
+/// An object that should exist, of a kind that the plugin can do without and the cluster does not serve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnservedObject {
+    /// Its kind.
+    pub kind: Arc<Kind>,
+    /// Its name; without a namespace in the answer, in that of the primary.
+    pub name: Name,
+    /// Set where the answer gives no namespace, so that it stands nowhere if the kind is cluster-scoped.
+    pub may_be_cluster_scoped: bool,
+    /// Owned or contributed.
+    pub ownership: Ownership,
+    /// The failure of this object alone. It waits until the kind is served.
+    pub failure: Failure,
+}
+
+impl UnservedObject {
+    /// The keys that it may get; none of a contribution, which is an object of others.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let without_namespace = self.may_be_cluster_scoped.then(|| Name::new(None, &self.name.name));
+        let names = iter::once(self.name.clone()).chain(without_namespace.filter(|name| *name != self.name));
+        let names = names.filter(|_| self.ownership == Ownership::Owned);
+        names.map(|name| Key::new(self.kind.clone(), name))
+    }
 }

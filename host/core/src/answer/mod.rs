@@ -3,21 +3,19 @@
 
 mod objects;
 mod report;
+use crate::answer::desired::UnservedObject;
 use crate::answer::desired::{DesiredObject, PrimaryName, first_twice, invalid};
 pub mod desired;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::iter;
-use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use self::objects::{CheckedObject, check_object};
 use self::report::{check_condition, check_event, check_status};
-use crate::kubernetes::key::{Key, Kind, Name};
+use crate::kubernetes::key::Kind;
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
 use crate::plugin::grants::Grants;
@@ -36,31 +34,6 @@ const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// The shortest requeue delay; shorter ones are raised to it.
 const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
-
-/// An object that should exist, of a kind that the plugin can do without and the cluster does not serve.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UnservedObject {
-    /// Its kind.
-    pub kind: Arc<Kind>,
-    /// Its name; without a namespace in the answer, in that of the primary.
-    pub name: Name,
-    /// Set where the answer gives no namespace, so that it stands nowhere if the kind is cluster-scoped.
-    pub may_be_cluster_scoped: bool,
-    /// Owned or contributed.
-    pub ownership: Ownership,
-    /// The failure of this object alone. It waits until the kind is served.
-    pub failure: Failure,
-}
-
-impl UnservedObject {
-    /// The keys that it may get; none of a contribution, which is an object of others.
-    pub fn keys(&self) -> impl Iterator<Item = Key> {
-        let without_namespace = self.may_be_cluster_scoped.then(|| Name::new(None, &self.name.name));
-        let names = iter::once(self.name.clone()).chain(without_namespace.filter(|name| *name != self.name));
-        let names = names.filter(|_| self.ownership == Ownership::Owned);
-        names.map(|name| Key::new(self.kind.clone(), name))
-    }
-}
 
 /// An answer that has been checked.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -173,11 +146,3 @@ pub fn check(
         requeue_after: requeue_after.map(|wait| wait.max(LEAST_REQUEUE_MILLISECONDS)),
     })
 }
-
-/// The first few texts of several, and the number of the rest.
-pub fn first_few<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>) -> String {
-    pilothouse_description::first_of(texts, MAX_NAMED)
-}
-
-/// The highest number of texts that a message lists.
-const MAX_NAMED: usize = 5;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{KindFacts, UnservedObject};
+use super::KindFacts;
+use crate::answer::desired::UnservedObject;
 use crate::answer::desired::{DesiredObject, PrimaryName, invalid};
 use crate::diff::canonical::canonical;
 use crate::kubernetes::key::{Kind, Name};

@@ -7,11 +7,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::answer::first_few;
 use crate::diff::Difference;
 use crate::kubernetes::fields::{FieldSet, LeafSemantics, Trail};
 use crate::status::failure::Failure;
 use crate::status::reason::Reason;
+use crate::text::printable::first_few;
 
 /// The highest number of taken fields whose holders are searched.
 const TRACED: usize = 100;

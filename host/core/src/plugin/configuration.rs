@@ -12,8 +12,8 @@ use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
 use super::manifest::ManifestError;
-use crate::answer::first_few;
-use crate::status::is_equal;
+use crate::kubernetes::values::is_equal;
+use crate::text::printable::first_few;
 
 /// The most steps: one for each schema that a value is held against.
 const MAX_STEPS: usize = 100_000;

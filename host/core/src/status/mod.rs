@@ -36,6 +36,7 @@ use serde_json::{Map, Value, json};
 
 use crate::diff::canonical::drop_nulls;
 use crate::kubernetes::fields::FieldSet;
+use crate::kubernetes::values::is_equal;
 use crate::plugin::contract::Condition;
 use crate::plugin::manifest::BroughtCrd;
 use crate::status::host_conditions::{HostConditions, is_host_condition};
@@ -343,25 +344,6 @@ impl<'a> Place<'a> {
 
     fn has_items(self) -> bool {
         self.set.is_some_and(|set| !set.children().is_empty())
-    }
-}
-
-/// Equality of values that the server may have stored in another form: 1.0 as 1, and a number beyond 64 bits with a sign as a
-/// floating-point one.
-pub(crate) fn is_equal(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
-            (Some(one), Some(other)) => one == other,
-            _ => one.as_f64() == other.as_f64(),
-        },
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            let has = |(name, value): (&String, &Value)| other.get(name).is_some_and(|other| is_equal(value, other));
-            one.len() == other.len() && one.iter().all(has)
-        }
-        _ => one == other,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Makes untrusted texts safe for a log and a terminal: they cannot begin a line, control the terminal, or show
 //! characters in another order.
 
+use std::borrow::Borrow;
 /// A text on one line. Control characters, line separators, and characters that reorder or hide text are escaped as in Rust.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -51,6 +52,14 @@ pub fn shorten(mut text: String, bytes: usize) -> String {
     }
     text
 }
+
+/// The first few texts of several, and the number of the rest.
+pub fn first_few<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>) -> String {
+    pilothouse_description::first_of(texts, MAX_NAMED)
+}
+
+/// The highest number of texts that a message lists.
+pub(crate) const MAX_NAMED: usize = 5;
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::answer::first_few;
 use pilothouse_core::status::reason::Reason;
+use pilothouse_core::text::printable::first_few;
 use pilothouse_core::{Failure, Retry};
 
 use super::apply::waiting;

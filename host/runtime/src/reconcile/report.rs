@@ -8,7 +8,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::events::Regarding;
-use pilothouse_core::answer::{CheckedAnswer, first_few};
+use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::diff::canonical::digest;
 use pilothouse_core::diff::emptied::Emptied;
 use pilothouse_core::plugin::contract::{Event, EventType};
@@ -16,6 +16,7 @@ use pilothouse_core::status::host_conditions::{HostConditions, RECONCILED, REWRI
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::status::undeclared::undeclared_fields;
 use pilothouse_core::status::{self, PluginPart, StatusInput};
+use pilothouse_core::text::printable::first_few;
 use pilothouse_core::text::printable::shorten;
 use pilothouse_core::{Failure, Key, Retry};
 use serde_json::{Map, Value};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::{ApplyPrecondition, LiveObject};
-use pilothouse_core::answer::first_few;
 use pilothouse_core::contribution::{Claim, HeldField, Leaves, assemble, conflicting};
 use pilothouse_core::diff::emptied::{ApplyManager, Emptied};
 use pilothouse_core::status::reason::Reason;
+use pilothouse_core::text::printable::first_few;
 use pilothouse_core::{Failure, Retry};
 use serde_json::{Map, Value, json};
 
