@@ -371,7 +371,7 @@ mod isolated {
             let arguments = ["app.wasm", "tests/golden", "--wasi", "inert", "--update"];
             let (code, text) = project.test(&arguments);
             assert_eq!(code, Some(0), "{text}");
-            let warning = "warning: controller app lists no fields of kosmos.io/v1 AppService but its metadata";
+            let warning = "): controller app lists no fields of kosmos.io/v1 AppService but its metadata";
             assert_eq!(text.contains(warning), is_warned, "{text}");
         }
     }

@@ -306,7 +306,7 @@ mod simulated {
             "{said}"
         );
         assert!(
-            said.contains("warning: the component exports the interface finalizer, but no controller"),
+            said.contains("): the component exports the interface finalizer, but no controller"),
             "{said}"
         );
         let said: Value = serde_json::from_str(&printed(&["inspect", &gate, "-o", "json"])).unwrap();
@@ -397,7 +397,7 @@ mod simulated {
             let inspect = ["inspect", &wisher, "--config", &config];
             let expected = format!("the CRD of Wish does not take {lacks}");
             let said = printed(&inspect);
-            assert!(said.contains(&format!("warning: {expected}")), "{said}");
+            assert!(said.contains(&format!("warning (status-fields): {expected}")), "{said}");
             let said = printed(&[&inspect[..], &["--output", "json"]].concat());
             let said: Value = serde_json::from_str(&said).unwrap();
             assert!(said["warnings"][0].as_str().unwrap().starts_with(&expected), "{said}");
