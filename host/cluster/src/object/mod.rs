@@ -345,7 +345,7 @@ impl CachedObject {
 pub struct AppliedFields<'a> {
     /// The apiVersion of the entry.
     pub api_version: &'a str,
-    /// A fingerprint of the values that the object has at its fields ([`values::fingerprint`]).
+    /// A fingerprint of the values that the object has at its fields ([`fingerprint`](pilothouse_core::kubernetes::values::fingerprint)).
     pub values: u64,
     object: &'a CachedObject,
     entry: &'a ApplyEntry,
