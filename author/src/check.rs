@@ -378,7 +378,7 @@ impl CheckCommand {
     }
 }
 
-/// What is said of objects that the plugin refuses.
+/// Formats the refused objects for the report.
 fn plugin_refusals(report: &Report) -> String {
     let (count, judged) = (report.refused_by_plugin, report.judged);
     let mut text = String::new();

@@ -18,7 +18,7 @@ pub struct AcceptedFinding {
 }
 
 impl AcceptedFinding {
-    /// Whether this accepts the finding. An error is never accepted.
+    /// Reports whether this accepts the finding. An error is never accepted.
     pub fn accepts(&self, finding: &Finding) -> bool {
         let is_contained = |part: &String| finding.message.contains(part);
         finding.severity == Severity::Warning

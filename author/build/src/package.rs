@@ -24,7 +24,7 @@ const WITHOUT_JAVASCRIPT: [(&str, &str); 1] = [("chrono", "\"alloc\", \"serde\""
 /// The crate by which others ask for randomness. It does not compile for a plugin's target unless something else stands in for it.
 const RANDOMNESS: &str = "getrandom";
 
-/// What chooses that, in a flag of the compiler.
+/// The compiler flag that selects the backend of getrandom.
 const BACKEND: &str = "getrandom_backend";
 
 /// Where a plugin has something random from, and what to write where a crate cannot do without.
@@ -256,7 +256,7 @@ impl Metadata {
         path.iter().filter_map(package).collect()
     }
 
-    /// Whether something stands in for the randomness that the target has not: a feature until 0.2, a flag of the compiler since.
+    /// Reports whether a backend replaces the randomness that the target lacks: a feature until 0.2, a flag of the compiler since.
     fn has_backend(&self, root: &MetadataPackage, random: &MetadataPackage) -> bool {
         if ["0.1.", "0.2."]
             .iter()
@@ -290,28 +290,14 @@ impl Metadata {
     fn refuse_randomness(&self, root: &MetadataPackage, way: &[&MetadataPackage]) -> Result<()> {
         let is_own = |it: &&&MetadataPackage| [RANDOMNESS, "rand_core", "rand_chacha"].contains(&it.name.as_str());
         let brings = way.iter().rev().find(|it| !is_own(it)).copied().unwrap_or(root);
-        let MetadataPackage { name, version, .. } = brings;
-        let known = WITHOUT_RANDOMNESS.iter().find(|(package, _)| package == name);
-        let suspects: Vec<&str> = self
-            .features(brings)
-            .iter()
-            .map(String::as_str)
-            .filter(|feature| RANDOM_FEATURES.iter().any(|word| feature.contains(word)))
-            .collect();
-        let cure = match known {
-            _ if brings.id == root.id => format!("Remove {RANDOMNESS} from Cargo.toml"),
-            Some((_, features)) => {
-                format!(
-                    "In Cargo.toml write {name} = {{ version = \"{version}\", default-features = false, features = [{features}] }}"
-                )
-            }
-            None if suspects.is_empty() => {
-                format!("{name} brings it: switch off the feature that does so, or do without {name}")
-            }
-            None => format!(
-                "{name} brings it: switch off its feature {}, or do without {name}",
-                suspects.join(", ")
-            ),
+        let name = &brings.name;
+        let cure = if brings.id == root.id {
+            format!("Remove {RANDOMNESS} from Cargo.toml")
+        } else if let Some(replacement) = brings.without(&WITHOUT_RANDOMNESS) {
+            replacement
+        } else {
+            let which = self.suspects(brings, &RANDOM_FEATURES);
+            format!("{name} brings it: switch off {which}, or do without {name}")
         };
         let names: Vec<String> = way.iter().map(|it| format!("{} {}", it.name, it.version)).collect();
         bail!(
@@ -322,35 +308,44 @@ impl Metadata {
         );
     }
 
+    /// Names the features of a package that are switched on and have one of these words in their names.
+    fn suspects(&self, package: &MetadataPackage, words: &[&str]) -> String {
+        let features = self.features(package).iter().map(String::as_str);
+        let suspects: Vec<&str> = features
+            .filter(|feature| words.iter().any(|word| feature.contains(word)))
+            .collect();
+        if suspects.is_empty() {
+            "the feature that does so".to_owned()
+        } else {
+            format!("its feature {}", suspects.join(", "))
+        }
+    }
+
     /// Returns the change of Cargo.toml that keeps a package from depending on JavaScript.
     fn cure(&self, root: &MetadataPackage, brings: &MetadataPackage) -> String {
-        let MetadataPackage { name, version, .. } = brings;
         if brings.id == root.id {
             return format!("Remove the dependencies {} from Cargo.toml", OF_JAVASCRIPT.join(", "));
         }
-        let known = |(package, features): &&(&str, &str)| *package == name && !features.is_empty();
-        if let Some((_, features)) = WITHOUT_JAVASCRIPT.iter().find(known) {
-            return format!(
-                "In Cargo.toml write {name} = {{ version = \"{version}\", default-features = false, features = [{features}] }}; the time \
-                 comes from `Cluster::now`"
-            );
+        if let Some(replacement) = brings.without(&WITHOUT_JAVASCRIPT) {
+            return format!("{replacement}; the time comes from `Cluster::now`");
         }
-        let suspects: Vec<&str> = self
-            .features(brings)
-            .iter()
-            .map(String::as_str)
-            .filter(|feature| ["js", "wasm", "web"].iter().any(|word| feature.contains(word)))
-            .collect();
-        let which = if suspects.is_empty() {
-            "the feature of it that does so".to_owned()
-        } else {
-            format!("its feature {}", suspects.join(", "))
-        };
+        let (name, which) = (&brings.name, self.suspects(brings, &["js", "wasm", "web"]));
         format!("{name} brings it: switch off {which}, for example with default-features = false, or do without {name}")
     }
 }
 
 impl MetadataPackage {
+    /// Returns the line of Cargo.toml with the features that this table has for the package, if it has any.
+    fn without(&self, table: &[(&str, &str)]) -> Option<String> {
+        let Self { name, version, .. } = self;
+        let (_, features) = table
+            .iter()
+            .find(|(package, features)| package == name && !features.is_empty())?;
+        Some(format!(
+            "In Cargo.toml write {name} = {{ version = \"{version}\", default-features = false, features = [{features}] }}"
+        ))
+    }
+
     fn folder(&self) -> &Path {
         self.manifest_path.parent().expect("a manifest is in a folder")
     }

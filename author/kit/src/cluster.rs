@@ -153,7 +153,7 @@ impl Cluster {
         }
     }
 
-    /// Whether it is a real control plane.
+    /// Reports whether it is a real control plane.
     pub fn is_real(&self) -> bool {
         matches!(self, Self::Real(_))
     }

@@ -1,10 +1,10 @@
 //! Cluster addresses and node ports that are taken.
 
+use std::collections::HashMap;
+
 use crate::change::Change;
 use crate::kinds::Storage;
-use crate::resource::Key;
-use crate::resource::text;
-use std::collections::HashMap;
+use crate::resource::{Key, text};
 
 /// Services by their cluster IPs.
 #[derive(Debug, Default)]

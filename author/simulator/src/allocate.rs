@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, FieldError};
 use crate::kinds::{Resource, Storage};
-use crate::resource::Key;
-use crate::resource::text;
+use crate::resource::{Key, text};
 use crate::state::State;
 use crate::validate::service_addresses;
 

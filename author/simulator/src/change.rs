@@ -1,8 +1,10 @@
 //! Changes of stored objects.
 
-use crate::kinds::Storage;
-use serde_json::Value;
 use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::kinds::Storage;
 
 /// One change of one object.
 #[derive(Debug, Clone)]

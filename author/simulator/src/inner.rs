@@ -1,11 +1,13 @@
 //! State that the server and its streams share.
 
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+
 use crate::faults::Faults;
 use crate::log::RequestLog;
 use crate::rights::Rights;
 use crate::state::State;
-use parking_lot::Mutex;
-use std::time::SystemTime;
 
 /// Shared data of all handles of one simulated cluster.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use super::samples;
 use super::template::LANGUAGES;
 use crate::manifests::sample;
 
-/// The members of an object that are none of the kind's own.
-const COMMON: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+/// Members that every object has, and the status, which has a type of its own.
+pub(super) const COMMON: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
 /// The most letters of a description that become a comment.
 const MAX_COMMENT: usize = 110;
@@ -55,13 +55,13 @@ pub struct Example {
     pub name: String,
     /// Its value in the sample.
     pub text: String,
-    /// How it is read in Rust.
+    /// Expression that reads it in Rust.
     pub rust: String,
-    /// How it is read in JavaScript.
+    /// Expression that reads it in JavaScript.
     pub js: String,
-    /// How it is read in Python.
+    /// Expression that reads it in Python.
     pub python: String,
-    /// Whether it is a member of the spec.
+    /// Set if it is a member of the spec.
     pub is_of_spec: bool,
 }
 

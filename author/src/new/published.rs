@@ -12,16 +12,13 @@ use pilothouse_testkit::documents;
 use pilothouse_testkit::properties::sample::{SampleError, storable};
 use serde_json::{Map, Value, json};
 
-use super::members::ObjectTypes;
+use super::members::{COMMON, ObjectTypes};
 use super::names::{self, NewKind};
 use super::template::{Language, Values};
 use super::{KindOptions, Scope, samples, values};
 use crate::manifests::sample;
 
-/// The members of an object that are none of the kind's own.
-const COMMON: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
-
-/// How far members are indented in a scenario, and in a test in Rust.
+/// Indentation of members in a scenario, and in a test in Rust.
 const SCENARIO_INDENT: usize = 10;
 const RUST_INDENT: usize = 12;
 
@@ -182,7 +179,7 @@ impl PublishedKind {
         Ok(values)
     }
 
-    /// Whether the status is a part of its own, so that a plugin has a say in it.
+    /// Reports whether the version has the status subresource.
     fn takes_status(&self) -> bool {
         let version = version_of(&self.definition, &self.kind.version);
         version.is_some_and(|version| version["subresources"]["status"].is_object())
@@ -206,7 +203,7 @@ impl PublishedKind {
         }
     }
 
-    /// What does not fit, of which the CRD is the cause.
+    /// Returns the findings that the CRD causes.
     pub fn findings(&self) -> Vec<Finding> {
         let members = own_members(&self.schema["properties"]);
         let steps: Vec<_> = members.keys().map(|name| [FieldStep::Field(name.clone())]).collect();
@@ -286,7 +283,7 @@ fn version_of<'a>(definition: &'a Value, version: &str) -> Option<&'a Value> {
     versions.iter().find(|it| it["name"] == version)
 }
 
-/// Whether the host can write `Reconciled`.
+/// Reports whether the host can write the condition `Reconciled`.
 fn takes_conditions(findings: &[Finding]) -> bool {
     !findings
         .iter()

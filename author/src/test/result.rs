@@ -1,8 +1,9 @@
 //! Results of tests.
 
-use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use clap::ValueEnum;
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

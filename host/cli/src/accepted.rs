@@ -7,7 +7,7 @@ use pilothouse_core::plugin::description::Finding;
 use pilothouse_core::plugin::description::accepted::{ACCEPTED_FILE, parse};
 use serde_json::Value;
 
-/// How far above a component its project is looked for: `pilothouse build` puts it into target/plugins.
+/// Levels above a component in which its project is searched: `pilothouse build` puts it into target/plugins.
 const LEVELS: usize = 3;
 
 /// The list of the project that a component, or a folder, is in: in the current folder, else in one of the folders above it.

@@ -1,14 +1,13 @@
 //! Loads a [`PluginComponent`]: reads it, checks its digest, inspects it, and compiles it unless its code is cached.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
+use std::io::Read as _;
 use std::path::Path;
 
 use crate::compile::cache;
 use crate::inspect;
-use crate::inspect::ComponentError;
-use crate::inspect::ComponentInterfaces;
-use crate::inspect::Inspected;
+use crate::inspect::{ComponentError, ComponentInterfaces, Inspected};
 use crate::load_error::{LoadError, cache_error};
 use crate::plugin::PluginComponent;
 use crate::sandbox::Sandbox;

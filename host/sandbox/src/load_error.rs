@@ -1,10 +1,11 @@
 //! Errors of loading a component.
 
+use std::io;
+use std::path::PathBuf;
+
 use crate::compile::CompileError;
 use crate::compile::cache::CacheError;
 use crate::inspect::ComponentError;
-use std::io::{self};
-use std::path::PathBuf;
 
 /// Reasons why a component was not loaded.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,10 @@
 //! Requests to the webhook server and their answers, for whoever handles them.
 
-use crate::budget::ParsedMemory;
-use bytes::Bytes;
 use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::budget::ParsedMemory;
 
 /// Largest request body: an API server accepts objects of 3 MiB, and sends the old one too.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;

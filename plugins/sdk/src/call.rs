@@ -1,13 +1,15 @@
 //! Calls of the plugin: their object, read no further than necessary.
 
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, de};
+
 use crate::locate;
 use crate::object::Kind;
 use crate::outcome::Failure;
 use crate::raw::types;
-use serde::de::{self, DeserializeOwned, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer as _};
-use std::borrow::Cow;
-use std::fmt;
 
 /// A request whose object's kind is known.
 #[derive(Debug)]

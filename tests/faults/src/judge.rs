@@ -9,11 +9,10 @@ use pilothouse_testkit::requests::TEST_ACCOUNT;
 use pilothouse_testkit::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
-use crate::copies::{self, Original};
-use crate::names::NEIGHBOUR;
-use crate::names::is_host;
-use crate::names::{TENANT, place};
-use crate::snapshot::{self, Ends, Snapshot};
+use crate::copies::Original;
+use crate::names::{NEIGHBOUR, TENANT, is_host, place};
+use crate::snapshot::{Ends, Snapshot};
+use crate::{copies, snapshot};
 
 /// The most differences of one kind that are told.
 const SHOWN: usize = 12;

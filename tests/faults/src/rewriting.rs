@@ -8,8 +8,7 @@ use pilothouse_simulator::{Fault as Injected, Rewrite, Rule};
 use serde_json::{Value, json};
 
 use crate::names::is_host;
-use crate::schedule::owners_entry;
-use crate::schedule::{Part, change_value};
+use crate::schedule::{Part, change_value, owners_entry};
 use crate::somebody::Somebody;
 use crate::target::Target;
 

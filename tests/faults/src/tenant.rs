@@ -17,9 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::copies::{Answer, Original, edited, failing, is_reconciled, nested, said};
-use crate::names::NEIGHBOUR;
-use crate::names::is_host;
-use crate::names::{TENANT, place};
+use crate::names::{NEIGHBOUR, TENANT, is_host, place};
 use crate::schedule::Fault;
 
 /// The field manager of tenant and neighbour.

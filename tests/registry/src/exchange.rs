@@ -1,8 +1,9 @@
 //! Requests to the registry, its answers, and the state that they read and change.
 
-use pilothouse_artifact::Digest;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use pilothouse_artifact::Digest;
 
 pub(crate) type Hook = Box<dyn Fn(&Request, &mut State) -> Option<Reply> + Send>;
 

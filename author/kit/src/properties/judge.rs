@@ -67,7 +67,7 @@ pub(super) struct Judged {
 /// A refusal of an object by the plugin.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// Whether the defaulter or the validator refused it, so that it did not reach the reconcile.
+    /// Set if the defaulter or the validator refused it, so that it did not reach the reconcile.
     pub(super) is_early: bool,
     pub(super) words: String,
 }

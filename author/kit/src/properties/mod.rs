@@ -49,7 +49,7 @@ use crate::{
 /// Maximum count of objects made for a case while the API server refuses them.
 const DRAWS: usize = 25;
 
-/// How many objects are made for a case at most, when the plugin refuses them: of one that it takes more can be said.
+/// The most objects that are made for one case while the plugin refuses them: an accepted object shows more.
 const DRAWS_OF_REFUSED: usize = 4;
 
 /// Step of the seed from case to case, so that neighbouring seeds share no cases.
@@ -177,9 +177,9 @@ pub struct Report {
     pub elapsed: Duration,
     /// Violations, at most one for each property.
     pub violations: Vec<Violation>,
-    /// How many of these objects the plugin refused, by its validator or with a failure for good.
+    /// The number of these objects that the plugin refused, by its validator or with a permanent failure.
     pub refused_by_plugin: u32,
-    /// What the plugin says of these objects, the most frequent first.
+    /// Messages of these refusals, the most frequent first.
     pub plugin_refusals: Vec<Remark>,
     /// Count of the cases in which an API server refuses the values of a desired object of one of Kubernetes' own
     /// kinds.

@@ -117,7 +117,7 @@ fn compare(path: &str, expected: &Value, actual: Option<&Value>, found: &mut Vec
     });
 }
 
-/// Whether a value is matched where nothing is: null, and a map that has members with nothing else.
+/// Reports whether an expected value matches an absent one: null, and a map whose members all do.
 fn wants_nothing(expected: &Value) -> bool {
     match expected {
         Value::Null => true,

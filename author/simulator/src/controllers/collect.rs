@@ -9,10 +9,9 @@ use super::MANAGER;
 use crate::change::Change;
 use crate::controllers::ownership::{Place, owners};
 use crate::kinds::{Resource, split_group_version};
-use crate::objects::delete::{self, FOREGROUND, ORPHAN, set_finalizers};
-use crate::objects::update;
-use crate::resource::Key;
-use crate::resource::text;
+use crate::objects::delete::{FOREGROUND, ORPHAN, set_finalizers};
+use crate::objects::{delete, update};
+use crate::resource::{Key, text};
 use crate::state::State;
 
 fn has_finalizer(object: &Value, name: &str) -> bool {

@@ -1,11 +1,12 @@
 //! Owners and what they own, kept up to date with each change.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde_json::Value;
+
 use crate::change::Change;
 use crate::kinds::Storage;
-use crate::resource::Key;
-use crate::resource::text;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::resource::{Key, text};
 
 /// Index of the objects by the uids of their owners.
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@ mod directory;
 mod eviction;
 mod hold;
 mod record;
+
 use crate::cache::error::CacheError;
 pub mod error;
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Resolved manifests, and the bytes of blobs to push.
 
-use crate::Digest;
-use bytes::Bytes;
 use std::path::PathBuf;
+
+use bytes::Bytes;
+
+use crate::Digest;
 
 /// The target of a tag or digest at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod reads;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};

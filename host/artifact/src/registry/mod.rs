@@ -6,6 +6,7 @@ pub(crate) mod http;
 pub(crate) mod local;
 pub(crate) mod registries;
 pub(crate) mod session;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,11 +1,13 @@
 //! Signatures that a rule accepts, and the evidence for them.
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use sigstore_verify::{CertificateError, Error, VerificationResult};
+
 use crate::content::digest::Digest;
 use crate::trust::error::{Rejection, quoted};
 use crate::trust::rule::{Claim, Identity, Key, Root};
-use jiff::Timestamp;
-use sigstore_verify::{CertificateError, Error, VerificationResult};
-use std::sync::Arc;
 
 /// An accepted signature.
 pub(crate) struct Accepted {

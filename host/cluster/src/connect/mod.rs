@@ -9,6 +9,7 @@ pub mod host_proxy;
 pub(crate) mod kubeconfig;
 pub mod meter;
 pub(crate) mod proxy;
+
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -8,12 +8,11 @@ pub(crate) mod apply_entry;
 pub(crate) mod controller_ref;
 pub mod facts;
 pub(crate) mod raw;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use pilothouse_core::kubernetes::fields::FieldSet;
-use serde_json::value::RawValue;
-
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::kubernetes::selector::Selector;
 use pilothouse_core::text::depth::{Bounded, is_plain, is_too_deep};
@@ -21,6 +20,7 @@ use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::cache::codec::{ObjectCodec, ObjectLayout, pack, packed_bytes, unpack};
 use crate::cache::decoding;

@@ -19,6 +19,7 @@ pub mod openapi;
 pub mod permissions;
 pub mod reviews;
 pub mod send;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,8 +37,7 @@ use crate::discovery::ServedKind;
 use crate::error::RequestError;
 use crate::fence::WriteScope;
 use crate::object::CachedObject;
-use crate::write::identity::Impersonation;
-use crate::write::identity::Reader;
+use crate::write::identity::{Impersonation, Reader};
 use crate::write::send::send;
 
 /// The result of an apply.

@@ -24,8 +24,8 @@ pub const PUBLISHED_WITHIN: Duration = Duration::from_secs(10);
 /// The interval at which unpublished documents are requested again.
 const PUBLISHED_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a kind's schema may be missing before a refused status counts as refused for good, and not as one that was sent too
-/// early.
+/// The time for which a kind's schema may be missing before a refused status counts as permanently refused. Until then, it counts as
+/// sent too early.
 pub const MISSING_AT_MOST: Duration = Duration::from_mins(1);
 
 /// The longest wait between two requests for a schema that is missing.
@@ -181,7 +181,7 @@ impl Schemas {
         self.statuses().get(kind)?.schema.clone()
     }
 
-    /// Whether the schema of a kind's status was asked for and may still come: API servers publish it some seconds after they
+    /// Reports whether the schema of a kind's status was requested and may still come: API servers publish it some seconds after they
     /// serve the kind.
     pub fn awaits_status(&self, kind: &Kind) -> bool {
         let statuses = self.statuses();

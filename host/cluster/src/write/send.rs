@@ -1,14 +1,16 @@
 //! Sends one request to the API server, within the time that each may take.
 
-use crate::apart::weigh;
-use crate::error::RequestError;
+use std::time::Duration;
+
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
-use std::time::Duration;
+
+use crate::apart::weigh;
+use crate::error::RequestError;
 
 /// The time-out of one request, including the response.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

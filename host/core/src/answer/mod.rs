@@ -1,11 +1,9 @@
 //! Checks a guest's answer: parses it once, checks it against the grants and limits, and makes objects of it that the
 //! later stages need not check again.
 
+pub mod desired;
 mod objects;
 mod report;
-use crate::answer::desired::UnservedObject;
-use crate::answer::desired::{DesiredObject, PrimaryName, first_twice, invalid};
-pub mod desired;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +13,7 @@ use serde_json::{Map, Value};
 
 use self::objects::{CheckedObject, check_object};
 use self::report::{check_condition, check_event, check_status};
+use crate::answer::desired::{DesiredObject, PrimaryName, UnservedObject, first_twice, invalid};
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::contract::{Condition, Event, Lifecycle, Outcome, Ownership};

@@ -5,22 +5,20 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::KindFacts;
-use crate::answer::desired::UnservedObject;
-use crate::answer::desired::{DesiredObject, PrimaryName, invalid};
+use crate::answer::desired::{DesiredObject, PrimaryName, UnservedObject, invalid};
 use crate::diff::canonical::canonical;
 use crate::kubernetes::key::{Kind, Name};
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::contract::{Desired, Lifecycle, Ownership};
 use crate::plugin::grants::{Grant, Grants};
-use crate::plugin::manifest::MAX_OPTION;
-use crate::plugin::manifest::{Access, REPLACE, Touch, is_label};
+use crate::plugin::manifest::{Access, MAX_OPTION, REPLACE, Touch, is_label};
 use crate::status::failure::{Failure, Retry};
 use crate::status::reason::Reason;
 use crate::text::printable::shorten;
 
 /// A desired object that was checked.
 pub(super) enum CheckedObject {
-    /// It can be applied.
+    /// An object that can be applied.
     Served(DesiredObject),
     /// The cluster does not serve its kind, which the plugin can do without.
     Unserved(UnservedObject),

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::kubernetes::key::Kind;
 use crate::ownership::{KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL};
+use crate::text::printable;
 
 /// The annotation that carries the digest of the canonical form.
 pub const DESIRED_ANNOTATION: &str = "pilothouse.dev/desired";
@@ -109,15 +110,11 @@ fn string_data_to_data(secret: &mut Map<String, Value>) -> Result<(), CanonicalE
     Ok(())
 }
 
-/// The type of a JSON value, with its article.
+/// Returns the type of a member that should be an object of texts.
 fn type_of(value: &Value) -> &'static str {
     match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
         Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+        other => printable::type_of(other),
     }
 }
 

@@ -20,6 +20,7 @@ pub mod canonical;
 pub mod contest;
 pub mod emptied;
 pub mod preview;
+
 use serde_json::{Map, Value};
 
 use crate::answer::desired::DesiredObject;

@@ -8,12 +8,12 @@ mod normal;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use normal::{Context, normal};
 use serde_json::{Map, Value};
 
 use crate::kubernetes::fields::{FieldSet, FieldSetElement, Trail, step};
 use crate::kubernetes::key::Kind;
 use crate::text::printable::shorten;
-use normal::{Context, normal};
 
 /// The longest shown part of a value, in bytes.
 const SHOWN_BYTES: usize = 64;

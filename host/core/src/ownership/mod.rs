@@ -19,6 +19,7 @@
 pub mod consent;
 pub mod recreate;
 pub mod takeover;
+
 use serde_json::{Map, Value, json};
 
 use crate::answer::desired::DesiredObject;

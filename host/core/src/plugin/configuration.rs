@@ -1,9 +1,9 @@
-//! Holds the configuration of a plugin against the JSON schema in its manifest. No value of a configuration is printed: any may be
+//! Checks the configuration of a plugin against the JSON schema in its manifest. No value of a configuration is printed: any may be
 //! a secret.
 //!
-//! Both come from elsewhere, and references make a short schema long: it is followed for so many steps and no further, which
-//! validators from elsewhere do not offer. What is not judged (references to other documents, `unevaluatedProperties`,
-//! patterns that only ECMAScript has) is taken, and named. Formats are annotations, as JSON Schema has it by default.
+//! Both are untrusted, and references make a short schema long: the check has a budget of steps, which common validators do not
+//! offer. What it does not judge (references to other documents, `unevaluatedProperties`, patterns that only ECMAScript has) it
+//! accepts, and names. Formats are annotations, as JSON Schema has it by default.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::manifest::ManifestError;
 use crate::kubernetes::values::is_equal;
-use crate::text::printable::first_few;
+use crate::text::printable::{first_few, type_of};
 
 /// The most steps: one for each schema that a value is held against.
 const MAX_STEPS: usize = 100_000;
@@ -29,6 +29,9 @@ const PATTERN_BYTES: usize = 1 << 20;
 
 /// Bytes of a text that are matched in one step.
 const STEP_BYTES: usize = 256;
+
+/// The gap that a schema leaves which is longer than the budget.
+const TOO_MUCH: &str = "more levels and steps than the host follows";
 
 /// Keywords that restrict values and are not judged.
 const UNJUDGED: [&str; 4] = [
@@ -87,7 +90,7 @@ struct Judge<'a> {
     root: &'a Value,
     steps: usize,
     patterns: HashMap<&'a str, Option<Regex>>,
-    /// What could not be judged.
+    /// Parts of the schema that could not be judged.
     gaps: BTreeSet<String>,
 }
 
@@ -102,8 +105,11 @@ impl<'a> Judge<'a> {
                 return Vec::new();
             }
         };
-        if !self.spend(1) || depth == MAX_DEPTH {
-            self.gap("more levels and steps than the host follows".to_owned());
+        if depth == MAX_DEPTH {
+            self.gap(TOO_MUCH.to_owned());
+            return Vec::new();
+        }
+        if !self.spend(1) {
             return Vec::new();
         }
         for keyword in UNJUDGED.iter().filter(|keyword| schema.contains_key(**keyword)) {
@@ -133,13 +139,17 @@ impl<'a> Judge<'a> {
         self.gaps.insert(gap);
     }
 
+    /// Takes steps from the budget. If there are too few, the rest of the schema is not judged.
     fn spend(&mut self, steps: usize) -> bool {
         let rest = self.steps.checked_sub(steps);
         self.steps = rest.unwrap_or(0);
+        if rest.is_none() {
+            self.gap(TOO_MUCH.to_owned());
+        }
         rest.is_some()
     }
 
-    /// Whether a value fits; none where that cannot be judged.
+    /// Reports whether a value fits; `None` if that cannot be judged.
     fn fits(&mut self, schema: &'a Value, value: &Value, depth: usize) -> Option<bool> {
         let known = std::mem::take(&mut self.gaps);
         let fits = self.judge(schema, value, "", depth + 1).is_empty();
@@ -262,11 +272,10 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether a pattern is found in a text; none if it cannot be read.
+    /// Reports whether a pattern matches a text; `None` if the pattern cannot be parsed.
     fn matches(&mut self, pattern: &'a str, text: &str) -> Option<bool> {
         let is_new = !self.patterns.contains_key(pattern);
         if !self.spend(text.len() / STEP_BYTES + if is_new { PATTERN_STEPS } else { 1 }) {
-            self.gap("more levels and steps than the host follows".to_owned());
             return None;
         }
         let compile = || RegexBuilder::new(pattern).size_limit(PATTERN_BYTES).build().ok();
@@ -381,17 +390,6 @@ fn texts(list: Option<&Value>) -> impl Iterator<Item = &str> {
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
-}
-
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 fn wrong_type(schema: &Map<String, Value>, value: &Value) -> Option<String> {

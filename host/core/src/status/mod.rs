@@ -25,12 +25,8 @@ pub mod failure;
 pub mod host_conditions;
 pub mod reason;
 pub mod undeclared;
-use std::collections::BTreeSet;
 
-pub use pilothouse_description::status::{
-    OBSERVED_GENERATION, STATUS, left_out, replaces_conditions, status_schema, without_subresource,
-};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -40,6 +36,10 @@ use crate::kubernetes::values::is_equal;
 use crate::plugin::contract::Condition;
 use crate::plugin::manifest::BroughtCrd;
 use crate::status::host_conditions::{HostConditions, is_host_condition};
+
+pub use pilothouse_description::status::{
+    OBSERVED_GENERATION, STATUS, left_out, replaces_conditions, status_schema, without_subresource,
+};
 
 /// The plugin's part of a status.
 #[derive(Clone, Copy, Debug)]

@@ -45,7 +45,7 @@ pub enum Reason {
     HostFault,
 }
 
-/// What to do about what the API server refuses. The host does not know whose value that is: plugins pass values of objects on.
+/// Next step after a refusal by the API server. The host does not know whose value was refused: plugins pass values of objects on.
 pub const REFUSED_STEP: &str = "change the object, or fix the plugin if the value is its own";
 
 impl Reason {

@@ -2,6 +2,9 @@
 //! characters in another order.
 
 use std::borrow::Borrow;
+
+use serde_json::Value;
+
 /// A text on one line. Control characters, line separators, and characters that reorder or hide text are escaped as in Rust.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -60,6 +63,18 @@ pub fn first_few<Text: Borrow<str>>(texts: impl ExactSizeIterator<Item = Text>) 
 
 /// The highest number of texts that a message lists.
 pub(crate) const MAX_NAMED: usize = 5;
+
+/// Returns the type of a JSON value, with its article.
+pub(crate) fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ pub mod definition_changes;
 pub mod kind_registry;
 pub mod lane_registry;
 pub mod too_deep;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::diff::contest;
 use pilothouse_core::diff::contest::Fight;
-use pilothouse_core::diff::{Action, Difference};
+use pilothouse_core::diff::{Action, Difference, contest};
 use pilothouse_core::{Failure, Retry};
 
 use super::diff::{Planned, PlannedObject, key};

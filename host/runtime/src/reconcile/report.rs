@@ -15,10 +15,9 @@ use pilothouse_core::plugin::contract::{Event, EventType};
 use pilothouse_core::status::host_conditions::{HostConditions, RECONCILED, REWRITTEN};
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::status::undeclared::undeclared_fields;
-use pilothouse_core::status::{self, PluginPart, StatusInput};
-use pilothouse_core::text::printable::first_few;
-use pilothouse_core::text::printable::shorten;
-use pilothouse_core::{Failure, Key, Retry};
+use pilothouse_core::status::{PluginPart, StatusInput};
+use pilothouse_core::text::printable::{first_few, shorten};
+use pilothouse_core::{Failure, Key, Retry, status};
 use serde_json::{Map, Value};
 
 use super::apply::Applied;

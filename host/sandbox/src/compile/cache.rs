@@ -5,19 +5,19 @@
 //! uses it. A directory that other users can write to is refused.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{File, Metadata};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
+use std::{fs, io};
 
 use sha2::{Digest as _, Sha256};
 
 use crate::compile::directory::{Directory, checked, sweep};
-use crate::compile::memory;
 use crate::compile::turns::{CompileTurns, SliceEnd, TakesTooLong};
-use crate::compile::{CompileEnd, CompileError, Compiler};
+use crate::compile::{CompileEnd, CompileError, Compiler, memory};
 
 /// Hexadecimal digits of a SHA-256 digest.
 pub(crate) const DIGEST_LENGTH: usize = 64;

@@ -12,6 +12,7 @@ pub(crate) mod cgroup;
 pub(crate) mod directory;
 pub(crate) mod memory;
 pub(crate) mod turns;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt as _;

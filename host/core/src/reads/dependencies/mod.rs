@@ -9,6 +9,7 @@
 
 pub mod budget;
 mod query_readers;
+
 use crate::reads::dependencies::read::{ChangedObject, Grouped, Read};
 pub mod read;
 #[cfg(test)]

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::kubernetes::path::Projection;
 use crate::kubernetes::selector::Selector;
-use crate::reads::query::CheckedQuery;
-use crate::reads::query::values_at;
+use crate::reads::query::{CheckedQuery, values_at};
 
 impl Grouped for u32 {
     type Group = Self;

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::Key;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::diff::canonical::digest;
 use pilothouse_core::kubernetes::fields::FieldSet;
-use pilothouse_core::status;
+use pilothouse_core::{Key, status};
 use serde_json::{Map, Value};
 
 use crate::context::HostContext;

@@ -3,8 +3,7 @@
 
 use pilothouse_cluster::object::ControllerRef;
 use pilothouse_cluster::write::LiveObject;
-use pilothouse_core::ownership::Owner;
-use pilothouse_core::ownership::takeover;
+use pilothouse_core::ownership::{Owner, takeover};
 use pilothouse_core::{Failure, Retry};
 
 use super::requests::{Requests, version};

@@ -1,8 +1,10 @@
 //! Objects whose owner waits until another plugin lets go of them.
 
-use crate::lanes::primary::PrimaryRef;
-use pilothouse_cluster::object::MANAGER_PREFIX;
 use std::collections::{BTreeSet, HashMap};
+
+use pilothouse_cluster::object::MANAGER_PREFIX;
+
+use crate::lanes::primary::PrimaryRef;
 
 /// Primaries that wait because another plugin applies what they desire, by that plugin's name.
 #[derive(Default)]
