@@ -137,17 +137,15 @@ pub async fn apply(
         .iter()
         .map(|step| key(&step.desired.served, &step.desired.name))
         .collect();
-    let unserved_keys: Vec<Key> = unserved.iter().flat_map(UnservedObject::keys).collect();
+    let unserved_keys: Vec<Vec<Key>> = unserved.iter().map(|object| object.keys().collect()).collect();
     let was_desired = |key: &Key, failure: &Failure| {
         host.state.was_desired(primary_ref, key)
             || primary.is_some_and(|primary| visibility::is_reported(lane, primary, failure))
     };
     let mut unmade = Vec::new();
-    for object in unserved {
+    for (object, keys) in unserved.into_iter().zip(&unserved_keys) {
         work.depend_on_unserved(&object);
-        let keys: HashSet<Key> = object.keys().collect();
-        let keys = unserved_keys.iter().filter(|key| keys.contains(key));
-        unmade.extend(keys.filter(|key| !was_desired(key, &object.failure)));
+        unmade.extend(keys.iter().filter(|key| !was_desired(key, &object.failure)));
         work.applied.fail(object.failure);
     }
     for (step, key) in steps.into_iter().zip(&desired) {
@@ -199,7 +197,10 @@ pub async fn apply(
     let holds = |key: &&Key| unmade.contains(key) && held.contains(&key.name.namespace);
     host.state.record_desired(
         primary_ref,
-        desired.iter().chain(&unserved_keys).filter(|key| !holds(key)),
+        desired
+            .iter()
+            .chain(unserved_keys.iter().flatten())
+            .filter(|key| !holds(key)),
     );
     work.applied
 }
