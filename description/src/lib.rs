@@ -9,6 +9,7 @@
 pub mod accepted;
 pub mod built_in;
 mod check;
+pub mod defaults;
 pub mod schema_pruning;
 pub mod status;
 pub mod structural;

@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+/// Members of every resource, whatever its schema says; also of one that is embedded in another.
+pub const OF_RESOURCES: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
 /// Kind of members that are removed from a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pruned {
@@ -87,7 +90,11 @@ fn fits_object(
     let others = schema
         .get("additionalProperties")
         .filter(|others| **others != Value::Bool(false));
+    let is_embedded = schema.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true));
     members.retain(|name, value| {
+        if is_embedded && OF_RESOURCES.contains(&name.as_str()) {
+            return true;
+        }
         let path = format!("{path}.{name}");
         let fits = match (declared.and_then(|declared| declared.get(name)), others) {
             (None, None) => is_open(schema),

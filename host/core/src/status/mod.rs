@@ -28,6 +28,7 @@ pub mod undeclared;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use pilothouse_description::defaults::fill_in;
 use serde_json::{Map, Value, json};
 
 use crate::diff::canonical::drop_nulls;
@@ -207,10 +208,10 @@ pub fn status_is_as_desired(
         return false;
     };
     let is_within = entry.is_within(&desired);
-    let filled = match schema {
-        Some(schema) => with_defaults(schema, desired),
-        None => desired,
-    };
+    let mut filled = desired;
+    if let Some(schema) = schema {
+        fill_in(schema, &mut filled);
+    }
     is_within
         && shows(
             live,
@@ -224,32 +225,6 @@ pub fn status_is_as_desired(
 
 /// The name of an object's status member.
 const STATUS_MEMBER: &str = "status";
-
-/// A value with the defaults of its structural schema. Like on the server, members of existing objects are defaulted.
-fn with_defaults(schema: &Value, mut value: Value) -> Value {
-    match &mut value {
-        Value::Object(members) => {
-            for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
-                if let Some(default) = schema.get("default").filter(|_| !members.contains_key(name)) {
-                    members.insert(name.clone(), default.clone());
-                }
-            }
-            for (name, value) in members {
-                let schema = schema["properties"]
-                    .get(name)
-                    .unwrap_or(&schema["additionalProperties"]);
-                *value = with_defaults(schema, value.take());
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                *item = with_defaults(&schema["items"], item.take());
-            }
-        }
-        _ => {}
-    }
-    value
-}
 
 /// Reports whether a status has anything new beside the host's own conditions and the generations.
 pub fn says_more_than_the_host(desired: &Map<String, Value>, live: Option<&Value>) -> bool {
