@@ -211,6 +211,8 @@ impl RenderCommand {
             failing,
             failures,
             changes,
+            unnamed_deletes: _,
+            new_definitions,
         } = found.context("cannot compare with the live cluster")?;
         let is_wanted = |object: &PreviewedObject| {
             let is_it = |(kind, name): &(Kind, Name)| (kind, name) == (&object.kind, &object.name);
@@ -223,6 +225,11 @@ impl RenderCommand {
             differences.push(format!("{}\n{}", printable(&object.to_string()), lines.concat()));
         }
         eprintln!("the plugin looked at {primaries} live objects");
+        for definition in new_definitions {
+            eprintln!(
+                "the cluster has no CustomResourceDefinition {definition} yet, so there are no objects of its kind"
+            );
+        }
         for (object, message) in failures.iter().filter(|(object, _)| is_wanted(object)) {
             let line = format!("the plugin fails for {object}: {message}");
             differences.push(format!("{}\n", printable(&line)));

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pilothouse_cluster::error::chain;
+use pilothouse_core::ownership::consent::NotAccepted;
 use pilothouse_core::text::printable::printable_lines;
 
 /// `compile-component`: the host runs its own program with this command as a child process, so that the compiler's memory is
@@ -60,14 +61,32 @@ impl WrongCommandLine {
 /// Exit code of `status --check` if the host is unhealthy. 1 is any error, and 2 a wrong command line.
 const UNHEALTHY: u8 = 3;
 
+/// Exit code of a preview that finds changes.
+const WOULD_CHANGE: u8 = 3;
+
+/// Exit code of a change that takes a consent that is not given.
+const NOT_ACCEPTED: u8 = 4;
+
+/// A preview has found changes, which have been printed.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing was changed: this was a dry run")]
+pub struct WouldChange;
+
 /// Turns a command's result into the exit code; an error is printed in one line.
 pub fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<WouldChange>() => {
+            eprintln!("{error}");
+            ExitCode::from(WOULD_CHANGE)
+        }
         Err(error) => {
             eprintln!("error: {}", printable_lines(&chain(&*error)));
             if error.is::<ask::status::Unhealthy>() {
                 return ExitCode::from(UNHEALTHY);
+            }
+            if error.is::<NotAccepted>() {
+                return ExitCode::from(NOT_ACCEPTED);
             }
             if error.is::<WrongCommandLine>() {
                 return ExitCode::from(WRONG_COMMAND_LINE);

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::apart::WeighedTask;
-use pilothouse_core::diff::preview::Preview;
 use pilothouse_core::replicas::lease::LeaseTimes;
-use pilothouse_core::{Blame, Failure, Kind, Name};
+use pilothouse_core::{Blame, Kind};
 use pilothouse_metrics::{ControllerFigures, KindFigures, PluginFigures, ReconcileOutcome, StateFigures};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
@@ -33,7 +32,8 @@ use crate::reconcile::contribute;
 use crate::reconcile::reconcile;
 use crate::serve::readiness;
 use crate::sharding;
-use crate::state::{FailingPrimary, KindSize, LaneFigures};
+use crate::state::queries::previewed::LanePreview;
+use crate::state::{KindSize, LaneFigures};
 use crate::telemetry::recording::Recordings;
 use crate::telemetry::traces::Traces;
 use crate::watches::definitions;
@@ -63,6 +63,34 @@ pub struct Handle {
     context: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
     client: Client,
+}
+
+/// The preview of a plugin, as far as it is known.
+pub struct PluginPreview {
+    /// Its controllers, and those of earlier versions. None while the plugin has not started.
+    pub controllers: Vec<PreviewedController>,
+    /// Message of its condition `Ready`; `None` if there is no such plugin.
+    pub condition: Option<String>,
+}
+
+/// The preview of one controller.
+pub struct PreviewedController {
+    /// Its name.
+    pub controller: String,
+    /// The kind of its objects.
+    pub kind: Kind,
+    /// Set if only an earlier version had it.
+    pub is_former: bool,
+    /// Its objects, and what would change.
+    pub preview: LanePreview,
+}
+
+impl PluginPreview {
+    /// Returns `true` if every controller has looked at all of its objects.
+    pub fn is_complete(&self) -> bool {
+        let is_complete = |it: &LanePreview| it.is_open && it.looked_at == it.objects;
+        !self.controllers.is_empty() && self.controllers.iter().all(|it| is_complete(&it.preview))
+    }
 }
 
 /// Parts that the API reads.
@@ -98,48 +126,21 @@ impl Handle {
             .collect()
     }
 
-    /// Changes that the primaries of a plugin in preview would make, by controller, kind and primary. Only the last
-    /// ones are kept if there are very many.
-    pub fn previews(&self, plugin: &str) -> Vec<(String, Kind, Name, Preview)> {
-        let lanes = self.context.state.lanes();
-        let of_lane = |lane: &Arc<Lane>| {
-            let previews = self.context.state.previews(lane).into_iter();
-            let of_kind = |(name, preview)| (lane.controller.clone(), lane.grants.primary().clone(), name, preview);
-            previews.map(of_kind).collect::<Vec<_>>()
-        };
-        lanes
-            .iter()
-            .filter(|lane| &*lane.plugin == plugin)
-            .flat_map(of_lane)
-            .collect()
-    }
-
-    /// Failing primaries of a plugin, by controller, kind and primary. At most 100 of each controller are remembered.
-    pub fn failing(&self, plugin: &str) -> Vec<(String, Kind, Name, Failure)> {
-        let failing = self.context.state.failing().into_iter();
-        let of_plugin = failing.filter(|primary| &*primary.lane.plugin == plugin);
-        let named = of_plugin.map(|primary| {
-            let FailingPrimary {
-                lane, name, failure, ..
-            } = primary;
-            (
-                lane.controller.clone(),
-                lane.grants.primary().clone(),
-                name,
-                failure.failure,
-            )
-        });
-        named.collect()
-    }
-
-    /// Number of a plugin's primaries, and of those that failed.
-    pub fn primaries(&self, plugin: &str) -> (usize, usize) {
+    /// The state of the preview of a plugin, controller by controller.
+    pub fn preview(&self, plugin: &str) -> PluginPreview {
         let lanes = self.context.state.lanes();
         let of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin);
-        let counts = of_plugin.map(|lane| self.context.state.count(lane));
-        counts.fold((0, 0), |(all, failing), (count, depth)| {
-            (all + count, failing + depth.failing)
-        })
+        let controllers = of_plugin.map(|lane| PreviewedController {
+            controller: lane.controller.clone(),
+            kind: lane.grants.primary().clone(),
+            is_former: lane.is_former,
+            preview: self.context.state.lane_preview(lane),
+        });
+        let summary = self.registry.summaries().into_iter().find(|summary| &*summary.name == plugin);
+        PluginPreview {
+            controllers: controllers.collect(),
+            condition: summary.map(|summary| summary.condition.message),
+        }
     }
 
     /// Number of internal errors that the host has recovered from since its start: waits that nothing would have ended,

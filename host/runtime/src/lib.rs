@@ -35,4 +35,5 @@ pub use queue::Depth;
 pub use serve::endpoints::{EndpointServer, Endpoints};
 pub use serve::{api, endpoints};
 pub use sharding::peers::LONGEST_LEASE_SUFFIX;
+pub use state::queries::previewed::LanePreview;
 pub use telemetry::traces::TraceOptions;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pilothouse_cluster::write::identity::AccountTokens;
 use pilothouse_core::diff::preview::MAX_PRIMARIES;
 use pilothouse_core::kubernetes::selector::Selector;
+use pilothouse_core::plugin::inventory::Inventory;
 use pilothouse_metrics::Metrics;
 
 use crate::admission::WebhookOptions;
@@ -96,6 +97,8 @@ pub struct HostOptions {
     pub allow_recording: bool,
     /// The most primaries whose previews are kept, over all plugins in preview.
     pub previews: usize,
+    /// Kinds that earlier versions of the plugins of the command line owned: these plugins have no resource to keep them.
+    pub inventory: Inventory,
     /// Wall clock.
     pub clock: WallClock,
     /// Runs blocking work, such as calls of guests.
@@ -124,6 +127,7 @@ impl Default for HostOptions {
             traces: None,
             allow_recording: false,
             previews: MAX_PRIMARIES,
+            inventory: Inventory::default(),
             clock: WallClock::System,
             blocking: Blocking::Threads,
         }

@@ -3,25 +3,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use pilothouse_cluster::connect::crd_preview::{Convert, CrdPreview};
 use pilothouse_cluster::connect::{ClusterTarget, connect_through};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_core::diff::preview::PreviewedChange;
+use pilothouse_cluster::resources::installer::Installer;
+use pilothouse_core::admission::conversion;
+use pilothouse_core::diff::preview::{PreviewAction, PreviewedChange};
+use pilothouse_core::plugin::inventory::Inventory;
+use pilothouse_core::plugin::manifest;
 use pilothouse_core::rights::Confinement;
+use pilothouse_core::text::printable::printable;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_metrics::RequestMetrics;
-use pilothouse_runtime::{Host, HostOptions, RunMode, StaticPlugin};
+use pilothouse_runtime::host::PluginPreview;
+use pilothouse_runtime::{Handle, Host, HostOptions, RunMode, StaticPlugin};
 use pilothouse_sandbox::PluginComponent;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::{client, find_plugin};
 use crate::artifact::wait_for;
 use crate::run::{ClusterArguments, USER_AGENT};
 
 /// Interval at which the host is polled for its end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time after which a preview ends that has looked at all objects, although some of them change again and again.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// A version of a plugin, and its Plugin.
 pub struct PreviewedVersion<'a> {
@@ -33,6 +45,8 @@ pub struct PreviewedVersion<'a> {
     pub config: Option<Value>,
     /// The spec of the live Plugin, for the options that the version shares with the one that runs.
     pub spec: &'a Value,
+    /// The status of the live Plugin, which names the kinds that its versions owned.
+    pub status: &'a Value,
     /// The namespaces that the Plugin names.
     pub confinement: &'a Confinement,
 }
@@ -48,6 +62,10 @@ pub struct PreviewedChanges {
     pub failures: BTreeMap<PreviewedObject, String>,
     /// Objects that would change, by their primary.
     pub changes: BTreeMap<PreviewedObject, Vec<ObjectChange>>,
+    /// Number of deletions that are not among the changes, because a primary has very many.
+    pub unnamed_deletes: usize,
+    /// Definitions that the cluster does not have, so that they have no objects.
+    pub new_definitions: Vec<String>,
 }
 
 /// An object that a controller of the plugin reconciles.
@@ -74,6 +92,8 @@ pub struct ObjectChange {
     pub line: String,
     /// Digest of the desired object.
     pub digest: String,
+    /// The order of a deletion among others, and the object; none if the object stays.
+    pub deletion: Option<(u8, String)>,
 }
 
 /// The most namespaces that a host can be narrowed to.
@@ -87,14 +107,27 @@ pub fn live_changes(
     cluster: ClusterArguments,
     within: Duration,
 ) -> anyhow::Result<PreviewedChanges> {
-    let version = PreviewedVersion {
-        name,
-        component,
-        config,
-        spec: &Value::Null,
-        confinement: &Confinement::default(),
-    };
-    wait_for(version.changes(&cluster.target(), within))
+    let target = cluster.target();
+    wait_for(async {
+        let installer = Installer::new(client(&target).await?, name);
+        let live = find_plugin(&installer, name).await.unwrap_or_else(|error| {
+            eprintln!(
+                "note: the Plugin cannot be read, so objects of kinds that only an earlier version owned are not looked at: {}",
+                printable(&format!("{error:#}"))
+            );
+            None
+        });
+        let live = live.unwrap_or_default();
+        let version = PreviewedVersion {
+            name,
+            component,
+            config,
+            spec: &Value::Null,
+            status: &live["status"],
+            confinement: &Confinement::default(),
+        };
+        version.changes(&target, within).await
+    })
 }
 
 impl PreviewedVersion<'_> {
@@ -105,6 +138,7 @@ impl PreviewedVersion<'_> {
             component,
             config,
             spec,
+            status,
             confinement,
         } = self;
         let limits = spec["limits"].clone();
@@ -113,6 +147,11 @@ impl PreviewedVersion<'_> {
         } else {
             serde_json::from_value(limits).context("spec.limits of the Plugin cannot be read")?
         };
+        let described = component
+            .describe(config.as_ref().map(ToString::to_string).as_deref(), &limits)
+            .context("the component cannot be described")?;
+        let crds = manifest::parse_configured(&described, config.as_ref())?.crds;
+        let convert = converter(&component, &limits);
         let former = spec["formerManagers"].as_array().into_iter().flatten();
         let plugin = StaticPlugin {
             name: Some(name.to_owned()),
@@ -125,37 +164,30 @@ impl PreviewedVersion<'_> {
         };
         let fence = WriteFence::closed();
         let client = connect_through(target, USER_AGENT, &fence, &RequestMetrics::default()).await?;
-        let host = Host::new(client, options(confinement));
+        let shown = CrdPreview::new(&client, &crds, convert).await;
+        let shown = shown.map_err(|error| anyhow!("cannot read the CustomResourceDefinitions of the cluster: {error}"))?;
+        let options = HostOptions {
+            inventory: Inventory::of_status(status),
+            ..options(confinement)
+        };
+        let host = Host::new(shown.client(client), options);
         let handle = host.handle();
         let (stop, stopped) = oneshot::channel::<()>();
         let running = host.run(vec![plugin], async {
             let _ = stopped.await;
         });
         tokio::pin!(running);
-        let begun = Instant::now();
-        while !handle.is_idle() {
-            if begun.elapsed() > within {
-                bail!(
-                    "the objects were not all looked at in {} s: {}; give more time with --wait",
-                    within.as_secs(),
-                    handle.missing_for_readiness().join("; ")
-                );
+        let preview = tokio::select! {
+            ended = &mut running => {
+                ended?;
+                bail!("the plugin cannot be previewed; `pilothouse run --plugin` says why");
             }
-            tokio::select! {
-                ended = &mut running => {
-                    ended?;
-                    bail!("the plugin cannot be previewed; `pilothouse run --plugin` says why");
-                }
-                () = tokio::time::sleep(LOOK_INTERVAL) => {}
-            }
-        }
-        let (primaries, failing) = handle.primaries(name);
-        let (previews, failed) = (handle.previews(name), handle.failing(name));
+            preview = complete(&handle, name, within) => preview?,
+        };
         let _ = stop.send(());
         running.await?;
         let mut found = PreviewedChanges {
-            primaries,
-            failing,
+            new_definitions: shown.new_definitions(),
             ..PreviewedChanges::default()
         };
         let selects = |primary: &Name| {
@@ -166,25 +198,117 @@ impl PreviewedVersion<'_> {
                     .as_deref()
                     .is_some_and(|namespace| own.contains(namespace))
         };
-        for (controller, kind, name, failure) in failed.into_iter().filter(|(_, _, primary, _)| selects(primary)) {
-            let object = PreviewedObject { controller, kind, name };
-            found.failures.insert(object, failure.message);
-        }
-        for (controller, kind, name, preview) in previews.into_iter().filter(|(_, _, primary, _)| selects(primary)) {
-            let mut changes: Vec<ObjectChange> = preview.changes.iter().map(ObjectChange::of).collect();
-            if preview.more > 0 {
-                changes.push(ObjectChange {
-                    line: format!("and {} more objects", preview.more),
-                    digest: preview.basis,
-                });
+        for controller in preview.controllers {
+            if !controller.is_former {
+                found.primaries += controller.preview.objects;
             }
-            if !changes.is_empty() {
-                let object = PreviewedObject { controller, kind, name };
-                found.changes.insert(object, changes);
+            for (name, preview) in controller.preview.previews.into_iter().filter(|(name, _)| selects(name)) {
+                let object = PreviewedObject {
+                    controller: controller.controller.clone(),
+                    kind: controller.kind.clone(),
+                    name,
+                };
+                let mut changes: Vec<ObjectChange> = preview.changes.iter().map(ObjectChange::of).collect();
+                found.unnamed_deletes += preview.deletes - changes.iter().filter(|it| it.deletion.is_some()).count();
+                if preview.more > 0 {
+                    changes.push(ObjectChange {
+                        line: format!("and {} more objects", preview.more),
+                        digest: preview.basis,
+                        deletion: None,
+                    });
+                }
+                if let Some(failure) = preview.failure {
+                    found.failures.insert(object.clone(), failure);
+                }
+                if !changes.is_empty() {
+                    found.changes.insert(object, changes);
+                }
             }
         }
+        for ((kind, name), problem) in shown.failures().into_iter().filter(|((_, name), _)| selects(name)) {
+            found.primaries += 1;
+            let object = PreviewedObject {
+                controller: String::new(),
+                kind,
+                name,
+            };
+            found.failures.insert(object, problem);
+        }
+        found.failing = found.failures.len();
         Ok(found)
     }
+}
+
+/// Waits until every controller has looked at all of its objects.
+async fn complete(handle: &Handle, name: &str, within: Duration) -> anyhow::Result<PluginPreview> {
+    let begun = Instant::now();
+    let mut complete_since: Option<Instant> = None;
+    loop {
+        let preview = handle.preview(name);
+        let is_idle = handle.is_idle();
+        if preview.is_complete() {
+            let since = *complete_since.get_or_insert_with(Instant::now);
+            if is_idle || since.elapsed() >= SETTLED {
+                return Ok(preview);
+            }
+        } else {
+            complete_since = None;
+            if let Some(condition) = preview.condition.as_ref().filter(|_| is_idle && preview.controllers.is_empty()) {
+                bail!("the version does not start, so it has looked at no object: {}", printable(condition));
+            }
+        }
+        if begun.elapsed() > within {
+            bail!(unfinished(&preview, &handle.missing_for_readiness(), within));
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Describes a preview that has not looked at all objects.
+fn unfinished(preview: &PluginPreview, missing: &[String], within: Duration) -> String {
+    let seconds = within.as_secs();
+    let mut text = format!("not all objects were looked at in {seconds} s");
+    for controller in &preview.controllers {
+        let (looked_at, objects) = (controller.preview.looked_at, controller.preview.objects);
+        if controller.preview.is_open {
+            text.push_str(&format!("; controller {} has looked at {looked_at} of {objects}", controller.controller));
+        } else {
+            text.push_str(&format!("; controller {} has looked at none", controller.controller));
+        }
+    }
+    for problem in missing {
+        text.push_str("; ");
+        text.push_str(&printable(problem));
+    }
+    text + "; mend what is missing, or give more time with --wait"
+}
+
+/// Returns the plugin's own conversion between versions, if it has one.
+fn converter(component: &PluginComponent, limits: &Limits) -> Option<Convert> {
+    if !component.optional().converter {
+        return None;
+    }
+    let (component, limits) = (component.clone(), limits.clone());
+    let convert = move |object: &Value, api_version: &str| -> Result<Value, String> {
+        let review = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+            "request": {"uid": "preview", "desiredAPIVersion": api_version, "objects": [object]},
+        });
+        let review = review.to_string();
+        let request = conversion::parse(review.as_bytes()).map_err(|error| error.to_string())?;
+        let answer = request.answer(|object| {
+            let call = component.convert(&object.shown(), api_version, &limits);
+            let converted = call.result.map_err(|failure| failure.message)??;
+            object.converted(&converted, api_version)
+        });
+        let answer = answer.map_err(|error| error.to_string())?;
+        let mut answer: Value = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
+        match answer["response"]["convertedObjects"].get_mut(0) {
+            Some(converted) => Ok(converted.take()),
+            None => Err(answer["response"]["result"]["message"].as_str().unwrap_or_default().to_owned()),
+        }
+    };
+    Some(Arc::new(convert))
 }
 
 /// Returns options of a host that keeps the changes of all primaries, confined to the Plugin's namespaces if possible.
@@ -210,11 +334,27 @@ impl ObjectChange {
         Self {
             line: change.to_string(),
             digest: change.digest.clone(),
+            deletion: (change.act == PreviewAction::Delete).then(|| {
+                let (rank, object) = change.deletion_order();
+                (rank, object.to_owned())
+            }),
         }
     }
 }
 
 impl PreviewedChanges {
+    /// Returns the objects that would be deleted: those with data that nothing restores first, then by name.
+    pub fn deletions(&self) -> Vec<&str> {
+        let mut deletions: Vec<_> = self.changes.values().flatten().filter_map(|it| it.deletion.as_ref()).collect();
+        deletions.sort();
+        deletions.into_iter().map(|(_, object)| object.as_str()).collect()
+    }
+
+    /// Returns the number of objects that would be deleted.
+    pub fn deletes(&self) -> u64 {
+        (self.deletions().len() + self.unnamed_deletes) as u64
+    }
+
     /// Keeps only changes that another version would not make, too.
     pub fn beyond(&mut self, other: &Self) {
         for (object, changes) in &mut self.changes {
@@ -239,6 +379,7 @@ mod tests {
         ObjectChange {
             line: line.to_owned(),
             digest: digest.to_owned(),
+            deletion: None,
         }
     }
 
@@ -259,6 +400,18 @@ mod tests {
             changes: all.collect(),
             ..PreviewedChanges::default()
         }
+    }
+
+    #[test]
+    fn deletions_of_all_objects_are_in_one_order() {
+        let deletion = |object: &str| {
+            ObjectChange::of(&PreviewedChange::whole(PreviewAction::Delete, object.to_owned()))
+        };
+        let mut found = changes(&[("x", &[("Update X", "1")])]);
+        found.changes.insert(object("a"), vec![deletion("ConfigMap a/c"), deletion("Secret a/s")]);
+        found.changes.insert(object("b"), vec![deletion("PersistentVolumeClaim b/p")]);
+        assert_eq!(found.deletions(), ["PersistentVolumeClaim b/p", "Secret a/s", "ConfigMap a/c"]);
+        assert_eq!(found.deletes(), 3);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use pilothouse_artifact::Location;
 use pilothouse_cluster::connect::ClusterTarget;
 use pilothouse_cluster::resources::installer::Installer;
 use pilothouse_core::kubernetes::crd_change::CrdChange;
+use pilothouse_core::ownership::consent::Consent;
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::rights::objects::{Acting, account_name};
 use pilothouse_core::rights::rules::{Place, Rules};
@@ -21,7 +22,7 @@ use super::apply::{Plan, plan, titles};
 use super::losses::{CompareSchemas, Losses};
 use super::preview::{ObjectChange, PreviewedChanges, PreviewedVersion};
 use super::{DescribedPlugin, HostPlace, HostWait, LivePlugin, PluginArguments, client, confirm, tell_remarks};
-use crate::WrongCommandLine;
+use crate::{WouldChange, WrongCommandLine};
 use crate::artifact::{component, pinned_to, wait_for};
 use crate::compiling;
 use crate::plugins::NamedFile;
@@ -54,7 +55,11 @@ Rights that only the earlier version needs are taken away when the new version r
 Live objects are checked against a changed CRD as an API server would, with patterns and rules (x-kubernetes-validations). Rules
 that use CEL functions of Kubernetes, such as quantity(), are named and not evaluated.
 
-Exit code: 0, 1 if the plugin is not upgraded, does not run, or the change would lose data, 2 if the command line is wrong.";
+Objects that the new version would delete are listed first. --yes alone does not accept that: --accept deletes=NUMBER does, with
+exactly their number, and the Plugin records it in its annotation pilothouse.dev/accept.
+
+Exit code: 0, 1 if the plugin is not upgraded, does not run, or the change would lose data, 2 if the command line is wrong, 3 if
+--dry-run finds changes, 4 if objects would be deleted and --accept does not say how many.";
 
 /// `pilothouse upgrade`
 #[derive(Args)]
@@ -100,6 +105,21 @@ struct Differences<'a> {
     objects: Option<PreviewedChanges>,
     /// Basis of the comparison of objects, described for people.
     basis: &'static str,
+}
+
+impl Differences<'_> {
+    /// Reports whether the upgrade would change rights, definitions or objects. The Plugin itself does not count.
+    fn has_changes(&self) -> bool {
+        let mut crds = self.plan.crds();
+        let changes_crds = crds.any(|(crd, live)| {
+            live.as_ref().is_none_or(|live| !CrdChange::between(live, &crd.definition).is_none())
+        });
+        let objects = self.objects.as_ref();
+        changes_crds
+            || !self.gained.is_empty()
+            || !self.lost.is_empty()
+            || objects.is_some_and(|objects| !objects.changes.is_empty() || objects.failing > 0)
+    }
 }
 
 impl UpgradeCommand {
@@ -154,13 +174,13 @@ impl UpgradeCommand {
                     "the objects in the cluster"
                 },
             };
-            // Objects of a version that is not served yet cannot be compared.
-            if !no_objects && differences.losses.refusals.is_empty() {
+            if !no_objects {
                 let version = |component, config| PreviewedVersion {
                     name: &name,
                     component,
                     config,
                     spec: &live["spec"],
+                    status: &live["status"],
                     confinement: &plugin.confinement,
                 };
                 let about = "cannot look at the objects that would change; with --no-objects the command does without";
@@ -177,8 +197,12 @@ impl UpgradeCommand {
             }
             print!("{}", explained(&plugin, &live, &differences));
             differences.losses.refuse("upgrade")?;
+            if let Some(objects) = &differences.objects {
+                Consent::check_deletes(plugin.accept.as_ref(), objects.deletes())?;
+            }
             if dry_run {
-                return Ok(());
+                let is_change = differences.has_changes();
+                return if is_change { Err(WouldChange.into()) } else { Ok(()) };
             }
             confirm("Upgrade it?", yes).await?;
             plan.carry_out(&client, &installer, &plugin, wait).await
@@ -286,13 +310,31 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
             described(change.as_ref())
         );
     }
-    if let Some(PreviewedChanges {
-        primaries,
-        failing,
-        failures,
-        changes,
-    }) = objects
-    {
+    if let Some(objects) = objects {
+        let PreviewedChanges {
+            primaries,
+            failing,
+            failures,
+            changes,
+            unnamed_deletes,
+            new_definitions,
+        } = objects;
+        let deletes = objects.deletes();
+        if deletes > 0 {
+            let _ = writeln!(text, "Objects that it would delete: {deletes}");
+            for deletion in objects.deletions() {
+                let _ = writeln!(text, "  {}", printable(deletion));
+            }
+            if *unnamed_deletes > 0 {
+                let _ = writeln!(text, "  and {unnamed_deletes} more");
+            }
+        }
+        for definition in new_definitions {
+            let _ = writeln!(
+                text,
+                "The cluster has no CustomResourceDefinition {definition} yet, so there are no objects of its kind"
+            );
+        }
         let _ = writeln!(
             text,
             "Of its {primaries} objects, {} would change something, compared with {basis}",
@@ -310,7 +352,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
         }
         for (object, lines) in changes.iter().take(MOST_NAMED) {
             let _ = writeln!(text, "  {object}");
-            for ObjectChange { line, digest: _ } in lines {
+            for ObjectChange { line, .. } in lines {
                 let _ = writeln!(text, "    {}", printable(line));
             }
         }

@@ -4,6 +4,7 @@
 //! read again.
 
 pub(crate) mod connection_log;
+pub mod crd_preview;
 pub(crate) mod credentials;
 pub mod host_proxy;
 pub(crate) mod kubeconfig;

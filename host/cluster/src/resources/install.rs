@@ -114,6 +114,11 @@ pub async fn install_crd(client: &Client, crd: &BroughtCrd, edited: Edited) -> R
     })
 }
 
+/// Reads a CRD of the cluster, if there is one of this name.
+pub async fn read_crd(client: &Client, name: &str) -> Result<Option<Value>, RequestError> {
+    get(client, &format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await
+}
+
 /// The result of comparing a plugin's CRD with the one in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CrdInCluster {
@@ -128,8 +133,7 @@ pub enum CrdInCluster {
 /// Compares a CRD with the one in the cluster. A CRD that `install`, `upgrade` or a host installed unchanged, and that
 /// was edited since, counts as the same: another installation would not change it either.
 pub async fn compare_crd(client: &Client, crd: &BroughtCrd) -> Result<CrdInCluster, RequestError> {
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", crd.name);
-    let Some(live) = get(client, &path).await? else {
+    let Some(live) = read_crd(client, &crd.name).await? else {
         return Ok(CrdInCluster::Absent);
     };
     if live["metadata"]["annotations"][DESIRED_ANNOTATION] == *digest(&crd.definition) {

@@ -29,6 +29,11 @@ impl CrdView {
         &self.crd.name
     }
 
+    /// The kind.
+    pub fn kind(&self) -> &str {
+        &self.crd.kind
+    }
+
     /// The API group.
     pub fn group(&self) -> &str {
         &self.crd.group

@@ -414,7 +414,7 @@ async fn unselect(
     without_writes(failure)
 }
 
-/// Ends a reconcile in preview; a failure is only logged.
+/// Ends a reconcile in preview; a failure is stored and logged.
 async fn previewed(
     host: &HostContext,
     lane: &Lane,
@@ -426,6 +426,7 @@ async fn previewed(
         Err(failure) => Some(failure),
     };
     if let Some(failure) = &failure {
+        host.state.fail_preview(primary_ref, &failure.message);
         tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot preview");
     }
     without_writes(failure)

@@ -66,9 +66,10 @@ pub async fn preview(
         tracing::info!(lane, %owner, ?act, object, fields, more_fields, "would change");
     }
     tracing::info!(lane, %owner, changes = preview.changes.len() + more, "previewed");
-    host.state.put_preview(primary_ref, preview);
-    let unserved = planned.answer.unserved.first();
-    unserved.map_or(Ok(()), |object| Err(object.failure.clone()))
+    let unserved = planned.answer.unserved.first().map(|object| object.failure.clone());
+    let failure = unserved.as_ref().map(|failure| failure.message.clone());
+    host.state.put_preview(primary_ref, Preview { failure, ..preview });
+    unserved.map_or(Ok(()), Err)
 }
 
 /// The change of one object, if any.

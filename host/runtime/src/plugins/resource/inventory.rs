@@ -1,6 +1,6 @@
 //! Maintains the inventory of a plugin's versions in its resource: the kinds that they own and contribute to, and their
 //! finalizers. It is written before anything is created, and shortened when nothing is left of undeclared entries. A
-//! plugin of the command line has no resource, and no inventory.
+//! plugin of the command line has no resource, and the inventory of the host's options.
 //!
 //! Two hosts may run two versions of the plugin at the same time. So the resource is the source of truth, written only
 //! if it is unchanged since it was read, and a running version restores its own entries if they were removed.
@@ -68,8 +68,10 @@ impl PluginTask {
     /// Kinds and finalizers that the plugin's versions use, or may use.
     pub fn known(&self) -> Inventory {
         let own = self.own.as_ref();
-        own.map(|own| self.written.known(&own.live.borrow()))
-            .unwrap_or_default()
+        own.map_or_else(
+            || self.context.options.inventory.clone(),
+            |own| self.written.known(&own.live.borrow()),
+        )
     }
 
     /// Adds all that these lanes make to the inventory, before they take over. Nothing is made in preview.

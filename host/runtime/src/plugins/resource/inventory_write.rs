@@ -8,8 +8,6 @@ use pilothouse_cluster::resources::host_resources::HostResource;
 use pilothouse_cluster::watch::reflector::is_before;
 use pilothouse_core::Kind;
 use pilothouse_core::plugin::inventory::{Inventory, Made};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::state::tables::claims::GivenUp;
@@ -63,7 +61,7 @@ impl InventoryWrite {
     pub fn known(&self, live: &HostResource) -> Inventory {
         match &*self.last.lock() {
             Some(entry) if entry.uid == live.uid && entry.is_newer_than(live) => entry.inventory.clone(),
-            _ => read(&live.status),
+            _ => Inventory::of_status(&live.status),
         }
     }
 
@@ -85,23 +83,9 @@ impl WrittenInventory {
     }
 }
 
-/// The inventory in a status. Entries in the form of another host version are skipped.
-fn read(status: &Value) -> Inventory {
-    Inventory {
-        owned: entries(&status["ownedKinds"]),
-        contributed: entries(&status["contributedKinds"]),
-        finalizers: entries(&status["finalizers"]),
-    }
-}
-
-fn entries<T: DeserializeOwned>(list: &Value) -> Vec<T> {
-    let entries = list.as_array().into_iter().flatten();
-    entries.filter_map(|entry| T::deserialize(entry).ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -110,9 +94,9 @@ mod tests {
         let kind = |kind: &str| json!({"group": "", "version": "v1", "kind": kind});
         let status =
             json!({"ownedKinds": [{"primary": kind("P"), "kind": "A"}, {"primary": kind("P"), "kind": kind("B")}]});
-        let known = read(&status);
+        let known = Inventory::of_status(&status);
         assert_eq!((known.owned.len(), &*known.owned[0].kind.kind), (1, "B"));
-        assert_eq!(read(&Value::Null), Inventory::default());
+        assert_eq!(Inventory::of_status(&Value::Null), Inventory::default());
     }
 
     fn live(version: &str, kinds: &Value) -> HostResource {
@@ -136,7 +120,7 @@ mod tests {
     fn an_inventory_written_later_by_another_host_counts() {
         let kind = |kind: &str| json!({"group": "", "version": "v1", "kind": kind});
         let entry = |name: &str| json!([{"primary": kind("P"), "kind": kind(name)}]);
-        let ours = read(&json!({"ownedKinds": entry("A")}));
+        let ours = Inventory::of_status(&json!({"ownedKinds": entry("A")}));
         let written = InventoryWrite::default();
         written.written("u".into(), Some("7".to_owned()), ours.clone());
         assert_eq!(written.known(&live("6", &json!([]))), ours, "it is not seen yet");

@@ -4,5 +4,6 @@ pub mod explain;
 pub mod figures;
 pub mod leftovers;
 pub mod orphaned;
+pub mod previewed;
 pub mod snapshot;
 pub mod waits;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::diff::preview::{Preview, Previews};
 use pilothouse_core::ownership::Owner;
 use pilothouse_core::{Key, Kind, Name};
 
@@ -130,32 +129,5 @@ impl SharedState {
             children.filter(|child| is_unselected_child(lane, child)).count()
         };
         lane.owned_kinds().map(of_kind).sum()
-    }
-
-    /// Previews of a lane's primaries.
-    pub fn previews(&self, lane: &Lane) -> Vec<(Name, Preview)> {
-        let tables = self.tables.read();
-        let previews = tables.previews.iter();
-        let of_lane = previews.filter(|(primary_ref, _)| primary_ref.lane == lane.id);
-        of_lane
-            .map(|(primary_ref, preview)| (primary_ref.name.clone(), preview.clone()))
-            .collect()
-    }
-
-    /// Limits the previews to this many primaries, and forgets all present ones.
-    pub fn keep_previews(&self, most: usize) {
-        self.tables.write().previews = Previews::of_at_most(most);
-    }
-
-    /// Returns `true` if the preview of a primary made from this basis is known.
-    pub fn has_preview(&self, primary_ref: &PrimaryRef, basis: &str) -> bool {
-        let tables = self.tables.read();
-        let known = tables.previews.get(primary_ref);
-        known.is_some_and(|known| known.basis == basis)
-    }
-
-    /// Stores the preview of a primary.
-    pub fn put_preview(&self, primary_ref: &PrimaryRef, preview: Preview) {
-        self.tables.write().previews.put(primary_ref.clone(), preview);
     }
 }
