@@ -136,7 +136,11 @@ impl Handle {
             is_former: lane.is_former,
             preview: self.context.state.lane_preview(lane),
         });
-        let summary = self.registry.summaries().into_iter().find(|summary| &*summary.name == plugin);
+        let summary = self
+            .registry
+            .summaries()
+            .into_iter()
+            .find(|summary| &*summary.name == plugin);
         PluginPreview {
             controllers: controllers.collect(),
             condition: summary.map(|summary| summary.condition.message),

@@ -165,7 +165,8 @@ impl PreviewedVersion<'_> {
         let fence = WriteFence::closed();
         let client = connect_through(target, USER_AGENT, &fence, &RequestMetrics::default()).await?;
         let shown = CrdPreview::new(&client, &crds, convert).await;
-        let shown = shown.map_err(|error| anyhow!("cannot read the CustomResourceDefinitions of the cluster: {error}"))?;
+        let shown =
+            shown.map_err(|error| anyhow!("cannot read the CustomResourceDefinitions of the cluster: {error}"))?;
         let options = HostOptions {
             inventory: Inventory::of_status(status),
             ..options(confinement)
@@ -202,7 +203,12 @@ impl PreviewedVersion<'_> {
             if !controller.is_former {
                 found.primaries += controller.preview.objects;
             }
-            for (name, preview) in controller.preview.previews.into_iter().filter(|(name, _)| selects(name)) {
+            for (name, preview) in controller
+                .preview
+                .previews
+                .into_iter()
+                .filter(|(name, _)| selects(name))
+            {
                 let object = PreviewedObject {
                     controller: controller.controller.clone(),
                     kind: controller.kind.clone(),
@@ -253,8 +259,15 @@ async fn complete(handle: &Handle, name: &str, within: Duration) -> anyhow::Resu
             }
         } else {
             complete_since = None;
-            if let Some(condition) = preview.condition.as_ref().filter(|_| is_idle && preview.controllers.is_empty()) {
-                bail!("the version does not start, so it has looked at no object: {}", printable(condition));
+            if let Some(condition) = preview
+                .condition
+                .as_ref()
+                .filter(|_| is_idle && preview.controllers.is_empty())
+            {
+                bail!(
+                    "the version does not start, so it has looked at no object: {}",
+                    printable(condition)
+                );
             }
         }
         if begun.elapsed() > within {
@@ -271,7 +284,10 @@ fn unfinished(preview: &PluginPreview, missing: &[String], within: Duration) -> 
     for controller in &preview.controllers {
         let (looked_at, objects) = (controller.preview.looked_at, controller.preview.objects);
         if controller.preview.is_open {
-            text.push_str(&format!("; controller {} has looked at {looked_at} of {objects}", controller.controller));
+            text.push_str(&format!(
+                "; controller {} has looked at {looked_at} of {objects}",
+                controller.controller
+            ));
         } else {
             text.push_str(&format!("; controller {} has looked at none", controller.controller));
         }
@@ -305,7 +321,10 @@ fn converter(component: &PluginComponent, limits: &Limits) -> Option<Convert> {
         let mut answer: Value = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
         match answer["response"]["convertedObjects"].get_mut(0) {
             Some(converted) => Ok(converted.take()),
-            None => Err(answer["response"]["result"]["message"].as_str().unwrap_or_default().to_owned()),
+            None => Err(answer["response"]["result"]["message"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()),
         }
     };
     Some(Arc::new(convert))
@@ -345,7 +364,12 @@ impl ObjectChange {
 impl PreviewedChanges {
     /// Returns the objects that would be deleted: those with data that nothing restores first, then by name.
     pub fn deletions(&self) -> Vec<&str> {
-        let mut deletions: Vec<_> = self.changes.values().flatten().filter_map(|it| it.deletion.as_ref()).collect();
+        let mut deletions: Vec<_> = self
+            .changes
+            .values()
+            .flatten()
+            .filter_map(|it| it.deletion.as_ref())
+            .collect();
         deletions.sort();
         deletions.into_iter().map(|(_, object)| object.as_str()).collect()
     }
@@ -404,13 +428,19 @@ mod tests {
 
     #[test]
     fn deletions_of_all_objects_are_in_one_order() {
-        let deletion = |object: &str| {
-            ObjectChange::of(&PreviewedChange::whole(PreviewAction::Delete, object.to_owned()))
-        };
+        let deletion =
+            |object: &str| ObjectChange::of(&PreviewedChange::whole(PreviewAction::Delete, object.to_owned()));
         let mut found = changes(&[("x", &[("Update X", "1")])]);
-        found.changes.insert(object("a"), vec![deletion("ConfigMap a/c"), deletion("Secret a/s")]);
-        found.changes.insert(object("b"), vec![deletion("PersistentVolumeClaim b/p")]);
-        assert_eq!(found.deletions(), ["PersistentVolumeClaim b/p", "Secret a/s", "ConfigMap a/c"]);
+        found
+            .changes
+            .insert(object("a"), vec![deletion("ConfigMap a/c"), deletion("Secret a/s")]);
+        found
+            .changes
+            .insert(object("b"), vec![deletion("PersistentVolumeClaim b/p")]);
+        assert_eq!(
+            found.deletions(),
+            ["PersistentVolumeClaim b/p", "Secret a/s", "ConfigMap a/c"]
+        );
         assert_eq!(found.deletes(), 3);
     }
 

@@ -22,11 +22,11 @@ use super::apply::{Plan, plan, titles};
 use super::losses::{CompareSchemas, Losses};
 use super::preview::{ObjectChange, PreviewedChanges, PreviewedVersion};
 use super::{DescribedPlugin, HostPlace, HostWait, LivePlugin, PluginArguments, client, confirm, tell_remarks};
-use crate::{WouldChange, WrongCommandLine};
 use crate::artifact::{component, pinned_to, wait_for};
 use crate::compiling;
 use crate::plugins::NamedFile;
 use crate::run::ClusterArguments;
+use crate::{WouldChange, WrongCommandLine};
 use pilothouse_core::text::printable::printable;
 
 /// Time in which all objects have to be reconciled if the command does not wait for the host.
@@ -112,7 +112,8 @@ impl Differences<'_> {
     fn has_changes(&self) -> bool {
         let mut crds = self.plan.crds();
         let changes_crds = crds.any(|(crd, live)| {
-            live.as_ref().is_none_or(|live| !CrdChange::between(live, &crd.definition).is_none())
+            live.as_ref()
+                .is_none_or(|live| !CrdChange::between(live, &crd.definition).is_none())
         });
         let objects = self.objects.as_ref();
         changes_crds

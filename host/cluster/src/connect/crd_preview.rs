@@ -50,11 +50,7 @@ struct ViewedRequest<'a> {
 
 impl CrdPreview {
     /// Reads the present definitions of these names.
-    pub async fn new(
-        client: &Client,
-        crds: &[BroughtCrd],
-        convert: Option<Convert>,
-    ) -> Result<Self, RequestError> {
+    pub async fn new(client: &Client, crds: &[BroughtCrd], convert: Option<Convert>) -> Result<Self, RequestError> {
         let mut views = Vec::with_capacity(crds.len());
         for crd in crds {
             views.push(CrdView::new(crd.clone(), read_crd(client, &crd.name).await?));
@@ -115,7 +111,9 @@ impl CrdPreview {
         };
         *request.uri_mut() = in_version(&uri, viewed.version, read)?;
         // Compressed pages could not be read here.
-        request.headers_mut().insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
+        request
+            .headers_mut()
+            .insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
         let (mut head, body) = inner.send(request).await?.into_parts();
         if !head.status.is_success() {
             return Ok(Response::from_parts(head, boxed(body)));
@@ -123,7 +121,10 @@ impl CrdPreview {
         head.headers.remove(header::CONTENT_LENGTH);
         if is_watch {
             let view = viewed.view.clone();
-            return Ok(Response::from_parts(head, self.watched(body, view, viewed.version.to_owned())));
+            return Ok(Response::from_parts(
+                head,
+                self.watched(body, view, viewed.version.to_owned()),
+            ));
         }
         let mut value: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
         match value.get_mut("items").and_then(Value::as_array_mut) {
@@ -287,9 +288,13 @@ impl ViewedRequest<'_> {
     }
 
     fn not_found(&self) -> Value {
-        let Self { view, namespace, name, .. } = self;
+        let Self {
+            view, namespace, name, ..
+        } = self;
         let name = name.unwrap_or_default();
-        let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+        let place = namespace
+            .map(|namespace| format!(" in namespace {namespace}"))
+            .unwrap_or_default();
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound", "code": 404,
             "message": format!("{} {name:?} not found{place}", view.name()),
             "details": {"name": name, "group": view.group(), "kind": view.plural()}})
@@ -311,7 +316,9 @@ fn answered(status: StatusCode, value: &Value) -> Response<AnswerBody> {
 }
 
 fn full(text: String) -> AnswerBody {
-    Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
+    Full::new(Bytes::from(text))
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 fn boxed(body: Body) -> AnswerBody {

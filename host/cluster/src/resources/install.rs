@@ -116,7 +116,11 @@ pub async fn install_crd(client: &Client, crd: &BroughtCrd, edited: Edited) -> R
 
 /// Reads a CRD of the cluster, if there is one of this name.
 pub async fn read_crd(client: &Client, name: &str) -> Result<Option<Value>, RequestError> {
-    get(client, &format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await
+    get(
+        client,
+        &format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"),
+    )
+    .await
 }
 
 /// The result of comparing a plugin's CRD with the one in the cluster.

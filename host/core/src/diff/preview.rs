@@ -139,7 +139,9 @@ impl PreviewedChange {
         for (name, value) in desired {
             differences(live.get(name), value, &format!(".{name}"), &mut fields);
         }
-        let gone = applied.map(|applied| applied.removed(desired, live)).unwrap_or_default();
+        let gone = applied
+            .map(|applied| applied.removed(desired, live))
+            .unwrap_or_default();
         fields.extend(gone.into_iter().map(|(path, from)| FieldChange {
             path,
             from: from.as_ref().map(shown),
@@ -257,8 +259,9 @@ pub struct Preview {
 impl Preview {
     /// A preview with a limited number of changes, deletions first.
     pub fn new(basis: String, changes: Vec<PreviewedChange>) -> Self {
-        let (mut kept, mut others): (Vec<_>, Vec<_>) =
-            changes.into_iter().partition(|change| change.act == PreviewAction::Delete);
+        let (mut kept, mut others): (Vec<_>, Vec<_>) = changes
+            .into_iter()
+            .partition(|change| change.act == PreviewAction::Delete);
         let deletes = kept.len();
         kept.sort_by(|one, other| one.deletion_order().cmp(&other.deletion_order()));
         kept.truncate(MAX_DELETES);
@@ -380,7 +383,12 @@ mod tests {
             ],
             "without what others have in it"
         );
-        assert!(change.to_string().contains(r#".data: {"a":"1","b":"2"} becomes nothing"#), "{change}");
+        assert!(
+            change
+                .to_string()
+                .contains(r#".data: {"a":"1","b":"2"} becomes nothing"#),
+            "{change}"
+        );
         let secret = update("Secret", &live, &json!({}), Some(&json!({"f:data": {"f:a": {}}})));
         assert_eq!(secret.fields, [field(".data", Some("***"), None)]);
     }
@@ -450,17 +458,36 @@ mod tests {
     #[test]
     fn deletions_come_first_and_those_of_data_before_others() {
         let whole = |act, object: &str| PreviewedChange::whole(act, object.to_owned());
-        let deletes = ["Service a/b", "Secret a/z", "ConfigMap a/c", "PersistentVolumeClaim a/y", "Secret a/a"];
+        let deletes = [
+            "Service a/b",
+            "Secret a/z",
+            "ConfigMap a/c",
+            "PersistentVolumeClaim a/y",
+            "Secret a/a",
+        ];
         let mut changes = vec![whole(PreviewAction::Create, "Service a/a"); 30];
         changes.extend(deletes.map(|object| whole(PreviewAction::Delete, object)));
         let preview = Preview::new(String::new(), changes);
         let first: Vec<_> = preview.changes.iter().take(6).map(|it| &*it.object).collect();
-        let expected = ["PersistentVolumeClaim a/y", "Secret a/a", "Secret a/z", "ConfigMap a/c", "Service a/b", "Service a/a"];
+        let expected = [
+            "PersistentVolumeClaim a/y",
+            "Secret a/a",
+            "Secret a/z",
+            "ConfigMap a/c",
+            "Service a/b",
+            "Service a/a",
+        ];
         assert_eq!(first, expected);
-        assert_eq!((preview.deletes, preview.changes.len(), preview.more), (5, MAX_CHANGES, 15));
+        assert_eq!(
+            (preview.deletes, preview.changes.len(), preview.more),
+            (5, MAX_CHANGES, 15)
+        );
         let many = vec![whole(PreviewAction::Delete, "Service a/a"); MAX_DELETES + 1];
         let preview = Preview::new(String::new(), many);
-        assert_eq!((preview.deletes, preview.changes.len(), preview.more), (MAX_DELETES + 1, MAX_DELETES, 1));
+        assert_eq!(
+            (preview.deletes, preview.changes.len(), preview.more),
+            (MAX_DELETES + 1, MAX_DELETES, 1)
+        );
     }
 
     #[test]

@@ -396,7 +396,13 @@ impl FieldSet {
         let mut removed = Vec::new();
         for (element, child) in &self.children {
             if let FieldSetElement::Field(name) = element {
-                child.removed_at(desired.get(name), live.get(name), &Trail::root(name), None, &mut removed);
+                child.removed_at(
+                    desired.get(name),
+                    live.get(name),
+                    &Trail::root(name),
+                    None,
+                    &mut removed,
+                );
             }
         }
         removed

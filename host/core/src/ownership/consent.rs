@@ -109,8 +109,16 @@ mod tests {
         }
         assert_eq!(Consent::check_deletes(None, 0), Ok(()));
         for (accepted, deletes, words) in [
-            (None, 4, "which --yes alone does not accept; nothing was changed. If that is meant, run the command again with --accept deletes=4"),
-            (Some(3), 4, "it would delete 4 objects, and --accept deletes=3 accepts 3"),
+            (
+                None,
+                4,
+                "which --yes alone does not accept; nothing was changed. If that is meant, run the command again with --accept deletes=4",
+            ),
+            (
+                Some(3),
+                4,
+                "it would delete 4 objects, and --accept deletes=3 accepts 3",
+            ),
             (Some(5), 1, "it would delete 1 object, and --accept deletes=5 accepts 5"),
             (Some(2), 0, "Leave --accept out"),
         ] {

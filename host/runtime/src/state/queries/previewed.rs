@@ -75,7 +75,9 @@ impl SharedState {
         let mut tables = self.tables.write();
         let known = tables.previews.get(primary_ref);
         if known.is_none_or(|known| known.failure.as_deref() != Some(failure)) {
-            tables.previews.put(primary_ref.clone(), Preview::failed(failure.to_owned()));
+            tables
+                .previews
+                .put(primary_ref.clone(), Preview::failed(failure.to_owned()));
         }
     }
 }
