@@ -95,7 +95,10 @@ mod tests {
             "deep": {"type": "object", "properties": {"a": {"type": "string", "default": "b"}}},
         }});
         assert_eq!(
-            filled(&schema, json!({"ports": [{"number": 1}, {"protocol": "UDP"}], "byName": {"x": {}}})),
+            filled(
+                &schema,
+                json!({"ports": [{"number": 1}, {"protocol": "UDP"}], "byName": {"x": {}}})
+            ),
             json!({"size": 1, "tls": {"mode": "off"}, "ports": [{"number": 1, "protocol": "TCP"}, {"protocol": "UDP"}],
                 "byName": {"x": {"protocol": "TCP"}}}),
             "deep is absent, and has no default itself"
@@ -113,7 +116,10 @@ mod tests {
             "map": {"type": "object", "additionalProperties": {"type": "string"}},
         }});
         assert_eq!(
-            filled(&schema, json!({"size": null, "open": null, "name": null, "any": null, "list": [null], "map": {"a": null}})),
+            filled(
+                &schema,
+                json!({"size": null, "open": null, "name": null, "any": null, "list": [null], "map": {"a": null}})
+            ),
             json!({"size": 1, "open": null, "any": null, "list": ["x"], "map": {}})
         );
     }

@@ -15,6 +15,9 @@ use crate::text::printable::shorten;
 /// The highest number of stored changes of one primary.
 const MAX_CHANGES: usize = 20;
 
+/// The highest number of stored deletions of one primary: each is named to the user.
+const MAX_DELETES: usize = 1000;
+
 /// The highest number of stored fields of one change.
 const MAX_FIELDS: usize = 20;
 
@@ -107,6 +110,17 @@ impl PreviewedChange {
         }
     }
 
+    /// The order in which deletions are listed: what holds data that nothing restores comes first, then by name.
+    pub fn deletion_order(&self) -> (u8, &str) {
+        let kind = self.object.split(' ').next().unwrap_or_default();
+        let rank = match kind {
+            "PersistentVolumeClaim" => 0,
+            "Secret" => 1,
+            _ => 2,
+        };
+        (rank, &self.object)
+    }
+
     /// The same change with the digest of the desired fields.
     #[must_use]
     pub fn wanting(self, digest: String) -> Self {
@@ -125,10 +139,12 @@ impl PreviewedChange {
         for (name, value) in desired {
             differences(live.get(name), value, &format!(".{name}"), &mut fields);
         }
-        let gone = applied.map(|applied| applied.surplus(desired)).unwrap_or_default();
-        fields.extend(gone.into_iter().map(|path| FieldChange {
+        let gone = applied
+            .map(|applied| applied.removed(desired, live))
+            .unwrap_or_default();
+        fields.extend(gone.into_iter().map(|(path, from)| FieldChange {
             path,
-            from: None,
+            from: from.as_ref().map(shown),
             to: None,
         }));
         Self::of_fields(PreviewAction::Update, object, kind, fields)
@@ -230,18 +246,44 @@ pub struct Previews<R> {
 pub struct Preview {
     /// A digest of the inputs: equal inputs give equal changes.
     pub basis: String,
-    /// The first 20 changes.
+    /// All deletions, up to 1000, then changes, up to 20 in all.
     pub changes: Vec<PreviewedChange>,
     /// The number of further changes.
     pub more: usize,
+    /// The number of deletions among all changes.
+    pub deletes: usize,
+    /// The reason why the changes are not known.
+    pub failure: Option<String>,
 }
 
 impl Preview {
-    /// A preview with at most 20 changes.
-    pub fn new(basis: String, mut changes: Vec<PreviewedChange>) -> Self {
-        let more = changes.len().saturating_sub(MAX_CHANGES);
-        changes.truncate(MAX_CHANGES);
-        Self { basis, changes, more }
+    /// A preview with a limited number of changes, deletions first.
+    pub fn new(basis: String, changes: Vec<PreviewedChange>) -> Self {
+        let (mut kept, mut others): (Vec<_>, Vec<_>) = changes
+            .into_iter()
+            .partition(|change| change.act == PreviewAction::Delete);
+        let deletes = kept.len();
+        kept.sort_by(|one, other| one.deletion_order().cmp(&other.deletion_order()));
+        kept.truncate(MAX_DELETES);
+        let most = MAX_CHANGES.saturating_sub(kept.len());
+        let more = (deletes - kept.len()) + others.len().saturating_sub(most);
+        others.truncate(most);
+        kept.append(&mut others);
+        Self {
+            basis,
+            changes: kept,
+            more,
+            deletes,
+            failure: None,
+        }
+    }
+
+    /// The preview of a primary whose changes are not known.
+    pub fn failed(failure: String) -> Self {
+        Self {
+            failure: Some(failure),
+            ..Self::default()
+        }
     }
 }
 
@@ -310,9 +352,45 @@ mod tests {
             [
                 field(r#".metadata.labels["a/b"]"#, None, Some(r#""c""#)),
                 field(".spec.replicas", Some("1"), Some("2")),
-                field(".spec.paused", None, None),
+                field(".spec.paused", Some("true"), None),
             ]
         );
+    }
+
+    #[test]
+    fn a_field_that_goes_shows_what_it_was() {
+        let live = json!({"data": {"a": "1", "b": "2", "of-others": "3"}, "spec": {"ports": [
+            {"port": 80, "name": "http"}, {"port": 81, "name": "more"}], "set": ["x", "y"]}});
+        let applied = json!({
+            "f:data": {"f:a": {}, "f:b": {}},
+            "f:spec": {
+                "f:ports": {"k:{\"port\":80}": {".": {}, "f:port": {}}, "k:{\"port\":81}": {".": {}, "f:port": {}, "f:name": {}}},
+                "f:set": {"v:\"x\"": {}, "v:\"y\"": {}},
+                "f:absent": {},
+            },
+        });
+        let desired = json!({"spec": {"ports": [{"port": 80}], "set": ["x"]}});
+        let change = update("Thing", &live, &desired, Some(&applied));
+        let gone: Vec<_> = change.fields.iter().filter(|field| field.to.is_none()).collect();
+        let shown: Vec<_> = gone.iter().map(|it| (&*it.path, it.from.as_deref())).collect();
+        assert_eq!(
+            shown,
+            [
+                (".data", Some(r#"{"a":"1","b":"2"}"#)),
+                (".spec.absent", None),
+                (r#".spec.ports[{"port":81}]"#, Some(r#"{"name":"more","port":81}"#)),
+                (r#".spec.set["y"]"#, Some(r#""y""#)),
+            ],
+            "without what others have in it"
+        );
+        assert!(
+            change
+                .to_string()
+                .contains(r#".data: {"a":"1","b":"2"} becomes nothing"#),
+            "{change}"
+        );
+        let secret = update("Secret", &live, &json!({}), Some(&json!({"f:data": {"f:a": {}}})));
+        assert_eq!(secret.fields, [field(".data", Some("***"), None)]);
     }
 
     #[test]
@@ -375,6 +453,41 @@ mod tests {
         assert_eq!(PreviewedChange::contribution("it".into(), &kind, &there, &claim), None);
         let change = PreviewedChange::contribution("it".into(), &kind, &json!({"spec": {}}), &claim).unwrap();
         assert_eq!(change.fields, [field(".spec.ports[port=80]", None, Some("an item"))]);
+    }
+
+    #[test]
+    fn deletions_come_first_and_those_of_data_before_others() {
+        let whole = |act, object: &str| PreviewedChange::whole(act, object.to_owned());
+        let deletes = [
+            "Service a/b",
+            "Secret a/z",
+            "ConfigMap a/c",
+            "PersistentVolumeClaim a/y",
+            "Secret a/a",
+        ];
+        let mut changes = vec![whole(PreviewAction::Create, "Service a/a"); 30];
+        changes.extend(deletes.map(|object| whole(PreviewAction::Delete, object)));
+        let preview = Preview::new(String::new(), changes);
+        let first: Vec<_> = preview.changes.iter().take(6).map(|it| &*it.object).collect();
+        let expected = [
+            "PersistentVolumeClaim a/y",
+            "Secret a/a",
+            "Secret a/z",
+            "ConfigMap a/c",
+            "Service a/b",
+            "Service a/a",
+        ];
+        assert_eq!(first, expected);
+        assert_eq!(
+            (preview.deletes, preview.changes.len(), preview.more),
+            (5, MAX_CHANGES, 15)
+        );
+        let many = vec![whole(PreviewAction::Delete, "Service a/a"); MAX_DELETES + 1];
+        let preview = Preview::new(String::new(), many);
+        assert_eq!(
+            (preview.deletes, preview.changes.len(), preview.more),
+            (MAX_DELETES + 1, MAX_DELETES, 1)
+        );
     }
 
     #[test]

@@ -29,6 +29,11 @@ impl CrdView {
         &self.crd.name
     }
 
+    /// The kind.
+    pub fn kind(&self) -> &str {
+        &self.crd.kind
+    }
+
     /// The API group.
     pub fn group(&self) -> &str {
         &self.crd.group
@@ -66,11 +71,13 @@ impl CrdView {
         };
         let names = self.names();
         let namespaced = self.crd.definition["spec"]["scope"] == "Namespaced";
-        let resource = |name: String| json!({
-            "name": name, "singularName": names["singular"].as_str().unwrap_or_default(), "namespaced": namespaced,
-            "kind": self.crd.kind, "shortNames": names["shortNames"],
-            "verbs": ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
-        });
+        let resource = |name: String| {
+            json!({
+                "name": name, "singularName": names["singular"].as_str().unwrap_or_default(), "namespaced": namespaced,
+                "kind": self.crd.kind, "shortNames": names["shortNames"],
+                "verbs": ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
+            })
+        };
         let mut resources = vec![resource(self.plural().to_owned())];
         if served["subresources"]["status"].is_object() {
             resources.push(resource(format!("{}/status", self.plural())));
@@ -81,7 +88,12 @@ impl CrdView {
     /// The version in which objects are read to be shown in another one: that in which they are stored, if it is
     /// served now, else the version itself, else any that is served.
     pub fn read_version(&self, version: &str) -> Option<&str> {
-        let versions = || self.live.iter().flat_map(|live| versions(live)).filter(|it| it["served"] == true);
+        let versions = || {
+            self.live
+                .iter()
+                .flat_map(|live| versions(live))
+                .filter(|it| it["served"] == true)
+        };
         let found = versions().find(|it| it["storage"] == true);
         let found = found.or_else(|| versions().find(|it| it["name"] == version));
         found.or_else(|| versions().next())?["name"].as_str()
@@ -125,7 +137,10 @@ impl CrdView {
 /// Drops the fields that a schema does not declare.
 fn fit(schema: &Value, object: &mut Value) {
     let Some(members) = object.as_object_mut() else { return };
-    let kept: Vec<_> = OF_RESOURCES.iter().filter_map(|name| members.remove_entry(*name)).collect();
+    let kept: Vec<_> = OF_RESOURCES
+        .iter()
+        .filter_map(|name| members.remove_entry(*name))
+        .collect();
     prune_undeclared(schema, object, "");
     if let Some(members) = object.as_object_mut() {
         members.extend(kept.into_iter().collect::<Map<_, _>>());
@@ -195,13 +210,19 @@ mod tests {
         let template = json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "t"}, "data": "x", "more": 1});
         let spec = json!({"old": 1, "port": "http", "template": template});
         let template = json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "t"}, "data": "x"});
-        assert_eq!(shown(&view, "v1", &spec), site(&json!({"size": 3, "port": "http", "template": template})));
+        assert_eq!(
+            shown(&view, "v1", &spec),
+            site(&json!({"size": 3, "port": "http", "template": template}))
+        );
     }
 
     #[test]
     fn without_a_webhook_a_conversion_changes_the_version_alone() {
         let spec = |field: &str| json!({"type": "object", "properties": {"kept": {"type": "string"}, field: {"default": 1, "type": "integer"}}});
-        let versions = [version("v1", [true, true], &spec("one")), version("v2", [true, false], &spec("two"))];
+        let versions = [
+            version("v1", [true, true], &spec("one")),
+            version("v2", [true, false], &spec("two")),
+        ];
         let view = view(definition(&versions, "None"), Some(old()));
         assert_eq!(view.read_version("v2"), Some("v1"));
         let mut expected = site(&json!({"kept": "x"}));
@@ -244,8 +265,12 @@ mod tests {
 
     #[test]
     fn metadata_alone_stays_as_it_is() {
-        let view = view(definition(&[version("v1", [true, true], &json!({"type": "object"}))], "None"), Some(old()));
-        let mut partial = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "a"}});
+        let view = view(
+            definition(&[version("v1", [true, true], &json!({"type": "object"}))], "None"),
+            Some(old()),
+        );
+        let mut partial =
+            json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "a"}});
         let before = partial.clone();
         view.show(&mut partial, "v1", None).unwrap();
         assert_eq!(partial, before);

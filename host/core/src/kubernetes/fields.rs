@@ -387,34 +387,48 @@ impl FieldSet {
 
     /// The paths of the set that the desired object lacks: applying it would remove them.
     pub fn surplus(&self, desired: &Map<String, Value>) -> Vec<String> {
-        let mut surplus = Vec::new();
+        let removed = self.removed(desired, &Value::Null).into_iter();
+        removed.map(|(path, _)| path).collect()
+    }
+
+    /// The paths of the set that the desired object lacks, each with what the live object has there of the set.
+    pub fn removed(&self, desired: &Map<String, Value>, live: &Value) -> Vec<(String, Option<Value>)> {
+        let mut removed = Vec::new();
         for (element, child) in &self.children {
             if let FieldSetElement::Field(name) = element {
-                child.surplus_at(desired.get(name), &Trail::root(name), None, &mut surplus);
+                child.removed_at(
+                    desired.get(name),
+                    live.get(name),
+                    &Trail::root(name),
+                    None,
+                    &mut removed,
+                );
             }
         }
-        surplus
+        removed
     }
 
     /// Adds the paths that a value lacks. Key fields that the server defaulted are not ours to remove.
-    fn surplus_at(&self, value: Option<&Value>, trail: &Trail<'_>, key: Option<&Value>, surplus: &mut Vec<String>) {
+    fn removed_at(
+        &self,
+        value: Option<&Value>,
+        live: Option<&Value>,
+        trail: &Trail<'_>,
+        key: Option<&Value>,
+        removed: &mut Vec<(String, Option<Value>)>,
+    ) {
         let Some(value) = value else {
-            surplus.push(trail.path());
+            removed.push((trail.path(), live.map(|live| self.part_of(live))));
             return;
         };
-        let mut items = vec![None; self.children.len()];
-        let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        for (item, position) in list.iter().zip(self.positions(Some(value))) {
-            if let Some(position) = position {
-                items[position] = Some(item);
-            }
-        }
-        for ((element, child), item) in self.children.iter().zip(items) {
+        let [items, live_items] = [Some(value), live].map(|list| self.items_by_child(list));
+        for (((element, child), item), live_item) in self.children.iter().zip(items).zip(live_items) {
             step();
             match element {
                 FieldSetElement::Field(name) if key.is_some_and(|key| key.get(name).is_some()) => {}
                 FieldSetElement::Field(name) => {
-                    child.surplus_at(value.get(name), &trail.member(name), None, surplus);
+                    let live = live.and_then(|live| live.get(name));
+                    child.removed_at(value.get(name), live, &trail.member(name), None, removed);
                 }
                 element => {
                     let text = element.text();
@@ -424,10 +438,40 @@ impl FieldSet {
                     } else {
                         None
                     };
-                    child.surplus_at(item, &trail.item(text), key, surplus);
+                    child.removed_at(item, live_item, &trail.item(text), key, removed);
                 }
             }
         }
+    }
+
+    /// The item of a list for each child of the set.
+    fn items_by_child<'a>(&self, list: Option<&'a Value>) -> Vec<Option<&'a Value>> {
+        let mut items = vec![None; self.children.len()];
+        let values = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        for (item, position) in values.iter().zip(self.positions(list)) {
+            if let Some(position) = position {
+                items[position] = Some(item);
+            }
+        }
+        items
+    }
+
+    /// The part of a value that the set has. Of a list it is the whole list.
+    fn part_of(&self, value: &Value) -> Value {
+        let Value::Object(members) = value else {
+            return value.clone();
+        };
+        if self.children.is_empty() {
+            return value.clone();
+        }
+        let part = self.children.iter().filter_map(|(element, child)| {
+            step();
+            let FieldSetElement::Field(name) = element else {
+                return None;
+            };
+            Some((name.clone(), child.part_of(members.get(name)?)))
+        });
+        Value::Object(part.collect())
     }
 
     /// Reports whether every member of the set is in the value, so that applying the value would remove nothing.

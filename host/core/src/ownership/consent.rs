@@ -20,10 +20,48 @@ pub struct Consent {
 #[error("{0:?} says nothing that can be accepted; give deletes=NUMBER")]
 pub struct ConsentError(String);
 
+/// A command would delete another number of objects than the user accepts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct NotAccepted {
+    /// The number of objects that would be deleted.
+    pub deletes: u64,
+    /// The accepted number, if any.
+    pub accepted: Option<u64>,
+}
+
+impl fmt::Display for NotAccepted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { deletes, accepted } = self;
+        let objects = if *deletes == 1 { "object" } else { "objects" };
+        write!(formatter, "it would delete {deletes} {objects}")?;
+        match accepted {
+            Some(accepted) => write!(formatter, ", and --accept deletes={accepted} accepts {accepted}")?,
+            None => formatter.write_str(", which --yes alone does not accept")?,
+        }
+        match deletes {
+            0 => formatter.write_str("; nothing was changed. Leave --accept out"),
+            deletes => write!(
+                formatter,
+                "; nothing was changed. If that is meant, run the command again with --accept deletes={deletes}"
+            ),
+        }
+    }
+}
+
 impl Consent {
-    /// Reports whether so many objects may be deleted.
+    /// Reports whether so many objects may be deleted. More than are there may be accepted: a host counts them again
+    /// when objects may have changed since the user looked.
     pub fn allows_deletes(&self, count: u64) -> bool {
         self.deletes.is_some_and(|most| count <= most)
+    }
+
+    /// Checks a consent against what a command has just found out: the numbers have to be equal.
+    pub fn check_deletes(consent: Option<&Self>, deletes: u64) -> Result<(), NotAccepted> {
+        let accepted = consent.and_then(|consent| consent.deletes);
+        if accepted.unwrap_or_default() == deletes {
+            return Ok(());
+        }
+        Err(NotAccepted { deletes, accepted })
     }
 }
 
@@ -59,6 +97,35 @@ impl fmt::Display for Consent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_accepts_exactly_what_it_deletes() {
+        let check = |accepted: Option<u64>, deletes| {
+            let consent = Consent { deletes: accepted };
+            Consent::check_deletes(Some(&consent), deletes).map_err(|error| error.to_string())
+        };
+        for (accepted, deletes) in [(None, 0), (Some(0), 0), (Some(4), 4)] {
+            assert_eq!(check(accepted, deletes), Ok(()));
+        }
+        assert_eq!(Consent::check_deletes(None, 0), Ok(()));
+        for (accepted, deletes, words) in [
+            (
+                None,
+                4,
+                "which --yes alone does not accept; nothing was changed. If that is meant, run the command again with --accept deletes=4",
+            ),
+            (
+                Some(3),
+                4,
+                "it would delete 4 objects, and --accept deletes=3 accepts 3",
+            ),
+            (Some(5), 1, "it would delete 1 object, and --accept deletes=5 accepts 5"),
+            (Some(2), 0, "Leave --accept out"),
+        ] {
+            let said = check(accepted, deletes).unwrap_err();
+            assert!(said.contains(words), "{said}");
+        }
+    }
 
     #[test]
     fn a_consent_names_what_is_accepted_and_up_to_how_many() {

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::selector::Selector;
@@ -105,6 +107,11 @@ impl FormerKind {
     }
 }
 
+fn entries<T: DeserializeOwned>(list: &Value) -> Vec<T> {
+    let entries = list.as_array().into_iter().flatten();
+    entries.filter_map(|entry| T::deserialize(entry).ok()).collect()
+}
+
 /// A controller of an earlier version, for finding what it left: it touches nothing.
 pub fn former_controller(primary: &Kind) -> Controller {
     Controller {
@@ -146,6 +153,15 @@ impl OwnedKind {
 }
 
 impl Inventory {
+    /// The inventory in the status of a Plugin. Entries in the form of another host version are skipped.
+    pub fn of_status(status: &Value) -> Self {
+        Self {
+            owned: entries(&status["ownedKinds"]),
+            contributed: entries(&status["contributedKinds"]),
+            finalizers: entries(&status["finalizers"]),
+        }
+    }
+
     fn kinds(&self, made: Made) -> &Vec<OwnedKind> {
         match made {
             Made::Owned => &self.owned,

@@ -42,6 +42,9 @@ const MOST_WAITED_FOR: usize = 20;
 const MOST_WARNINGS: usize = 20;
 const LONGEST_WARNING: usize = 2048;
 
+/// The most changes of one primary that a status shows.
+const MOST_CHANGES: usize = 20;
+
 /// The longest line of a preview, in bytes.
 const LONGEST_LINE: usize = 1024;
 
@@ -296,9 +299,10 @@ fn written_part(status: &PluginStatus) -> Value {
 /// A preview for people, one line per object.
 fn lines(preview: &Preview) -> Vec<String> {
     let line = |change: &PreviewedChange| shorten(change.to_string(), LONGEST_LINE);
-    let mut lines: Vec<_> = preview.changes.iter().map(line).collect();
-    if preview.more > 0 {
-        lines.push(format!("and {} more objects", preview.more));
+    let mut lines: Vec<_> = preview.changes.iter().take(MOST_CHANGES).map(line).collect();
+    let more = preview.changes.len() - lines.len() + preview.more;
+    if more > 0 {
+        lines.push(format!("and {more} more objects"));
     }
     lines
 }
