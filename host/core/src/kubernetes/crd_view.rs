@@ -88,12 +88,7 @@ impl CrdView {
     /// The version in which objects are read to be shown in another one: that in which they are stored, if it is
     /// served now, else the version itself, else any that is served.
     pub fn read_version(&self, version: &str) -> Option<&str> {
-        let versions = || {
-            self.live
-                .iter()
-                .flat_map(|live| versions(live))
-                .filter(|it| it["served"] == true)
-        };
+        let versions = || self.live.iter().flat_map(versions).filter(|it| it["served"] == true);
         let found = versions().find(|it| it["storage"] == true);
         let found = found.or_else(|| versions().find(|it| it["name"] == version));
         found.or_else(|| versions().next())?["name"].as_str()
