@@ -19,6 +19,7 @@
 
 mod adopt;
 mod leases;
+pub mod leftovers;
 pub mod peers;
 mod plan_keeper;
 
@@ -39,7 +40,7 @@ use pilothouse_core::replicas::shards::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::peers::{Peers, replica_lease, shard_lease};
+use self::peers::{KEPT, Peers, plan_name, replica_lease, shard_lease};
 use self::plan_keeper::PlanKeeper;
 use crate::context::{HostContext, ReplicaShare};
 use crate::election::leadership::ElectionOptions;
@@ -79,7 +80,7 @@ pub fn start(
     let timeout = times.renew_deadline / 2;
     let replica = Replica {
         leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
-        plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
+        plans: PlanKeeper::new(client.clone(), namespace, plan_name(&name), timeout, shards),
         own_lease: replica_lease(&identity),
         peers: Peers::new(identity, times),
         has_looked: false,
@@ -462,7 +463,10 @@ impl Replica {
             .set_divisions(self.fenced_divisions.clone(), self.valid_until);
         let taken = self.take_and_renew(is_settled).await;
         if self.host.leadership.leads() {
-            for (name, lease) in self.peers.abandoned(now) {
+            // Leases of shards that an earlier plan had in addition.
+            let shards = self.plan.as_ref().filter(|_| is_settled);
+            let shards = shards.map_or(usize::MAX, |plan| plan.shards.len());
+            for (name, lease) in self.peers.abandoned(shards, KEPT, now) {
                 self.leases.lease(&name).delete(&lease).await?;
             }
         }
