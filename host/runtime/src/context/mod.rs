@@ -5,6 +5,7 @@ pub mod definition_changes;
 pub mod kind_registry;
 pub mod lane_registry;
 pub mod too_deep;
+pub mod unstarted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::context::competing_plugins::KnownPlugins;
 use crate::context::definition_changes::DefinitionChanges;
 use crate::context::kind_registry::KindRegistry;
 use crate::context::too_deep::TooDeepReporter;
+use crate::context::unstarted::UnstartedPlugins;
 use crate::election::leadership::Leadership;
 use crate::lanes::cached_namespaces::CachedNamespaces;
 use crate::lanes::lane::Lane;
@@ -73,6 +75,8 @@ pub struct HostContext {
     pub blocking: Blocking,
     /// Known plugins of the cluster.
     pub plugins: KnownPlugins,
+    /// Plugins that this replica cannot start.
+    pub unstarted: UnstartedPlugins,
     /// Counts of changes of CustomResourceDefinitions.
     pub definitions: DefinitionChanges,
     /// Schemas, by which values are merged.
@@ -122,6 +126,7 @@ impl HostContext {
             clock,
             blocking,
             plugins: KnownPlugins::default(),
+            unstarted: UnstartedPlugins::default(),
             definitions: DefinitionChanges::default(),
             schemas: Schemas::new(client),
             resume_slots: ResumeSlots::default(),

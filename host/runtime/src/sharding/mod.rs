@@ -423,7 +423,10 @@ impl Replica {
             Ok(read) => (read, None),
             Err(error) => (None, Some(error)),
         };
+        // A replica without a plan gets no shards: others would stop to work at them.
+        let is_held_back = self.plan.is_none() && !self.host.unstarted.run_elsewhere(&self.host.leadership).is_empty();
         if let Some(read) = &read
+            && !is_held_back
             && self.plan.as_ref().is_none_or(|plan| plan.version < read.version)
         {
             self.adopt(read.clone()).await;
