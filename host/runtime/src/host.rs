@@ -419,6 +419,8 @@ impl Host {
         background.spawn(waiting_lanes::run(context.clone()));
         let told = context.clone();
         background.spawn(async move { too_deep::run(&told.too_deep, &told.clock).await });
+        let told = context.clone();
+        background.spawn(async move { told.failure_log.run().await });
         background.spawn(definitions::follow(client.clone(), context.clone()));
         background.spawn(namespaces::follow(client.clone(), context.clone()));
         match options.webhooks.clone() {

@@ -32,6 +32,7 @@ use crate::process::resume_slots::ResumeSlots;
 use crate::process::room::Room;
 use crate::queue::Capacity;
 use crate::state::SharedState;
+use crate::telemetry::failure_log::FailureLog;
 use crate::telemetry::recording::Recordings;
 use crate::telemetry::traces::Traces;
 use crate::telemetry::usage::UsageBook;
@@ -93,6 +94,8 @@ pub struct HostContext {
     pub room: Room,
     /// Resource usage of each plugin.
     pub usage: UsageBook,
+    /// Log of failed reconciles.
+    pub failure_log: FailureLog,
     /// The traces of reconciles.
     pub traces: Traces,
     /// Recordings of calls that clients have requested.
@@ -135,6 +138,7 @@ impl HostContext {
             metrics,
             room: Room::default(),
             usage: UsageBook::default(),
+            failure_log: FailureLog::default(),
             traces,
             recordings: Recordings::default(),
             internal_errors: AtomicU64::new(0),

@@ -433,7 +433,7 @@ impl Participant {
 
     fn log_problem(&mut self, error: &ElectionError) {
         let problem = match error {
-            ElectionError::Request(error) if error.code() == Some(403) => format!(
+            ElectionError::Request(error) if error.is_missing_right() => format!(
                 "{error}; grant the host get, list, create and update on leases.coordination.k8s.io in the namespace of the Lease"
             ),
             error => chain(error),

@@ -40,14 +40,17 @@ impl Leftovers {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
-                    let problem = chain(&error);
+                    let problem = match &error {
+                        error if error.is_missing_right() => format!(
+                            "{error}; grant the host get and delete on leases.coordination.k8s.io and on configmaps in this namespace"
+                        ),
+                        error => chain(error),
+                    };
                     if logged.take_due(&problem) {
                         tracing::warn!(
                             leases = self.leases.title(),
-                            "cannot delete what replicas with --shards have left: {problem}; grant the host delete on \
-                             leases.coordination.k8s.io and on configmaps in this namespace, or delete the Leases and the \
-                             ConfigMap {}; retrying",
-                            self.plan.title()
+                            plan = self.plan.title(),
+                            "cannot delete what replicas with --shards have left: {problem}; retrying"
                         );
                     }
                 }

@@ -483,7 +483,7 @@ impl Replica {
 
     fn log_problem(&mut self, error: &ShardingError) {
         let problem = match error {
-            ShardingError::Request(error) if error.code() == Some(403) => format!(
+            ShardingError::Request(error) if error.is_missing_right() => format!(
                 "{error}; grant the host get, list, create, update and delete on leases.coordination.k8s.io and get, create and \
                  update on configmaps in the namespace of the Leases"
             ),
