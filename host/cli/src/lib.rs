@@ -12,6 +12,7 @@ pub mod inspect;
 pub mod install;
 pub mod options;
 pub mod plugins;
+pub mod reconcile;
 pub mod release;
 pub mod render;
 pub mod run;
