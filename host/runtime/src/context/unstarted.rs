@@ -16,7 +16,7 @@ use crate::election::leadership::Leadership;
 /// of the host for ever. It is longer than rollouts are awaited, so that somebody notices.
 pub const LONGEST_HOLD: Duration = Duration::from_hours(1);
 
-/// The plugins that could not be started, with the reasons.
+/// The plugins that do not run here although they are to.
 pub struct UnstartedPlugins {
     plugins: Mutex<BTreeMap<Arc<str>, UnstartedPlugin>>,
     begun: Instant,
@@ -24,7 +24,15 @@ pub struct UnstartedPlugins {
 
 struct UnstartedPlugin {
     live: watch::Receiver<Arc<HostResource>>,
-    problem: String,
+    /// Reason why it could not be started; `None` during the first attempt.
+    problem: Option<String>,
+}
+
+impl UnstartedPlugin {
+    /// The leader writes into a Plugin's status which component runs.
+    fn runs_somewhere(&self) -> bool {
+        self.live.borrow().status["digest"].is_string()
+    }
 }
 
 impl Default for UnstartedPlugins {
@@ -37,9 +45,15 @@ impl Default for UnstartedPlugins {
 }
 
 impl UnstartedPlugins {
+    /// Records that a plugin is to start.
+    pub fn enter(&self, name: &Arc<str>, live: watch::Receiver<Arc<HostResource>>) {
+        let plugin = UnstartedPlugin { live, problem: None };
+        self.plugins.lock().insert(name.clone(), plugin);
+    }
+
     /// Records that no version of a plugin could be started.
-    pub fn enter(&self, name: &Arc<str>, live: &watch::Receiver<Arc<HostResource>>, problem: &str) {
-        let (live, problem) = (live.clone(), problem.to_owned());
+    pub fn refuse(&self, name: &Arc<str>, live: &watch::Receiver<Arc<HostResource>>, problem: &str) {
+        let (live, problem) = (live.clone(), Some(problem.to_owned()));
         self.plugins
             .lock()
             .insert(name.clone(), UnstartedPlugin { live, problem });
@@ -50,19 +64,26 @@ impl UnstartedPlugins {
         self.plugins.lock().remove(name);
     }
 
-    /// The plugins that another replica runs, with the reasons why this one cannot start them. The leader writes into a
-    /// Plugin's status which component runs. So none is held back for the replica that leads, and when it cannot start
-    /// the plugin either, for no other.
+    /// The plugins that another replica runs, with the reasons why this one cannot start them. For a replica that leads
+    /// there are none, and when it cannot start a plugin either, its status says so, and there are none for the others.
     pub fn run_elsewhere(&self, leadership: &Leadership) -> Vec<(Arc<str>, String)> {
-        if leadership.leads() || self.begun.elapsed() >= LONGEST_HOLD {
+        if self.is_over(leadership) {
             return Vec::new();
         }
         let plugins = self.plugins.lock();
-        let elsewhere = plugins
-            .iter()
-            .filter(|(_, plugin)| plugin.live.borrow().status["digest"].is_string());
+        let elsewhere = plugins.iter().filter(|(_, plugin)| plugin.runs_somewhere());
         elsewhere
-            .map(|(name, plugin)| (name.clone(), plugin.problem.clone()))
+            .filter_map(|(name, plugin)| Some((name.clone(), plugin.problem.clone()?)))
             .collect()
+    }
+
+    /// Returns `true` if another replica runs this plugin, which has not started here.
+    pub fn runs_elsewhere(&self, name: &str, leadership: &Leadership) -> bool {
+        let plugins = self.plugins.lock();
+        !self.is_over(leadership) && plugins.get(name).is_some_and(UnstartedPlugin::runs_somewhere)
+    }
+
+    fn is_over(&self, leadership: &Leadership) -> bool {
+        leadership.leads() || self.begun.elapsed() >= LONGEST_HOLD
     }
 }

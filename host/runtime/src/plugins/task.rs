@@ -66,6 +66,9 @@ impl PluginTask {
         };
         let plugin_state = Arc::<PluginState>::default();
         context.host.plugins.enter(&name);
+        if let Some(own) = &own {
+            context.host.unstarted.enter(&name, own.live.clone());
+        }
         context.registry.enter(name, plugin_state.clone());
         Self {
             context,

@@ -63,7 +63,8 @@ pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
         let StartingPlugin { name, since, lanes } = plugin;
         let is_late = since.elapsed() >= LONGEST_START;
         if lanes.is_empty() {
-            return (!is_late || !works).then(|| format!("plugin {name} is starting"));
+            let is_awaited = !is_late || !works || host.unstarted.runs_elsewhere(name, &host.leadership);
+            return is_awaited.then(|| format!("plugin {name} is starting"));
         }
         let mut unlisted: Vec<String> = lanes
             .iter()

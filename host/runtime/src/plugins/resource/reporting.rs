@@ -126,7 +126,7 @@ impl PluginTask {
         }
         if let (None, Some(own)) = (running, &self.own) {
             let unstarted = &self.context.host.unstarted;
-            unstarted.enter(&self.identity.name, &own.live, message);
+            unstarted.refuse(&self.identity.name, &own.live, message);
         }
         let goes_on = format!("the version before goes on: {message}");
         let said = self.plugin_state.known().fact(*step).message.clone();
