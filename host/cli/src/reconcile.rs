@@ -58,7 +58,11 @@ impl ReconcileCommand {
             let Some(plugin) = found else {
                 bail!("there is no Plugin {name}; `kubectl get plugins` lists them");
             };
-            ensure!(plugin.status["digest"].is_string(), "Plugin {name} does not run: {}", why_not(&plugin));
+            ensure!(
+                plugin.status["digest"].is_string(),
+                "Plugin {name} does not run: {}",
+                why_not(&plugin)
+            );
             let now = jiff::Timestamp::now().to_string();
             if let Err(error) = api.set_annotation(&plugin, RECONCILE_FAILING, Some(&now)).await {
                 bail!("cannot annotate Plugin {name}: {}", chain(&error));

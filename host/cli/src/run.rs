@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::Client;
-use pilothouse_cluster::error::chain;
 use pilothouse_cluster::connect::{ClusterTarget, connect_bare, connect_through};
+use pilothouse_cluster::error::chain;
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::write::identity::AccountTokens;
 use pilothouse_core::kubernetes::selector::Selector;
@@ -19,7 +19,6 @@ use pilothouse_runtime::{Host, HostOptions, Identity, InstallCrds, Library, Unfi
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use crate::{Logged, WrongCommandLine};
 use crate::artifact::host::options::ArtifactArguments;
 use crate::options::api::ApiArguments;
 use crate::options::election::ElectionArguments;
@@ -30,6 +29,7 @@ use crate::options::settings;
 use crate::options::traces::TraceArguments;
 use crate::options::webhooks::WebhookArguments;
 use crate::plugins::{self, CacheArguments, NamedFile, WasiGrant};
+use crate::{Logged, WrongCommandLine};
 
 /// User agent of requests to an API server.
 pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
@@ -405,7 +405,9 @@ fn start_log(format: LogFormat) -> anyhow::Result<()> {
             .init(),
         LogFormat::Json => {
             lines.json().init();
-            std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked; this is a bug of the host")));
+            std::panic::set_hook(Box::new(
+                |panic| tracing::error!(%panic, "a thread panicked; this is a bug of the host"),
+            ));
         }
     }
     wrong.map_or(Ok(()), Err)

@@ -605,16 +605,34 @@ mod tests {
             assert!(!answered(500, right).is_missing_right());
         }
         for (message, expected) in [
-            ("pods \"web\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5", QUOTA_STEP),
-            ("pods \"web\" is forbidden: violates PodSecurity \"restricted:latest\": privileged", ADMISSION_STEP),
-            ("pods \"web\" is forbidden: maximum cpu usage per Container is 1, but limit is 2", ADMISSION_STEP),
-            ("pods \"web\" is forbidden: error looking up service account a/b: serviceaccount \"b\" not found", ADMISSION_STEP),
-            ("pods \"web\" is forbidden: no PriorityClass with name high was found", ADMISSION_STEP),
+            (
+                "pods \"web\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5",
+                QUOTA_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: violates PodSecurity \"restricted:latest\": privileged",
+                ADMISSION_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: maximum cpu usage per Container is 1, but limit is 2",
+                ADMISSION_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: error looking up service account a/b: serviceaccount \"b\" not found",
+                ADMISSION_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: no PriorityClass with name high was found",
+                ADMISSION_STEP,
+            ),
             (
                 "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: User \"a\" cannot do that",
                 DENIED_STEP,
             ),
-            ("admission webhook \"a.b\" denied the request: User \"a\" cannot do that", DENIED_STEP),
+            (
+                "admission webhook \"a.b\" denied the request: User \"a\" cannot do that",
+                DENIED_STEP,
+            ),
         ] {
             assert_eq!(step(message), expected, "{message}");
             assert!(!answered(403, message).is_missing_right(), "{message}");

@@ -95,7 +95,10 @@ impl HostResourceApi {
     /// Reads a resource, if it exists.
     pub async fn find(&self, name: &str) -> Result<Option<HostResource>, RequestError> {
         let request = Request::get(self.served.path(None, Some(name))).body(Body::empty());
-        match self.exchange(request.map_err(|error| RequestError::Garbled(error.to_string()))?).await {
+        match self
+            .exchange(request.map_err(|error| RequestError::Garbled(error.to_string()))?)
+            .await
+        {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.is_object_not_found() => Ok(None),
             Err(error) => Err(error),

@@ -82,7 +82,10 @@ impl Leftovers {
         }
         if let Some(plan) = plan {
             self.plan.delete(&plan).await?;
-            tracing::info!(plan = self.plan.title(), "deleted the Leases and the plan of shards: no replica divides the work");
+            tracing::info!(
+                plan = self.plan.title(),
+                "deleted the Leases and the plan of shards: no replica divides the work"
+            );
         }
         Ok(true)
     }

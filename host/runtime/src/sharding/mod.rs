@@ -476,7 +476,7 @@ impl Replica {
         let is_done = taken?;
         match problem {
             Some(problem) => Err(problem),
-            None if is_settled && is_done => Ok(Progress::Settled),
+            None if is_held_back || is_settled && is_done => Ok(Progress::Settled),
             None => Ok(Progress::Moving),
         }
     }

@@ -295,9 +295,7 @@ impl Peers {
                 .is_some_and(|unchanged| unchanged >= kept);
             is_old && seen.candidate.holder(now).is_none()
         });
-        abandoned
-            .map(|(name, _, live)| (name.clone(), live.clone()))
-            .collect()
+        abandoned.map(|(name, _, live)| (name.clone(), live.clone())).collect()
     }
 
     /// Returns `true` if there are Leases of replicas, or of shards from this number on.

@@ -45,7 +45,9 @@ impl FailureLog {
     /// Returns `true` if the log does not have this cause of the object's failure yet, and records it as logged. A failure
     /// that is not to be logged is counted.
     pub fn take_news(&self, lane: &Lane, primary_ref: &PrimaryRef, failure: &Failure) -> bool {
-        self.0.lock().take_news(primary_ref, || lane.title().to_owned(), failure)
+        self.0
+            .lock()
+            .take_news(primary_ref, || lane.title().to_owned(), failure)
     }
 
     /// Forgets an object that does not fail, or was deleted.
@@ -162,7 +164,10 @@ mod tests {
             let all = (0..250).filter(|name| is_news(&mut log, &primary(1, *name), "denied"));
             (number, all.count(), log.take_repeated()[0].2)
         };
-        assert_eq!([minute(0), minute(1), minute(2)], [(0, 100, 150), (1, 100, 150), (2, 50, 200)]);
+        assert_eq!(
+            [minute(0), minute(1), minute(2)],
+            [(0, 100, 150), (1, 100, 150), (2, 50, 200)]
+        );
         // One whose message always differs.
         let logged = (0..1000).filter(|number| is_news(&mut log, &primary(2, 0), &number.to_string()));
         assert_eq!(logged.count(), 100);

@@ -621,7 +621,9 @@ pub mod simulated {
         let standby = standby_without_component(&fleet, &folder).await;
         let missing = || standby.handle().unwrap().missing_for_readiness().join("\n");
         let is_held = |missing: &str| missing.contains("another replica runs plugin it") && missing.contains("it.wasm");
-        fleet.until("the standby says why it is not ready", |_| is_held(&missing())).await;
+        fleet
+            .until("the standby says why it is not ready", |_| is_held(&missing()))
+            .await;
         tokio::time::sleep(Duration::from_mins(30)).await;
         assert!(is_held(&missing()), "it is no matter of minutes: {}", missing());
 
@@ -631,7 +633,9 @@ pub mod simulated {
         assert!(!missing().contains("absent"), "{}", missing());
 
         std::fs::copy(fleet.path("it.wasm"), folder.path().join("it.wasm")).unwrap();
-        fleet.until("the standby is ready with the component", |_| missing().is_empty()).await;
+        fleet
+            .until("the standby is ready with the component", |_| missing().is_empty())
+            .await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -644,7 +648,11 @@ pub mod simulated {
             fleet.is_ready("it").await;
             let standby = standby_without_component(&fleet, &folder).await;
             let missing = || standby.handle().unwrap().missing_for_readiness();
-            fleet.until("the standby is not ready", |_| missing().join("").contains("another replica runs")).await;
+            fleet
+                .until("the standby is not ready", |_| {
+                    missing().join("").contains("another replica runs")
+                })
+                .await;
             if has_leader {
                 tokio::time::sleep(Duration::from_hours(1)).await;
             } else {

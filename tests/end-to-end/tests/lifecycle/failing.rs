@@ -37,7 +37,11 @@ fn deny(fleet: &Fleet, code: u16) {
 /// Number of objects that say that they fail.
 fn failed(stage: &Stage) -> usize {
     let reconciled = |object: &_| crate::fleet::condition(&object["status"], "Reconciled")["status"] == "False";
-    stage.all("AppService").iter().filter(|object| reconciled(object)).count()
+    stage
+        .all("AppService")
+        .iter()
+        .filter(|object| reconciled(object))
+        .count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +49,11 @@ async fn the_log_has_each_cause_once_and_counts_of_retries() {
     let fleet = failing_fleet().await;
     let lines = |words: &str| fleet.stage.lines(&[words]).len();
     assert_eq!(lines("reconcile failed"), OBJECTS);
-    assert!(fleet.stage.lines(&["reconcile failed", "grant"]).is_empty(), "{}", fleet.log());
+    assert!(
+        fleet.stage.lines(&["reconcile failed", "grant"]).is_empty(),
+        "{}",
+        fleet.log()
+    );
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(lines("reconcile failed "), OBJECTS, "the cause is the same");
     let counts = lines("reconciles failed again");
@@ -53,10 +61,17 @@ async fn the_log_has_each_cause_once_and_counts_of_retries() {
 
     deny(&fleet, 429);
     tokio::time::sleep(Duration::from_hours(1)).await;
-    assert_eq!(lines("reconcile failed "), OBJECTS, "the cause is the same under another code");
+    assert_eq!(
+        lines("reconcile failed "),
+        OBJECTS,
+        "the cause is the same under another code"
+    );
     let faults = fleet.stage.simulator().faults();
     faults.clear();
-    let away = Fault::Status { code: 503, retry_after: None };
+    let away = Fault::Status {
+        code: 503,
+        retry_after: None,
+    };
     faults.add(Rule::new(away).resource("deployments").writes());
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(lines("reconcile failed "), 2 * OBJECTS, "another cause");
@@ -75,7 +90,10 @@ async fn failing_objects_are_reconciled_when_the_annotation_changes() {
         tokio::time::sleep(Duration::from_secs(5)).await;
     };
     ask("").await;
-    assert!(failed(&fleet.stage) > OBJECTS / 2, "an annotation without a value asks for nothing");
+    assert!(
+        failed(&fleet.stage) > OBJECTS / 2,
+        "an annotation without a value asks for nothing"
+    );
     ask("now").await;
     assert_eq!(failed(&fleet.stage), 0);
 
@@ -98,19 +116,30 @@ async fn the_command_annotates_a_plugin_that_runs() {
         tokio::task::spawn_blocking(run).await.unwrap()
     };
     let (code, _, said) = run("absent").await;
-    assert!(code == 1 && said.contains("there is no Plugin absent; `kubectl get plugins` lists them"), "{said}");
+    assert!(
+        code == 1 && said.contains("there is no Plugin absent; `kubectl get plugins` lists them"),
+        "{said}"
+    );
     create(client, &plugin("broken", json!({"source": {"file": "broken.wasm"}}))).await;
     fleet.says("broken", "Ready", "False", "FetchFailed").await;
     let (code, _, said) = run("broken").await;
-    assert!(code == 1 && said.contains("Plugin broken does not run: ") && said.contains("broken.wasm"), "{said}");
+    assert!(
+        code == 1 && said.contains("Plugin broken does not run: ") && said.contains("broken.wasm"),
+        "{said}"
+    );
 
     fleet.put("app-service", "it.wasm", 0);
     fleet.plugin("it", json!({"source": {"file": "it.wasm"}})).await;
     fleet.is_ready("it").await;
     let (code, printed, said) = run("it").await;
     assert_eq!(code, 0, "{said}");
-    assert!(printed.contains("reconciles the failing objects of Plugin it now; its status counts 0 such objects"), "{printed}");
-    let annotation = |stage: &Stage| stage.find("Plugin", "it").unwrap()["metadata"]["annotations"]["pilothouse.dev/reconcile-failing"].clone();
+    assert!(
+        printed.contains("reconciles the failing objects of Plugin it now; its status counts 0 such objects"),
+        "{printed}"
+    );
+    let annotation = |stage: &Stage| {
+        stage.find("Plugin", "it").unwrap()["metadata"]["annotations"]["pilothouse.dev/reconcile-failing"].clone()
+    };
     let first = annotation(&fleet.stage);
     assert!(first.is_string());
     assert_eq!(run("it").await.0, 0);

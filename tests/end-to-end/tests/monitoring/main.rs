@@ -307,20 +307,36 @@ mod simulated {
         let folder = Folder::new();
         let broken = folder.file("broken.wasm", "no component");
         for (arguments, code, problem) in [
-            (&["--kubeconfig", "/nonexistent/kubeconfig"][..], 1, "/nonexistent/kubeconfig"),
+            (
+                &["--kubeconfig", "/nonexistent/kubeconfig"][..],
+                1,
+                "/nonexistent/kubeconfig",
+            ),
             (&["--plugin", "/nonexistent/it.wasm"], 1, "/nonexistent/it.wasm"),
             (&["--plugin", &broken], 1, "broken.wasm"),
             (&["--metrics-address", "192.0.2.1:8080"], 1, "192.0.2.1:8080"),
-            (&["--leader-election", "--lease-duration", "1", "--namespace", "a"], 2, "--lease-duration"),
+            (
+                &["--leader-election", "--lease-duration", "1", "--namespace", "a"],
+                2,
+                "--lease-duration",
+            ),
         ] {
             let (ended, log) = refused(&[&["run", "--log-format", "json"], arguments].concat());
-            let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
+            let lines = log
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
             let last = lines.last().unwrap();
             let told = last["fields"]["problem"].as_str().unwrap_or_default();
-            assert!(ended == code && last["level"] == "ERROR" && told.contains(problem), "{arguments:?}: {ended} {log}");
+            assert!(
+                ended == code && last["level"] == "ERROR" && told.contains(problem),
+                "{arguments:?}: {ended} {log}"
+            );
             let (ended, log) = refused(&[&["run"], arguments].concat());
             let last = log.lines().last().unwrap_or_default();
-            assert!(ended == code && last.starts_with("error: ") && last.contains(problem), "{arguments:?}: {ended} {log}");
+            assert!(
+                ended == code && last.starts_with("error: ") && last.contains(problem),
+                "{arguments:?}: {ended} {log}"
+            );
         }
     }
 

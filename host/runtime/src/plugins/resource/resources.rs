@@ -177,7 +177,10 @@ fn is_retry_asked(before: &HostResource, now: &HostResource) -> bool {
 
 /// Reconciles the failing objects now, and logs their causes again if they still fail.
 fn retry_failing(context: &PluginContext, plugin: &FollowedPlugin, name: &str) {
-    tracing::info!(plugin = name, "reconciling the objects that fail, as the annotation {RECONCILE_FAILING} asks");
+    tracing::info!(
+        plugin = name,
+        "reconciling the objects that fail, as the annotation {RECONCILE_FAILING} asks"
+    );
     for lane in &plugin.plugin_state.known().lanes {
         context.host.failure_log.forget(lane.id);
         context.host.state.push_failing(lane);

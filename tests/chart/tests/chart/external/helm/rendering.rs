@@ -202,9 +202,13 @@ fn the_host_has_no_right_without_a_limit() {
 fn the_rights_to_hand_over_depend_on_no_value() {
     let rules = |values: &Value| -> Vec<Value> {
         let documents = documents(&helm().template(values).unwrap());
-        let role = documents.into_iter().find(|document| document["kind"] == "Role").unwrap();
+        let role = documents
+            .into_iter()
+            .find(|document| document["kind"] == "Role")
+            .unwrap();
         let rules = role["rules"].as_array().unwrap().iter();
-        let is_of_replicas = |rule: &&Value| rule["resources"] == json!(["leases"]) || rule["resources"] == json!(["configmaps"]);
+        let is_of_replicas =
+            |rule: &&Value| rule["resources"] == json!(["leases"]) || rule["resources"] == json!(["configmaps"]);
         rules.filter(is_of_replicas).cloned().collect()
     };
     let by_default = rules(&json!({}));

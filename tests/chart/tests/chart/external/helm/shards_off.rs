@@ -16,7 +16,10 @@ async fn leases(bench: &Bench) -> Vec<(String, String)> {
     let leases = bench.api(&named("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), ""));
     let leases = leases.list(&ListParams::default()).await.unwrap();
     let both = leases.into_iter().map(|lease| {
-        let holder = lease.data["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+        let holder = lease.data["spec"]["holderIdentity"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         (lease.metadata.name.unwrap_or_default(), holder)
     });
     both.collect()
@@ -42,11 +45,19 @@ async fn shards_are_switched_off_without_an_outage_and_leave_nothing() {
     let log = |replicas: &[Running]| replicas.iter().map(|replica| replica.process.log()).collect::<String>();
     let is_shared = async || {
         let held = leases(&bench).await;
-        held.iter().filter(|(name, holder)| name.contains("-shard-") && !holder.is_empty()).count() == SHARDS
+        held.iter()
+            .filter(|(name, holder)| name.contains("-shard-") && !holder.is_empty())
+            .count()
+            == SHARDS
     };
     until("all shards are held", is_shared, || log(&before)).await;
     // Another release in the namespace, which nobody runs now.
-    let other = named("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), "pilothouse-two-shard-0");
+    let other = named(
+        "coordination.k8s.io/v1",
+        "Lease",
+        Some(NAMESPACE),
+        "pilothouse-two-shard-0",
+    );
     bench.apply(&other).await;
 
     bench.helm().upgrade(&times(0)).unwrap();
@@ -58,7 +69,12 @@ async fn shards_are_switched_off_without_an_outage_and_leave_nothing() {
         assert!(!log.contains("forbidden"), "{log}");
     }
     let begun = Instant::now();
-    until("one of the new replicas leads", async || after.iter().any(leads), || log(&after)).await;
+    until(
+        "one of the new replicas leads",
+        async || after.iter().any(leads),
+        || log(&after),
+    )
+    .await;
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(4), "{took:?}: {}", log(&after));
     bench.apply(&app_service("web")).await;

@@ -342,12 +342,22 @@ async fn a_leader_without_shards_deletes_what_ended_replicas_with_shards_left() 
     replicas.fleet.stage.host.cut_off(true);
     let mut expected: BTreeSet<String> = others.into_iter().map(str::to_owned).collect();
     expected.insert("pilothouse".to_owned());
-    replicas.fleet.until("the leader tidies up", |_| names(&replicas) == expected && replicas.plan().is_none()).await;
+    replicas
+        .fleet
+        .until("the leader tidies up", |_| {
+            names(&replicas) == expected && replicas.plan().is_none()
+        })
+        .await;
     let mark = replicas.fleet.stage.mark();
     replicas.create_and_converge().await;
     let requests = replicas.fleet.stage.cluster.requests_since(mark).unwrap();
-    let is_about_shards = |request: &&Request| request.resource == "configmaps" || request.is_lease() && request.verb == "list";
-    let asked = requests.iter().filter(|request| request.is_by_host()).filter(is_about_shards).count();
+    let is_about_shards =
+        |request: &&Request| request.resource == "configmaps" || request.is_lease() && request.verb == "list";
+    let asked = requests
+        .iter()
+        .filter(|request| request.is_by_host())
+        .filter(is_about_shards)
+        .count();
     // The one that is cut off is not in the log.
     assert_eq!(asked, 0, "nothing is left to look for");
 
@@ -366,12 +376,22 @@ async fn leases_of_shards_that_the_plan_no_longer_has_are_deleted() {
     replicas.add_with("fewer", Some(3)).await;
     replicas.fleet.stage.host.stop().await.unwrap();
     replicas.until_shares(&[("fewer", 3)]).await;
-    let of_shards = || names(&replicas).into_iter().filter(|name| name.contains("-shard-")).count();
-    replicas.fleet.until("five Leases are deleted", |_| of_shards() == 3).await;
+    let of_shards = || {
+        names(&replicas)
+            .into_iter()
+            .filter(|name| name.contains("-shard-"))
+            .count()
+    };
+    replicas
+        .fleet
+        .until("five Leases are deleted", |_| of_shards() == 3)
+        .await;
 }
 
 /// Names of all Leases.
 fn names(replicas: &Replicas) -> BTreeSet<String> {
     let leases = replicas.fleet.stage.all("Lease").into_iter();
-    leases.filter_map(|lease| Some(lease["metadata"]["name"].as_str()?.to_owned())).collect()
+    leases
+        .filter_map(|lease| Some(lease["metadata"]["name"].as_str()?.to_owned()))
+        .collect()
 }

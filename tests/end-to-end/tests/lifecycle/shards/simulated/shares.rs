@@ -271,7 +271,12 @@ async fn a_replica_without_the_component_gets_no_shards() {
     replicas.others.insert("bare", host);
     tokio::time::sleep(Duration::from_mins(2)).await;
     replicas.until_shares(&[("one", SHARDS)]).await;
-    let missing = replicas.host("bare").handle().unwrap().missing_for_readiness().join("\n");
+    let missing = replicas
+        .host("bare")
+        .handle()
+        .unwrap()
+        .missing_for_readiness()
+        .join("\n");
     assert!(missing.contains("another replica runs plugin it"), "{missing}");
     replicas.create_and_converge().await;
 
