@@ -182,6 +182,8 @@ pub async fn report(
                 at_least: _,
             } = failure;
             tracing::warn!(lane = lane.title(), %object, %blame, %reason, problem = message, "reconcile failed");
+        } else {
+            tracing::debug!(lane = lane.title(), %object, reason = %failure.reason, "reconcile failed again");
         }
     } else {
         tracing::debug!(lane = lane.title(), %object, writes = writes.len(), "reconciled");
