@@ -34,7 +34,8 @@ async fn failing_fleet() -> Fleet {
 
 /// Number of objects that say that they fail.
 fn failed(stage: &Stage) -> usize {
-    let reconciled = |object: &_| crate::fleet::condition(&object["status"], "Reconciled")["status"] == "False";
+    let reconciled =
+        |object: &serde_json::Value| crate::fleet::condition(&object["status"], "Reconciled")["status"] == "False";
     stage
         .all("AppService")
         .iter()
