@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use pilothouse_core::kubernetes::crd_view::CrdView;
+use pilothouse_core::kubernetes::crd_view::{self, CrdView};
 use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_core::{Kind, Name};
 use serde_json::{Value, json};
@@ -214,12 +214,8 @@ impl CrdPreview {
         let text = |member: &str| object["metadata"][member].as_str().map(str::to_owned);
         let name = Name::new(text("namespace").as_deref(), &text("name").unwrap_or_default());
         let key = (Kind::new(view.group(), version, view.kind()), name);
-        let convert = self.0.convert.as_deref();
-        let converts = convert.map(|convert| move |object: &Value, api_version: &str| convert(object, api_version));
-        let shown = match &converts {
-            Some(converts) => view.show(object, version, Some(converts)),
-            None => view.show(object, version, None),
-        };
+        let convert = self.0.convert.as_deref().map(|convert| convert as crd_view::Convert<'_>);
+        let shown = view.show(object, version, convert);
         let mut failures = self.0.failures.lock();
         match shown {
             Ok(()) => {
