@@ -214,7 +214,11 @@ impl CrdPreview {
         let text = |member: &str| object["metadata"][member].as_str().map(str::to_owned);
         let name = Name::new(text("namespace").as_deref(), &text("name").unwrap_or_default());
         let key = (Kind::new(view.group(), version, view.kind()), name);
-        let convert = self.0.convert.as_deref().map(|convert| convert as crd_view::Convert<'_>);
+        let convert = self
+            .0
+            .convert
+            .as_deref()
+            .map(|convert| convert as crd_view::Convert<'_>);
         let shown = view.show(object, version, convert);
         let mut failures = self.0.failures.lock();
         match shown {
