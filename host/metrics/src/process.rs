@@ -44,8 +44,16 @@ impl ProcessFigures {
             ConstGauge::new(*started),
         );
         for (name, help, value) in [
-            ("resident_memory_bytes", "Resident memory size in bytes", Some(*resident_bytes)),
-            ("virtual_memory_bytes", "Virtual memory size in bytes", Some(*virtual_bytes)),
+            (
+                "resident_memory_bytes",
+                "Resident memory size in bytes",
+                Some(*resident_bytes),
+            ),
+            (
+                "virtual_memory_bytes",
+                "Virtual memory size in bytes",
+                Some(*virtual_bytes),
+            ),
             ("open_fds", "Number of open file descriptors", Some(*open_descriptors)),
             ("max_fds", "Maximum number of open file descriptors", *max_descriptors),
         ] {

@@ -317,7 +317,8 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
     registry.register("queue_held_objects", help, held);
     let help = "Number of objects whose last reconcile failed";
     registry.register("failing_objects", help, failing);
-    let help = "Number of objects whose last reconcile failed, and that are not reconciled again before something changes";
+    let help =
+        "Number of objects whose last reconcile failed, and that are not reconciled again before something changes";
     registry.register("stalled_objects", help, stalled);
     let help = "Number of recorded reads; a change of what was read wakes the object that read it";
     registry.register("dependencies", help, dependencies);

@@ -133,9 +133,17 @@ fn shown(sum: &Sum<StatusDocument>, now: Timestamp, screen: Screen) -> String {
     for plugin in plugins {
         // The condition Ready of a plugin that does not run says the same.
         if let Some(obstacle) = plugin.obstacle.as_ref().filter(|_| plugin.ready == Some(true)) {
-            let word = if obstacle.is_refusal { "refused" } else { "not running yet" };
-            write!(text, "\nPlugin {}: the wanted version is {word}: {}\n", plugin.name, obstacle.reason)
-                .expect("writing to a String cannot fail");
+            let word = if obstacle.is_refusal {
+                "refused"
+            } else {
+                "not running yet"
+            };
+            write!(
+                text,
+                "\nPlugin {}: the wanted version is {word}: {}\n",
+                plugin.name, obstacle.reason
+            )
+            .expect("writing to a String cannot fail");
             text += &screen.wrapped(&obstacle.message, 2);
         }
     }

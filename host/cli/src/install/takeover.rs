@@ -350,7 +350,8 @@ mod tests {
         let refused = takeover().progress(&live(2, &json!({})), &live(2, &waits));
         assert_eq!(refused, TakenOver::NotYet("no right".to_owned()));
         for (kind, generation, is_refused) in [("Stalled", 2, true), ("Stalled", 1, false), ("Reconciling", 2, false)] {
-            let condition = json!({"type": kind, "status": "True", "message": "unsigned", "observedGeneration": generation});
+            let condition =
+                json!({"type": kind, "status": "True", "message": "unsigned", "observedGeneration": generation});
             let ready = json!({"type": "Ready", "status": "True", "message": "fine"});
             let status = json!({
                 "observedGeneration": 1, "runningGeneration": 1, "digest": "sha256:old", "conditions": [ready, condition],

@@ -195,7 +195,6 @@ impl<T: Clone + Send + 'static> Flight<T> {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;

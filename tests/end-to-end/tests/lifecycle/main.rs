@@ -23,6 +23,7 @@ mod exclusive_kinds;
 mod finish;
 mod forged;
 mod forwarding;
+mod health;
 mod kstatus;
 mod leftovers;
 mod liveness;

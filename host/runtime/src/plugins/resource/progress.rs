@@ -59,7 +59,11 @@ impl Progress {
 
     /// The progress of a version that cannot be used now.
     pub fn stopped_by(problem: &StartupProblem) -> Self {
-        let StartupProblem { step: _, reason, message } = problem;
+        let StartupProblem {
+            step: _,
+            reason,
+            message,
+        } = problem;
         if AWAITED.contains(reason) {
             return Self::awaited(reason, message);
         }

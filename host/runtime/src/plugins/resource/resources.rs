@@ -81,7 +81,9 @@ pub async fn follow(context: Arc<PluginContext>) {
         let Some(resources) = known.borrow_and_update().clone() else {
             continue;
         };
-        let are_recorded = resources.values().any(|resource| resource.annotations[INSTALLED_FOR].is_string());
+        let are_recorded = resources
+            .values()
+            .any(|resource| resource.annotations[INSTALLED_FOR].is_string());
         if are_recorded && own.account.is_none() {
             own.account = user(&context.client).await;
         }

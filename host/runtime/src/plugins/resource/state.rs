@@ -343,12 +343,10 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         Some(condition(StartupStep::Established, "Established", of_version)),
         Some(condition(StartupStep::Ready, "Ready", of_version)),
     ];
-    let progress = progress::conditions(known, live)
-        .into_iter()
-        .map(|found| match found {
-            ProgressCondition::New(name, fact) => condition_of(fact, name, known.generation),
-            ProgressCondition::Recorded(condition) => condition,
-        });
+    let progress = progress::conditions(known, live).into_iter().map(|found| match found {
+        ProgressCondition::New(name, fact) => condition_of(fact, name, known.generation),
+        ProgressCondition::Recorded(condition) => condition,
+    });
     PluginStatus {
         observed_generation,
         running_generation: known.running_generation,

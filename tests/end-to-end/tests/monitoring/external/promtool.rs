@@ -93,7 +93,11 @@ fn promtool_accepts_the_alerts() {
     let text = fs::read_to_string(&alerts).unwrap();
     let rules = text
         .lines()
-        .filter(|line| ["- alert:", "- record:"].iter().any(|rule| line.trim_start().starts_with(rule)))
+        .filter(|line| {
+            ["- alert:", "- record:"]
+                .iter()
+                .any(|rule| line.trim_start().starts_with(rule))
+        })
         .count();
     assert!(said.contains(&format!("SUCCESS: {rules} rules found")), "{said}");
 }

@@ -284,7 +284,10 @@ fn the_rules_and_the_dashboard_of_the_chart_are_those_of_deploy() {
     let rendered = documents(&helm().template(&values).unwrap());
     let of = |kind: &str, name: &str| {
         let is_it = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
-        rendered.iter().find(is_it).unwrap_or_else(|| panic!("no {kind} {name}"))
+        rendered
+            .iter()
+            .find(is_it)
+            .unwrap_or_else(|| panic!("no {kind} {name}"))
     };
     let read = |file: &str| fs::read_to_string(folder().join("../monitoring").join(file)).unwrap();
     let rules = of("PrometheusRule", "pilothouse");
