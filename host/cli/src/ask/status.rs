@@ -41,9 +41,9 @@ pub struct StatusCommand {
 /// Error of `--check`: the host is unhealthy.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{}, {}, and {}",
+    "{},{} and {}",
     counted(*plugins as u64, "plugin is", "plugins are") + " not ready",
-    counted(*versions as u64, "wanted version does", "wanted versions do") + " not run",
+    not_running(*versions),
     counted(*objects, "object fails", "objects fail")
 )]
 pub struct Unhealthy {
@@ -66,6 +66,15 @@ impl StatusCommand {
             if self.check { check(&sum.document) } else { Ok(()) }
         })
     }
+}
+
+/// Part of the error about wanted versions that do not run, if there are any.
+fn not_running(versions: usize) -> String {
+    if versions == 0 {
+        return String::new();
+    }
+    let counted = counted(versions as u64, "wanted version does", "wanted versions do");
+    format!(" {counted} not run,")
 }
 
 fn check(document: &StatusDocument) -> anyhow::Result<()> {
