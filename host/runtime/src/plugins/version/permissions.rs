@@ -55,6 +55,7 @@ impl PluginTask {
                 () = settled => {}
                 () = recorder.denied.notified() => is_asked = true,
                 () = health.forbidden.notified() => is_asked = true,
+                () = tokio::time::sleep(LEAST_WAIT), if may_not_act => is_asked |= self.may_act(running).await == Some(true),
                 () = tokio::time::sleep_until(next), if is_asked || are_missing => {
                     looked = Some(Instant::now());
                     is_asked = false;
