@@ -447,6 +447,7 @@ mod tests {
         let plugin_state = PluginState::default();
         plugin_state.set(|known| {
             known.generation = Some(2);
+            known.settle();
             known.set(StartupStep::Fetched, ConditionState::yes("Fetched", "it is there"));
             known.set(StartupStep::Compiled, ConditionState::yes("Compiled", "it compiles"));
         });
