@@ -424,7 +424,7 @@ impl Replica {
             Err(error) => (None, Some(error)),
         };
         // A replica without a plan gets no shards: others would stop to work at them.
-        let is_held_back = self.plan.is_none() && !self.host.unstarted.run_elsewhere(&self.host.leadership).is_empty();
+        let is_held_back = self.plan.is_none() && self.host.unstarted.lacks_any(&self.host.leadership);
         if let Some(read) = &read
             && !is_held_back
             && self.plan.as_ref().is_none_or(|plan| plan.version < read.version)
@@ -476,7 +476,11 @@ impl Replica {
         let is_done = taken?;
         match problem {
             Some(problem) => Err(problem),
-            None if is_held_back || is_settled && is_done => Ok(Progress::Settled),
+            None if is_settled && is_done => Ok(Progress::Settled),
+            // It takes longer than to start a plugin.
+            None if is_held_back && !self.host.unstarted.run_elsewhere(&self.host.leadership).is_empty() => {
+                Ok(Progress::Settled)
+            }
             None => Ok(Progress::Moving),
         }
     }

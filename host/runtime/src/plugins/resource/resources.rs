@@ -144,6 +144,7 @@ pub async fn follow(context: Arc<PluginContext>) {
         }
         leave_to_others(&context, elsewhere, &mut left_to_others);
         context.host.plugins.set_complete();
+        context.host.unstarted.set_known();
         context.registry.set_entered(true);
         while tellers.try_join_next().is_some() {}
     }
