@@ -7,18 +7,25 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_cluster::Client;
-use pilothouse_cluster::resources::install::{Edited, install_crd};
-use pilothouse_cluster::resources::installer::{Applied, Installer, title};
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::resources::install::{CrdPolicy, install_crd, is_applied, try_crd};
+use pilothouse_cluster::resources::installer::{Applied, Installer, InstallerError, title};
 use pilothouse_core::kubernetes::crd_change::CrdChange;
+use pilothouse_core::kubernetes::crd_superset::{shortfall, stays};
+use pilothouse_core::plugin::exclusive_kinds::sharer;
 use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_core::rights::objects::Acting;
 use pilothouse_core::rights::rules::Place;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
+use super::follow::Follow;
 use super::losses::{CompareSchemas, Losses, losses};
 use super::takeover::{TakenOver, Takeover, UNSEEN, differs, joined, narrows};
-use super::{DescribedPlugin, Format, HostWait, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
+use super::{
+    Crds, DescribedPlugin, Format, HostWait, LivePlugin, PluginArguments, WriteArguments, client, confirm, printed,
+    tell_remarks,
+};
 use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
 use pilothouse_core::text::printable::printable;
@@ -42,8 +49,10 @@ The host's account and how it acts are found out: the chart publishes them in th
 
 The command waits until the host runs the plugin, and says what keeps it from that.
 
-A CustomResourceDefinition that drops a version in which objects are stored, or that does not accept live objects, is refused. While
-another version runs, its rights stay until the host runs this one and has pruned what the other one made.
+Every write is tried first, by a dry run of the API server. If one would fail, nothing is applied. What cannot be tried is named.
+
+A CustomResourceDefinition that drops a version in which objects are stored, or that does not accept live objects, is refused, and
+one that would take away what another Plugin needs of it. While another version runs, its rights stay until the host runs this one and has pruned what the other one made.
 
 Exit code: 0, 1 if the plugin is not installed or does not run, 2 if the command line is wrong.";
 
@@ -53,6 +62,14 @@ Exit code: 0, 1 if the plugin is not installed or does not run, 2 if the command
 pub struct InstallCommand {
     #[command(flatten)]
     plugin: PluginArguments,
+
+    /// Follow the tag of REF, or with a value the newest version in that range, such as --follow='>=0.1.0, <0.2.0', where REF names
+    /// no tag. Without this the Plugin is pinned to the artifact's digest
+    #[arg(long, value_name = "RANGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    follow: Option<Follow>,
+
+    #[command(flatten)]
+    writes: WriteArguments,
 
     /// Print what would be applied, for kubectl or for a repository, and change nothing
     #[arg(long, short, value_enum)]
@@ -71,10 +88,26 @@ pub struct InstallCommand {
     cluster: ClusterArguments,
 }
 
+/// A CRD of the plugin.
+pub(super) struct PlannedCrd {
+    /// The CRD that the version brings.
+    pub(super) crd: BroughtCrd,
+    /// The one in the cluster.
+    live: Option<Value>,
+    /// Set if the version's is applied.
+    applies: bool,
+    /// Another Plugin that brings it, too.
+    sharer: Option<String>,
+}
+
 /// Changes of an installation.
 pub(super) struct Plan {
-    /// CRDs of the plugin, and those in the cluster.
-    crds: Vec<(BroughtCrd, Option<Value>)>,
+    /// CRDs of the plugin.
+    crds: Vec<PlannedCrd>,
+    /// How they take the place of others.
+    policy: CrdPolicy,
+    /// Set if fields of the Plugin that others have set are taken over.
+    force: bool,
     /// Objects to apply, and their live versions.
     objects: Vec<(Value, Option<Value>)>,
     /// Grants of an earlier installation that this one does not have.
@@ -90,13 +123,15 @@ impl InstallCommand {
     pub fn execute(self, compare: CompareSchemas) -> anyhow::Result<()> {
         let Self {
             plugin,
+            follow,
+            writes,
             output,
             yes,
             wait,
             cluster,
         } = self;
         let host = plugin.host_place();
-        let plugin = plugin.describe_over(&Value::Null)?;
+        let plugin = plugin.describe_over(&Value::Null, follow.as_ref())?;
         plugin.check()?;
         plugin.check_source()?;
         let target = cluster.target();
@@ -116,10 +151,11 @@ impl InstallCommand {
             let live = LivePlugin::find(&installer, plugin.name(), host).await?;
             let plugin = plugin.hosted(&live, Acting::Impersonation)?;
             let rights = plugin.rights(target.clone()).await?;
-            let plan = plan(&installer, &plugin, &rights, Some(plugin.resource()?), live).await?;
+            let plan = plan(&installer, &plugin, &rights, Some(plugin.resource()?), live, &writes).await?;
             let losses = plan.losses(&installer, compare).await?;
             print!("{}", explained(&plugin, &rights, &plan, &losses));
             losses.refuse("installation")?;
+            plan.try_out(&client, &installer).await?;
             confirm("Install it?", yes).await?;
             plan.carry_out(&client, &installer, &plugin, wait).await
         })
@@ -133,6 +169,7 @@ pub(super) async fn plan(
     rights: &Rights,
     resource: Option<Value>,
     live: LivePlugin,
+    writes: &WriteArguments,
 ) -> anyhow::Result<Plan> {
     let mut namespaces = vec![plugin.host.namespace.as_str()];
     namespaces.extend(rights.account.places().filter_map(|(place, _)| match place {
@@ -142,10 +179,11 @@ pub(super) async fn plan(
     for namespace in namespaces {
         installer.check_namespace(namespace).await?;
     }
-    let mut crds = Vec::new();
-    for crd in &plugin.checked.crds {
-        crds.push((crd.clone(), installer.find(&crd.definition).await?));
-    }
+    let policy = match writes.crds {
+        Crds::Keep => CrdPolicy::Keep,
+        Crds::Apply => CrdPolicy::Replace,
+    };
+    let crds = planned_crds(installer, plugin, live.plugin.as_ref(), policy).await?;
     let mut objects = Vec::new();
     for object in plugin.grants(rights).into_iter().chain(resource) {
         let live = installer.find(&object).await?;
@@ -165,6 +203,8 @@ pub(super) async fn plan(
     let follows_another = takeover.follows_another(resource.as_ref());
     let plan = Plan {
         crds,
+        policy,
+        force: writes.force_conflicts,
         objects,
         stale,
         takeover,
@@ -175,6 +215,67 @@ pub(super) async fn plan(
         is_narrower: follows_another && is_narrower,
         ..plan
     })
+}
+
+/// Decides about each CRD that the plugin brings.
+async fn planned_crds(
+    installer: &Installer,
+    plugin: &DescribedPlugin,
+    resource: Option<&Value>,
+    policy: CrdPolicy,
+) -> anyhow::Result<Vec<PlannedCrd>> {
+    let mut crds = Vec::new();
+    if plugin.checked.crds.is_empty() {
+        return Ok(crds);
+    }
+    let plugins = match installer.plugins().await {
+        Ok(plugins) => plugins,
+        // The lookup of the Plugin says what is missing.
+        Err(InstallerError::NoPluginKind) => Vec::new(),
+        Err(error @ InstallerError::Forbidden { .. }) => {
+            eprintln!("note: whether another Plugin brings the same CRDs is not known: {error}");
+            Vec::new()
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let namespaces: Vec<String> = plugin.confinement.namespaces().iter().cloned().collect();
+    // A Plugin that shares a kind already can be upgraded; the host decides which of the two has it.
+    let is_there = resource.is_some_and(|live| {
+        let mut before: Vec<&str> = live["spec"]["namespaces"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        before.sort_unstable();
+        before == namespaces
+    });
+    for crd in &plugin.checked.crds {
+        let live = installer.find(&crd.definition).await?;
+        let sharer = sharer(&plugins, &plugin.name, &namespaces, &crd.name);
+        if let Some(sharer) = sharer.as_ref().filter(|sharer| sharer.overlaps && !is_there) {
+            bail!(
+                "CustomResourceDefinition {} is brought by Plugin {} already, in namespaces in which Plugin {} would act, too, and \
+                 only one of them can have the kind; nothing was changed. Give each namespaces of its own with --namespaces, or \
+                 uninstall Plugin {}",
+                crd.name,
+                sharer.plugin,
+                plugin.name,
+                sharer.plugin
+            );
+        }
+        let sharer = sharer.map(|sharer| sharer.plugin);
+        let applies = is_applied(crd, live.as_ref(), policy, sharer.as_deref())
+            .with_context(|| format!("Plugin {} cannot bring its CRD, and nothing was changed", plugin.name))?;
+        let crd = crd.clone();
+        crds.push(PlannedCrd {
+            crd,
+            live,
+            applies,
+            sharer,
+        });
+    }
+    Ok(crds)
 }
 
 /// Describes the plan for the user's confirmation. Texts from the plugin cannot move the cursor.
@@ -204,11 +305,14 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan, losses: &Lo
     let _ = writeln!(text, "{}", plugin.host);
     text.push_str("\nThis applies\n");
     let state = |is_there| if is_there { ", which is there already" } else { "" };
-    for (crd, live) in &plan.crds {
+    for PlannedCrd { crd, live, .. } in plan.crds.iter().filter(|crd| !crd.is_kept()) {
         let _ = writeln!(text, "  CustomResourceDefinition {}{}", crd.name, state(live.is_some()));
     }
     for (object, live) in &plan.objects {
         let _ = writeln!(text, "  {}{}", title(object), state(live.is_some()));
+    }
+    for crd in plan.crds.iter().filter(|crd| crd.is_kept()) {
+        let _ = writeln!(text, "CustomResourceDefinition {} {}", crd.crd.name, crd.change());
     }
     if !plan.stale.is_empty() {
         text.push_str("and deletes what an earlier installation granted\n");
@@ -228,10 +332,96 @@ pub(super) fn titles(objects: &[Value]) -> String {
     })
 }
 
+impl PlannedCrd {
+    /// Reports whether the CRD in the cluster stays because it is a superset.
+    fn is_kept(&self) -> bool {
+        let is_superset = |live: &Value| stays(live, &self.crd.definition);
+        !self.applies && self.live.as_ref().is_some_and(is_superset)
+    }
+
+    /// Describes what becomes of the CRD in the cluster.
+    pub(super) fn change(&self) -> String {
+        let Some(live) = &self.live else {
+            return "is new".to_owned();
+        };
+        if self.is_kept() {
+            let more = shortfall(&self.crd.definition, live).unwrap_or_default();
+            return format!(
+                "stays as it is in the cluster, where it accepts all that this version's accepts, and more ({more}); --crds apply \
+                 applies this version's"
+            );
+        }
+        described(&CrdChange::between(live, &self.crd.definition))
+    }
+}
+
+/// Describes the change of a definition.
+fn described(change: &CrdChange) -> String {
+    let CrdChange {
+        added,
+        dropped,
+        dropped_stored: _,
+        changed,
+        unserved,
+        storage,
+    } = change;
+    let mut parts = Vec::new();
+    for (verb, versions) in [
+        ("gets", added),
+        ("loses", dropped),
+        ("no longer serves", unserved),
+        ("changes the schema of", changed),
+    ] {
+        if !versions.is_empty() {
+            parts.push(format!("{verb} {}", versions.join(", ")));
+        }
+    }
+    if let Some((before, after)) = storage {
+        parts.push(format!("stores objects as {after} rather than {before}"));
+    }
+    if parts.is_empty() {
+        return "keeps its versions and schemas".to_owned();
+    }
+    parts.join(", ")
+}
+
 impl Plan {
-    /// Returns the plugin's CRDs, and those in the cluster.
-    pub(super) fn crds(&self) -> impl Iterator<Item = &(BroughtCrd, Option<Value>)> {
-        self.crds.iter()
+    /// Returns the plugin's CRDs.
+    pub(super) fn crds(&self) -> &[PlannedCrd] {
+        &self.crds
+    }
+
+    /// Tries all writes, by dry runs, before the first one is made. What cannot be tried is printed.
+    pub(super) async fn try_out(&self, client: &Client, installer: &Installer) -> anyhow::Result<()> {
+        let (mut failing, mut untried) = (Vec::new(), Vec::new());
+        for PlannedCrd { crd, live, .. } in self.crds.iter().filter(|crd| crd.applies) {
+            if let Err(error) = try_crd(client, crd, live.as_ref()).await {
+                failing.push(anyhow::Error::from(error));
+            }
+        }
+        for (object, live) in &self.objects {
+            match installer.try_apply(object, live.as_ref(), self.force).await {
+                Ok(reason) => untried.extend(reason.map(|reason| format!("{}: {reason}", title(object)))),
+                Err(error) => failing.push(error.into()),
+            }
+        }
+        for object in &self.stale {
+            match installer.try_delete(object).await {
+                Ok(reason) => untried.extend(reason.map(|reason| format!("{}: {reason}", title(object)))),
+                Err(error) => failing.push(error.into()),
+            }
+        }
+        for reason in untried {
+            eprintln!("note: not tried before it is written: {}", printable(&reason));
+        }
+        if failing.is_empty() {
+            return Ok(());
+        }
+        let reasons = failing
+            .iter()
+            .map(|error| format!("\n  {}", chain(&**error)))
+            .collect::<String>();
+        bail!("nothing was changed, because the API server would refuse this:{reasons}");
     }
 
     /// Returns existing objects that the plan changes.
@@ -246,7 +436,7 @@ impl Plan {
     /// Returns the data that live objects would lose with the CRDs.
     pub(super) async fn losses(&self, installer: &Installer, compare: CompareSchemas) -> anyhow::Result<Losses> {
         let mut all = Losses::default();
-        for (crd, live) in &self.crds {
+        for PlannedCrd { crd, live, .. } in self.crds.iter().filter(|crd| crd.applies) {
             if let Some(live) = live {
                 let change = CrdChange::between(live, &crd.definition);
                 all.extend(losses(installer, crd, live, &change, compare).await?);
@@ -263,8 +453,10 @@ impl Plan {
         plugin: &DescribedPlugin,
         wait: HostWait,
     ) -> anyhow::Result<()> {
-        for (crd, _) in &self.crds {
-            let wrote = install_crd(client, crd, Edited::Restore).await.context(AGAIN)?;
+        for PlannedCrd { crd, sharer, .. } in &self.crds {
+            let wrote = install_crd(client, crd, self.policy, sharer.as_deref())
+                .await
+                .context(AGAIN)?;
             let word = if wrote { "applied" } else { "unchanged" };
             println!("CustomResourceDefinition {} {word}", crd.name);
         }
@@ -276,7 +468,7 @@ impl Plan {
         for (object, live) in &self.objects {
             let live = live.as_ref().filter(|live| self.is_narrower && narrows(object, live));
             let joined = live.map_or_else(|| object.clone(), |live| joined(object, live));
-            apply(installer, &joined).await?;
+            self.apply(installer, &joined).await?;
             joint.extend(live.map(|_| object));
         }
         let Some((resource, _)) = self.objects.last() else {
@@ -295,9 +487,19 @@ impl Plan {
         if self.is_narrower {
             delete(installer, &self.stale).await?;
             for object in joint {
-                apply(installer, object).await?;
+                self.apply(installer, object).await?;
             }
         }
+        Ok(())
+    }
+
+    async fn apply(&self, installer: &Installer, object: &Value) -> anyhow::Result<()> {
+        let word = match installer.apply(object, self.force).await.context(AGAIN)? {
+            Applied::Created => "created",
+            Applied::Changed => "changed",
+            Applied::Unchanged => "unchanged",
+        };
+        println!("{} {word}", title(object));
         Ok(())
     }
 
@@ -381,15 +583,5 @@ async fn delete(installer: &Installer, objects: &[Value]) -> anyhow::Result<()> 
         installer.delete(object).await.context(AGAIN)?;
         println!("{} deleted", title(object));
     }
-    Ok(())
-}
-
-async fn apply(installer: &Installer, object: &Value) -> anyhow::Result<()> {
-    let word = match installer.apply(object).await.context(AGAIN)? {
-        Applied::Created => "created",
-        Applied::Changed => "changed",
-        Applied::Unchanged => "unchanged",
-    };
-    println!("{} {word}", title(object));
     Ok(())
 }
