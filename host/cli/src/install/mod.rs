@@ -6,6 +6,7 @@ pub mod apply;
 mod follow;
 mod hosts;
 pub mod losses;
+mod plan;
 pub mod preview;
 pub mod rights;
 pub mod rollback;

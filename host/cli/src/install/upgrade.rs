@@ -15,9 +15,10 @@ use pilothouse_core::rights::words;
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
-use super::apply::{Plan, plan, titles};
+use super::apply::titles;
 use super::follow::{Follow, followed};
 use super::losses::{CompareSchemas, Losses};
+use super::plan::{Plan, plan};
 use super::preview::{ObjectChange, PreviewedChanges, PreviewedVersion};
 use super::{
     DescribedPlugin, HostPlace, HostWait, LivePlugin, PluginArguments, WriteArguments, client, confirm, tell_remarks,
