@@ -145,7 +145,7 @@ impl UpgradeCommand {
 impl ChangeArguments {
     /// Returns the Plugin, and its installed objects.
     pub(super) fn installed(&self, name: &str, host: HostPlace) -> anyhow::Result<LivePlugin> {
-        let target = self.cluster.target();
+        let target = self.cluster.clone().target();
         wait_for(async {
             let installer = Installer::new(client(&target).await?, name);
             let installed = LivePlugin::find(&installer, name, host).await?;

@@ -213,8 +213,8 @@ impl FieldManagerClient {
     ) -> Result<(), RequestError> {
         let (body, force) = on_condition(body, target);
         let options = if force { "&force=true&dryRun=All" } else { "&dryRun=All" };
-        let checked = self.apply_patch(name, &served.object_path(name), &body, options);
-        checked.await.map(drop)
+        let path = served.object_path(name);
+        self.apply_patch(name, &path, &body, options).await.map(drop)
     }
 
     /// Returns, by a dry run, the object that an apply to the one of this uid would store.
