@@ -516,7 +516,7 @@ mod tests {
         widens(
             json!({"type": "object", "additionalProperties": true, "x-kubernetes-preserve-unknown-fields": true}),
             map,
-            "preserve",
+            "additionalProperties does not accept everything",
         );
     }
 
