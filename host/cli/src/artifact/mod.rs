@@ -108,6 +108,12 @@ pub fn component(location: &Location, registries: RegistryArguments) -> anyhow::
     })
 }
 
+/// Checks that a location has a plugin's artifact.
+pub fn check(location: &Location, registries: RegistryArguments) -> anyhow::Result<()> {
+    let session = registries.session()?;
+    wait_for(async { fetch::find(&session, location).await.map(drop) })
+}
+
 /// Returns the target of a location, or an error that says how to name one.
 fn target_of(location: &Location) -> anyhow::Result<Target> {
     location.target().with_context(|| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::resources::host_resources::{HostResource, HostResourceApi, HostResources};
-use pilothouse_cluster::resources::install::{Edited, install_crd};
+use pilothouse_cluster::resources::install::{CrdPolicy, install_crd};
 use pilothouse_core::Kind;
 use pilothouse_core::ownership::takeover::shared_managers;
 use pilothouse_core::plugin::manifest::BroughtCrd;
@@ -239,7 +239,7 @@ async fn install(context: &PluginContext) {
     };
     let mut said = None;
     loop {
-        match install_crd(&context.client, &crd, Edited::Keep).await {
+        match install_crd(&context.client, &crd, CrdPolicy::Leave, None).await {
             Ok(wrote) => {
                 if wrote {
                     tracing::info!(crd = crd.name, "installed the CRD");
