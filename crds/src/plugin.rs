@@ -155,11 +155,11 @@ pub enum DeletionPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PluginStatus {
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that the host decided on last: it runs, was refused, or wants nothing to run. It is behind
+    /// `metadata.generation` while a change is tried or waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The generation of the spec as which the plugin runs. It is behind `observedGeneration` while a change is tried, or
-    /// cannot be carried out.
+    /// The generation of the spec as which the plugin runs. It is behind `observedGeneration` while a change is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_generation: Option<i64>,
     /// The digest of the component that runs.
@@ -214,7 +214,8 @@ pub struct PluginStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub previews: Vec<PreviewedPrimary>,
     /// Fetched, Verified (of artifacts only), Compiled, Established (all its kinds are served and synced), Ready, and Granted
-    /// (the plugin's account has the rights that it needs) where the plugin has an account of its own.
+    /// (the plugin's account has the rights that it needs) where the plugin has an account of its own. Reconciling while the
+    /// wanted version is tried or waited for, Stalled while it is refused, and UpToDate for a source that is followed.
     pub conditions: Vec<PluginCondition>,
 }
 

@@ -170,7 +170,7 @@ impl Handle {
         StateFigures {
             version: "",
             main_loop_age: None,
-            resident_bytes: None,
+            process: None,
             is_leader: self.context.leadership.elected(),
             shards: self
                 .context
@@ -218,6 +218,11 @@ fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64
         digest,
         ready,
         condition: _,
+        obstacle: _,
+        wanted,
+        runs_wanted,
+        is_stalled,
+        artifact_failures,
         warnings: _,
         is_awake,
     } = summary;
@@ -226,6 +231,10 @@ fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64
         name: name.to_string(),
         version,
         digest,
+        wanted: wanted.map(|wanted| (wanted.version, wanted.digest)),
+        runs_wanted,
+        is_stalled,
+        artifact_failures,
         is_ready: ready.is_some(),
         is_awake,
     }
@@ -244,6 +253,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
         delayed,
         unseen,
         failing,
+        stalled,
         oldest,
     } = depth;
     ControllerFigures {
@@ -256,6 +266,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
         delayed: delayed as u64,
         held: unseen as u64,
         failing: failing as u64,
+        stalled: stalled as u64,
         dependencies: reads as u64,
         dependency_bytes: read_bytes as u64,
     }
@@ -546,7 +557,7 @@ impl Jobs {
         if let Some((job, lane, since)) = self.who.remove(&id) {
             let plugins = context.metrics.plugins();
             let took = since.elapsed();
-            plugins.reconciled(&lane.plugin, &lane.controller, outcome, took);
+            plugins.reconciled(&lane.plugin, &lane.controller, outcome, job.waited, took);
             let is_failure = ended.failure.is_some();
             context.usage.reconciled(&lane.plugin, is_failure, took, ended.used);
             context.state.finish(&lane, &job, &ended, &context.clock);

@@ -1,6 +1,7 @@
 //! Values of the chart: their types, allowed values and defaults. `plugins` has those about plugins, `pods` those about
 //! the image and the pods.
 
+mod monitoring;
 mod plugins;
 mod pods;
 
@@ -10,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use monitoring::{Dashboard, Monitoring, PrometheusRule};
 pub use plugins::{GuardedResources, Plugins, Policies, ReservedMetadata, StaticPlugin, Wasi};
 pub use pods::{Image, PodDisruptionBudget, PriorityClass, PullPolicy, Quantity, Resources};
 
@@ -59,6 +61,8 @@ pub struct Values {
     pub webhooks: Webhooks,
     /// Metrics and probes.
     pub metrics: Metrics,
+    /// Alerts and a dashboard.
+    pub monitoring: Monitoring,
     /// The API that `kubectl pilothouse` asks.
     pub api: Api,
     /// Who may connect to the host.
@@ -105,6 +109,7 @@ impl Default for Values {
             crds: Crds::default(),
             webhooks: Webhooks::default(),
             metrics: Metrics::default(),
+            monitoring: Monitoring::default(),
             api: Api::default(),
             network_policy: NetworkPolicy::default(),
             pod_disruption_budget: PodDisruptionBudget::default(),

@@ -207,7 +207,7 @@ impl Plan {
             self.apply(installer, joined.as_ref().unwrap_or(object)).await?;
             joint.extend(joined.map(|_| object));
         }
-        let Some((resource, _)) = self.objects.last() else {
+        let Some((resource, before)) = self.objects.last() else {
             return Ok(());
         };
         let Some(within) = wait.within() else {
@@ -219,7 +219,10 @@ impl Plan {
             return Ok(());
         };
         let live = installer.find(resource).await.context(AGAIN)?.unwrap_or_default();
-        self.runs(installer, plugin, &live, within).await?;
+        let is_new = before
+            .as_ref()
+            .is_none_or(|before| before["metadata"]["generation"] != live["metadata"]["generation"]);
+        self.runs(installer, plugin, &live, within, is_new).await?;
         if self.is_narrower {
             delete(installer, &self.stale).await?;
             for object in joint {
@@ -246,6 +249,7 @@ impl Plan {
         plugin: &DescribedPlugin,
         live: &Value,
         within: Duration,
+        is_new: bool,
     ) -> anyhow::Result<()> {
         let (name, seconds) = (&plugin.name, within.as_secs());
         if let Some(unselected) = plugin.unselected(live) {
@@ -268,7 +272,9 @@ impl Plan {
                 eprintln!("waiting: {reason}");
             }
         };
-        let state = self.takeover.wait(installer, live, within, self.is_narrower, show);
+        let state = self
+            .takeover
+            .wait(installer, live, within, self.is_narrower, is_new, show);
         match state.await.context(AGAIN)? {
             TakenOver::Partly(left) if self.is_narrower => bail!(
                 "of an earlier version these are left after {seconds} s, so its rights stay, beside those of this version: {}; see that \
@@ -280,6 +286,14 @@ impl Plan {
                 println!("Plugin {name} is suspended (spec.mode), so the host does not run it");
                 return Ok(());
             }
+            TakenOver::Refused(reason) if self.is_narrower => bail!(
+                "the host refuses this version, so the earlier one keeps its rights, beside those of this version: {reason}; when that is \
+                 corrected, run the command again"
+            ),
+            TakenOver::Refused(reason) => bail!(
+                "the host refuses this version of Plugin {name}: {reason}. What was applied stays, and the host starts the version when \
+                 that is corrected"
+            ),
             TakenOver::NotYet(reason) if self.is_narrower => bail!(
                 "this version does not run after {seconds} s, so the earlier one keeps its rights, beside those of this version: {}; when \
                  that is corrected, run the command again",

@@ -118,6 +118,8 @@ mod simulated {
             fleet.stage.minute().await;
         }
         assert_eq!(fleet.condition("it", "Ready")["reason"], "PreviousVersion");
+        fleet.says("it", "Reconciling", "True", "CrdDiffers").await;
+        assert_eq!(fleet.status("it")["observedGeneration"], 1, "it is not decided");
         let requests = fleet.stage.cluster.requests_since(mark).unwrap();
         let of_crds = |request: &&pilothouse_testkit::requests::Request| {
             request.is_by_host() && request.resource == "customresourcedefinitions"

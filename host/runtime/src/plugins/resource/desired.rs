@@ -167,6 +167,13 @@ impl PluginRequest {
     }
 }
 
+impl DesiredPlugin {
+    /// Returns `true` if its source names a tag or a range, so that another artifact may be wanted at any time.
+    pub fn is_followed(&self) -> bool {
+        matches!(&self.source, ComponentSource::Artifact(request) if request.update != ArtifactUpdate::Pinned)
+    }
+}
+
 /// Checks that this host can run a Plugin resource, as far as the resource itself tells.
 pub fn check_plugin(resource: &HostResource) -> Result<(), PluginRequestError> {
     read(resource, &BTreeSet::new()).map(drop)

@@ -8,9 +8,11 @@ use pilothouse_crds::plugin::{
     ArtifactStatus, ControllerStatus, HistoryArtifact, HistoryEntry, LastFailure, PluginCondition, PluginStatus,
     PreviewedPrimary, WaitedPrimary,
 };
+use pilothouse_metrics::ArtifactStep;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::progress::{self, Progress, ProgressCondition};
 use crate::lanes::lane::Lane;
 
 /// The longest message of a condition, in bytes; Kubernetes allows 32 KiB.
@@ -79,6 +81,12 @@ pub enum StartupStep {
     Ready,
 }
 
+/// Reason of `Verified` if the trust policy accepts an artifact without a verified signature.
+pub const UNSIGNED: &str = "Unsigned";
+
+/// Reason of a condition while rights are missing.
+pub const NOT_GRANTED: &str = "NotGranted";
+
 /// Reason of a problem that ends when an older plugin is removed.
 pub const KIND_TAKEN: &str = "KindTaken";
 
@@ -115,11 +123,30 @@ pub enum RunningArtifact {
     Known(ArtifactStatus),
 }
 
+/// A wanted version, whether it runs or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedVersion {
+    /// Digest of its component, in hexadecimal digits.
+    pub digest: String,
+    /// The version that its manifest names.
+    pub version: String,
+}
+
 /// State of a plugin.
 #[derive(Clone)]
 pub struct PluginFacts {
-    /// Generation of the spec that this is about.
+    /// Generation of the spec that was examined last.
     pub generation: Option<i64>,
+    /// Generation of the spec that was decided on last: it runs, was refused, or wants nothing to run.
+    pub decided_generation: Option<i64>,
+    /// Progress towards the wanted version.
+    pub progress: Progress,
+    /// Set if the source is followed: a tag or a range, which may name another artifact at any time.
+    pub is_followed: bool,
+    /// Set if the artifact of an earlier process runs, and the registry has not been asked yet what the source names.
+    pub is_unasked: bool,
+    /// The wanted version, as far as it was loaded.
+    pub wanted: Option<WantedVersion>,
     /// Conditions by step.
     facts: [ConditionState; 5],
     /// Set if the component comes from an artifact, so that there is a signature to verify.
@@ -156,6 +183,29 @@ impl PluginFacts {
         &self.facts[step as usize]
     }
 
+    /// Returns `true` if a version is loaded, whether it is the wanted one or not.
+    pub fn is_loaded(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// Steps that failed when the artifact was asked for last; `None`: the component comes from no artifact. An artifact that
+    /// the trust policy accepts without a signature is no failure.
+    pub fn artifact_failures(&self) -> Option<Vec<ArtifactStep>> {
+        let failed = |step| self.fact(step).holds == Some(false) && self.fact(step).reason != UNSIGNED;
+        let steps = [
+            (ArtifactStep::Fetch, StartupStep::Fetched),
+            (ArtifactStep::Verify, StartupStep::Verified),
+        ];
+        let failing = steps.into_iter().filter(|(_, step)| failed(*step));
+        self.is_artifact.then(|| failing.map(|(step, _)| step).collect())
+    }
+
+    /// Records that the examined spec was decided on: its version runs, or it wants nothing to run.
+    pub fn settle(&mut self) {
+        self.progress = Progress::Settled;
+        self.decided_generation = self.generation;
+    }
+
     /// Sets the condition of a step. If it is not true and no version runs, those of the later steps become unknown.
     pub fn set(&mut self, step: StartupStep, fact: ConditionState) {
         let is_news = self.facts[step as usize] != fact;
@@ -180,6 +230,11 @@ impl Default for PluginState {
         Self {
             known: Mutex::new(PluginFacts {
                 generation: None,
+                decided_generation: None,
+                progress: Progress::default(),
+                is_followed: false,
+                is_unasked: false,
+                wanted: None,
                 facts: std::array::from_fn(|_| ConditionState::unknown()),
                 is_artifact: false,
                 artifact: RunningArtifact::Unknown,
@@ -214,6 +269,7 @@ impl PluginState {
 }
 
 /// Further inputs of the status.
+#[derive(Default)]
 pub struct StatusFigures {
     /// Status by controller.
     pub controllers: Vec<ControllerStatus>,
@@ -245,7 +301,15 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         warnings,
         previews,
     } = figures;
-    let condition_of = |fact: ConditionState, name: &str| {
+    // What an earlier process decided stands until this one has.
+    let observed_generation = known.decided_generation.or(live.observed_generation);
+    // A version that runs has the generation of its own spec, so that nobody takes its health for that of a newer spec.
+    let (of_version, of_source) = if known.is_loaded() {
+        (known.running_generation, observed_generation)
+    } else {
+        (known.generation, known.generation)
+    };
+    let condition_of = |fact: ConditionState, name: &str, observed_generation: Option<i64>| {
         let status = match fact.holds {
             Some(true) => "True",
             Some(false) => "False",
@@ -259,29 +323,42 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
             reason: fact.reason.to_owned(),
             message: pilothouse_core::text::printable::shorten(fact.message, LONGEST_MESSAGE),
             last_transition_time: since.map_or(now, |since| &since.last_transition_time).to_owned(),
-            observed_generation: known.generation,
+            observed_generation,
         }
     };
-    let condition = |step: StartupStep, name: &str| {
+    let condition = |step: StartupStep, name: &str, observed_generation: Option<i64>| {
         let mut fact = known.fact(step).clone();
         if let (StartupStep::Ready, Some(true), Some(traps)) = (step, fact.holds, slowed_for) {
             fact.reason = "Slowed";
             fact.message = format!("the last {traps} calls trapped or broke a limit; calls are throttled");
         }
-        condition_of(fact, name)
+        condition_of(fact, name, observed_generation)
     };
-    let granted = granted(known).map(|fact| condition_of(fact, GRANTED));
-    let warning = known.warning.clone().map(|fact| condition_of(fact, ADMITTING));
-    let verified = known.is_artifact.then(|| condition(StartupStep::Verified, "Verified"));
+    let granted = granted(known).map(|fact| {
+        let is_of_wanted = known.not_granted.is_some();
+        let generation = if is_of_wanted { known.generation } else { of_version };
+        condition_of(fact, GRANTED, generation)
+    });
+    let warning = known
+        .warning
+        .clone()
+        .map(|fact| condition_of(fact, ADMITTING, of_version));
+    let verified = known
+        .is_artifact
+        .then(|| condition(StartupStep::Verified, "Verified", of_source));
     let steps = [
-        Some(condition(StartupStep::Fetched, "Fetched")),
+        Some(condition(StartupStep::Fetched, "Fetched", of_source)),
         verified,
-        Some(condition(StartupStep::Compiled, "Compiled")),
-        Some(condition(StartupStep::Established, "Established")),
-        Some(condition(StartupStep::Ready, "Ready")),
+        Some(condition(StartupStep::Compiled, "Compiled", of_source)),
+        Some(condition(StartupStep::Established, "Established", of_version)),
+        Some(condition(StartupStep::Ready, "Ready", of_version)),
     ];
+    let progress = progress::conditions(known, live).into_iter().map(|found| match found {
+        ProgressCondition::New(name, fact) => condition_of(fact, name, known.generation),
+        ProgressCondition::Recorded(condition) => condition,
+    });
     PluginStatus {
-        observed_generation: known.generation,
+        observed_generation,
         running_generation: known.running_generation,
         digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
         version: known.version.clone(),
@@ -304,7 +381,13 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         finalizers: live.finalizers.clone(),
         warnings,
         previews,
-        conditions: steps.into_iter().flatten().chain(granted).chain(warning).collect(),
+        conditions: steps
+            .into_iter()
+            .flatten()
+            .chain(progress)
+            .chain(granted)
+            .chain(warning)
+            .collect(),
     }
 }
 
@@ -353,14 +436,21 @@ fn history(known: &PluginFacts, live: &PluginStatus, now: &str) -> Vec<HistoryEn
     history
 }
 
-/// The condition about the rights of a plugin's account, for the running version and for a desired one that lacks
-/// rights.
+/// The condition about the rights of a plugin's account, and of the host to act as it, for the running version and for a
+/// desired one that lacks rights.
 fn granted(known: &PluginFacts) -> Option<ConditionState> {
-    let Some(lacking) = &known.not_granted else {
-        return known.granted.clone();
+    let of_account = known.granted.clone().filter(|fact| fact.holds != Some(true));
+    let of_running = match (&known.cannot_act, of_account) {
+        (Some(lacking), Some(fact)) if fact.holds == Some(false) => {
+            Some(ConditionState::no(NOT_GRANTED, format!("{lacking}; {}", fact.message)))
+        }
+        (Some(lacking), _) => Some(ConditionState::no(NOT_GRANTED, lacking.clone())),
+        (None, fact) => fact,
     };
-    let missing = known.granted.as_ref().filter(|fact| fact.holds != Some(true));
-    let message = match missing {
+    let Some(lacking) = &known.not_granted else {
+        return of_running.or_else(|| known.granted.clone());
+    };
+    let message = match of_running {
         Some(fact) => format!("{lacking}; the version that runs: {}", fact.message),
         None => lacking.clone(),
     };

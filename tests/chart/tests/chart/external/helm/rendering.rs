@@ -301,6 +301,33 @@ fn the_policies_of_the_chart_are_those_of_deploy() {
 }
 
 #[test]
+fn the_rules_and_the_dashboard_of_the_chart_are_those_of_deploy() {
+    let values = json!({"monitoring": {
+        "prometheusRule": {"enabled": true, "labels": {"release": "prometheus"}, "runbookUrl": "https://example.com/runbooks.html"},
+        "dashboard": {"enabled": true},
+    }});
+    let rendered = documents(&helm().template(&values).unwrap());
+    let of = |kind: &str, name: &str| {
+        let is_it = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+        rendered
+            .iter()
+            .find(is_it)
+            .unwrap_or_else(|| panic!("no {kind} {name}"))
+    };
+    let read = |file: &str| fs::read_to_string(folder().join("../monitoring").join(file)).unwrap();
+    let rules = of("PrometheusRule", "pilothouse");
+    assert_eq!(rules["metadata"]["labels"]["release"], "prometheus");
+    let linked = read("alerts.yaml").replace("docs/runbooks.md#", "https://example.com/runbooks.html#");
+    let linked: Value = serde_saphyr::from_str(&linked).unwrap();
+    assert_eq!(rules["spec"], linked);
+    let dashboard = of("ConfigMap", "pilothouse-dashboard");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(dashboard["data"]["pilothouse.json"], read("dashboard.json"));
+    let default = helm().template(&json!({})).unwrap();
+    assert!(!default.contains("PrometheusRule") && !default.contains("grafana_dashboard"));
+}
+
+#[test]
 fn the_policy_for_plugins_concerns_those_that_the_host_selects() {
     let selector = "team in (a,b),!legacy,tier notin (c),x=1,y==2,z!=3,here";
     let policy_of = |values: &Value| {
