@@ -132,7 +132,6 @@ async fn a_host_works_with_the_charts_account_and_strands_nothing() {
         assert!(refused.contains(words), "{words}: {refused}");
     }
     assert!(replicas(2).await);
-    bench.helm().rollback(1).unwrap();
     bench.helm().upgrade(&json!({})).unwrap();
     bench.helm().uninstall_without_hooks().unwrap();
     assert_eq!(bench.find(&deployment()).await, None);
