@@ -362,7 +362,11 @@ impl Host {
         stop: impl Future<Output = ()>,
         has_resources: bool,
     ) -> Result<UnfinishedWork, StartError> {
-        let (client, host_options, leads) = (self.client.clone(), self.options.clone(), self.context.leadership.clone());
+        let (client, host_options, leads) = (
+            self.client.clone(),
+            self.options.clone(),
+            self.context.leadership.clone(),
+        );
         let options = host_options.election.as_ref();
         let HostContext {
             clock,

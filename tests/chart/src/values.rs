@@ -282,7 +282,9 @@ pub struct Artifacts {
 
 /// The trust file's schema, whose definitions become those of the chart.
 fn trust(generator: &mut SchemaGenerator) -> Schema {
-    let text = TrustPolicy::json_schema().to_string().replace("#/$defs/", "#/definitions/");
+    let text = TrustPolicy::json_schema()
+        .to_string()
+        .replace("#/$defs/", "#/definitions/");
     let mut schema: Map<String, Value> = serde_json::from_str(&text).expect("a schema is an object");
     if let Some(Value::Object(definitions)) = schema.remove("$defs") {
         generator.definitions_mut().extend(definitions);

@@ -30,7 +30,9 @@ async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Request> {
     let mut words = line.split_whitespace();
     let (method, path) = (words.next()?.to_owned(), words.next()?);
     // A proxy forwards the whole URL.
-    let rest = path.strip_prefix("http://").and_then(|rest| rest.find('/').map(|at| &rest[at..]));
+    let rest = path
+        .strip_prefix("http://")
+        .and_then(|rest| rest.find('/').map(|at| &rest[at..]));
     let path = rest.unwrap_or(path).to_owned();
     let mut headers = BTreeMap::new();
     loop {

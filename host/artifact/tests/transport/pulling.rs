@@ -260,16 +260,32 @@ async fn a_declared_size_over_the_limit_is_refused_before_the_request() {
 #[tokio::test]
 async fn a_registry_behind_a_proxy_is_reached() {
     for (is_tls, scheme, request) in [
-        (false, "http://", "HEAD http://registry.invalid/v2/acme/plugin/manifests/1"),
-        (false, "http://u:p@", "HEAD http://registry.invalid/v2/acme/plugin/manifests/1 as Basic dTpw"),
+        (
+            false,
+            "http://",
+            "HEAD http://registry.invalid/v2/acme/plugin/manifests/1",
+        ),
+        (
+            false,
+            "http://u:p@",
+            "HEAD http://registry.invalid/v2/acme/plugin/manifests/1 as Basic dTpw",
+        ),
         (false, "socks5://", "SOCKS registry.invalid:80"),
         (true, "http://", "CONNECT registry.invalid:443"),
-        (true, "http://u:p%40q@", "CONNECT registry.invalid:443 as Basic dTpwQHE="),
+        (
+            true,
+            "http://u:p%40q@",
+            "CONNECT registry.invalid:443 as Basic dTpwQHE=",
+        ),
         (true, "https://u:p@", "CONNECT registry.invalid:443 as Basic dTpw"),
         (true, "socks5://", "SOCKS registry.invalid:443"),
         (true, "socks5h://u:p%40q@", "SOCKS registry.invalid:443 as u:p@q"),
     ] {
-        let registry = if is_tls { Registry::start_tls().await } else { Registry::start().await };
+        let registry = if is_tls {
+            Registry::start_tls().await
+        } else {
+            Registry::start().await
+        };
         registry.put("1", media_type::MANIFEST, b"{}".as_slice());
         let proxy = if scheme.starts_with("https") {
             Proxy::start_tls(registry.address).await

@@ -311,7 +311,9 @@ impl AskedHost {
 fn last_sign(lease: &str, record: &LeaseRecord, now: Timestamp) -> String {
     let holder = &record.holder;
     if holder.is_empty() {
-        return format!("the Lease {lease} has no holder: the last replica has ended in order, and nothing is reconciled");
+        return format!(
+            "the Lease {lease} has no holder: the last replica has ended in order, and nothing is reconciled"
+        );
     }
     let renewed = record.renewed.as_deref().unwrap_or_default();
     let duration = SignedDuration::from_secs(record.duration_seconds.into());

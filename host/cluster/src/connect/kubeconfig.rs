@@ -205,9 +205,10 @@ impl Cluster {
         let url = url.filter(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());
         let url = url.ok_or_else(|| format!("has the server {server:?}; write https://HOST:PORT"))?;
         let proxy = match &self.proxy_url {
-            Some(proxy) => {
-                Some(proxy::from_kubeconfig(proxy).map_err(|problem| format!("has a proxy-url that cannot be used: {problem}"))?)
-            }
+            Some(proxy) => Some(
+                proxy::from_kubeconfig(proxy)
+                    .map_err(|problem| format!("has a proxy-url that cannot be used: {problem}"))?,
+            ),
             None => proxy::for_cluster(&url, variable)?,
         };
         let mut config = Config::new(url);

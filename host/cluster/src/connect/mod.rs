@@ -365,7 +365,10 @@ mod tests {
     async fn a_server_behind_a_proxy_is_reached() {
         let simulator = pilothouse_simulator::Simulator::new(pilothouse_simulator::Options::default());
         let serving = simulator.serve("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let (plain, tls) = (Proxy::start(serving.address()).await, Proxy::start_tls(serving.address()).await);
+        let (plain, tls) = (
+            Proxy::start(serving.address()).await,
+            Proxy::start_tls(serving.address()).await,
+        );
         let authority = tls.authority.clone().unwrap().into_bytes();
         for (proxy, url, request) in [
             (&plain, "http://", "CONNECT k.example:6443"),
@@ -381,7 +384,10 @@ mod tests {
             });
             let target = kubeconfig("proxy", &cluster, &json!({}));
             let client = connect(&target, "test/1").await.unwrap();
-            client.apiserver_version().await.unwrap_or_else(|error| panic!("{url}: {error}"));
+            client
+                .apiserver_version()
+                .await
+                .unwrap_or_else(|error| panic!("{url}: {error}"));
             assert_eq!(proxy.requests().pop().as_deref(), Some(request), "{url}");
         }
     }

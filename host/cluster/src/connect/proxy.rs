@@ -206,9 +206,16 @@ mod tests {
             };
             for_registry(&server.parse().unwrap(), &variable).map(|url| url.map(|url| url.to_string()))
         };
-        let all = [("ALL_PROXY", "socks5://u:p@s"), ("HTTPS_PROXY", "a:1"), ("NO_PROXY", "r.internal:5000")];
+        let all = [
+            ("ALL_PROXY", "socks5://u:p@s"),
+            ("HTTPS_PROXY", "a:1"),
+            ("NO_PROXY", "r.internal:5000"),
+        ];
         assert_eq!(found("https://r.example", &all), Ok(Some("http://a:1/".to_owned())));
-        assert_eq!(found("http://r.example", &all), Ok(Some("socks5://u:p@s:1080/".to_owned())));
+        assert_eq!(
+            found("http://r.example", &all),
+            Ok(Some("socks5://u:p@s:1080/".to_owned()))
+        );
         assert_eq!(found("https://r.internal:5000", &all), Ok(None));
         assert_eq!(found("https://r.internal", &all), Ok(Some("http://a:1/".to_owned())));
         let wrong = found("http://r.example", &[("all_proxy", "ftp://f")]).unwrap_err();

@@ -12,8 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::admission::configuration::PLUGIN_LABEL;
 use pilothouse_core::kubernetes::served::{KindFacts, ServedKind};
 use pilothouse_core::rights::objects::{
-    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, act_name, edit_name, label_selector, view_name,
-    watch_name,
+    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, act_name, edit_name, label_selector, view_name, watch_name,
 };
 use pilothouse_core::rights::{built_in, escalation};
 use pilothouse_core::{Kind, Name};

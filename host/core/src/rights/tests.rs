@@ -517,7 +517,11 @@ fn host_acting_as_plugin_account_has_only_watch_rights() {
 
 #[test]
 fn kinds_of_a_plugin_are_aggregated_into_the_roles_of_people() {
-    let checked = checked("Namespaced", None, &json!([{"kind": kind("", "Secret"), "access": ["read"]}]));
+    let checked = checked(
+        "Namespaced",
+        None,
+        &json!([{"kind": kind("", "Secret"), "access": ["read"]}]),
+    );
     let grants = |confinement: &Confinement, needs: &[ControllerNeeds<'_>]| {
         let rights = Rights::of(needs, confinement, &Resources::of(&checked)).unwrap();
         let grantee = Grantee {
@@ -553,8 +557,16 @@ fn kinds_of_a_plugin_are_aggregated_into_the_roles_of_people() {
         json!([{"apiGroups": ["x.dev"], "resources": ["webs"],
             "verbs": ["create", "delete", "deletecollection", "patch", "update"]}])
     );
-    assert_eq!(grants(&confined(&["a"], &[]), &needs).len(), 0, "all of its rights are Roles");
+    assert_eq!(
+        grants(&confined(&["a"], &[]), &needs).len(),
+        0,
+        "all of its rights are Roles"
+    );
     let mut others = needs;
     others[0].brings_crd = false;
-    assert_eq!(grants(&Confinement::default(), &others).len(), 0, "its kinds are somebody else's");
+    assert_eq!(
+        grants(&Confinement::default(), &others).len(),
+        0,
+        "its kinds are somebody else's"
+    );
 }

@@ -81,9 +81,8 @@ struct Rule {
 fn selector(_: &mut SchemaGenerator) -> Schema {
     const KEY: &str = r"([A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?";
     const VALUE: &str = r"([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?";
-    let requirement = format!(
-        r"\s*(!\s*{KEY}|{KEY}(\s*(=|==|!=)\s*{VALUE}|\s+(in|notin)\s*\(\s*{VALUE}(\s*,\s*{VALUE})*\s*\))?)\s*"
-    );
+    let requirement =
+        format!(r"\s*(!\s*{KEY}|{KEY}(\s*(=|==|!=)\s*{VALUE}|\s+(in|notin)\s*\(\s*{VALUE}(\s*,\s*{VALUE})*\s*\))?)\s*");
     json_schema!({"type": "string", "maxLength": 4096, "pattern": format!(r"^(\s*|{requirement}(,{requirement})*)$")})
 }
 

@@ -137,7 +137,10 @@ pub mod simulated {
     fn readiness(fleet: &Fleet) -> (String, String) {
         let plugin = fleet.stage.find("Plugin", "it").unwrap();
         let conditions = plugin["status"]["conditions"].as_array().unwrap().clone();
-        let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap();
+        let ready = conditions
+            .into_iter()
+            .find(|condition| condition["type"] == "Ready")
+            .unwrap();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         (text(&ready["status"]), text(&ready["reason"]))
     }

@@ -41,7 +41,12 @@ async fn has_no_successor(client: &Client, election: &ElectionOptions) -> bool {
     let ElectionOptions {
         namespace, name, times, ..
     } = election;
-    let lease = LeaseApi::new(client.clone(), namespace.clone(), name.clone(), times.renew_deadline / 2);
+    let lease = LeaseApi::new(
+        client.clone(),
+        namespace.clone(),
+        name.clone(),
+        times.renew_deadline / 2,
+    );
     let deadline = Instant::now() + times.retry_period * 2;
     loop {
         match lease.read().await {
@@ -68,7 +73,10 @@ async fn write_all(client: &Client, options: &HostOptions) {
     let mut reported = 0;
     for resource in resources.iter().flat_map(|resources| resources.values()) {
         let labels = &resource.labels;
-        if !options.plugin_selector.matches(|key| labels.get(key).map(String::as_str)) {
+        if !options
+            .plugin_selector
+            .matches(|key| labels.get(key).map(String::as_str))
+        {
             continue;
         }
         let Some(status) = without_host(resource, &options.instance, &options.clock.seconds()) else {
@@ -89,14 +97,20 @@ async fn write_all(client: &Client, options: &HostOptions) {
         }
     }
     if reported > 0 {
-        tracing::info!(plugins = reported, "this was the last replica; no host runs the Plugins now");
+        tracing::info!(
+            plugins = reported,
+            "this was the last replica; no host runs the Plugins now"
+        );
     }
 }
 
 /// The status of a Plugin that no host runs, unless it says so already, or was never reported.
 fn without_host(resource: &HostResource, instance: &str, now: &str) -> Option<Value> {
     let mut status: PluginStatus = serde_json::from_value(resource.status.clone()).ok()?;
-    let ready = status.conditions.iter_mut().find(|condition| condition.kind == "Ready")?;
+    let ready = status
+        .conditions
+        .iter_mut()
+        .find(|condition| condition.kind == "Ready")?;
     if ready.reason == NO_HOST {
         return None;
     }

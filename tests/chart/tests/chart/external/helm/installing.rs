@@ -128,7 +128,11 @@ async fn a_host_works_with_the_charts_account_and_strands_nothing() {
 
     // Somebody wants to uninstall the release and leave the Plugin behind: nothing is deleted, and the release can be used.
     let refused = bench.helm().uninstall().unwrap_err().printed.errors;
-    for words in ["Plugin app-service is there", "pilothouse uninstall app-service", "--no-hooks"] {
+    for words in [
+        "Plugin app-service is there",
+        "pilothouse uninstall app-service",
+        "--no-hooks",
+    ] {
         assert!(refused.contains(words), "{words}: {refused}");
     }
     assert!(replicas(2).await);
@@ -221,8 +225,13 @@ async fn roles_of_kubernetes_hold_for_plugins_and_their_kinds() {
         let holds = async || allowed(&bench, user, namespace, &asked).await == expected;
         until(&format!("{user} may do {expected:?}"), holds, String::new).await;
     }
-    bench.pilothouse(&["uninstall", "app-service", "--yes", "--wait=false"]).await;
-    for name in ["pilothouse-plugin-app-service:view", "pilothouse-plugin-app-service:edit"] {
+    bench
+        .pilothouse(&["uninstall", "app-service", "--yes", "--wait=false"])
+        .await;
+    for name in [
+        "pilothouse-plugin-app-service:view",
+        "pilothouse-plugin-app-service:edit",
+    ] {
         let role = named(&format!("{rbac}/v1"), "ClusterRole", None, name);
         assert_eq!(bench.find(&role).await, None, "{name}");
     }

@@ -256,11 +256,18 @@ fn static_plugins_have_a_cluster_role_each_and_none_to_plugins() {
 fn pods_use_the_network_volumes_and_labels_that_the_values_name() {
     let deployment = |values: &Value| {
         let rendered = documents(&helm().template(values).unwrap());
-        rendered.into_iter().find(|document| document["kind"] == "Deployment").unwrap()["spec"]["template"].clone()
+        rendered
+            .into_iter()
+            .find(|document| document["kind"] == "Deployment")
+            .unwrap()["spec"]["template"]
+            .clone()
     };
     let pod = deployment(&json!({}))["spec"].clone();
     assert!(pod["hostNetwork"].is_null() && pod["dnsPolicy"].is_null());
-    assert_eq!(pod["volumes"][0], json!({"name": "cache", "emptyDir": {"sizeLimit": "2Gi"}}));
+    assert_eq!(
+        pod["volumes"][0],
+        json!({"name": "cache", "emptyDir": {"sizeLimit": "2Gi"}})
+    );
     for (values, dns, cache) in [
         (
             json!({"hostNetwork": true, "cache": {"volume": {"hostPath": {"path": "/var/cache"}}}}),
@@ -284,7 +291,10 @@ fn pods_use_the_network_volumes_and_labels_that_the_values_name() {
     let rendered = helm().template(&json!({"commonLabels": {"team": "a"}})).unwrap();
     for document in documents(&rendered) {
         assert_eq!(document["metadata"]["labels"]["team"], "a", "{document}");
-        assert!(document["spec"]["selector"]["matchLabels"]["team"].is_null(), "{document}");
+        assert!(
+            document["spec"]["selector"]["matchLabels"]["team"].is_null(),
+            "{document}"
+        );
     }
 }
 
@@ -380,7 +390,10 @@ fn the_manifests_for_kustomize_are_those_of_the_chart() {
         "# Generated from deploy/chart: tests/chart/tests/chart/external/helm/rendering.rs says how.\n".to_owned();
     let mut names = Vec::new();
     let is_of_helm = |document: &Value| document["metadata"]["name"].as_str().unwrap().contains("uninstall");
-    for mut document in documents(&rendered).into_iter().filter(|document| !is_of_helm(document)) {
+    for mut document in documents(&rendered)
+        .into_iter()
+        .filter(|document| !is_of_helm(document))
+    {
         let labels = "/metadata/labels";
         if let Some(labels) = document.pointer_mut(labels).and_then(Value::as_object_mut) {
             labels.remove("helm.sh/chart");

@@ -139,9 +139,7 @@ fn contradicting_values_are_refused_with_the_next_step() {
 /// What the schema cannot say, or what it says with a pattern: the host or the API server would refuse it after the rollout began.
 #[test]
 fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
-    let volume = |name: &str, path: &str| {
-        json!({"extraVolumes": [{"name": name, "emptyDir": {}}], "extraVolumeMounts": [{"name": name, "mountPath": path}]})
-    };
+    let volume = |name: &str, path: &str| json!({"extraVolumes": [{"name": name, "emptyDir": {}}], "extraVolumeMounts": [{"name": name, "mountPath": path}]});
     let rule = |rule: Value| {
         let mut rule = rule;
         rule["match"] = json!("ghcr.io/acme/*");
@@ -158,26 +156,50 @@ fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
             json!({"leaderElection": {"leaseDuration": 10}}),
             "leaseDuration is 10 and renewDeadline is 10",
         ),
-        (json!({"leaderElection": {"retryPeriod": 6}}), "at most half of renewDeadline"),
+        (
+            json!({"leaderElection": {"retryPeriod": 6}}),
+            "at most half of renewDeadline",
+        ),
         (json!({"plugins": {"selector": "team in a"}}), "plugins/selector"),
-        (json!({"plugins": {"selector": "team=="}, "policies": {"plugin": true}}), "plugin"),
+        (
+            json!({"plugins": {"selector": "team=="}, "policies": {"plugin": true}}),
+            "plugin",
+        ),
         (json!({"plugins": {"selector": "team = a b"}}), "plugins/selector"),
         (json!({"plugins": {"selector": "a=b,,c"}}), "plugins/selector"),
-        (json!({"plugins": {"volume": {"name": "plugins", "emptyDir": {}}}}), "plugins/volume"),
-        (json!({"artifacts": {"trust": {"defaults": "refuse"}}}), "artifacts/trust"),
+        (
+            json!({"plugins": {"volume": {"name": "plugins", "emptyDir": {}}}}),
+            "plugins/volume",
+        ),
+        (
+            json!({"artifacts": {"trust": {"defaults": "refuse"}}}),
+            "artifacts/trust",
+        ),
         (json!({"artifacts": {"trust": {"default": "deny"}}}), "artifacts/trust"),
         (rule(json!({"key": []})), "artifacts/trust/repositories/0"),
         (rule(json!({})), "ghcr/io/acme/* accepts nothing"),
-        (rule(json!({"unsigned": true, "keys": [{"pem": "a"}]})), "remove one of them"),
+        (
+            rule(json!({"unsigned": true, "keys": [{"pem": "a"}]})),
+            "remove one of them",
+        ),
         (rule(json!({"keys": [{"name": "a"}]})), "needs either file or pem"),
         (rule(json!({"keys": [{"file": "acme.pub"}]})), "names the file acme/pub"),
-        (rule(json!({"keyless": [{"issuer": "https://a", "subject": "b@c"}]})), "without a trustedRoot"),
+        (
+            rule(json!({"keyless": [{"issuer": "https://a", "subject": "b@c"}]})),
+            "without a trustedRoot",
+        ),
         (
             json!({"artifacts": {"trust": {"repositories": [{"match": "ghcr.io/acme/app:1", "unsigned": true}]}}}),
             "artifacts/trust/repositories/0/match",
         ),
-        (registry(json!({"host": "https://ghcr.io"})), "artifacts/registries/registries/0/host"),
-        (registry(json!({"host": "ghcr.io", "insecure": true})), "artifacts/registries/registries/0"),
+        (
+            registry(json!({"host": "https://ghcr.io"})),
+            "artifacts/registries/registries/0/host",
+        ),
+        (
+            registry(json!({"host": "ghcr.io", "insecure": true})),
+            "artifacts/registries/registries/0",
+        ),
         (
             registry(json!({"host": "ghcr.io", "certificateAuthorities": ["ca.pem"]})),
             "names the file ca/pem",
@@ -186,21 +208,39 @@ fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
             json!({"artifacts": {"registries": {"registries": [{"host": "a.example"}, {"host": "a.example"}]}}}),
             "lists the host a/example twice",
         ),
-        (json!({"artifacts": {"files": {"keys/acme.pub": ""}}}), "artifacts/files"),
-        (json!({"artifacts": {"files": {"trust.yaml": ""}}}), "give it another name"),
-        (fixed(json!({"limits": {"callMilliseconds": 1}})), "plugins/static/0/limits/callMilliseconds"),
+        (
+            json!({"artifacts": {"files": {"keys/acme.pub": ""}}}),
+            "artifacts/files",
+        ),
+        (
+            json!({"artifacts": {"files": {"trust.yaml": ""}}}),
+            "give it another name",
+        ),
+        (
+            fixed(json!({"limits": {"callMilliseconds": 1}})),
+            "plugins/static/0/limits/callMilliseconds",
+        ),
         (fixed(json!({"limits": {"memory": 1}})), "plugins/static/0/limits"),
         (
             fixed(json!({"rules": [{"apiGroup": "", "resources": ["a"], "verbs": ["get"]}]})),
             "plugins/static/0/rules/0",
         ),
-        (json!({"host": {"extraArguments": ["--workers=3"]}}), "--workers, which the chart gives"),
-        (json!({"host": {"extraArguments": ["--leader-election"]}}), "--leader-election, which"),
+        (
+            json!({"host": {"extraArguments": ["--workers=3"]}}),
+            "--workers, which the chart gives",
+        ),
+        (
+            json!({"host": {"extraArguments": ["--leader-election"]}}),
+            "--leader-election, which",
+        ),
         (
             json!({"host": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}),
             "the variable A, which another entry",
         ),
-        (json!({"host": {"extraEnv": [{"name": "HOSTNAME", "value": "a"}]}}), "the chart sets already"),
+        (
+            json!({"host": {"extraEnv": [{"name": "HOSTNAME", "value": "a"}]}}),
+            "the chart sets already",
+        ),
         (
             json!({"host": {"log": "info", "extraEnv": [{"name": "PILOTHOUSE_LOG", "value": "a"}]}}),
             "host/log sets already",
@@ -209,7 +249,10 @@ fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
             json!({"host": {"extraEnv": [{"name": "A", "value": "a", "valueFrom": {"fieldRef": {"fieldPath": "b"}}}]}}),
             "a value and valueFrom",
         ),
-        (json!({"webhooks": {"convertedCrds": ["gates"]}}), "webhooks/convertedCrds/0"),
+        (
+            json!({"webhooks": {"convertedCrds": ["gates"]}}),
+            "webhooks/convertedCrds/0",
+        ),
         (json!({"webhooks": {"plugins": ["a", "a"]}}), "webhooks/plugins"),
         (json!({"rbac": {"namespaces": ["shop", "shop"]}}), "rbac/namespaces"),
         (
@@ -217,15 +260,30 @@ fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
             "rbac/namespaces",
         ),
         (json!({"image": {"pullSecrets": ["a", "a"]}}), "image/pullSecrets"),
-        (json!({"image": {"repository": "https://registry.example.com/host"}}), "image/repository"),
-        (json!({"image": {"repository": "registry.example.com/host:1"}}), "image/repository"),
+        (
+            json!({"image": {"repository": "https://registry.example.com/host"}}),
+            "image/repository",
+        ),
+        (
+            json!({"image": {"repository": "registry.example.com/host:1"}}),
+            "image/repository",
+        ),
         (json!({"fullnameOverride": "1st"}), "fullnameOverride"),
-        (json!({"podLabels": {"app.kubernetes.io/name": "a"}}), "podLabels has the label"),
+        (
+            json!({"podLabels": {"app.kubernetes.io/name": "a"}}),
+            "podLabels has the label",
+        ),
         (json!({"commonLabels": {"a b": "c"}}), "commonLabels"),
         (json!({"commonLabels": {"team": "a b"}}), "commonLabels/team"),
-        (json!({"podAnnotations": {"checksum/plugins": "a"}}), "podAnnotations has the annotation"),
+        (
+            json!({"podAnnotations": {"checksum/plugins": "a"}}),
+            "podAnnotations has the annotation",
+        ),
         (volume("cache", "/a"), "the volume cache, which the chart has already"),
-        (volume("more", "/cache/"), "mountPath /cache, which the chart has already"),
+        (
+            volume("more", "/cache/"),
+            "mountPath /cache, which the chart has already",
+        ),
         (volume("more", "a"), "no absolute path"),
         (
             json!({"extraVolumeMounts": [{"name": "a", "mountPath": "/a"}]}),
@@ -242,7 +300,11 @@ fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
         assert!(said.contains(words), "{values}: {words}: {said}");
     }
     let named = Helm::new(&folder(), "1st", "pilothouse-system");
-    let refused = named.template(&json!({"nameOverride": "first"})).unwrap_err().printed.errors;
+    let refused = named
+        .template(&json!({"nameOverride": "first"}))
+        .unwrap_err()
+        .printed
+        .errors;
     assert!(refused.contains("set fullnameOverride"), "{refused}");
 }
 
