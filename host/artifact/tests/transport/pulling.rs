@@ -286,7 +286,7 @@ async fn a_registry_behind_a_proxy_is_reached() {
         } else {
             Registry::start().await
         };
-        registry.put("1", media_type::MANIFEST, b"{}".as_slice());
+        let _ = registry.put("1", media_type::MANIFEST, b"{}".as_slice());
         let proxy = if scheme.starts_with("https") {
             Proxy::start_tls(registry.address).await
         } else {
@@ -302,7 +302,7 @@ async fn a_registry_behind_a_proxy_is_reached() {
             json!({"registries": [{"host": "registry.invalid", "plainHttp": true}]})
         };
         let url = format!("{scheme}{}", proxy.address);
-        let client = client(config).through(Arc::new(move |_| Some(url.clone())));
+        let client = client(config).through(Arc::new(move |_: &str| Some(url.clone())));
         // A Plugin's reference, whose registry is not on this machine.
         let client = client.for_plugins(&[format!("http://{}", proxy.address)]);
         let location = "registry.invalid/acme/plugin:1".parse().unwrap();

@@ -59,7 +59,7 @@ pub fn registry_proxy() -> anyhow::Result<ProxyRule> {
     for server in ["https://registry.invalid", "http://registry.invalid"] {
         let _ = select(server).map_err(anyhow::Error::msg)?;
     }
-    Ok(Arc::new(move |server| Some(select(server).ok()??.to_string())))
+    Ok(Arc::new(move |server: &str| Some(select(server).ok()??.to_string())))
 }
 
 /// Reports whether the user wants no colours; see <https://no-color.org>.
