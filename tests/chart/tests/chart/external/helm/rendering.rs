@@ -171,8 +171,8 @@ fn the_host_has_no_right_without_a_limit() {
         for role in documents(&helm().template(&values).unwrap()) {
             let is_cluster_role = role["kind"] == "ClusterRole";
             // What the values say, and what people may do.
-            let name = role["metadata"]["name"].as_str().unwrap();
-            if name.contains("-static-") || name.ends_with(":view") || name.ends_with(":edit") {
+            let role_name = role["metadata"]["name"].as_str().unwrap();
+            if role_name.contains("-static-") || role_name.ends_with(":view") || role_name.ends_with(":edit") {
                 continue;
             }
             for rule in role["rules"].as_array().into_iter().flatten() {
