@@ -50,7 +50,7 @@ pub fn variants() -> [(&'static str, Value); 5] {
     let fixed = json!([
         {
             "name": "shop", "artifact": "oci://registry.example.com/shop:1", "wasi": "inert",
-            "configuration": {"host": "example.com", "size": 1_000_000}, "limits": {"logBytes": 33_554_432},
+            "configuration": {"host": "example.com", "size": 1_000_000}, "limits": {"readBytes": 33_554_432},
             "rules": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "watch"]}],
         },
         {"name": "web", "file": "team/web.wasm"},

@@ -210,7 +210,7 @@ fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
         ),
         (
             json!({"artifacts": {"files": {"keys/acme.pub": ""}}}),
-            "artifacts/files",
+            "keys/acme/pub",
         ),
         (
             json!({"artifacts": {"files": {"trust.yaml": ""}}}),
