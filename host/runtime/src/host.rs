@@ -22,7 +22,7 @@ use crate::election::leadership;
 use crate::election::leadership::Leadership;
 use crate::lanes::lane::{Lane, StaticPlugin};
 use crate::options::HostOptions;
-use crate::plugins::resource::resources;
+use crate::plugins::resource::{no_host, resources};
 use crate::plugins::waiting_lanes;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, static_plugins};
 use crate::process::clock::{JUMP_LOOK, JumpWatch, sleep_until};
@@ -347,7 +347,7 @@ impl Host {
                 }
             }
         };
-        self.dispatch(with_caches(context, all_end), stop).await
+        self.dispatch(with_caches(context, all_end), stop, false).await
     }
 
     /// Runs the cluster's Plugin resources, with components from a library, until `stop` resolves.
@@ -358,7 +358,7 @@ impl Host {
     ) -> Result<UnfinishedWork, StartError> {
         let context = self.context(Some(library));
         let follow = with_caches(context.clone(), resources::follow(context));
-        self.dispatch(follow, stop).await
+        self.dispatch(follow, stop, true).await
     }
 
     fn context(&self, library: Option<Library>) -> Arc<PluginContext> {
@@ -376,8 +376,14 @@ impl Host {
         self,
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
+        has_resources: bool,
     ) -> Result<UnfinishedWork, StartError> {
-        let options = self.options.election.as_ref();
+        let (client, host_options, leads) = (
+            self.client.clone(),
+            self.options.clone(),
+            self.context.leadership.clone(),
+        );
+        let options = host_options.election.as_ref();
         let HostContext {
             clock,
             leadership,
@@ -405,8 +411,12 @@ impl Host {
         if let Some(shards) = shards {
             shards.stop().await;
         }
-        if let Some(election) = election {
+        if let (Some(election), Some(options)) = (election, options) {
+            let led = leads.leads();
             election.stop().await;
+            if led && has_resources {
+                no_host::report(&client, &host_options, options).await;
+            }
         }
         ended
     }

@@ -52,7 +52,7 @@ impl RegistryArguments {
         // A second session of one process keeps the first one's log.
         let _ = lines.try_init();
         Ok(Session {
-            client: Client::new(self.configuration()?, Limits::default()),
+            client: Client::new(self.configuration()?, Limits::default()).through(settings::registry_proxy()?),
             is_quiet,
         })
     }

@@ -13,7 +13,7 @@ use pilothouse_core::admission::configuration::PLUGIN_LABEL;
 use pilothouse_core::kubernetes::served::{KindFacts, ServedKind};
 use pilothouse_core::ownership::takeover::take_over_below;
 use pilothouse_core::rights::objects::{
-    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, act_name, label_selector, watch_name,
+    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, act_name, edit_name, label_selector, view_name, watch_name,
 };
 use pilothouse_core::rights::{built_in, escalation};
 use pilothouse_core::{Kind, Name};
@@ -311,6 +311,8 @@ impl Installer {
             account_name(&self.plugin),
             watch_name(&self.plugin),
             act_name(&self.plugin),
+            view_name(&self.plugin),
+            edit_name(&self.plugin),
         ];
         installed.retain(|object| names.iter().any(|name| object["metadata"]["name"] == **name));
         Ok(installed)

@@ -28,7 +28,7 @@ use crate::plugins::plugin::{PluginResourceHandle, PluginTask};
 use crate::process::log_limit::ChosenLevel;
 
 /// Resource name (plural).
-const PLURAL: &str = "plugins";
+pub(super) const PLURAL: &str = "plugins";
 
 /// Annotation of a Plugin: minimum level of its guests' log lines.
 const LOG_LEVEL: &str = "pilothouse.dev/log-level";

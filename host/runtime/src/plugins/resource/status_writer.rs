@@ -287,7 +287,7 @@ impl PluginStatusWriter {
 }
 
 /// The part of a status that this writer writes; the inventory has another writer.
-fn written_part(status: &PluginStatus) -> Value {
+pub(super) fn written_part(status: &PluginStatus) -> Value {
     let told = PluginStatus {
         owned_kinds: Vec::new(),
         contributed_kinds: Vec::new(),
