@@ -17,6 +17,9 @@ pub const GROUP: &str = "pilothouse.dev";
 /// Version in which they are stored.
 pub const VERSION: &str = "v1alpha1";
 
+/// Annotation of a Plugin: whenever it gets another value, the host reconciles the plugin's failing objects at once.
+pub const RECONCILE_FAILING: &str = "pilothouse.dev/reconcile-failing";
+
 /// A plugin that the host is to run. The resource's name is the plugin's identity: field managers, accounts, lanes and
 /// metrics hang on it, so one component may be installed twice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -168,6 +171,12 @@ pub struct PluginStatus {
     /// The artifact that runs, if the component comes from one. A host that restarts begins with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact: Option<ArtifactStatus>,
+    /// The last 10 versions that have run, the latest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
+    /// The CRDs that the version brings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub crds: Vec<String>,
     /// Primaries that it reconciles.
     pub objects: u64,
     /// Primaries whose last reconcile failed.
@@ -213,6 +222,40 @@ pub struct PluginStatus {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// A version that runs, or has run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// The digest of its component.
+    pub digest: String,
+    /// The version that its manifest names.
+    pub version: String,
+    /// The artifact that it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<HistoryArtifact>,
+    /// The file of the host's plugin directory that it came from, as `spec.source.file` named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// When it began to run, RFC 3339.
+    pub since: String,
+    /// When another version took over, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// Why it began to run: Installed, Changed (the spec), Followed (its tag, its range or its file), or RolledBack (it had run
+    /// before).
+    pub reason: String,
+}
+
+/// The artifact of a version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryArtifact {
+    /// `spec.source.oci.reference` as it was when the artifact was chosen.
+    pub reference: String,
+    /// The digest of the artifact's manifest.
+    pub digest: String,
 }
 
 /// The artifact that a component comes from.

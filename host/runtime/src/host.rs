@@ -22,7 +22,7 @@ use crate::election::leadership;
 use crate::election::leadership::Leadership;
 use crate::lanes::lane::{Lane, StaticPlugin};
 use crate::options::HostOptions;
-use crate::plugins::resource::resources;
+use crate::plugins::resource::{no_host, resources};
 use crate::plugins::waiting_lanes;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, static_plugins};
 use crate::process::clock::{JUMP_LOOK, JumpWatch, sleep_until};
@@ -200,6 +200,11 @@ impl Handle {
         readiness::missing(&self.context, &self.registry)
     }
 
+    /// Reasons why a rollout has to wait for this replica, in words: plugins that others run cannot be started here.
+    pub fn held_back(&self) -> Vec<String> {
+        readiness::held_back(&self.context)
+    }
+
     /// Reason why a host that was ready no longer is, in words: it is idle, and its caches may be old.
     pub fn lost_readiness(&self) -> Option<String> {
         readiness::lost(&self.context)
@@ -342,7 +347,7 @@ impl Host {
                 }
             }
         };
-        self.dispatch(with_caches(context, all_end), stop).await
+        self.dispatch(with_caches(context, all_end), stop, false).await
     }
 
     /// Runs the cluster's Plugin resources, with components from a library, until `stop` resolves.
@@ -353,7 +358,7 @@ impl Host {
     ) -> Result<UnfinishedWork, StartError> {
         let context = self.context(Some(library));
         let follow = with_caches(context.clone(), resources::follow(context));
-        self.dispatch(follow, stop).await
+        self.dispatch(follow, stop, true).await
     }
 
     fn context(&self, library: Option<Library>) -> Arc<PluginContext> {
@@ -371,8 +376,14 @@ impl Host {
         self,
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
+        has_resources: bool,
     ) -> Result<UnfinishedWork, StartError> {
-        let options = self.options.election.as_ref();
+        let (client, host_options, leads) = (
+            self.client.clone(),
+            self.options.clone(),
+            self.context.leadership.clone(),
+        );
+        let options = host_options.election.as_ref();
         let HostContext {
             clock,
             leadership,
@@ -400,8 +411,12 @@ impl Host {
         if let Some(shards) = shards {
             shards.stop().await;
         }
-        if let Some(election) = election {
+        if let (Some(election), Some(options)) = (election, options) {
+            let led = leads.leads();
             election.stop().await;
+            if led && has_resources {
+                no_host::report(&client, &host_options, options).await;
+            }
         }
         ended
     }
@@ -425,6 +440,8 @@ impl Host {
         background.spawn(waiting_lanes::run(context.clone()));
         let told = context.clone();
         background.spawn(async move { too_deep::run(&told.too_deep, &told.clock).await });
+        let told = context.clone();
+        background.spawn(async move { told.failure_log.run().await });
         background.spawn(definitions::follow(client.clone(), context.clone()));
         background.spawn(namespaces::follow(client.clone(), context.clone()));
         match options.webhooks.clone() {

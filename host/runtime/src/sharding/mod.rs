@@ -19,6 +19,7 @@
 
 mod adopt;
 mod leases;
+pub mod leftovers;
 pub mod peers;
 mod plan_keeper;
 
@@ -39,7 +40,7 @@ use pilothouse_core::replicas::shards::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::peers::{Peers, replica_lease, shard_lease};
+use self::peers::{KEPT, Peers, plan_name, replica_lease, shard_lease};
 use self::plan_keeper::PlanKeeper;
 use crate::context::{HostContext, ReplicaShare};
 use crate::election::leadership::ElectionOptions;
@@ -79,7 +80,7 @@ pub fn start(
     let timeout = times.renew_deadline / 2;
     let replica = Replica {
         leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
-        plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
+        plans: PlanKeeper::new(client.clone(), namespace, plan_name(&name), timeout, shards),
         own_lease: replica_lease(&identity),
         peers: Peers::new(identity, times),
         has_looked: false,
@@ -422,7 +423,10 @@ impl Replica {
             Ok(read) => (read, None),
             Err(error) => (None, Some(error)),
         };
+        // A replica without a plan gets no shards: others would stop to work at them.
+        let is_held_back = self.plan.is_none() && self.host.unstarted.lacks_any(&self.host.leadership);
         if let Some(read) = &read
+            && !is_held_back
             && self.plan.as_ref().is_none_or(|plan| plan.version < read.version)
         {
             self.adopt(read.clone()).await;
@@ -462,7 +466,10 @@ impl Replica {
             .set_divisions(self.fenced_divisions.clone(), self.valid_until);
         let taken = self.take_and_renew(is_settled).await;
         if self.host.leadership.leads() {
-            for (name, lease) in self.peers.abandoned(now) {
+            // Leases of shards that an earlier plan had in addition.
+            let shards = self.plan.as_ref().filter(|_| is_settled);
+            let shards = shards.map_or(usize::MAX, |plan| plan.shards.len());
+            for (name, lease) in self.peers.abandoned(shards, KEPT, now) {
                 self.leases.lease(&name).delete(&lease).await?;
             }
         }
@@ -470,13 +477,17 @@ impl Replica {
         match problem {
             Some(problem) => Err(problem),
             None if is_settled && is_done => Ok(Progress::Settled),
+            // It takes longer than to start a plugin.
+            None if is_held_back && !self.host.unstarted.run_elsewhere(&self.host.leadership).is_empty() => {
+                Ok(Progress::Settled)
+            }
             None => Ok(Progress::Moving),
         }
     }
 
     fn log_problem(&mut self, error: &ShardingError) {
         let problem = match error {
-            ShardingError::Request(error) if error.code() == Some(403) => format!(
+            ShardingError::Request(error) if error.is_missing_right() => format!(
                 "{error}; grant the host get, list, create, update and delete on leases.coordination.k8s.io and get, create and \
                  update on configmaps in the namespace of the Leases"
             ),

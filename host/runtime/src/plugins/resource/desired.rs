@@ -157,6 +157,14 @@ impl PluginRequest {
     pub fn generation(&self) -> Option<i64> {
         self.resource.as_ref().and_then(|resource| resource.generation)
     }
+
+    /// The file below the plugin directory that it names.
+    pub fn file(&self) -> Option<String> {
+        match &self.wanted.as_ref().ok()?.source {
+            ComponentSource::File { path, .. } => Some(path.display().to_string()),
+            ComponentSource::Loaded(_) | ComponentSource::Artifact(_) => None,
+        }
+    }
 }
 
 impl DesiredPlugin {

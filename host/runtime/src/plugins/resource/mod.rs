@@ -11,6 +11,7 @@
 pub mod desired;
 pub mod inventory;
 pub mod inventory_write;
+pub mod no_host;
 pub mod progress;
 pub mod reporting;
 pub mod resources;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pilothouse_crds::plugin::{
-    ArtifactStatus, ControllerStatus, LastFailure, PluginCondition, PluginStatus, PreviewedPrimary, WaitedPrimary,
+    ArtifactStatus, ControllerStatus, HistoryArtifact, HistoryEntry, LastFailure, PluginCondition, PluginStatus,
+    PreviewedPrimary, WaitedPrimary,
 };
 use pilothouse_metrics::ArtifactStep;
 use tokio::sync::Notify;
@@ -16,6 +17,9 @@ use crate::lanes::lane::Lane;
 
 /// The longest message of a condition, in bytes; Kubernetes allows 32 KiB.
 const LONGEST_MESSAGE: usize = 2048;
+
+/// The most versions that a status remembers.
+const LONGEST_HISTORY: usize = 10;
 
 /// Condition about what prevents API servers from accepting the plugin's objects.
 const ADMITTING: &str = "Admitting";
@@ -155,6 +159,10 @@ pub struct PluginFacts {
     pub digest: Option<String>,
     /// Its version.
     pub version: Option<String>,
+    /// Its file below the plugin directory, if it comes from one.
+    pub file: Option<String>,
+    /// The CRDs that it brings; `None` before a version has run.
+    pub crds: Option<Vec<String>>,
     /// Its lanes.
     pub lanes: Vec<Arc<Lane>>,
     /// Time since which it is changing; `None` while it only waits for events.
@@ -233,6 +241,8 @@ impl Default for PluginState {
                 running_generation: None,
                 digest: None,
                 version: None,
+                file: None,
+                crds: None,
                 lanes: Vec::new(),
                 busy: Some(Instant::now()),
                 warning: None,
@@ -352,6 +362,8 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         running_generation: known.running_generation,
         digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
         version: known.version.clone(),
+        history: history(known, live, now),
+        crds: known.crds.clone().unwrap_or_else(|| live.crds.clone()),
         artifact: match &known.artifact {
             RunningArtifact::Unknown => live.artifact.clone(),
             RunningArtifact::None => None,
@@ -377,6 +389,51 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
             .chain(warning)
             .collect(),
     }
+}
+
+/// The versions that have run, with the running one. A host that has not loaded a version yet leaves them as they are.
+fn history(known: &PluginFacts, live: &PluginStatus, now: &str) -> Vec<HistoryEntry> {
+    let mut history = live.history.clone();
+    let (Some(digest), Some(version)) = (&known.digest, &known.version) else {
+        return history;
+    };
+    let digest = format!("sha256:{digest}");
+    let artifact = match &known.artifact {
+        RunningArtifact::Unknown => return history,
+        RunningArtifact::None => None,
+        RunningArtifact::Known(artifact) => Some(HistoryArtifact {
+            reference: artifact.reference.clone(),
+            digest: artifact.digest.clone(),
+        }),
+    };
+    if let Some(before) = history.first_mut() {
+        // The artifact is known before its component has taken over.
+        if before.digest == digest {
+            return history;
+        }
+        before.until = Some(now.to_owned());
+    }
+    let reason = if history.is_empty() {
+        "Installed"
+    } else if history.iter().any(|entry| entry.digest == digest) {
+        "RolledBack"
+    } else if known.running_generation == live.running_generation {
+        "Followed"
+    } else {
+        "Changed"
+    };
+    let entry = HistoryEntry {
+        digest,
+        version: version.clone(),
+        file: known.file.clone().filter(|_| artifact.is_none()),
+        artifact,
+        since: now.to_owned(),
+        until: None,
+        reason: reason.to_owned(),
+    };
+    history.insert(0, entry);
+    history.truncate(LONGEST_HISTORY);
+    history
 }
 
 /// The condition about the rights of a plugin's account, and of the host to act as it, for the running version and for a
@@ -512,6 +569,51 @@ mod tests {
         assert_eq!(told(&known).as_deref(), Some("new"));
         known.artifact = RunningArtifact::None;
         assert_eq!(told(&known), None);
+    }
+
+    #[test]
+    fn the_history_begins_with_the_running_version() {
+        let artifact = |version: &str| ArtifactStatus {
+            reference: "example.com/a".to_owned(),
+            tag: Some(version.to_owned()),
+            digest: format!("artifact-{version}"),
+            size: 1,
+            signer: None,
+        };
+        let mut live = PluginStatus::default();
+        let mut known = known();
+        assert_eq!(status(&known, figures(), &live, NOW).history, [], "nothing has run");
+        let mut runs = |version: &str, generation: i64, now: &str| {
+            known.digest = Some(version.to_owned());
+            known.version = Some(version.to_owned());
+            known.running_generation = Some(generation);
+            known.artifact = RunningArtifact::Known(artifact(version));
+            live = status(&known, figures(), &live, now);
+            live.history.clone()
+        };
+        let first = runs("1", 1, BEFORE);
+        assert_eq!(first.len(), 1);
+        assert_eq!(
+            (&*first[0].reason, &*first[0].since, &first[0].until),
+            ("Installed", BEFORE, &None)
+        );
+        assert_eq!(runs("1", 2, NOW), first, "another configuration is no other version");
+        let second = runs("2", 2, NOW);
+        assert_eq!((&*second[0].digest, &*second[0].reason), ("sha256:2", "Followed"));
+        assert_eq!((&*second[1].since, second[1].until.as_deref()), (BEFORE, Some(NOW)));
+        assert_eq!(second[0].artifact.as_ref().unwrap().digest, "artifact-2");
+        assert_eq!(runs("3", 3, NOW)[0].reason, "Changed");
+        assert_eq!(runs("1", 4, NOW)[0].reason, "RolledBack");
+        for version in 4..20 {
+            runs(&version.to_string(), version, NOW);
+        }
+        assert_eq!(live.history.len(), 10);
+        known.digest = None;
+        assert_eq!(
+            status(&known, figures(), &live, NOW).history,
+            live.history,
+            "a host that starts"
+        );
     }
 
     #[test]

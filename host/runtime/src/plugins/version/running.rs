@@ -85,6 +85,8 @@ impl PluginTask {
             known.running_generation = generation;
             known.digest = Some(loaded.component.digest().to_owned());
             known.version = Some(described.version.clone());
+            known.file = request.file();
+            known.crds = Some(described.crds.iter().map(|crd| crd.name.clone()).collect());
             known.not_granted = None;
         });
         self.keep_series(&lanes);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::resources::install::{Edited, install_crd};
+use pilothouse_cluster::resources::install::{CrdPolicy, install_crd};
 use pilothouse_cluster::write::identity::Impersonation;
 use pilothouse_core::plugin::exclusive_kinds::{ExclusiveKindRequest, WAITS_ANNOTATION};
 use pilothouse_core::rights::objects::account_name;
@@ -442,7 +442,8 @@ impl PluginTask {
         for crd in &described.crds {
             let installed = self.until_done(|| async {
                 let turn = self.context.starting.acquire().await;
-                let error = match install_crd(client, crd, Edited::Keep).await {
+                let sharer = self.context.claims.sharer(name, &crd.name);
+                let error = match install_crd(client, crd, CrdPolicy::Leave, sharer.as_deref()).await {
                     Ok(wrote) => return Ok(wrote),
                     Err(error) => error,
                 };
