@@ -15,6 +15,7 @@ use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::{LeaseTerm, Passage, WriteFence};
 use pilothouse_cluster::resources::lease::{LeaseApi, LeaseGroup, LiveLease};
 use pilothouse_core::replicas::lease::{LeaseCandidate, LeaseStep, LeaseTimes};
+use pilothouse_core::replicas::peers::Peers;
 use pilothouse_core::status::backoff;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -22,7 +23,6 @@ use tokio::time::Instant;
 use crate::election::lease_task::{LeaseTask, LoggedProblems};
 use crate::process::clock::{WallClock, sleep_until};
 use crate::process::contact::ServerContact;
-use crate::sharding::peers::Peers;
 
 /// Options of the leader election.
 #[derive(Clone, Debug)]
@@ -168,7 +168,7 @@ struct Participant {
 /// Detects replicas that were started with --shards, next to one that was not.
 struct OtherMode {
     leases: LeaseGroup,
-    peers: Peers,
+    peers: Peers<LiveLease>,
 }
 
 impl OtherMode {

@@ -1,0 +1,156 @@
+//! Tries orders of events, and checks in each state that no namespace has two writers, and that each has one soon after
+//! the last disturbance.
+//!
+//! A search goes layer by layer through all events that are possible in each state. States that are equal are merged,
+//! and of each layer a sample of limited size is kept, so a state stands for all orders of events that lead to it.
+
+mod world;
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::rc::Rc;
+
+use self::world::{Budget, Event, NAMESPACES, World};
+use super::Guard;
+
+/// Layers of a search, and states that are kept of each.
+const DEPTH: usize = 60;
+const WIDTH: usize = 250;
+
+/// Ticks after the last disturbance within which each namespace has a writer: a Lease that ends, a write that is
+/// settled meanwhile, and the rounds in which replicas adopt a plan, agree and take what is free.
+const SOON: usize = 14;
+
+/// The events that have led to a state, last first.
+struct Trace(Event, Option<Rc<Self>>);
+
+/// A state, and the number of orders of events that lead to it.
+struct State {
+    world: World,
+    orders: u128,
+    trace: Option<Rc<Trace>>,
+}
+
+/// The result of a search.
+#[derive(Debug, Default)]
+struct Searched {
+    /// Events that were tried.
+    tried: usize,
+    /// Orders of events that were covered.
+    orders: u128,
+    /// The rule that was broken first, with the events that led there.
+    fault: Option<String>,
+}
+
+fn describe(fault: &str, trace: Option<&Rc<Trace>>) -> String {
+    let events = std::iter::successors(trace, |trace| trace.1.as_ref());
+    let mut events: Vec<String> = events.map(|trace| format!("{:?}", trace.0)).collect();
+    events.reverse();
+    format!("{fault}: {}", events.join(", "))
+}
+
+fn fingerprint(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Searches from a state.
+fn search(start: &World, depth: usize, width: usize) -> Searched {
+    let mut searched = Searched::default();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut layer = vec![State {
+        world: start.clone(),
+        orders: 1,
+        trace: None,
+    }];
+    for _ in 0..depth {
+        let mut next: HashMap<u64, State> = HashMap::new();
+        for State { world, orders, trace } in &layer {
+            for event in world.events() {
+                searched.tried += 1;
+                let mut world = world.clone();
+                world.apply(event);
+                let trace = Some(Rc::new(Trace(event, trace.clone())));
+                if let Some(fault) = world.fault() {
+                    searched.fault = Some(describe(&fault, trace.as_ref()));
+                    return searched;
+                }
+                let key = fingerprint(&world);
+                let orders = *orders;
+                let state = next.entry(key).or_insert(State { world, orders: 0, trace });
+                state.orders = state.orders.saturating_add(orders);
+            }
+        }
+        let mut kept: Vec<(u64, State)> = next.into_iter().collect();
+        kept.sort_unstable_by_key(|(key, _)| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            key ^ random.rotate_left(17) & 0
+        });
+        kept.truncate(width);
+        layer = kept.into_iter().map(|(_, state)| state).collect();
+        let orders = layer.iter().map(|state| state.orders).sum::<u128>();
+        searched.orders = searched.orders.max(orders);
+    }
+    for State { world, trace, .. } in layer.iter().step_by(5) {
+        if let Some(fault) = idle(world.clone()) {
+            searched.fault = Some(describe(&fault, trace.as_ref()));
+            return searched;
+        }
+    }
+    searched
+}
+
+/// Lets the replicas run without disturbances, and returns the fault if a namespace has no writer in the end.
+fn idle(mut world: World) -> Option<String> {
+    world.calm();
+    let end = world.now + world::TICK * u32::try_from(SOON).unwrap();
+    while world.now < end {
+        let events = world.events();
+        let event = events.iter().find(|event| !matches!(event, Event::Tick)).copied();
+        world.apply(event.unwrap_or(Event::Tick));
+        if let Some(fault) = world.fault() {
+            return Some(format!("when all was calm, {fault}"));
+        }
+    }
+    let lacks = |namespace: &usize| world.writers(*namespace).is_empty();
+    let lacks = (0..NAMESPACES.len()).find(lacks).filter(|_| world.has_replica());
+    lacks.map(|namespace| format!("nobody writes in namespace {}, {world:#?}", NAMESPACES[namespace]))
+}
+
+/// Replicas that share the work.
+fn sharing(replicas: usize, running: usize) -> World {
+    let mut world = World::new(replicas);
+    (0..running).for_each(|replica| world.join(replica));
+    for _ in 0..400 {
+        let events = world.events();
+        let event = events.iter().find(|event| !matches!(event, Event::Tick)).copied();
+        world.apply(event.unwrap_or(Event::Tick));
+        assert_eq!(world.fault(), None);
+    }
+    for namespace in 0..NAMESPACES.len() {
+        assert_eq!(world.writers(namespace).len(), 1, "{world:#?}");
+    }
+    world
+}
+
+fn with(mut world: World, budget: Budget) -> World {
+    world.budget = budget;
+    world
+}
+
+#[test]
+fn smoke() {
+    let budget = Budget {
+        leaves: 1,
+        jobs: 1,
+        breaks: 1,
+        cuts: 1,
+        stalls: 2,
+        ..Budget::default()
+    };
+    let begun = std::time::Instant::now();
+    let searched = search(&with(sharing(2, 2), budget), DEPTH, WIDTH);
+    println!("{searched:?} {:?}", begun.elapsed());
+    assert_eq!(searched.fault, None);
+}
