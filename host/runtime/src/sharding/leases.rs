@@ -9,7 +9,7 @@ use pilothouse_core::replicas::member::{HURRY, LeaseWrite};
 use pilothouse_core::replicas::peers::{ReplicaState, shard_lease};
 use pilothouse_core::replicas::shards::HashRanges;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::{Replica, ShardingError};
 
@@ -188,7 +188,7 @@ impl Replica {
 
     /// Drops Leases that could not be renewed in time.
     pub(super) fn expire(&mut self) {
-        let lost = self.member.expire(Instant::now() - self.begun);
+        let lost = self.member.expire(self.now());
         self.set_fence(&lost, None);
         if !lost.is_empty() {
             self.settled_since = None;

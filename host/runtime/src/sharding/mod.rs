@@ -165,7 +165,7 @@ impl Replica {
                     () = sleep_until(expiry) => None,
                     // A request in flight may take effect, and then has to be undone.
                     _ = &mut stopped => {
-                        let _ = tokio::time::timeout(patience, round).await;
+                        let _ = timeout(patience, round).await;
                         break;
                     }
                 }

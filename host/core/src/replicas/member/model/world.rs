@@ -304,7 +304,10 @@ impl World {
         for (index, node) in self.nodes.iter().enumerate() {
             match node.life {
                 Life::ToJoin if budget.joins > 0 => events.push(Event::Join(index)),
-                Life::Stopped => events.push(Event::Continue(index)),
+                Life::Stopped => {
+                    events.push(Event::Continue(index));
+                    events.extend(matches!(node.request, Request::Sent(_)).then_some(Event::Serve(index)));
+                }
                 Life::Running => {
                     match &node.request {
                         Request::None if node.rests_until <= self.now => events.push(Event::Act(index)),
