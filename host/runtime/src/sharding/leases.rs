@@ -29,7 +29,8 @@ impl Replica {
         state: &ReplicaState,
     ) -> Result<(), ShardingError> {
         let lease = self.leases.lease(&write.name);
-        let written = lease.write_in_group(write.live.as_ref(), &write.record, &state.annotations());
+        let annotations = state.annotations();
+        let written = lease.write_in_group(write.live.as_ref(), &write.record, &annotations);
         match written.await? {
             GroupWrite::Written(written) => self.member.announce(write.sent, written, self.now()),
             GroupWrite::Changed => {}
