@@ -349,7 +349,10 @@ impl World {
         if !is_busy || budget.stalls > 0 {
             events.push(Event::Tick);
         }
-        let leads = self.nodes.iter().any(|node| node.life == Life::Running && self.now < node.leads_until);
+        let leads = self
+            .nodes
+            .iter()
+            .any(|node| node.life == Life::Running && self.now < node.leads_until);
         let others = [
             (budget.cuts > 0 && leads, Event::Cut),
             (budget.divisions > 0 && leads, Event::Divide),
@@ -420,7 +423,7 @@ impl World {
             Event::Serve(node) => self.serve(node),
             Event::Lose(node) => {
                 self.budget.losses -= 1;
-                self.fail(node);
+                self.lose(node);
             }
             Event::Start(node, namespace) => {
                 self.budget.jobs -= 1;
@@ -462,10 +465,12 @@ impl World {
             Event::DeleteLease(index) | Event::EditLease(index) => {
                 let name = self.leases.keys().nth(index).cloned().unwrap_or_default();
                 let lease = self.leases[&name].1.clone();
-                let edited = lease.filter(|_| event == Event::EditLease(index)).map(|lease| LeaseRecord {
-                    holder: "somebody".to_owned(),
-                    ..lease.record().clone()
-                });
+                let edited = lease
+                    .filter(|_| event == Event::EditLease(index))
+                    .map(|lease| LeaseRecord {
+                        holder: "somebody".to_owned(),
+                        ..lease.record().clone()
+                    });
                 match edited {
                     Some(record) => {
                         self.budget.lease_edits -= 1;
@@ -521,6 +526,16 @@ impl World {
         }
     }
 
+    /// Loses a request or its response: without the plan the round goes on, otherwise it fails.
+    pub fn lose(&mut self, index: usize) {
+        match self.nodes[index].request {
+            Request::Sent(Action::ReadPlan) | Request::Answered(Answer::Plan(_)) => {
+                self.node(index).request = Request::Answered(Answer::Plan(None));
+            }
+            _ => self.fail(index),
+        }
+    }
+
     /// The round fails.
     fn fail(&mut self, index: usize) {
         let now = self.now;
@@ -573,14 +588,15 @@ impl World {
 
     fn send(&mut self, job: usize) {
         let Job { node, namespace, .. } = self.jobs[job];
-        let passage = self.passage(&self.nodes[node], namespace);
-        let passage = passage.or(self.is_unfenced.then_some(Passage::Shard(0)));
-        let Some(passage) = passage else {
-            self.jobs.remove(job);
-            return;
-        };
         let now = self.now;
-        let renewed = self.renewals.get(&(node, lease_of(passage))).copied();
+        let (passage, renewed) = match self.passage(&self.nodes[node], namespace) {
+            Some(passage) => (passage, self.renewals.get(&(node, lease_of(passage))).copied()),
+            None if self.is_unfenced => (Passage::Shard(0), None),
+            None => {
+                self.jobs.remove(job);
+                return;
+            }
+        };
         self.jobs[job].sent = Some(Sent {
             passage,
             begun: now,
@@ -599,7 +615,11 @@ impl World {
     fn store(&mut self, name: &str, record: LeaseRecord, state: ReplicaState) -> Lease {
         let slot = self.leases.entry(name.to_owned()).or_default();
         let revision = slot.0 + 1;
-        let lease = Lease(Arc::new(Stored { revision, record, state }));
+        let lease = Lease(Arc::new(Stored {
+            revision,
+            record,
+            state,
+        }));
         *slot = (revision, Some(lease.clone()));
         lease
     }
@@ -704,7 +724,10 @@ impl World {
     }
 
     fn release_leadership(&mut self, index: usize) {
-        let is_settled = self.unsettled(index).iter().all(|(passage, _)| *passage != Passage::Leader);
+        let is_settled = self
+            .unsettled(index)
+            .iter()
+            .all(|(passage, _)| *passage != Passage::Leader);
         let live = self.leases.get("").and_then(|slot| slot.1.clone());
         if let Some(live) = live.filter(|live| is_settled && live.record().holder == identity(index)) {
             self.store("", live.record().given_back(&time(self.now)), ReplicaState::default());
@@ -725,9 +748,7 @@ impl World {
             }
             Action::ReadPlan if now < self.nodes[index].leads_until => Answer::Plan(Some(self.keep_plan(index))),
             Action::ReadPlan => Answer::Plan(self.plan.clone()),
-            Action::Announce(write, state) => {
-                Answer::Announced(write.sent, self.write(index, &write, Some(&state)))
-            }
+            Action::Announce(write, state) => Answer::Announced(write.sent, self.write(index, &write, Some(&state))),
             Action::Write { writes, .. } => {
                 let written = writes.into_iter().filter_map(|(shard, write)| {
                     let lease = self.write(index, &write, None)?;
@@ -767,7 +788,11 @@ impl World {
             Some(kept) if !self.is_cut_due && kept.controllers == controllers => return kept,
             Some(kept) => {
                 let version = kept.version + 1;
-                let shards = if self.is_cut_due { cut(version) } else { kept.shards.clone() };
+                let shards = if self.is_cut_due {
+                    cut(version)
+                } else {
+                    kept.shards.clone()
+                };
                 self.is_cut_due = false;
                 ShardPlan {
                     version,
@@ -777,7 +802,10 @@ impl World {
             }
             None => ShardPlan {
                 version: self.plan.as_ref().map_or(0, |plan| plan.version).max(known.version) + 1,
-                shards: known.works_by.as_ref().map_or_else(|| cut(0), |plan| plan.shards.clone()),
+                shards: known
+                    .works_by
+                    .as_ref()
+                    .map_or_else(|| cut(0), |plan| plan.shards.clone()),
                 controllers,
             },
         };
@@ -819,7 +847,10 @@ impl World {
         let several = (0..NAMESPACES.len()).find(several);
         let several = several.map(|namespace| {
             let writers = self.writers(namespace);
-            format!("the replicas {writers:?} may write in namespace {}", NAMESPACES[namespace])
+            format!(
+                "the replicas {writers:?} may write in namespace {}",
+                NAMESPACES[namespace]
+            )
         });
         several.or(self.broken.clone())
     }
