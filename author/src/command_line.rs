@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use pilothouse_host::render::WebhooksCommand;
-use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, run};
+use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, reconcile, release, run};
 
 use crate::build::BuildCommand;
 use crate::manifests::ManifestsCommand;
@@ -71,6 +71,8 @@ enum Command {
     Bench(Box<bench::BenchCommand>),
     /// Print a plugin's webhook configurations, for an installer to apply.
     Webhooks(WebhooksCommand),
+    /// Reconcile the failing objects of a plugin now, before their back-off ends.
+    Reconcile(reconcile::ReconcileCommand),
     /// Remove the finalizer of a plugin that is gone from the objects that wait for it.
     Release(release::ReleaseCommand),
     /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
@@ -114,6 +116,7 @@ pub fn execute() -> ExitCode {
         Command::Check(check) => check.execute(),
         Command::Bench(bench) => bench.execute(),
         Command::Webhooks(webhooks) => webhooks.execute(),
+        Command::Reconcile(reconcile) => reconcile.execute(),
         Command::Release(release) => release.execute(),
         Command::CompileComponent(compile) => compile.execute(),
     })

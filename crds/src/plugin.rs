@@ -17,6 +17,9 @@ pub const GROUP: &str = "pilothouse.dev";
 /// Version in which they are stored.
 pub const VERSION: &str = "v1alpha1";
 
+/// Annotation of a Plugin: whenever it gets another value, the host reconciles the plugin's failing objects at once.
+pub const RECONCILE_FAILING: &str = "pilothouse.dev/reconcile-failing";
+
 /// A plugin that the host is to run. The resource's name is the plugin's identity: field managers, accounts, lanes and
 /// metrics hang on it, so one component may be installed twice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -200,6 +200,11 @@ impl Handle {
         readiness::missing(&self.context, &self.registry)
     }
 
+    /// Reasons why a rollout has to wait for this replica, in words: plugins that others run cannot be started here.
+    pub fn held_back(&self) -> Vec<String> {
+        readiness::held_back(&self.context)
+    }
+
     /// Reason why a host that was ready no longer is, in words: it is idle, and its caches may be old.
     pub fn lost_readiness(&self) -> Option<String> {
         readiness::lost(&self.context)
@@ -414,6 +419,8 @@ impl Host {
         background.spawn(waiting_lanes::run(context.clone()));
         let told = context.clone();
         background.spawn(async move { too_deep::run(&told.too_deep, &told.clock).await });
+        let told = context.clone();
+        background.spawn(async move { told.failure_log.run().await });
         background.spawn(definitions::follow(client.clone(), context.clone()));
         background.spawn(namespaces::follow(client.clone(), context.clone()));
         match options.webhooks.clone() {

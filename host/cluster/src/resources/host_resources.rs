@@ -92,6 +92,19 @@ impl HostResourceApi {
         typed_watch::follow(self.client.clone(), self.served.clone(), sink).await;
     }
 
+    /// Reads a resource, if it exists.
+    pub async fn find(&self, name: &str) -> Result<Option<HostResource>, RequestError> {
+        let request = Request::get(self.served.path(None, Some(name))).body(Body::empty());
+        match self
+            .exchange(request.map_err(|error| RequestError::Garbled(error.to_string()))?)
+            .await
+        {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_object_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Applies the whole part of a manager in the status of a resource, unless another resource has taken its name.
     /// Returns the server's state.
     pub async fn apply_status(
@@ -179,6 +192,10 @@ impl HostResourceApi {
             .header(http::header::CONTENT_TYPE, content_type)
             .body(Body::from(body.to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        self.exchange(request).await
+    }
+
+    async fn exchange(&self, request: Request<Body>) -> Result<HostResource, RequestError> {
         let (_, text) = send(&self.client, request).await?;
         let object = CachedObject::read(&text, &self.served.kind, &Projection::whole())
             .map_err(|error| RequestError::Garbled(chain(&error)))?;

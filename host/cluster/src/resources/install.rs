@@ -52,7 +52,7 @@ pub enum InstallError {
 impl InstallError {
     /// Reports whether the host lacks the right.
     pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Request { source, .. } if source.code() == Some(403))
+        matches!(self, Self::Request { source, .. } if source.is_missing_right())
     }
 }
 

@@ -374,7 +374,7 @@ fn is_deleting(live: &Value) -> bool {
 }
 
 fn failed(verb: &'static str, title: String, source: RequestError) -> InstallerError {
-    if source.code() == Some(403) {
+    if source.is_missing_right() {
         return InstallerError::Forbidden {
             verb,
             title,

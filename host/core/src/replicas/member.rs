@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::{LeaseRecord, LeaseTimes};
-use super::peers::{Peers, ReplicaState, StoredLease, replica_lease, shard_lease};
+use super::peers::{KEPT, Peers, ReplicaState, StoredLease, replica_lease, shard_lease};
 use super::shards::{Division, Divisions, HashRanges, PlannedShard, ShardPlan, hash_of};
 
 /// Divisor of the wait while changes are expected.
@@ -43,6 +43,8 @@ pub enum Passage {
 pub struct View<'a> {
     /// Set if this replica leads.
     pub leads: bool,
+    /// Set if this replica is not to work by a first plan yet.
+    pub is_held_back: bool,
     /// The divisions of the controllers that this replica runs.
     pub divisions: &'a Divisions,
     /// Requests that have passed the fence and may still take effect, each with the time at which it was begun.
@@ -338,7 +340,7 @@ impl<L: StoredLease> Member<L> {
                 self.round.announced = self.announced;
                 (Phase::Prepare, Some(Action::ReadPlan))
             }
-            Phase::Prepare => match self.prepare(now) {
+            Phase::Prepare => match self.prepare(view, now) {
                 Some(patience) => (Phase::CloseChanged, Some(Action::Drain(patience))),
                 None => (Phase::Announce, None),
             },
@@ -382,14 +384,14 @@ impl<L: StoredLease> Member<L> {
             Phase::Take => (Phase::Write, self.take(now).map(Action::Forget)),
             Phase::Write => (Phase::Tidy, self.write(view, now)),
             Phase::Tidy => {
-                let abandoned = if view.leads {
-                    self.peers.abandoned(now)
-                } else {
-                    Vec::new()
-                };
-                (Phase::End, (!abandoned.is_empty()).then_some(Action::Delete(abandoned)))
+                // Leases of shards that an earlier plan had in addition, too.
+                let plan = self.plan.as_ref().filter(|_| self.round.is_settled);
+                let shards = plan.map_or(usize::MAX, |plan| plan.shards.len());
+                let abandoned = view.leads.then(|| self.peers.abandoned(shards, KEPT, now));
+                let abandoned = abandoned.filter(|abandoned| !abandoned.is_empty());
+                (Phase::End, abandoned.map(Action::Delete))
             }
-            Phase::End => (Phase::End, Some(Action::End(self.progress()))),
+            Phase::End => (Phase::End, Some(Action::End(self.progress(view)))),
             Phase::Leave => {
                 self.divisions = Arc::default();
                 self.valid_until = None;
@@ -431,7 +433,11 @@ impl<L: StoredLease> Member<L> {
         holds || self.without == Some(guard)
     }
 
-    fn progress(&self) -> Progress {
+    fn is_held_back(&self, view: &View<'_>) -> bool {
+        self.plan.is_none() && view.is_held_back
+    }
+
+    fn progress(&self, view: &View<'_>) -> Progress {
         let Round {
             is_settled,
             targets,
@@ -440,7 +446,7 @@ impl<L: StoredLease> Member<L> {
         } = &self.round;
         let takes_part = self.plan.is_some() && self.valid_until.is_some();
         let is_done = takes_part && *unwritten == 0 && self.held.keys().eq(targets);
-        if *is_settled && is_done {
+        if self.is_held_back(view) || *is_settled && is_done {
             Progress::Settled
         } else {
             Progress::Moving
@@ -568,9 +574,10 @@ impl<L: StoredLease> Member<L> {
     /// That lasts no longer than if this replica had died: after the duration of a Lease, the fence closes for what
     /// still runs, and the replica adopts the plan as soon as all writes that have passed are settled. A namespace may
     /// then be in a shard that another replica takes at once, so leaving Leases to expire does not help here.
-    fn prepare(&mut self, now: Duration) -> Option<Duration> {
+    fn prepare(&mut self, view: &View<'_>, now: Duration) -> Option<Duration> {
         let plan = self.round.read.as_ref()?;
-        if self.version().is_some_and(|version| version >= plan.version) {
+        let is_known = self.version().is_some_and(|version| version >= plan.version);
+        if is_known || self.is_held_back(view) {
             return None;
         }
         let before = self.plan.as_deref();

@@ -38,8 +38,26 @@ pub fn shard_lease(shard: usize) -> String {
     format!("{SHARD}{shard}")
 }
 
+/// The ConfigMap with the plan of the replicas that share this Lease.
+pub fn plan_name(lease: &str) -> String {
+    format!("{lease}-shards")
+}
+
+/// Number of the shard that a Lease belongs to, by the name without the prefix. A Lease of another release may begin
+/// with the same prefix, and has a longer name.
+fn shard_of(name: &str) -> Option<usize> {
+    let shard = name.strip_prefix(SHARD)?.parse().ok()?;
+    (shard_lease(shard) == name).then_some(shard)
+}
+
+/// Returns `true` if a Lease is the one that its replica made. A release whose name begins like this one's may have a
+/// Lease of such a name, without the annotations.
+fn is_of_replica(name: &str, state: &ReplicaState) -> bool {
+    name.starts_with(REPLICA) && name.len() == LONGEST_LEASE_SUFFIX && state.shards > 0
+}
+
 /// Minimum time for which the Lease of a removed replica is kept.
-const KEPT: Duration = Duration::from_mins(10);
+pub const KEPT: Duration = Duration::from_mins(10);
 
 /// A Lease as it was read or written, with all that its next write needs.
 pub trait StoredLease: Clone {
@@ -286,22 +304,33 @@ impl<L: StoredLease> Peers<L> {
         self.replicas(now).map(|(_, holder, _)| holder).min()
     }
 
-    /// Leases of replicas that ended long ago. That of a replica that ended in order is kept until all others have seen
-    /// its release: one that only saw the deletion would wait until it expires.
-    pub fn abandoned(&self, now: Duration) -> Vec<(String, L)> {
-        let of_replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
-        let abandoned = of_replicas.filter(|(_, seen)| {
-            let is_given_back = seen.live.as_ref().is_some_and(|live| live.record().holder.is_empty());
-            let kept = if is_given_back { self.times.duration * 2 } else { KEPT };
+    /// Leases of replicas that have ended, and of shards from this number on, which no replica holds any more. Those of
+    /// replicas that ended in order are kept until all others have seen their release: one that only saw the deletion
+    /// would wait until it expires. The others are kept for some time.
+    pub fn abandoned(&self, shards: usize, kept: Duration, now: Duration) -> Vec<(String, L)> {
+        let abandoned = self.left(shards).filter(|(_, seen, live)| {
+            let is_given_back = live.record().holder.is_empty();
+            let kept = if is_given_back { self.times.duration * 2 } else { kept };
             let is_old = seen
                 .candidate
                 .unchanged_for(now)
-                .is_some_and(|unchanged| unchanged > kept);
+                .is_some_and(|unchanged| unchanged >= kept);
             is_old && seen.candidate.holder(now).is_none()
         });
-        abandoned
-            .filter_map(|(name, seen)| Some((name.clone(), seen.live.clone()?)))
-            .collect()
+        abandoned.map(|(name, _, live)| (name.clone(), live.clone())).collect()
+    }
+
+    /// Returns `true` if there are Leases of replicas, or of shards from this number on.
+    pub fn has_any_of(&self, shards: usize) -> bool {
+        self.left(shards).next().is_some()
+    }
+
+    fn left(&self, shards: usize) -> impl Iterator<Item = (&String, &SeenLease<L>, &L)> {
+        let is_left = move |name: &str, seen: &SeenLease<L>| {
+            is_of_replica(name, &seen.state) || shard_of(name).is_some_and(|shard| shard >= shards)
+        };
+        let left = self.leases.iter().filter(move |(name, seen)| is_left(name, seen));
+        left.filter_map(|(name, seen)| Some((name, seen, seen.live.as_ref()?)))
     }
 
     /// Numbers of shards with which the replicas that are not ending were started.

@@ -66,6 +66,9 @@ impl PluginTask {
         };
         let plugin_state = Arc::<PluginState>::default();
         context.host.plugins.enter(&name);
+        if let Some(own) = &own {
+            context.host.unstarted.enter(&name, own.live.clone());
+        }
         context.registry.enter(name, plugin_state.clone());
         Self {
             context,
@@ -111,6 +114,7 @@ impl PluginTask {
         }
         let name = &*self.identity.name;
         self.context.host.plugins.leave(name);
+        self.context.host.unstarted.leave(name);
         self.context.host.state.competing_plugin_left(name);
         self.context.claims.forget(&self.identity.name);
         self.context.registry.leave(name);
@@ -281,6 +285,7 @@ impl PluginTask {
             LifeAction::TakeOver => {
                 if let Some(staged) = staged.take() {
                     *running = Some(Box::pin(self.take_over(running.take(), *staged)).await);
+                    self.context.host.unstarted.leave(&self.identity.name);
                 }
             }
             LifeAction::Unload => Box::pin(self.leave(running.take())).await,
@@ -300,6 +305,7 @@ impl PluginTask {
                 }
             }
             LifeAction::Finish => {
+                self.context.host.unstarted.leave(&self.identity.name);
                 if let Some(request) = request {
                     Box::pin(self.finish(running.take(), request)).await;
                 }

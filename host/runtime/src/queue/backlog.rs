@@ -68,6 +68,18 @@ impl Backlog {
         self.enqueue(name, priority, now)
     }
 
+    /// Requests a reconcile of each failing object, as if it had been edited: before its back-off ends. Returns `true` if
+    /// one became ready.
+    pub fn push_failing(&mut self, now: Instant) -> bool {
+        let failing = self.items.iter().filter(|(_, item)| item.failures > 0);
+        let failing: Vec<Name> = failing.map(|(name, _)| name.clone()).collect();
+        let mut is_ready = false;
+        for name in failing {
+            is_ready |= self.push(&name, Priority::Wake, Cause::Edit, TriggerReason::Retry.into(), now);
+        }
+        is_ready
+    }
+
     /// Queues an object without another cause or trigger.
     fn enqueue(&mut self, name: &Name, priority: Priority, now: Instant) -> bool {
         let item = self.items.entry(name.clone()).or_default();

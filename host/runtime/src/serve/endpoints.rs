@@ -8,12 +8,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pilothouse_metrics::{CONTENT_TYPE, Metrics, StateFigures};
 use pilothouse_webhook::plain::{PlainHandler, PlainResponse, PlainServer};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::election::lease_task::LoggedProblems;
 use crate::host::Handle;
 use crate::process::heartbeat::Heartbeat;
 
@@ -38,6 +39,7 @@ pub struct Endpoints {
     was_ready: AtomicBool,
     figures: Flight<Bytes>,
     missing: Flight<Vec<String>>,
+    logged: Mutex<LoggedProblems>,
 }
 
 /// A running server; it stops on drop.
@@ -67,6 +69,7 @@ impl Endpoints {
             was_ready: AtomicBool::new(false),
             figures: Flight::default(),
             missing: Flight::default(),
+            logged: Mutex::default(),
         }
     }
 
@@ -121,6 +124,7 @@ impl Endpoints {
         if self.was_ready.load(Ordering::Relaxed) {
             return host.lost_readiness().map_or(Ok(()), Err);
         }
+        self.log_held_back(&host);
         match self.missing.take_part(move || host.missing_for_readiness()).await {
             None => Err(format!("the host's state has been locked for {} s", PATIENCE.as_secs())),
             Some(missing) if missing.is_empty() => {
@@ -128,6 +132,15 @@ impl Endpoints {
                 Ok(())
             }
             Some(missing) => Err(missing.join("\n")),
+        }
+    }
+
+    /// Logs why a rollout waits for this replica: kubelet's events do not show the answer.
+    fn log_held_back(&self, host: &Handle) {
+        for problem in host.held_back() {
+            if self.logged.lock().take_due(&problem) {
+                tracing::warn!(problem, "this replica is not ready, so a rollout waits");
+            }
         }
     }
 }

@@ -16,6 +16,7 @@
 //! whole. A create may then meet an object that exists (409); it changes nothing, and the object is read and adopted.
 
 mod leases;
+pub mod leftovers;
 mod plan_keeper;
 
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::resources::lease::{LeaseGroup, LiveLease};
 use pilothouse_core::replicas::lease::LeaseTimes;
 use pilothouse_core::replicas::member::{Action, HURRY, Member, Progress, View};
-use pilothouse_core::replicas::peers::{WorkCount, shard_lease};
+use pilothouse_core::replicas::peers::{WorkCount, plan_name, shard_lease};
 use pilothouse_core::replicas::shards::{HashRanges, HoldingReplica, OwnedWork, ShardHolder, ShardHolders, ShardPlan};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -70,7 +71,7 @@ pub fn start(
     let patience = times.renew_deadline / 2;
     let replica = Replica {
         leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), patience),
-        plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), patience, shards),
+        plans: PlanKeeper::new(client.clone(), namespace, plan_name(&name), patience, shards),
         member: Member::new(identity, times, shards),
         address,
         times,
@@ -374,6 +375,8 @@ impl Replica {
         let unsettled = unsettled.map(|(passage, begun)| (passage, begun.saturating_duration_since(self.begun)));
         let view = View {
             leads: self.host.leadership.leads(),
+            // A replica without a plan gets no shards: others would stop to work at them.
+            is_held_back: !self.host.unstarted.run_elsewhere(&self.host.leadership).is_empty(),
             divisions: &self.host.divisions(),
             unsettled: &unsettled.collect::<Vec<_>>(),
             time: &self.host.clock.microseconds(),
@@ -414,7 +417,7 @@ impl Replica {
 
     fn log_problem(&mut self, error: &ShardingError) {
         let problem = match error {
-            ShardingError::Request(error) if error.code() == Some(403) => format!(
+            ShardingError::Request(error) if error.is_missing_right() => format!(
                 "{error}; grant the host get, list, create, update and delete on leases.coordination.k8s.io and get, create and \
                  update on configmaps in the namespace of the Leases"
             ),

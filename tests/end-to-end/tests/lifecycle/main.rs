@@ -20,6 +20,7 @@ mod drift;
 mod election;
 mod emptied;
 mod exclusive_kinds;
+mod failing;
 mod finish;
 mod forged;
 mod forwarding;

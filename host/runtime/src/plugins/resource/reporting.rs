@@ -107,6 +107,7 @@ impl PluginTask {
     /// Reports that nothing runs because the spec suspends the plugin.
     pub fn report_suspension(&self) {
         self.context.claims.give_up(&self.identity.name);
+        self.context.host.unstarted.leave(&self.identity.name);
         self.plugin_state.set(|known| {
             known.set(
                 StartupStep::Ready,
@@ -122,6 +123,10 @@ impl PluginTask {
         let StartupProblem { step, reason, message } = problem;
         if running.is_none() && *reason != KIND_TAKEN {
             self.context.claims.give_up(&self.identity.name);
+        }
+        if let (None, Some(own)) = (running, &self.own) {
+            let unstarted = &self.context.host.unstarted;
+            unstarted.refuse(&self.identity.name, &own.live, message);
         }
         let goes_on = format!("the version before goes on: {message}");
         let said = self.plugin_state.known().fact(*step).message.clone();

@@ -12,12 +12,13 @@ use pilothouse_core::Kind;
 use pilothouse_core::ownership::takeover::shared_managers;
 use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_core::text::printable::shorten;
-use pilothouse_crds::plugin::{GROUP, VERSION, plugin_definition};
+use pilothouse_crds::plugin::{GROUP, RECONCILE_FAILING, VERSION, plugin_definition};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::desired::PluginRequest;
+use super::state::PluginState;
 use super::status_writer::PluginStatusWriter;
 use crate::lanes::health::PluginHealth;
 use crate::plugins::PluginContext;
@@ -43,6 +44,7 @@ const CRD_WAIT: Duration = Duration::from_secs(5);
 struct FollowedPlugin {
     requests: watch::Sender<Option<Arc<PluginRequest>>>,
     live: watch::Sender<Arc<HostResource>>,
+    plugin_state: Arc<PluginState>,
     health: Arc<PluginHealth>,
     status_writer: AbortHandle,
 }
@@ -94,7 +96,10 @@ pub async fn follow(context: Arc<PluginContext>) {
             if let Some(plugin) = followed.get(name) {
                 choose_log_level(&plugin.health, resource);
                 warn_of_shared_managers(&plugin.health, resource);
-                plugin.live.send_replace(resource.clone());
+                let before = plugin.live.send_replace(resource.clone());
+                if is_retry_asked(&before, resource) {
+                    retry_failing(&context, plugin, name);
+                }
                 plugin.requests.send_if_modified(|before| {
                     // A plugin that is ending must end before it starts anew.
                     let differs = before.as_ref().is_some_and(|before| !before.is_same(&request));
@@ -121,11 +126,13 @@ pub async fn follow(context: Arc<PluginContext>) {
                 health: health.clone(),
                 host: context.host.clone(),
             };
+            let plugin_state = plugin_task.plugin_state.clone();
             let requests = watch::Sender::new(Some(Arc::new(request)));
             let (name, receiver) = (name.clone(), requests.subscribe());
             let plugin = FollowedPlugin {
                 requests,
                 live,
+                plugin_state,
                 health,
                 status_writer: tellers.spawn(status_writer.run()),
             };
@@ -159,6 +166,24 @@ fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
         _ => {
             health.clear(LOG_LEVEL);
         }
+    }
+}
+
+/// Returns `true` if somebody has asked for another reconcile of the plugin's failing objects.
+fn is_retry_asked(before: &HostResource, now: &HostResource) -> bool {
+    let [before, now] = [before, now].map(|resource| resource.annotations[RECONCILE_FAILING].as_str());
+    now.is_some_and(|now| !now.is_empty()) && before != now
+}
+
+/// Reconciles the failing objects now, and logs their causes again if they still fail.
+fn retry_failing(context: &PluginContext, plugin: &FollowedPlugin, name: &str) {
+    tracing::info!(
+        plugin = name,
+        "reconciling the objects that fail, as the annotation {RECONCILE_FAILING} asks"
+    );
+    for lane in &plugin.plugin_state.known().lanes {
+        context.host.failure_log.forget(lane.id);
+        context.host.state.push_failing(lane);
     }
 }
 

@@ -684,6 +684,7 @@ impl World {
             let divisions = Divisions::from([(CONTROLLER.to_owned(), self.division)]);
             let view = View {
                 leads: now < self.nodes[index].leads_until,
+                is_held_back: false,
                 divisions: &divisions,
                 unsettled: &unsettled,
                 time: &time(now),

@@ -197,6 +197,31 @@ fn the_host_has_no_right_without_a_limit() {
     }
 }
 
+/// An upgrade changes the Role first, while replicas with the values before still run.
+#[test]
+fn the_rights_to_hand_over_depend_on_no_value() {
+    let rules = |values: &Value| -> Vec<Value> {
+        let documents = documents(&helm().template(values).unwrap());
+        let role = documents
+            .into_iter()
+            .find(|document| document["kind"] == "Role")
+            .unwrap();
+        let rules = role["rules"].as_array().unwrap().iter();
+        let is_of_replicas =
+            |rule: &&Value| rule["resources"] == json!(["leases"]) || rule["resources"] == json!(["configmaps"]);
+        rules.filter(is_of_replicas).cloned().collect()
+    };
+    let by_default = rules(&json!({}));
+    assert_eq!(by_default.len(), 4, "{by_default:?}");
+    for values in [
+        json!({"leaderElection": {"shards": 12}}),
+        json!({"replicas": 1, "leaderElection": {"enabled": false}}),
+        json!({"replicas": 1}),
+    ] {
+        assert_eq!(rules(&values), by_default, "{values}");
+    }
+}
+
 #[test]
 fn without_a_cluster_role_all_is_in_the_named_namespaces() {
     let (_, values) = variants().into_iter().find(|(name, _)| *name == "roles-only").unwrap();
