@@ -351,10 +351,24 @@ fn a_lease_is_kept_while_a_write_may_take_effect() {
 
 #[test]
 fn a_replica_that_was_stopped_is_kept_out_by_the_fence() {
-    let budget = Budget {
+    let mut world = sharing(2, 2);
+    world.budget = Budget {
         stops: 1,
         jobs: 1,
         ..Budget::default()
     };
-    needs(World::leave_out_fence, sharing(2, 2), budget);
+    // It is stopped before its reconcile writes, until the other one has all shards.
+    let is_start = |event: &Event| matches!(event, Event::Start(1, _));
+    let start = world.events().into_iter().find(is_start).unwrap();
+    world.apply(start);
+    world.apply(Event::Stop(1));
+    while (0..NAMESPACES.len()).any(|namespace| world.writers(namespace) != [0]) {
+        settle(&mut world, 0);
+        world.apply(Event::Tick);
+    }
+    let budget = Budget {
+        stalls: 1,
+        ..Budget::default()
+    };
+    needs(World::leave_out_fence, world, budget);
 }
