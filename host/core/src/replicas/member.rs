@@ -14,6 +14,8 @@
 //!
 //! `model` in the tests tries orders of events, with all of these guards and without each.
 
+mod action;
+mod adopt;
 #[cfg(test)]
 mod model;
 mod take;
@@ -22,104 +24,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lease::{LeaseRecord, LeaseTimes};
+pub use self::action::{Action, KnownPlan, LeaseWrite, Passage, Progress, View};
+use self::adopt::{Adopting, PlanChanges};
+use super::lease::LeaseTimes;
 use super::peers::{KEPT, Peers, ReplicaState, StoredLease, replica_lease, shard_lease};
-use super::shards::{Division, Divisions, HashRanges, PlannedShard, ShardPlan, hash_of};
+use super::shards::{Divisions, HashRanges, ShardPlan};
 
 /// Divisor of the wait while changes are expected.
 pub const HURRY: u32 = 4;
-
-/// The Lease that lets a request pass the fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Passage {
-    /// The leader's Lease.
-    Leader,
-    /// A shard's Lease.
-    Shard(usize),
-}
-
-/// All that a step needs besides what is recorded in the [`Member`].
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    /// Set if this replica leads.
-    pub leads: bool,
-    /// Set if this replica is not to work by a first plan yet.
-    pub is_held_back: bool,
-    /// The divisions of the controllers that this replica runs.
-    pub divisions: &'a Divisions,
-    /// Requests that have passed the fence and may still take effect, each with the time at which it was begun.
-    pub unsettled: &'a [(Passage, Duration)],
-    /// The wall-clock time to write into Leases.
-    pub time: &'a str,
-}
-
-/// A Lease to be written if it is unchanged.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LeaseWrite<L> {
-    /// Its name after the common prefix.
-    pub name: String,
-    /// The Lease that it replaces; none if it is to be created.
-    pub live: Option<L>,
-    /// Its new content.
-    pub record: LeaseRecord,
-    /// The time from which its holder counts.
-    pub sent: Duration,
-}
-
-/// The next thing to do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Action<L> {
-    /// List all Leases for [`Member::list`].
-    List,
-    /// Read the plan for [`Member::read`]. The leader keeps it up to date, from [`Member::known`].
-    ReadPlan,
-    /// Set the work of the queue, wait at most so long until no job runs that is no part of it, and say in
-    /// [`Member::wait`] if so.
-    Drain(Duration),
-    /// Let only [`Member::fenced`] divisions pass the fence, and no write in these shards.
-    Fence {
-        /// The shards.
-        closed: Vec<usize>,
-        /// The version of the plan for which jobs that still run are not waited for any more, once.
-        overdue: Option<u64>,
-    },
-    /// Write this replica's own Lease with a state, to which its work and its address are added, for
-    /// [`Member::announce`].
-    Announce(LeaseWrite<L>, ReplicaState),
-    /// The Lease of this replica names another holder, so the round fails.
-    KeptOut,
-    /// Drop what is cached of these namespaces, and say in [`Member::wait`] if that was done in a short time.
-    Forget(HashRanges),
-    /// Write the Leases of shards, for [`Member::hold`], and close the fence for shards that others have taken.
-    Write {
-        /// The shards to take or to renew.
-        writes: Vec<(usize, LeaseWrite<L>)>,
-        /// The shards that others have taken.
-        lost: Vec<(usize, HashRanges)>,
-    },
-    /// Release Leases, for [`Member::give`].
-    Release {
-        /// The Leases.
-        leases: Vec<(String, L)>,
-        /// The shards that this replica works no longer at.
-        ended: Vec<(usize, HashRanges)>,
-        /// The shards whose Leases are left to end, because a write may still take effect.
-        left: Vec<usize>,
-    },
-    /// Delete Leases that are unchanged.
-    Delete(Vec<(String, L)>),
-    /// Nothing more in this round.
-    End(Progress),
-}
-
-/// The result of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Progress {
-    /// Every replica has its assigned shards.
-    Settled,
-    /// Changes are expected soon.
-    Moving,
-}
 
 /// A condition on which safety rests. Tests leave one out, and show that this breaks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,24 +50,6 @@ enum Guard {
     Released,
 }
 
-/// The plan that the leader starts from.
-#[derive(Clone, Debug, Default)]
-pub struct KnownPlan {
-    /// The plan by which this replica works.
-    pub works_by: Option<Arc<ShardPlan>>,
-    /// The latest version by which any replica works.
-    pub version: u64,
-}
-
-impl KnownPlan {
-    /// Reports whether a stored plan is kept: a version has one plan, the one by which replicas work.
-    pub fn keeps(&self, read: &ShardPlan) -> bool {
-        let works_by = self.works_by.as_deref();
-        let is_edited = works_by.is_some_and(|own| own.version == read.version && own != read);
-        read.version >= self.version && !is_edited
-    }
-}
-
 /// A shard whose Lease this replica holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeldShard {
@@ -167,40 +61,6 @@ pub struct HeldShard {
     pub is_leaving: bool,
     /// Set if no write of it passes the fence any more; it is released when all earlier ones are settled.
     pub is_closed: bool,
-}
-
-/// A plan that a replica waits to adopt.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Adopting {
-    version: u64,
-    /// The time since which it waits, possibly for an earlier version.
-    since: Duration,
-    /// Set if it has said that it no longer waits for running jobs.
-    is_said: bool,
-}
-
-/// Work that another plan gives to others.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct PlanChanges {
-    /// Shards with other namespaces.
-    shards: Vec<usize>,
-    /// Set if the work of a controller is divided differently.
-    divisions: bool,
-}
-
-impl PlanChanges {
-    fn between(before: &ShardPlan, after: &ShardPlan) -> Self {
-        let is_other = |(shard, planned): &(usize, &PlannedShard)| {
-            let after = after.shards.get(*shard);
-            after.is_none_or(|after| after.ranges != planned.ranges)
-        };
-        let shards = before.shards.iter().enumerate().filter(is_other);
-        let mut controllers = before.controllers.iter();
-        Self {
-            shards: shards.map(|(shard, _)| shard).collect(),
-            divisions: controllers.any(|(controller, division)| after.controllers.get(controller) != Some(division)),
-        }
-    }
 }
 
 /// The next part of a round.
@@ -564,87 +424,6 @@ impl<L: StoredLease> Member<L> {
     pub fn fenced(&self) -> (&Arc<Divisions>, Option<Duration>) {
         (&self.fenced_divisions, self.valid_until)
     }
-}
-
-impl<L: StoredLease> Member<L> {
-    /// Another plan is to be adopted: gives up the work that it changes. While a job of that runs, the replica starts
-    /// no more of it, keeps its Leases, and tries again in the next round; until it has adopted the plan, the others
-    /// take over nothing new. Returns the time to wait for jobs; none if there is no other plan.
-    ///
-    /// That lasts no longer than if this replica had died: after the duration of a Lease, the fence closes for what
-    /// still runs, and the replica adopts the plan as soon as all writes that have passed are settled. A namespace may
-    /// then be in a shard that another replica takes at once, so leaving Leases to expire does not help here.
-    fn prepare(&mut self, view: &View<'_>, now: Duration) -> Option<Duration> {
-        let plan = self.round.read.as_ref()?;
-        let is_known = self.version().is_some_and(|version| version >= plan.version);
-        if is_known || self.is_held_back(view) {
-            return None;
-        }
-        let before = self.plan.as_deref();
-        let changes = before.map(|before| PlanChanges::between(before, plan));
-        self.round.changes = changes.unwrap_or_default();
-        for shard in &self.round.changes.shards {
-            if let Some(held) = self.held.get_mut(shard) {
-                held.is_leaving = true;
-            }
-        }
-        let mut divisions = Divisions::clone(&self.divisions);
-        divisions.retain(|controller, division| plan.controllers.get(controller) == Some(division));
-        self.divisions = Arc::new(divisions);
-        let adopting = self.adopting.get_or_insert(Adopting {
-            version: 0,
-            since: now,
-            is_said: false,
-        });
-        // The Leases are renewed after this, so only the first attempt waits for long.
-        let is_first_try = std::mem::replace(&mut adopting.version, plan.version) != plan.version;
-        Some(if is_first_try {
-            self.times.renew_deadline / 3
-        } else {
-            self.times.retry_period / HURRY
-        })
-    }
-
-    /// Closes the fence for what another plan changes; none if jobs are still waited for.
-    fn close_changed(&mut self, now: Duration) -> Option<Action<L>> {
-        let adopting = self.adopting.as_mut()?;
-        let mut overdue = None;
-        if !self.round.is_in_time {
-            if now.saturating_sub(adopting.since) < self.times.duration {
-                return None;
-            }
-            overdue = (!std::mem::replace(&mut adopting.is_said, true)).then_some(adopting.version);
-        }
-        self.pass_divisions();
-        let closed = self.close_leaving();
-        Some(Action::Fence { closed, overdue })
-    }
-
-    /// Adopts the plan that was read, if no write of what it changes can take effect any more, and releases the Leases
-    /// of shards that are left.
-    fn adopt(&mut self, view: &View<'_>) -> Option<Action<L>> {
-        let is_settled = self.is_settled(view);
-        if !self.holds(Guard::Settled, is_settled) {
-            return None;
-        }
-        self.adopting = None;
-        let released = self.release(view);
-        self.plan.clone_from(&self.round.read);
-        self.digest = self.plan.as_ref().map(|plan| hash_of(&plan.print()));
-        released
-    }
-
-    /// Reports whether no write that passed the fence before it closed for the changed work can still take effect.
-    fn is_settled(&self, view: &View<'_>) -> bool {
-        let PlanChanges { shards, divisions } = &self.round.changes;
-        let since = self.fenced_since.unwrap_or(Duration::MAX);
-        // Lost shards count, too: this replica may have written in them shortly before.
-        let planned = 0..self.plan.as_ref().map_or(0, |plan| plan.shards.len());
-        let all = || std::iter::once(Passage::Leader).chain(planned.map(Passage::Shard));
-        let of_divisions = || all().all(|passage| view.is_settled_as_of(passage, since));
-        let mut shards = shards.iter().map(|shard| Passage::Shard(*shard));
-        shards.all(|passage| view.is_settled(passage)) && (!divisions || of_divisions())
-    }
 
     /// Lets only agreed divisions pass the fence, once it is set.
     fn pass_divisions(&mut self) {
@@ -685,85 +464,5 @@ impl<L: StoredLease> Member<L> {
             record,
             sent: now,
         })
-    }
-
-    /// Decides whether all replicas agree on the plan, so that work can be taken over. Returns `false` if this replica
-    /// takes no part yet.
-    fn agree(&mut self, view: &View<'_>, now: Duration) -> bool {
-        let own = self.state();
-        // A replica without a plan has no work, and takes none before it has announced a plan.
-        let mut others = self.peers.others(&self.own_lease, now).filter(|peer| peer.plan > 0);
-        let agree = others.all(|peer| own.agrees_with(peer));
-        let is_left = self.peers.has_left_work(self.announced, now);
-        // Others do not know an unannounced version, and may still work by the previous plan.
-        let is_announced = self.version() == self.announced;
-        let is_current = self.round.read.is_some() && self.plan == self.round.read;
-        let was_announced = self.round.announced.is_some() && self.round.announced == self.announced;
-        self.round.is_settled = is_current
-            && self.holds(Guard::Agreed, agree)
-            && self.holds(Guard::NoneLeft, !is_left)
-            && self.holds(Guard::Announced, is_announced && was_announced)
-            && self.peers.leader_takes_part(now);
-        let (Some(plan), Some(_)) = (&self.plan, self.valid_until) else {
-            return false;
-        };
-        if self.round.is_settled {
-            self.divisions = Arc::new(agreed(&plan.controllers, view.divisions));
-            // All replicas agree on the plan. Controllers that only this one leaves out may pass until it adopts
-            // another plan: that plan waits for writes that have passed until then.
-            self.fenced_divisions = Arc::new(plan.controllers.clone());
-        }
-        true
-    }
-}
-
-impl View<'_> {
-    fn is_settled(&self, passage: Passage) -> bool {
-        self.is_settled_as_of(passage, Duration::MAX)
-    }
-
-    fn is_settled_as_of(&self, passage: Passage, begun_by: Duration) -> bool {
-        let mut unsettled = self.unsettled.iter();
-        !unsettled.any(|(by, begun)| *by == passage && *begun <= begun_by)
-    }
-}
-
-/// The division of controllers' work that a replica applies. Its plugins may be of another version than the leader's:
-/// it leaves out controllers that the plan divides and its own versions do not, because they would contribute for a
-/// part of the primaries.
-fn agreed(planned: &Divisions, own: &Divisions) -> Divisions {
-    let mut agreed = planned.clone();
-    agreed.retain(|controller, planned| *planned == Division::Leader || own.get(controller) != Some(&Division::Leader));
-    agreed
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_to_be_done_as_a_whole_is_not_done_in_parts() {
-        use Division::{Leader, Namespaces};
-
-        let of = |divisions: &[(&str, Division)]| -> Divisions {
-            let divisions = divisions.iter().map(|(name, division)| ((*name).to_owned(), *division));
-            divisions.collect()
-        };
-        let planned = of(&[
-            ("a", Leader),
-            ("b", Leader),
-            ("c", Namespaces),
-            ("d", Namespaces),
-            ("e", Namespaces),
-        ]);
-        let own = of(&[
-            ("a", Leader),
-            ("b", Namespaces),
-            ("c", Leader),
-            ("d", Namespaces),
-            ("f", Namespaces),
-        ]);
-        let expected = of(&[("a", Leader), ("b", Leader), ("d", Namespaces), ("e", Namespaces)]);
-        assert_eq!(agreed(&planned, &own), expected);
     }
 }

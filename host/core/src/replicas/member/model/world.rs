@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::*;
-use crate::replicas::lease::{LeaseCandidate, LeaseStep};
-use crate::replicas::shards::HashRange;
+use crate::replicas::lease::{LeaseCandidate, LeaseRecord, LeaseStep};
+use crate::replicas::shards::{Division, HashRange, PlannedShard};
 
 pub const TICK: Duration = Duration::from_secs(1);
 
