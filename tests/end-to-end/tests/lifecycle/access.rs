@@ -162,7 +162,11 @@ mod simulated {
             .filter(|request| request.resource != "subjectaccessreviews" && request.verb != "watch")
             .map(|request| &*request.resource)
             .collect();
-        assert_eq!(others, ["selfsubjectaccessreviews"], "whether the host may act as the account");
+        assert_eq!(
+            others,
+            ["selfsubjectaccessreviews"],
+            "whether the host may act as the account"
+        );
         // Hostiles: get, list, watch, and patch of the status; two kinds that it owns: get, list, watch, create, patch and
         // delete.
         let reviews = requests
