@@ -331,7 +331,7 @@ impl Drop for BegunRequest {
     }
 }
 
-/// Marks the requests that acquire and renew leadership.
+/// Marks the requests that acquire and renew leadership, and the report of the last replica that nobody leads any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unfenced;
 

@@ -365,7 +365,13 @@ impl Replica {
                         self.leases.lease(&name).delete(&lease).await?;
                     }
                 }
-                Action::End(progress) => return problem.map_or(Ok(progress), Err),
+                Action::End(progress) => {
+                    let is_held_back = self.member.version().is_none()
+                        && !self.host.unstarted.run_elsewhere(&self.host.leadership).is_empty();
+                    // It takes longer than to start a plugin.
+                    let progress = if is_held_back { Progress::Settled } else { progress };
+                    return problem.map_or(Ok(progress), Err);
+                }
             }
         }
     }
@@ -376,7 +382,7 @@ impl Replica {
         let view = View {
             leads: self.host.leadership.leads(),
             // A replica without a plan gets no shards: others would stop to work at them.
-            is_held_back: !self.host.unstarted.run_elsewhere(&self.host.leadership).is_empty(),
+            is_held_back: self.host.unstarted.lacks_any(&self.host.leadership),
             divisions: &self.host.divisions(),
             unsettled: &unsettled.collect::<Vec<_>>(),
             time: &self.host.clock.microseconds(),
