@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use pilothouse_cluster::error::{RequestError, chain};
-use pilothouse_cluster::resources::lease::LeaseGroup;
+use pilothouse_cluster::resources::lease::{LeaseGroup, LiveLease};
 use pilothouse_cluster::resources::shard_plan::ShardPlanApi;
 use pilothouse_core::replicas::lease::LeaseTimes;
+use pilothouse_core::replicas::peers::Peers;
 use tokio::time::Instant;
 
-use super::peers::Peers;
 use crate::election::lease_task::LoggedProblems;
 
 /// Objects that replicas with --shards have left.
 pub struct Leftovers {
     leases: LeaseGroup,
     plan: ShardPlanApi,
-    peers: Peers,
+    peers: Peers<LiveLease>,
     times: LeaseTimes,
     /// Origin of the clock by which Leases expire.
     begun: Instant,
