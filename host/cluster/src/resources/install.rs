@@ -284,33 +284,30 @@ mod tests {
 
     #[test]
     fn a_superset_stays_unless_it_is_to_be_replaced() {
-        let definition = |fields: &[&str], edited: bool| {
+        let plain = |fields: &[&str]| {
             let fields = fields
                 .iter()
                 .map(|name| ((*name).to_owned(), json!({"type": "string"})));
             let properties: serde_json::Map<String, Value> = fields.collect();
-            let mut definition = json!({"metadata": {"name": "apps.x.dev"}, "spec": {
-                "group": "x.dev", "scope": "Namespaced", "names": {"kind": "App", "plural": "apps"},
-                "versions": [{"name": "v1", "served": true, "storage": true,
-                              "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}],
-            }});
-            if edited {
-                definition["metadata"]["annotations"][DESIRED_ANNOTATION] = json!(digest(&definition_of_a()));
-            }
-            definition
-        };
-        fn definition_of_a() -> Value {
             json!({"metadata": {"name": "apps.x.dev"}, "spec": {
                 "group": "x.dev", "scope": "Namespaced", "names": {"kind": "App", "plural": "apps"},
                 "versions": [{"name": "v1", "served": true, "storage": true,
-                              "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string"}}}}}],
+                              "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}],
             }})
-        }
+        };
         let brought = BroughtCrd {
             name: "apps.x.dev".to_owned(),
             group: "x.dev".to_owned(),
             kind: "App".to_owned(),
-            definition: definition_of_a(),
+            definition: plain(&["a"]),
+        };
+        // With the annotation of an installation, which others may have edited since.
+        let definition = |fields: &[&str], installed: bool| {
+            let mut definition = plain(fields);
+            if installed {
+                definition["metadata"]["annotations"][DESIRED_ANNOTATION] = json!(digest(&brought.definition));
+            }
+            definition
         };
         let policies = [CrdPolicy::Leave, CrdPolicy::Keep, CrdPolicy::Replace];
         let decided = |live: Option<&Value>, sharer: Option<&str>| {

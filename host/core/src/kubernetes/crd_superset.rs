@@ -11,6 +11,9 @@ const LOWER: &[&str] = &["minimum", "minLength", "minItems", "minProperties"];
 /// Constraints that pass only if they are absent or equal.
 const OPAQUE: &[&str] = &["pattern", "multipleOf", "allOf", "oneOf", "not"];
 
+/// Mark of a schema that accepts integers and texts.
+const ANY: &str = "x-kubernetes-int-or-string";
+
 /// Members of a definition's spec that have to be equal.
 const IDENTITY: &[&str] = &["/group", "/scope", "/names/kind", "/names/plural"];
 
@@ -132,7 +135,6 @@ fn node_shortfall(wide: &Value, narrow: &Value, path: &str) -> Option<String> {
 
 fn type_shortfall(wide: &Value, narrow: &Value, path: &str) -> Option<String> {
     let flag = |schema: &Value, name: &str| schema[name] == true;
-    const ANY: &str = "x-kubernetes-int-or-string";
     let (found, wanted) = (&wide["type"], &narrow["type"]);
     let is_either = |schema: &Value| schema == "integer" || schema == "string";
     let is_wider = found == wanted && flag(wide, ANY) >= flag(narrow, ANY)
@@ -183,7 +185,7 @@ fn constraint_shortfall(wide: &Value, narrow: &Value, path: &str) -> Option<Stri
             return narrower(name, found, narrow.get(*name));
         }
     }
-    let either = wide["x-kubernetes-int-or-string"] == true;
+    let either = wide[ANY] == true;
     if let Some(found) = wide.get("anyOf").filter(|found| !is_empty(found) && !either)
         && narrow.get("anyOf") != Some(found)
     {

@@ -26,7 +26,9 @@ async fn failing_fleet() -> Fleet {
     let faults = fleet.stage.simulator().faults();
     faults.add(Rule::new(denied).resource("deployments").writes());
     for number in 0..OBJECTS {
-        fleet.stage.create(&app_service(&format!("app-{number}"))).await;
+        let mut object = app_service(&format!("app-{number}"));
+        object["spec"]["ports"] = json!([]);
+        fleet.stage.create(&object).await;
     }
     fleet.until("all objects fail", |stage| failed(stage) == OBJECTS).await;
     fleet

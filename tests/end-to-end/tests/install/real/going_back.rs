@@ -19,6 +19,7 @@ fn wish(name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one host goes through all of it")]
 async fn a_version_returns_over_a_field_that_the_next_one_has_added() {
     let control_plane = control_plane().await;
     let _turn = control_plane.host_turn().await;

@@ -67,7 +67,7 @@ impl Wishers {
         let plugin = format!("{name}={}", component("wisher"));
         let arguments = [verb, &plugin, "--config", &config, "--yes", "--wait=false"];
         let objects: &[&str] = if verb == "upgrade" { &["--no-objects"] } else { &[] };
-        command(&[&arguments, objects, more].concat(), &self.installed.kubeconfig).await
+        command(&[&arguments[..], objects, more].concat(), &self.installed.kubeconfig).await
     }
 
     /// The fields of a Wish that the cluster knows.
@@ -336,7 +336,15 @@ fn pushed(folder: &Folder, mark: u8) -> (String, String) {
     .concat();
     let file = folder.file("version.wasm", bytes);
     let layout = folder.path("plugins");
-    let (code, printed, said) = ended(&["push", &file, &format!("oci-layout:{layout}:{mark}")]);
+    let crate_directory = root().join("plugins/app-service").display().to_string();
+    let arguments = [
+        "push",
+        &file,
+        &format!("oci-layout:{layout}:{mark}"),
+        "--crate",
+        &crate_directory,
+    ];
+    let (code, printed, said) = ended(&arguments);
     assert_eq!(code, 0, "{said}");
     let digest = printed.trim().rsplit_once('@').unwrap().1.to_owned();
     (format!("oci-layout:plugins:{mark}"), digest)

@@ -140,7 +140,7 @@ struct Fence {
 enum Request {
     None,
     /// Sent, and not carried out.
-    Sent(Action<Lease>),
+    Sent(Box<Action<Lease>>),
     Answered(Answer),
 }
 
@@ -193,8 +193,10 @@ struct Sent {
 impl Sent {
     /// The time from which it cannot take effect any more.
     fn ends(&self) -> Duration {
-        let abandoned = self.abandoned.unwrap_or(Duration::MAX - TIMES.duration);
-        abandoned.min(self.renewed) + TIMES.duration
+        let from = self
+            .abandoned
+            .map_or(self.renewed, |abandoned| abandoned.min(self.renewed));
+        from + TIMES.duration
     }
 }
 
@@ -462,26 +464,22 @@ impl World {
                     self.plan = Some(Arc::new(ShardPlan { shards, ..plan }));
                 }
             }
-            Event::DeleteLease(index) | Event::EditLease(index) => {
-                let name = self.leases.keys().nth(index).cloned().unwrap_or_default();
-                let lease = self.leases[&name].1.clone();
-                let edited = lease
-                    .filter(|_| event == Event::EditLease(index))
-                    .map(|lease| LeaseRecord {
-                        holder: "somebody".to_owned(),
-                        ..lease.record().clone()
-                    });
-                match edited {
-                    Some(record) => {
-                        self.budget.lease_edits -= 1;
-                        let state = self.leases[&name].1.as_ref().map(|lease| lease.0.state.clone());
-                        self.store(&name, record, state.unwrap_or_default());
-                    }
-                    None => {
-                        self.budget.lease_deletions -= 1;
-                        self.leases.entry(name).and_modify(|slot| slot.1 = None);
-                    }
+            Event::DeleteLease(index) => {
+                self.budget.lease_deletions -= 1;
+                if let Some((_, lease)) = self.leases.values_mut().nth(index) {
+                    *lease = None;
                 }
+            }
+            Event::EditLease(index) => {
+                self.budget.lease_edits -= 1;
+                let (name, (_, lease)) = self.leases.iter().nth(index).unwrap();
+                let (name, lease) = (name.clone(), lease.clone().unwrap());
+                let holder = "somebody".to_owned();
+                let record = LeaseRecord {
+                    holder,
+                    ..lease.record().clone()
+                };
+                self.store(&name, record, lease.0.state.clone());
             }
         }
     }
@@ -528,11 +526,15 @@ impl World {
 
     /// Loses a request or its response: without the plan the round goes on, otherwise it fails.
     pub fn lose(&mut self, index: usize) {
-        match self.nodes[index].request {
-            Request::Sent(Action::ReadPlan) | Request::Answered(Answer::Plan(_)) => {
-                self.node(index).request = Request::Answered(Answer::Plan(None));
-            }
-            _ => self.fail(index),
+        let is_plan = match &self.nodes[index].request {
+            Request::Sent(action) => **action == Action::ReadPlan,
+            Request::Answered(answer) => matches!(answer, Answer::Plan(_)),
+            Request::None => false,
+        };
+        if is_plan {
+            self.node(index).request = Request::Answered(Answer::Plan(None));
+        } else {
+            self.fail(index);
         }
     }
 
@@ -703,7 +705,7 @@ impl World {
                     for (shard, _) in &lost {
                         self.node(index).fence.shards.remove(shard);
                     }
-                    self.node(index).request = Request::Sent(Action::Write { writes, lost });
+                    self.node(index).request = Request::Sent(Box::new(Action::Write { writes, lost }));
                     return;
                 }
                 Action::KeptOut => return self.fail(index),
@@ -717,7 +719,7 @@ impl World {
                     return;
                 }
                 action => {
-                    self.node(index).request = Request::Sent(action);
+                    self.node(index).request = Request::Sent(Box::new(action));
                     return;
                 }
             }
@@ -741,7 +743,7 @@ impl World {
         let Request::Sent(request) = std::mem::replace(&mut self.node(index).request, Request::None) else {
             return;
         };
-        let answer = match request {
+        let answer = match *request {
             Action::List => {
                 let leases = self.leases.iter();
                 let leases = leases.filter_map(|(name, (_, lease))| Some((name.clone(), lease.clone()?)));
