@@ -208,10 +208,7 @@ fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
             json!({"artifacts": {"registries": {"registries": [{"host": "a.example"}, {"host": "a.example"}]}}}),
             "lists the host a/example twice",
         ),
-        (
-            json!({"artifacts": {"files": {"keys/acme.pub": ""}}}),
-            "keys/acme/pub",
-        ),
+        (json!({"artifacts": {"files": {"keys/acme.pub": ""}}}), "keys/acme/pub"),
         (
             json!({"artifacts": {"files": {"trust.yaml": ""}}}),
             "give it another name",
