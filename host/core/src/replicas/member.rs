@@ -251,7 +251,7 @@ impl<L: StoredLease> Member<L> {
                 let abandoned = abandoned.filter(|abandoned| !abandoned.is_empty());
                 (Phase::End, abandoned.map(Action::Delete))
             }
-            Phase::End => (Phase::End, Some(Action::End(self.progress(view)))),
+            Phase::End => (Phase::End, Some(Action::End(self.progress()))),
             Phase::Leave => {
                 self.divisions = Arc::default();
                 self.valid_until = None;
@@ -293,11 +293,7 @@ impl<L: StoredLease> Member<L> {
         holds || self.without == Some(guard)
     }
 
-    fn is_held_back(&self, view: &View<'_>) -> bool {
-        self.plan.is_none() && view.is_held_back
-    }
-
-    fn progress(&self, view: &View<'_>) -> Progress {
+    fn progress(&self) -> Progress {
         let Round {
             is_settled,
             targets,
@@ -306,7 +302,7 @@ impl<L: StoredLease> Member<L> {
         } = &self.round;
         let takes_part = self.plan.is_some() && self.valid_until.is_some();
         let is_done = takes_part && *unwritten == 0 && self.held.keys().eq(targets);
-        if self.is_held_back(view) || *is_settled && is_done {
+        if *is_settled && is_done {
             Progress::Settled
         } else {
             Progress::Moving

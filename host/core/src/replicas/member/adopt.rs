@@ -53,7 +53,7 @@ impl<L: StoredLease> Member<L> {
     pub(super) fn prepare(&mut self, view: &View<'_>, now: Duration) -> Option<Duration> {
         let plan = self.round.read.as_ref()?;
         let is_known = self.version().is_some_and(|version| version >= plan.version);
-        if is_known || self.is_held_back(view) {
+        if is_known || (self.plan.is_none() && view.is_held_back) {
             return None;
         }
         let before = self.plan.as_deref();
