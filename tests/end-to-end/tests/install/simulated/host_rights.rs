@@ -29,6 +29,8 @@ async fn a_host_keeps_its_rights_over_upgrade_and_reinstallation() {
         format!("ServiceAccount other/{own}"),
         format!("ClusterRole {own}"),
         format!("ClusterRole {watch}"),
+        format!("ClusterRole {own}:edit"),
+        format!("ClusterRole {own}:view"),
         format!("ClusterRoleBinding {own}"),
         format!("ClusterRoleBinding {watch}"),
         format!("Role other/{act}"),
