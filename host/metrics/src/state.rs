@@ -48,6 +48,7 @@ closed_set! {
 
 /// A plugin.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a gauge of its own")]
 pub struct PluginFigures {
     /// Name.
     pub name: String,

@@ -261,8 +261,7 @@ fn members_shortfall(wide: &Value, narrow: &Value, path: &str) -> Option<String>
     for (name, wanted) in others {
         let path = format!("{path}.properties.{name}");
         let short = match (own.get(name), of_any) {
-            (Some(found), _) => node_shortfall(found, wanted, &path),
-            (None, Some(found)) => node_shortfall(found, wanted, &path),
+            (Some(found), _) | (None, Some(found)) => node_shortfall(found, wanted, &path),
             (None, None) if keeps_unknown(wide) => None,
             (None, None) => Some(format!("{path} is missing")),
         };

@@ -16,6 +16,12 @@
 
 mod action;
 mod adopt;
+/// Closes the fence for these shards, and passes what is agreed on.
+fn fence<L>(closed: Vec<usize>) -> Action<L> {
+    let overdue = None;
+    Action::Fence { closed, overdue }
+}
+
 #[cfg(test)]
 mod model;
 mod take;
@@ -217,20 +223,18 @@ impl<L: StoredLease> Member<L> {
                 } else {
                     Phase::Tidy
                 };
-                (next, Some(self.fence(Vec::new())))
+                (next, Some(fence(Vec::new())))
             }
-            Phase::HandOver => match self.hand_over(view, now) {
-                true => (
-                    Phase::CloseLeaving,
-                    Some(Action::Drain(self.times.retry_period / HURRY)),
-                ),
-                false => (Phase::Take, None),
-            },
+            Phase::HandOver if self.hand_over(view, now) => (
+                Phase::CloseLeaving,
+                Some(Action::Drain(self.times.retry_period / HURRY)),
+            ),
+            Phase::HandOver => (Phase::Take, None),
             // Jobs that do not end soon are checked again in the next round: until then the shard is renewed.
             Phase::CloseLeaving if !self.round.is_in_time => (Phase::Take, None),
             Phase::CloseLeaving => {
                 let closed = self.close_leaving();
-                (Phase::Release, Some(self.fence(closed)))
+                (Phase::Release, Some(fence(closed)))
             }
             Phase::Release => {
                 let released = self.release(view);
@@ -257,7 +261,7 @@ impl<L: StoredLease> Member<L> {
                 self.valid_until = None;
                 self.pass_divisions();
                 self.round.given = std::mem::take(&mut self.held).into_keys().collect();
-                (Phase::LeaveReplicas, Some(self.fence(self.round.given.clone())))
+                (Phase::LeaveReplicas, Some(fence(self.round.given.clone())))
             }
             Phase::LeaveReplicas => {
                 let is_settled = |shard: &usize| self.is_released(Passage::Shard(*shard), view);
@@ -428,11 +432,6 @@ impl<L: StoredLease> Member<L> {
             // Known only when it is set: earlier writes have to be settled before another plan.
             self.fenced_since = None;
         }
-    }
-
-    fn fence(&self, closed: Vec<usize>) -> Action<L> {
-        let overdue = None;
-        Action::Fence { closed, overdue }
     }
 
     fn state(&self) -> ReplicaState {

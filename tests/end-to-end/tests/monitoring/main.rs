@@ -321,7 +321,8 @@ mod simulated {
                 "--lease-duration",
             ),
         ] {
-            let (ended, log) = refused(&[&["run", "--log-format", "json"], arguments].concat());
+            let (ended, log) =
+                pilothouse_end_to_end::program::refused(&[&["run", "--log-format", "json"], arguments].concat());
             let lines = log
                 .lines()
                 .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
@@ -331,7 +332,7 @@ mod simulated {
                 ended == code && last["level"] == "ERROR" && told.contains(problem),
                 "{arguments:?}: {ended} {log}"
             );
-            let (ended, log) = refused(&[&["run"], arguments].concat());
+            let (ended, log) = pilothouse_end_to_end::program::refused(&[&["run"], arguments].concat());
             let last = log.lines().last().unwrap_or_default();
             assert!(
                 ended == code && last.starts_with("error: ") && last.contains(problem),
