@@ -225,11 +225,14 @@ impl<L: StoredLease> Member<L> {
                 };
                 (next, Some(fence(Vec::new())))
             }
-            Phase::HandOver if self.hand_over(view, now) => (
-                Phase::CloseLeaving,
-                Some(Action::Drain(self.times.retry_period / HURRY)),
-            ),
-            Phase::HandOver => (Phase::Take, None),
+            Phase::HandOver => {
+                if self.hand_over(view, now) {
+                    let drain = Action::Drain(self.times.retry_period / HURRY);
+                    (Phase::CloseLeaving, Some(drain))
+                } else {
+                    (Phase::Take, None)
+                }
+            }
             // Jobs that do not end soon are checked again in the next round: until then the shard is renewed.
             Phase::CloseLeaving if !self.round.is_in_time => (Phase::Take, None),
             Phase::CloseLeaving => {

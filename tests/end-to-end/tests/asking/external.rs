@@ -105,8 +105,8 @@ mod kubectl {
         assert!(waits(&kubeconfig, "Ready", "60s"), "{}", host.log());
         let change = async |spec: Value| {
             let patch = Patch::Merge(json!({ "spec": spec }));
-            let changed = fleet::plugins(client.clone()).patch("it", &PatchParams::default(), &patch);
-            changed.await.unwrap();
+            let plugins = fleet::plugins(client.clone());
+            plugins.patch("it", &PatchParams::default(), &patch).await.unwrap();
         };
         change(json!({"source": {"file": "none.wasm"}})).await;
         assert!(

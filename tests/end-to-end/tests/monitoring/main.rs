@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use pilothouse_end_to_end::program::{Folder, Process, component, ended};
+use pilothouse_end_to_end::program::{Folder, Process, component, ended, refused};
 use pilothouse_end_to_end::scrape::{Scrape, get};
 
 mod external;
@@ -321,8 +321,7 @@ mod simulated {
                 "--lease-duration",
             ),
         ] {
-            let (ended, log) =
-                pilothouse_end_to_end::program::refused(&[&["run", "--log-format", "json"], arguments].concat());
+            let (ended, log) = refused(&[&["run", "--log-format", "json"], arguments].concat());
             let lines = log
                 .lines()
                 .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
@@ -332,7 +331,7 @@ mod simulated {
                 ended == code && last["level"] == "ERROR" && told.contains(problem),
                 "{arguments:?}: {ended} {log}"
             );
-            let (ended, log) = pilothouse_end_to_end::program::refused(&[&["run"], arguments].concat());
+            let (ended, log) = refused(&[&["run"], arguments].concat());
             let last = log.lines().last().unwrap_or_default();
             assert!(
                 ended == code && last.starts_with("error: ") && last.contains(problem),
