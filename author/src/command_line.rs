@@ -137,6 +137,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &[
             "install",
             "upgrade",
+            "rollback",
             "uninstall",
             "inspect",
             "rights",
@@ -147,7 +148,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     (
         "Run a host, and see what it does",
-        &["run", "status", "why", "top", "record"],
+        &["run", "status", "why", "top", "record", "reconcile"],
     ),
     ("Plugins in registries", &["push", "pull", "copy", "tags", "verify"]),
     ("Settings", &["completion", "man", "help"]),

@@ -322,12 +322,14 @@ fn roles_are_bound_to_plugin_account_and_named_host_account() {
         [
             format!("Role a/{name}"),
             format!("ClusterRole -/{name}-watch"),
+            format!("ClusterRole -/{name}:view"),
+            format!("ClusterRole -/{name}:edit"),
             format!("RoleBinding a/{name}"),
             format!("ClusterRoleBinding -/{name}-watch"),
         ]
     );
-    assert_eq!(both[3]["subjects"][1]["name"], "pilothouse");
-    assert_eq!(both[4]["subjects"].as_array().map(Vec::len), Some(1));
+    assert_eq!(both[5]["subjects"][1]["name"], "pilothouse");
+    assert_eq!(both[6]["subjects"].as_array().map(Vec::len), Some(1));
     assert_eq!(both[4]["roleRef"]["name"], format!("{name}-watch"));
     let everywhere = derived(&checked, &Confinement::default(), &Resources::of(&checked)).unwrap();
     let titles = titles(&objects(grantee(Some("pilothouse")), &everywhere));

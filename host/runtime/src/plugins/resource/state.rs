@@ -332,7 +332,18 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
             fact.reason = "Slowed";
             fact.message = format!("the last {traps} calls trapped or broke a limit; calls are throttled");
         }
-        condition_of(fact, name, observed_generation)
+        // A problem with the source is one of the wanted spec, also before that is decided on.
+        let is_of_source = matches!(
+            step,
+            StartupStep::Fetched | StartupStep::Verified | StartupStep::Compiled
+        );
+        let is_of_wanted = is_of_source && fact.holds == Some(false);
+        let generation = if is_of_wanted {
+            known.generation
+        } else {
+            observed_generation
+        };
+        condition_of(fact, name, generation)
     };
     let granted = granted(known).map(|fact| {
         let is_of_wanted = known.not_granted.is_some();
