@@ -246,14 +246,15 @@ impl Installer {
                     .check_apply(&served, &name, &body, ApplyPrecondition::Absent);
                 tried.await
             }
-            Some(live) => match taken_source(object, live).filter(|_| force) {
+            Some(live) => {
                 // The fields of others go before the apply, and no dry run does both.
-                Some(wanted) => self.writer.try_update(&served, &name, live, &wanted).await,
-                None => {
+                if let Some(wanted) = taken_source(object, live).filter(|_| force) {
+                    self.writer.try_update(&served, &name, live, &wanted).await
+                } else {
                     let target = precondition(object, live, force);
                     self.writer.check_apply(&served, &name, &body, target).await
                 }
-            },
+            }
         };
         match tried.map_err(|error| refused(object, live, error)) {
             Ok(()) => Ok(None),
