@@ -26,7 +26,7 @@ closed_set! {
 }
 
 closed_set! {
-    /// What an API server asks for.
+    /// Function that an API server requests.
     ReviewedFunction {
         /// Defaults of an object.
         Default = "default",

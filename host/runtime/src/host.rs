@@ -358,7 +358,7 @@ impl Host {
     ) -> Result<UnfinishedWork, StartError> {
         let context = self.context(Some(library));
         let follow = with_caches(context.clone(), resources::follow(context));
-        self.dispatch(follow, stop, true).await
+        Box::pin(self.dispatch(follow, stop, true)).await
     }
 
     fn context(&self, library: Option<Library>) -> Arc<PluginContext> {
@@ -415,7 +415,7 @@ impl Host {
             let led = leads.leads();
             election.stop().await;
             if led && has_resources {
-                no_host::report(&client, &host_options, options).await;
+                Box::pin(no_host::report(&client, &host_options, options)).await;
             }
         }
         ended

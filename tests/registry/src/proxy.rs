@@ -57,7 +57,7 @@ impl Proxy {
         }
     }
 
-    /// What clients asked for, as `CONNECT host:port`, `GET http://host/path` or `SOCKS host:port`, with ` as USER` behind
+    /// The requests of clients, as `CONNECT host:port`, `GET http://host/path` or `SOCKS host:port`, with ` as USER` behind
     /// it if they sent credentials.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()

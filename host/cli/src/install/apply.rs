@@ -13,7 +13,7 @@ use pilothouse_core::rights::objects::Acting;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
-use super::follow::Follow;
+use super::follow::FollowArguments;
 use super::losses::{CompareSchemas, Losses};
 use super::plan::{Plan, PlannedCrd, plan};
 use super::takeover::{TakenOver, UNSEEN};
@@ -58,10 +58,8 @@ pub struct InstallCommand {
     #[command(flatten)]
     plugin: PluginArguments,
 
-    /// Follow the tag of REF, or with a value the newest version in that range, such as --follow='>=0.1.0, <0.2.0', where REF names
-    /// no tag. Without this the Plugin is pinned to the artifact's digest
-    #[arg(long, value_name = "RANGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    follow: Option<Follow>,
+    #[command(flatten)]
+    follow: FollowArguments,
 
     #[command(flatten)]
     writes: WriteArguments,
@@ -88,7 +86,7 @@ impl InstallCommand {
     pub fn execute(self, compare: CompareSchemas) -> anyhow::Result<()> {
         let Self {
             plugin,
-            follow,
+            follow: FollowArguments { follow },
             writes,
             output,
             yes,

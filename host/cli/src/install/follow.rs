@@ -1,14 +1,24 @@
-//! What a Plugin follows in place of one artifact (`--follow`): a tag, or the newest version in a range.
+//! The tag, or the range of versions, that a Plugin follows in place of one artifact (`--follow`).
 
 use std::str::FromStr;
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use pilothouse_artifact::Location;
 use pilothouse_artifact::fetch::versions::newest;
 use semver::VersionReq;
 use serde_json::{Value, json};
 
 use crate::artifact::{RegistryArguments, wait_for};
+
+/// The option of the commands that write the source of a Plugin.
+#[derive(Args)]
+pub struct FollowArguments {
+    /// Follow the tag of REF, or with a value the newest version in that range, such as --follow='>=0.1.0, <0.2.0', where REF names
+    /// no tag. Without this the Plugin is pinned to the artifact's digest
+    #[arg(long, value_name = "RANGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub follow: Option<Follow>,
+}
 
 /// A tag or a range that the host follows.
 #[derive(Clone, Debug, PartialEq, Eq)]

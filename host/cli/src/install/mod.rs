@@ -41,7 +41,7 @@ use pilothouse_core::rights::objects::{Acting, Grantee, account_name, labels, ob
 use pilothouse_core::rights::published::PublishedHost;
 use pilothouse_core::rights::resources::{Resources, kinds};
 use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
-use pilothouse_sandbox::PluginComponent;
+use pilothouse_sandbox::{PluginComponent, Sandbox};
 use serde_json::{Value, json};
 
 use crate::WrongCommandLine;
@@ -137,7 +137,7 @@ pub struct InstallationArguments {
     registries: RegistryArguments,
 }
 
-/// How an installation writes over what is in the cluster.
+/// Options for writes over what is in the cluster.
 #[derive(Args)]
 pub struct WriteArguments {
     /// Which CRD is in force where the cluster has another one than this version brings. With `keep` the one in the cluster stays
@@ -330,10 +330,6 @@ impl InstallationArguments {
             cache,
             registries,
         } = self;
-        let texts = |value: &Value| -> Vec<String> {
-            let values = value.as_array().into_iter().flatten();
-            values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
-        };
         if namespaces.is_empty() && access_namespaces.is_empty() {
             namespaces = texts(&spec["namespaces"]);
             access_namespaces = texts(&spec["accessNamespaces"]);
@@ -361,37 +357,13 @@ impl InstallationArguments {
             None => serde_json::from_value(spec["wasi"].clone()).context("spec.wasi of the Plugin cannot be read")?,
         };
         let sandbox = cache.sandbox()?.granting(wasi);
-        let (component, origin, location) = match plugin.reference() {
-            None => {
-                let component = compiling::load(&sandbox, &plugin.file)?;
-                (component, plugin.file.display().to_string(), None)
-            }
-            Some(reference) => {
-                let location: Location = reference.parse()?;
-                let artifact = match follow {
-                    Some(follow) => follow.artifact(&location, &registries)?,
-                    None => location.clone(),
-                };
-                let (pinned, bytes) = component(&artifact, registries)?;
-                let origin = pinned.to_string();
-                (
-                    compiling::load_bytes(&sandbox, &origin, &bytes)?,
-                    origin,
-                    Some((location, pinned)),
-                )
-            }
-        };
+        let (component, origin, location) = load(&sandbox, &plugin, follow, registries)?;
         let described = component
             .describe(config.as_ref().map(ToString::to_string).as_deref(), &Limits::default())
             .with_context(|| format!("{origin} cannot be described"))?;
         let checked = manifest::parse_configured(&described, config.as_ref())
             .with_context(|| format!("{origin} cannot be used"))?;
         let source = match location {
-            None if follow.is_some() => {
-                let form =
-                    "--follow has no use without a registry or a layout: give the plugin as oci://HOST/REPOSITORY:TAG";
-                return Err(WrongCommandLine(form.to_owned()).into());
-            }
             None => {
                 let file = plugin.file.file_name().map(|name| name.to_string_lossy().into_owned());
                 Ok(json!({"file": file, "digest": format!("sha256:{}", component.digest())}))
@@ -779,6 +751,45 @@ fn check_label(what: &str, name: &str) -> anyhow::Result<()> {
         "{what} {name:?} is not a DNS label: 1 to 63 of a-z, 0-9 and -, not - at an end; correct it"
     );
     Ok(())
+}
+
+/// A component, its origin and, if it is an artifact, the location that was given and the pinned one.
+type LoadedPlugin = (PluginComponent, String, Option<(Location, Location)>);
+
+/// Loads the component.
+fn load(
+    sandbox: &Sandbox,
+    plugin: &NamedFile,
+    follow: Option<&Follow>,
+    registries: RegistryArguments,
+) -> anyhow::Result<LoadedPlugin> {
+    let Some(reference) = plugin.reference() else {
+        if follow.is_some() {
+            let form =
+                "--follow has no use without a registry or a layout: give the plugin as oci://HOST/REPOSITORY:TAG";
+            return Err(WrongCommandLine(form.to_owned()).into());
+        }
+        let component = compiling::load(sandbox, &plugin.file)?;
+        return Ok((component, plugin.file.display().to_string(), None));
+    };
+    let location: Location = reference.parse()?;
+    let artifact = match follow {
+        Some(follow) => follow.artifact(&location, &registries)?,
+        None => location.clone(),
+    };
+    let (pinned, bytes) = component(&artifact, registries)?;
+    let origin = pinned.to_string();
+    Ok((
+        compiling::load_bytes(sandbox, &origin, &bytes)?,
+        origin,
+        Some((location, pinned)),
+    ))
+}
+
+/// Returns the texts of a list in a Plugin's spec.
+fn texts(list: &Value) -> Vec<String> {
+    let values = list.as_array().into_iter().flatten();
+    values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What an installation, an upgrade or a rollback would write: decided from the cluster as it is, checked for lost data
-//! and for the needs of other Plugins, and tried by dry runs before anything is applied.
+//! The writes of an installation, an upgrade or a rollback: decided from the cluster as it is, checked for lost data and
+//! for the needs of other Plugins, and tried by dry runs before anything is applied.
 
 use anyhow::{Context as _, bail};
 use pilothouse_cluster::Client;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::losses::{CompareSchemas, Losses, losses};
 use super::takeover::{Takeover, differs, joined, narrows};
-use super::{Crds, DescribedPlugin, LivePlugin, WriteArguments};
+use super::{Crds, DescribedPlugin, LivePlugin, WriteArguments, texts};
 
 /// A CRD of the plugin.
 pub(super) struct PlannedCrd {
@@ -35,7 +35,7 @@ pub(super) struct PlannedCrd {
 pub(super) struct Plan {
     /// CRDs of the plugin.
     pub(super) crds: Vec<PlannedCrd>,
-    /// How they take the place of others.
+    /// The rule by which they take the place of others.
     pub(super) policy: CrdPolicy,
     /// Set if fields of the Plugin that others have set are taken over.
     pub(super) force: bool,
@@ -128,12 +128,7 @@ async fn planned_crds(
     let namespaces: Vec<String> = plugin.confinement.namespaces().iter().cloned().collect();
     // A Plugin that shares a kind already can be upgraded; the host decides which of the two has it.
     let is_there = resource.is_some_and(|live| {
-        let mut before: Vec<&str> = live["spec"]["namespaces"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
+        let mut before = texts(&live["spec"]["namespaces"]);
         before.sort_unstable();
         before == namespaces
     });
@@ -219,11 +214,6 @@ fn described(change: &CrdChange) -> String {
 }
 
 impl Plan {
-    /// Returns the plugin's CRDs.
-    pub(super) fn crds(&self) -> &[PlannedCrd] {
-        &self.crds
-    }
-
     /// Returns a role with its live rules, too, if an earlier version needs these until the new one runs.
     pub(super) fn joined(&self, object: &Value, live: Option<&Value>) -> Option<Value> {
         let live = live.filter(|live| self.is_narrower && narrows(object, live))?;
@@ -258,11 +248,9 @@ impl Plan {
         if failing.is_empty() {
             return Ok(());
         }
-        let reasons = failing
-            .iter()
-            .map(|error| format!("\n  {}", chain(&**error)))
-            .collect::<String>();
-        bail!("nothing was changed, because the API server would refuse this:{reasons}");
+        let reasons: Vec<String> = failing.iter().map(|error| chain(&**error)).collect();
+        let reasons = reasons.join("\n  ");
+        bail!("nothing was changed, because the API server would refuse this:\n  {reasons}");
     }
 
     /// Returns existing objects that the plan changes.

@@ -16,7 +16,7 @@ use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
 use super::apply::titles;
-use super::follow::{Follow, followed};
+use super::follow::{Follow, FollowArguments, followed};
 use super::losses::{CompareSchemas, Losses};
 use super::plan::{Plan, plan};
 use super::preview::{ObjectChange, PreviewedChanges, PreviewedVersion};
@@ -70,10 +70,8 @@ pub struct UpgradeCommand {
     #[command(flatten)]
     plugin: PluginArguments,
 
-    /// Follow the tag of REF, or with a value the newest version in that range, such as --follow='>=0.1.0, <0.2.0', where REF names
-    /// no tag. Without this the Plugin is pinned to the artifact's digest
-    #[arg(long, value_name = "RANGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    follow: Option<Follow>,
+    #[command(flatten)]
+    follow: FollowArguments,
 
     /// The component of the version that runs. All objects are rendered with it, too, and what it would change as the new version
     /// does is not shown (default: the artifact that the Plugin's status names; for a Plugin with a file, the objects in the
@@ -85,7 +83,7 @@ pub struct UpgradeCommand {
     change: ChangeArguments,
 }
 
-/// How another version takes the place of the installed one.
+/// Options of the commands that put another version in the place of the installed one.
 #[derive(Args)]
 pub struct ChangeArguments {
     #[command(flatten)]
@@ -129,7 +127,7 @@ impl UpgradeCommand {
     pub fn execute(self, compare: CompareSchemas) -> anyhow::Result<()> {
         let Self {
             plugin,
-            follow,
+            follow: FollowArguments { follow },
             from,
             change,
         } = self;
@@ -337,7 +335,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
     for caution in words::cautions(gained) {
         let _ = writeln!(text, "caution: {}", printable(&caution));
     }
-    for crd in plan.crds() {
+    for crd in &plan.crds {
         let _ = writeln!(text, "CustomResourceDefinition {} {}", crd.crd.name, crd.change());
     }
     if let Some(PreviewedChanges {

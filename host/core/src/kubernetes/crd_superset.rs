@@ -313,6 +313,10 @@ fn is_empty(value: &Value) -> bool {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "`json!` makes values that nobody else needs"
+)]
 mod tests {
     use serde_json::json;
 

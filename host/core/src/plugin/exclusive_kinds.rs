@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::configuration::texts;
+
 /// The age of a plugin: creationTimestamp, then a tie-breaker. The smaller, the older.
 pub type PluginAge = (Arc<str>, Arc<str>);
 
@@ -54,19 +56,18 @@ pub struct Sharer {
 /// The first Plugin, of all in a cluster, that shares a CRD with the Plugin `own`, whose namespaces are given. One that
 /// acts in the same namespaces precedes others.
 pub fn sharer(plugins: &[Value], own: &str, namespaces: &[String], crd: &str) -> Option<Sharer> {
-    let texts = |list: &Value| -> Vec<String> {
-        let texts = list.as_array().into_iter().flatten();
-        texts.filter_map(|text| text.as_str().map(str::to_owned)).collect()
-    };
     let brings = |plugin: &&Value| {
         let recorded = plugin["metadata"]["annotations"][BRINGS_ANNOTATION].as_str();
         let is_recorded = recorded.is_some_and(|names| names.split(',').any(|name| name == crd));
         plugin["metadata"]["name"] != own
-            && (is_recorded || texts(&plugin["status"]["crds"]).iter().any(|name| name == crd))
+            && (is_recorded || texts(Some(&plugin["status"]["crds"])).any(|name| name == crd))
     };
-    let sharers = plugins.iter().filter(brings).map(|plugin| Sharer {
-        plugin: plugin["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
-        overlaps: plugin["spec"]["mode"] != "Suspended" && overlap(namespaces, &texts(&plugin["spec"]["namespaces"])),
+    let sharers = plugins.iter().filter(brings).map(|plugin| {
+        let theirs: Vec<String> = texts(Some(&plugin["spec"]["namespaces"])).map(str::to_owned).collect();
+        Sharer {
+            plugin: plugin["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            overlaps: plugin["spec"]["mode"] != "Suspended" && overlap(namespaces, &theirs),
+        }
     });
     sharers.min_by_key(|sharer| (!sharer.overlaps, sharer.plugin.clone()))
 }

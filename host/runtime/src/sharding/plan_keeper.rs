@@ -25,7 +25,7 @@ use crate::context::HostContext;
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
 const LONGEST_COUNT_INTERVAL: Duration = Duration::from_mins(30);
 
-/// What the leader knows of all replicas.
+/// The leader's knowledge of all replicas.
 pub struct GroupState {
     /// The plan that it starts from.
     pub known: KnownPlan,

@@ -322,9 +322,10 @@ mod simulated {
             ),
         ] {
             let (ended, log) = refused(&[&["run", "--log-format", "json"], arguments].concat());
-            let lines = log
-                .lines()
-                .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
+            let lines = log.lines();
+            let lines: Vec<Value> = lines
+                .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+                .collect();
             let last = lines.last().unwrap();
             let told = last["fields"]["problem"].as_str().unwrap_or_default();
             assert!(

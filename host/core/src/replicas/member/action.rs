@@ -1,4 +1,4 @@
-//! What a step is decided from, and what it asks for.
+//! The inputs of a step, and the actions that it requests.
 
 use std::sync::Arc;
 use std::time::Duration;

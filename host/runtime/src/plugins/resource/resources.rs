@@ -89,17 +89,7 @@ pub async fn follow(context: Arc<PluginContext>) {
         if are_recorded && own.account.is_none() {
             own.account = user(&context.client).await;
         }
-        let mut elsewhere = BTreeMap::new();
-        let resources: BTreeMap<_, _> = resources
-            .iter()
-            .filter(|(name, resource)| {
-                let reason = run_elsewhere(&context, &own, resource);
-                let is_own = reason.is_none();
-                elsewhere.extend(reason.map(|reason| (Arc::clone(name), reason)));
-                is_own
-            })
-            .map(|(name, resource)| (name.clone(), resource.clone()))
-            .collect();
+        let (resources, elsewhere) = divided(&context, &own, &resources);
         context.registry.expect(resources.keys().cloned().collect());
         // Before a plugin is removed; otherwise no plugin would seem to apply its objects for a moment, and another one
         // would take them over.
@@ -112,20 +102,7 @@ pub async fn follow(context: Arc<PluginContext>) {
         for (name, resource) in &resources {
             let request = PluginRequest::from_resource(resource, &context.options.watch_namespaces);
             if let Some(plugin) = followed.get(name) {
-                choose_log_level(&plugin.health, resource);
-                warn_of_shared_managers(&plugin.health, resource);
-                let before = plugin.live.send_replace(resource.clone());
-                if is_retry_asked(&before, resource) {
-                    retry_failing(&context, plugin, name);
-                }
-                plugin.requests.send_if_modified(|before| {
-                    // A plugin that is ending must end before it starts anew.
-                    let differs = before.as_ref().is_some_and(|before| !before.is_same(&request));
-                    if differs {
-                        *before = Some(Arc::new(request));
-                    }
-                    differs
-                });
+                plugin.update(&context, name, resource, request);
                 continue;
             }
             let live = watch::Sender::new(resource.clone());
@@ -188,22 +165,42 @@ fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
     }
 }
 
+impl FollowedPlugin {
+    /// Passes a change of the resource on.
+    fn update(&self, context: &PluginContext, name: &str, resource: &Arc<HostResource>, request: PluginRequest) {
+        choose_log_level(&self.health, resource);
+        warn_of_shared_managers(&self.health, resource);
+        let before = self.live.send_replace(resource.clone());
+        if is_retry_asked(&before, resource) {
+            self.retry_failing(context, name);
+        }
+        self.requests.send_if_modified(|before| {
+            // A plugin that is ending must end before it starts anew.
+            let differs = before.as_ref().is_some_and(|before| !before.is_same(&request));
+            if differs {
+                *before = Some(Arc::new(request));
+            }
+            differs
+        });
+    }
+
+    /// Reconciles the failing objects now, and logs their causes again if they still fail.
+    fn retry_failing(&self, context: &PluginContext, name: &str) {
+        tracing::info!(
+            plugin = name,
+            "reconciling the objects that fail, as the annotation {RECONCILE_FAILING} asks"
+        );
+        for lane in &self.plugin_state.known().lanes {
+            context.host.failure_log.forget(lane.id);
+            context.host.state.push_failing(lane);
+        }
+    }
+}
+
 /// Returns `true` if somebody has asked for another reconcile of the plugin's failing objects.
 fn is_retry_asked(before: &HostResource, now: &HostResource) -> bool {
     let [before, now] = [before, now].map(|resource| resource.annotations[RECONCILE_FAILING].as_str());
     now.is_some_and(|now| !now.is_empty()) && before != now
-}
-
-/// Reconciles the failing objects now, and logs their causes again if they still fail.
-fn retry_failing(context: &PluginContext, plugin: &FollowedPlugin, name: &str) {
-    tracing::info!(
-        plugin = name,
-        "reconciling the objects that fail, as the annotation {RECONCILE_FAILING} asks"
-    );
-    for lane in &plugin.plugin_state.known().lanes {
-        context.host.failure_log.forget(lane.id);
-        context.host.state.push_failing(lane);
-    }
 }
 
 /// Warns of former field managers that are not used by the earlier operator alone.
@@ -220,6 +217,22 @@ fn warn_of_shared_managers(health: &PluginHealth, resource: &HostResource) {
             health.clear(FORMER_MANAGERS);
         }
     }
+}
+
+/// Plugin resources by name.
+type Resources = BTreeMap<Arc<str>, Arc<HostResource>>;
+
+/// Divides the Plugins into those that this host runs, and those of others, with the reasons.
+fn divided(context: &PluginContext, own: &OwnHost, resources: &Resources) -> (Resources, BTreeMap<Arc<str>, String>) {
+    let (mut here, mut elsewhere) = (BTreeMap::new(), BTreeMap::new());
+    for (name, resource) in resources {
+        if let Some(reason) = run_elsewhere(context, own, resource) {
+            elsewhere.insert(name.clone(), reason);
+        } else {
+            here.insert(name.clone(), resource.clone());
+        }
+    }
+    (here, elsewhere)
 }
 
 /// Returns why another host of the cluster runs a Plugin, and not this one; `None`: this host runs it.

@@ -301,11 +301,44 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         warnings,
         previews,
     } = figures;
-    // What an earlier process decided stands until this one has.
-    let observed_generation = known.decided_generation.or(live.observed_generation);
+    PluginStatus {
+        // What an earlier process decided stands until this one has.
+        observed_generation: observed_generation(known, live),
+        running_generation: known.running_generation,
+        digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
+        version: known.version.clone(),
+        history: history(known, live, now),
+        crds: known.crds.clone().unwrap_or_else(|| live.crds.clone()),
+        artifact: match &known.artifact {
+            RunningArtifact::Unknown => live.artifact.clone(),
+            RunningArtifact::None => None,
+            RunningArtifact::Known(artifact) => Some(artifact.clone()),
+        },
+        objects: controllers.iter().map(|controller| controller.objects).sum(),
+        failing: controllers.iter().map(|controller| controller.failing).sum(),
+        controllers,
+        last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref(), now).cloned(),
+        unselected_objects,
+        unanswered,
+        waited_for,
+        owned_kinds: live.owned_kinds.clone(),
+        contributed_kinds: live.contributed_kinds.clone(),
+        finalizers: live.finalizers.clone(),
+        warnings,
+        previews,
+        conditions: conditions(known, slowed_for, live, now),
+    }
+}
+
+fn observed_generation(known: &PluginFacts, live: &PluginStatus) -> Option<i64> {
+    known.decided_generation.or(live.observed_generation)
+}
+
+/// The conditions of the steps, of the progress, of rights, and of what keeps API servers from accepting objects.
+fn conditions(known: &PluginFacts, slowed_for: Option<u32>, live: &PluginStatus, now: &str) -> Vec<PluginCondition> {
     // A version that runs has the generation of its own spec, so that nobody takes its health for that of a newer spec.
     let (of_version, of_source) = if known.is_loaded() {
-        (known.running_generation, observed_generation)
+        (known.running_generation, observed_generation(known, live))
     } else {
         (known.generation, known.generation)
     };
@@ -332,12 +365,8 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
             fact.reason = "Slowed";
             fact.message = format!("the last {traps} calls trapped or broke a limit; calls are throttled");
         }
-        // A problem with the source is one of the wanted spec, also before that is decided on.
-        let is_of_source = matches!(
-            step,
-            StartupStep::Fetched | StartupStep::Verified | StartupStep::Compiled
-        );
-        let is_of_wanted = is_of_source && fact.holds == Some(false);
+        // What cannot be fetched is the wanted version, also before that is decided on.
+        let is_of_wanted = matches!(step, StartupStep::Fetched) && fact.holds == Some(false);
         let generation = if is_of_wanted {
             known.generation
         } else {
@@ -368,38 +397,13 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         ProgressCondition::New(name, fact) => condition_of(fact, name, known.generation),
         ProgressCondition::Recorded(condition) => condition,
     });
-    PluginStatus {
-        observed_generation,
-        running_generation: known.running_generation,
-        digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
-        version: known.version.clone(),
-        history: history(known, live, now),
-        crds: known.crds.clone().unwrap_or_else(|| live.crds.clone()),
-        artifact: match &known.artifact {
-            RunningArtifact::Unknown => live.artifact.clone(),
-            RunningArtifact::None => None,
-            RunningArtifact::Known(artifact) => Some(artifact.clone()),
-        },
-        objects: controllers.iter().map(|controller| controller.objects).sum(),
-        failing: controllers.iter().map(|controller| controller.failing).sum(),
-        controllers,
-        last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref(), now).cloned(),
-        unselected_objects,
-        unanswered,
-        waited_for,
-        owned_kinds: live.owned_kinds.clone(),
-        contributed_kinds: live.contributed_kinds.clone(),
-        finalizers: live.finalizers.clone(),
-        warnings,
-        previews,
-        conditions: steps
-            .into_iter()
-            .flatten()
-            .chain(progress)
-            .chain(granted)
-            .chain(warning)
-            .collect(),
-    }
+    steps
+        .into_iter()
+        .flatten()
+        .chain(progress)
+        .chain(granted)
+        .chain(warning)
+        .collect()
 }
 
 /// The versions that have run, with the running one. A host that has not loaded a version yet leaves them as they are.

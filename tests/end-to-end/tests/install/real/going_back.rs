@@ -12,7 +12,7 @@ use crate::support::{Bench, command, until};
 
 const SYSTEM: &str = "returning-system";
 
-fn wish(name: &str, spec: Value) -> Value {
+fn wish(name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": {"name": name, "namespace": "returning-shop"}, "spec": spec,
     })
@@ -70,9 +70,9 @@ async fn a_version_returns_over_a_field_that_the_next_one_has_added() {
     let (code, printed, said) = run("upgrade", &new_file, &new_config, &["--no-objects"]).await;
     assert_eq!(code, 0, "{printed}{said}{}", running.log());
     for name in ["one", "two", "three"] {
-        bench.apply(&[wish(name, json!({"owns": []}))]).await;
+        bench.apply(&[wish(name, &json!({"owns": []}))]).await;
     }
-    let found = bench.find(&wish("one", json!({}))).await.unwrap();
+    let found = bench.find(&wish("one", &json!({}))).await.unwrap();
     assert_eq!(found["spec"]["size"], 3, "it has the default");
     let own = named("Plugin", None, "returning");
     let history = async || bench.find(&own).await.unwrap()["status"]["history"].clone();
@@ -117,19 +117,19 @@ async fn a_version_returns_over_a_field_that_the_next_one_has_added() {
     assert_eq!(live["status"]["digest"], first);
     let returned = async || history().await[0]["reason"] == "RolledBack";
     until("the status remembers it", returned, || running.log()).await;
-    let found = bench.find(&wish("one", json!({}))).await.unwrap();
+    let found = bench.find(&wish("one", &json!({}))).await.unwrap();
     assert_eq!(found["spec"]["size"], 3, "the field is still there");
 
     // The CRD of the earlier version, in place of the superset: what has the default is no data.
     let crd = named("CustomResourceDefinition", None, "wishes.wishes.test.dev");
-    bench.apply(&[wish("four", json!({"owns": [], "size": 4}))]).await;
+    bench.apply(&[wish("four", &json!({"owns": [], "size": 4}))]).await;
     let again = ["--no-objects", "--crds", "apply"];
     let (code, printed, _) = run("upgrade", &old_file, &old_config, &again).await;
     assert!(
         code == 1 && printed.contains("does not accept 1 live objects: returning-shop/four: spec.size"),
         "{printed}"
     );
-    bench.apply(&[wish("four", json!({"owns": [], "size": 3}))]).await;
+    bench.apply(&[wish("four", &json!({"owns": [], "size": 3}))]).await;
     let (code, printed, said) = run("upgrade", &old_file, &old_config, &again).await;
     assert_eq!(code, 0, "{printed}{said}{}", running.log());
     let size = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";

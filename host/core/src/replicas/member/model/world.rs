@@ -65,7 +65,7 @@ impl StoredLease for Lease {
 /// A revision for each change, and the Lease if it exists.
 type Slot = (u32, Option<Lease>);
 
-/// How often each disturbance may still happen.
+/// The number of times that each disturbance may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     pub joins: u8,
@@ -380,19 +380,7 @@ impl World {
 
     pub fn apply(&mut self, event: Event) {
         match event {
-            Event::Tick => {
-                let is_busy = |node: &Arc<Node>| {
-                    node.life == Life::Running && (node.request != Request::None || node.rests_until <= self.now)
-                };
-                self.budget.stalls -= u8::from(self.nodes.iter().any(is_busy));
-                self.now += TICK;
-                self.forget_ended();
-                for node in 0..self.nodes.len() {
-                    if self.nodes[node].life == Life::Running {
-                        self.watch_time(node);
-                    }
-                }
-            }
+            Event::Tick => self.tick(),
             Event::Join(node) => {
                 self.budget.joins -= 1;
                 self.join(node);
@@ -480,6 +468,20 @@ impl World {
                     ..lease.record().clone()
                 };
                 self.store(&name, record, lease.0.state.clone());
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let is_busy = |node: &Arc<Node>| {
+            node.life == Life::Running && (node.request != Request::None || node.rests_until <= self.now)
+        };
+        self.budget.stalls -= u8::from(self.nodes.iter().any(is_busy));
+        self.now += TICK;
+        self.forget_ended();
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].life == Life::Running {
+                self.watch_time(node);
             }
         }
     }

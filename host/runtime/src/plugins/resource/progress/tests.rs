@@ -61,6 +61,7 @@ fn words(status: &PluginStatus, kind: &str) -> Option<(String, String, Option<i6
     Some((found.status.clone(), found.reason.clone(), found.observed_generation))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it is compared with `words`")]
 fn words_of(status: &str, reason: &str, generation: i64) -> Option<(String, String, Option<i64>)> {
     Some((status.to_owned(), reason.to_owned(), Some(generation)))
 }

@@ -166,7 +166,7 @@ async fn a_host_works_with_the_charts_account_and_strands_nothing() {
     assert_eq!(bench.find(&deployment()).await, None);
 }
 
-/// What a user with one of Kubernetes' roles may do: `VERB RESOURCE` each.
+/// The rights of a user with one of Kubernetes' roles: `VERB RESOURCE` each.
 async fn allowed(bench: &Bench, user: &str, namespace: Option<&str>, asked: &[(&str, &str, &str)]) -> Vec<String> {
     let reviews: Api<SubjectAccessReview> = Api::all(bench.client.clone());
     let mut allowed = Vec::new();
