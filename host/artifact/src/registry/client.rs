@@ -10,7 +10,7 @@ use crate::fetch::mirror::{MirrorDirectory, MirrorSource};
 use crate::layout::Layout;
 use crate::layout::reads::DirectoryReads;
 use crate::registry::Registry;
-use crate::registry::http::{Clients, Endpoint};
+use crate::registry::http::{Clients, Endpoint, ProxyRule};
 use crate::registry::local::LocalGuard;
 use crate::registry::registries::Mirror;
 use crate::store::Place;
@@ -38,9 +38,6 @@ struct Inner {
     /// Reads of layouts, which may be on mounts that hang.
     reads: DirectoryReads,
 }
-
-/// Selects the proxy for a URL: its own URL, or none.
-pub type ProxyRule = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Registries by host and by their use as a mirror, with the time when they were opened.
 type Endpoints = HashMap<(String, bool), (Instant, Arc<Endpoint>)>;

@@ -22,10 +22,12 @@ use tokio::time::timeout;
 
 use crate::error::quoted;
 use crate::limits::RETRY_AFTER_LIMIT;
-use crate::registry::client::ProxyRule;
 use crate::registry::local::{LocalGuard, LocalHost, is_local};
 use crate::registry::registries::RegistriesConfig;
 use crate::{ArtifactError, ErrorKind, Limits};
+
+/// Selects the proxy for a URL: its own URL, or none.
+pub type ProxyRule = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The highest number of redirects of one request.
 const REDIRECTS: usize = 5;

@@ -330,7 +330,7 @@ fn roles_are_bound_to_plugin_account_and_named_host_account() {
     );
     assert_eq!(both[5]["subjects"][1]["name"], "pilothouse");
     assert_eq!(both[6]["subjects"].as_array().map(Vec::len), Some(1));
-    assert_eq!(both[4]["roleRef"]["name"], format!("{name}-watch"));
+    assert_eq!(both[6]["roleRef"]["name"], format!("{name}-watch"));
     let everywhere = derived(&checked, &Confinement::default(), &Resources::of(&checked)).unwrap();
     let titles = titles(&objects(grantee(Some("pilothouse")), &everywhere));
     assert!(!titles.iter().any(|title| title.ends_with("-watch")), "{titles:?}");

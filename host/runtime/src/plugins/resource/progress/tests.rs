@@ -30,7 +30,7 @@ fn updated(lane: &Arc<Lane>, progress: Progress) -> PluginFacts {
             StartupStep::Established,
             StartupStep::Ready,
         ] {
-            known.set(step, ConditionState::yes("Fine", "fine"));
+            known.set(step, ConditionState::yes("Running", "fine"));
         }
         known.artifact = RunningArtifact::Known(ArtifactStatus {
             reference: "example.com/a:1".to_owned(),
@@ -87,7 +87,7 @@ async fn a_version_that_is_tried_or_waited_for_decides_nothing() {
         let reason = progress.obstacle().unwrap().reason;
         assert_eq!(words(&status, "Reconciling"), words_of("True", reason, 2));
         assert_eq!(words(&status, "Stalled"), None);
-        assert_eq!(words(&status, "Ready"), words_of("True", "Fine", 1));
+        assert_eq!(words(&status, "Ready"), words_of("True", "Running", 1));
     }
 }
 
@@ -110,7 +110,7 @@ async fn a_refused_version_is_decided_and_ready_stays_with_the_one_that_runs() {
         assert_eq!(words(&status, "Stalled"), words_of("True", reason, 2));
         assert_eq!(words(&status, "Reconciling"), None);
         for kind in ["Ready", "Established"] {
-            assert_eq!(words(&status, kind), words_of("True", "Fine", 1), "{kind}");
+            assert_eq!(words(&status, kind), words_of("True", "Running", 1), "{kind}");
         }
     }
 }
@@ -143,7 +143,7 @@ async fn the_decision_of_an_earlier_process_stands_until_this_one_decides() {
     known.decided_generation = None;
     known.lanes.clear();
     assert_eq!(told(&known, &live).observed_generation, Some(2));
-    assert_eq!(words(&told(&known, &live), "Ready"), words_of("True", "Fine", 2));
+    assert_eq!(words(&told(&known, &live), "Ready"), words_of("True", "Running", 2));
 }
 
 #[tokio::test]
