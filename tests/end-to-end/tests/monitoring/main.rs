@@ -304,16 +304,12 @@ mod simulated {
 
     #[test]
     fn what_ends_the_host_is_a_line_of_the_log_in_json() {
-        let folder = Folder::new();
-        let broken = folder.file("broken.wasm", "no component");
         for (arguments, code, problem) in [
             (
                 &["--kubeconfig", "/nonexistent/kubeconfig"][..],
                 1,
                 "/nonexistent/kubeconfig",
             ),
-            (&["--plugin", "/nonexistent/it.wasm"], 1, "/nonexistent/it.wasm"),
-            (&["--plugin", &broken], 1, "broken.wasm"),
             (&["--metrics-address", "192.0.2.1:8080"], 1, "192.0.2.1:8080"),
             (
                 &["--leader-election", "--lease-duration", "1", "--namespace", "a"],

@@ -93,12 +93,15 @@ impl PluginTask {
     pub fn report_waiting_for(&self, reason: &'static str, why: &str) {
         let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.plugin_state.set(|known| {
-            if !ends {
-                known.progress = Progress::awaited(reason, why);
-            }
             if ends {
+                // A deletion is a generation of its own, and the running version carries it out.
+                known.settle();
+                known.running_generation = known.running_generation.and(known.generation);
                 known.set(StartupStep::Ready, ConditionState::no("Finishing", why));
-            } else if !known.is_loaded() {
+                return;
+            }
+            known.progress = Progress::awaited(reason, why);
+            if !known.is_loaded() {
                 known.set(StartupStep::Established, ConditionState::no(reason, why));
                 known.set(StartupStep::Ready, ConditionState::no(reason, why));
             } else {

@@ -123,7 +123,7 @@ async fn what_is_to_be_deleted_is_said_before_it_is() {
         titles(&left),
         titles(&granted)
             .into_iter()
-            .filter(|title| title.ends_with("-shop"))
+            .filter(|title| ["-shop", ":view", ":edit"].iter().any(|end| title.ends_with(end)))
             .collect::<Vec<_>>()
     );
 
