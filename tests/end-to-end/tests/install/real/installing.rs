@@ -41,6 +41,8 @@ async fn an_installation_is_repeated_narrowed_and_taken_away() {
     let expected = [
         format!("ServiceAccount pilothouse-system/{name} created"),
         format!("ClusterRole {name} created"),
+        format!("ClusterRole {name}:view created"),
+        format!("ClusterRole {name}:edit created"),
         format!("ClusterRoleBinding {name} created"),
         "Plugin shop created".to_owned(),
     ];
