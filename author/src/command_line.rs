@@ -51,6 +51,9 @@ enum Command {
     Install(install::apply::InstallCommand),
     /// Upgrade a plugin: what changes in its rights, its CRDs and the objects of the cluster, and then the change itself.
     Upgrade(install::upgrade::UpgradeCommand),
+    /// Go back to an earlier version of a plugin: what changes in its rights, its CRDs and the objects of the cluster, and then the
+    /// change itself.
+    Rollback(install::rollback::RollbackCommand),
     /// Uninstall a plugin: its Plugin resource and its rights.
     Uninstall(install::uninstall::UninstallCommand),
     /// Push a plugin to a registry or an OCI layout, with its CRDs and README.
@@ -106,6 +109,7 @@ pub fn execute() -> ExitCode {
         Command::Rights(rights) => rights.execute(),
         Command::Install(install) => install.execute(schemas::compare),
         Command::Upgrade(upgrade) => upgrade.execute(schemas::compare),
+        Command::Rollback(rollback) => rollback.execute(schemas::compare),
         Command::Uninstall(uninstall) => uninstall.execute(),
         Command::Push(push) => push.execute(),
         Command::Pull(pull) => pull.execute(),
@@ -133,6 +137,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &[
             "install",
             "upgrade",
+            "rollback",
             "uninstall",
             "inspect",
             "rights",
@@ -143,7 +148,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     (
         "Run a host, and see what it does",
-        &["run", "status", "why", "top", "record"],
+        &["run", "status", "why", "top", "record", "reconcile"],
     ),
     ("Plugins in registries", &["push", "pull", "copy", "tags", "verify"]),
     ("Settings", &["completion", "man", "help"]),

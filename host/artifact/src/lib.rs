@@ -32,6 +32,7 @@ pub use limits::Limits;
 pub use reference::{LayoutLocation, Location, Reference, Target};
 pub use registry::client::Client;
 pub use registry::credentials::{Credentials, DockerConfig, Keychain, PullSecret};
+pub use registry::http::ProxyRule;
 pub use registry::registries::{RegistriesConfig, RegistryConfig};
 pub use store::{ArtifactStore, Attachment};
 pub use trust::discovery::FoundSignatures;

@@ -21,7 +21,7 @@ use crate::election::leadership;
 use crate::election::leadership::Leadership;
 use crate::lanes::lane::{Lane, StaticPlugin};
 use crate::options::HostOptions;
-use crate::plugins::resource::resources;
+use crate::plugins::resource::{no_host, resources};
 use crate::plugins::waiting_lanes;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, static_plugins};
 use crate::process::clock::{JUMP_LOOK, JumpWatch, sleep_until};
@@ -175,7 +175,7 @@ impl Handle {
         StateFigures {
             version: "",
             main_loop_age: None,
-            resident_bytes: None,
+            process: None,
             is_leader: self.context.leadership.elected(),
             shards: self
                 .context
@@ -223,6 +223,11 @@ fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64
         digest,
         ready,
         condition: _,
+        obstacle: _,
+        wanted,
+        runs_wanted,
+        is_stalled,
+        artifact_failures,
         warnings: _,
         is_awake,
     } = summary;
@@ -231,6 +236,10 @@ fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64
         name: name.to_string(),
         version,
         digest,
+        wanted: wanted.map(|wanted| (wanted.version, wanted.digest)),
+        runs_wanted,
+        is_stalled,
+        artifact_failures,
         is_ready: ready.is_some(),
         is_awake,
     }
@@ -249,6 +258,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
         delayed,
         unseen,
         failing,
+        stalled,
         oldest,
     } = depth;
     ControllerFigures {
@@ -261,6 +271,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
         delayed: delayed as u64,
         held: unseen as u64,
         failing: failing as u64,
+        stalled: stalled as u64,
         dependencies: reads as u64,
         dependency_bytes: read_bytes as u64,
     }
@@ -341,7 +352,7 @@ impl Host {
                 }
             }
         };
-        self.dispatch(with_caches(context, all_end), stop).await
+        self.dispatch(with_caches(context, all_end), stop, false).await
     }
 
     /// Runs the cluster's Plugin resources, with components from a library, until `stop` resolves.
@@ -352,7 +363,7 @@ impl Host {
     ) -> Result<UnfinishedWork, StartError> {
         let context = self.context(Some(library));
         let follow = with_caches(context.clone(), resources::follow(context));
-        self.dispatch(follow, stop).await
+        Box::pin(self.dispatch(follow, stop, true)).await
     }
 
     fn context(&self, library: Option<Library>) -> Arc<PluginContext> {
@@ -370,8 +381,14 @@ impl Host {
         self,
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
+        has_resources: bool,
     ) -> Result<UnfinishedWork, StartError> {
-        let options = self.options.election.as_ref();
+        let (client, host_options, leads) = (
+            self.client.clone(),
+            self.options.clone(),
+            self.context.leadership.clone(),
+        );
+        let options = host_options.election.as_ref();
         let HostContext {
             clock,
             leadership,
@@ -399,8 +416,12 @@ impl Host {
         if let Some(shards) = shards {
             shards.stop().await;
         }
-        if let Some(election) = election {
+        if let (Some(election), Some(options)) = (election, options) {
+            let led = leads.leads();
             election.stop().await;
+            if led && has_resources {
+                Box::pin(no_host::report(&client, &host_options, options)).await;
+            }
         }
         ended
     }
@@ -551,7 +572,7 @@ impl Jobs {
         if let Some((job, lane, since)) = self.who.remove(&id) {
             let plugins = context.metrics.plugins();
             let took = since.elapsed();
-            plugins.reconciled(&lane.plugin, &lane.controller, outcome, took);
+            plugins.reconciled(&lane.plugin, &lane.controller, outcome, job.waited, took);
             let is_failure = ended.failure.is_some();
             context.usage.reconciled(&lane.plugin, is_failure, took, ended.used);
             context.state.finish(&lane, &job, &ended, &context.clock);

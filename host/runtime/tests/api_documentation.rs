@@ -136,6 +136,7 @@ fn no_member_is_missing_in_the_examples() {
             digest: Some(String::new()),
             ready: Some(true),
             controllers: vec![ControllerStatus::default()],
+            obstacle: Some(VersionObstacle::default()),
             warnings: vec![String::new()],
             ..PluginStatus::default()
         }],

@@ -152,6 +152,7 @@ impl Judge {
                 delayed: _,
                 unseen,
                 failing: failed,
+                stalled: _,
                 oldest: _,
             } = *depth;
             if ready + running + unseen > 0 {

@@ -26,6 +26,9 @@ use crate::registry::local::{LocalGuard, LocalHost, is_local};
 use crate::registry::registries::RegistriesConfig;
 use crate::{ArtifactError, ErrorKind, Limits};
 
+/// Selects the proxy for a URL: its own URL, or none.
+pub type ProxyRule = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
 /// The highest number of redirects of one request.
 const REDIRECTS: usize = 5;
 /// The longest part of an error's text that is read, in bytes.
@@ -130,6 +133,7 @@ impl Clients {
         host: &str,
         config: &RegistriesConfig,
         limits: &Limits,
+        proxies: Option<&ProxyRule>,
         guard: Option<&LocalGuard>,
     ) -> Result<Self, ArtifactError> {
         // reqwest panics without a provider. An error means that one is installed already.
@@ -154,6 +158,13 @@ impl Clients {
                 .connect_timeout(limits.connect)
                 .referer(false)
                 .tls_certs_merge(authorities.iter().cloned());
+            let builder = match proxies.cloned() {
+                // curl and reqwest resolve names for socks5:// themselves; behind a proxy they mostly have no address.
+                Some(rule) => builder.proxy(reqwest::Proxy::custom(move |url| {
+                    rule(url.as_str()).map(|proxy| proxy.replacen("socks5://", "socks5h://", 1))
+                })),
+                None => builder.no_proxy(),
+            };
             match guard {
                 Some(guard) => builder.dns_resolver(Arc::new(guard.clone())),
                 None => builder,

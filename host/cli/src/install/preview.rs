@@ -6,15 +6,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use pilothouse_cluster::connect::crd_preview::{Convert, CrdPreview};
 use pilothouse_cluster::connect::{ClusterTarget, connect_through};
+use pilothouse_cluster::Client;
+use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::fence::WriteFence;
+use pilothouse_cluster::resources::install::{CrdInCluster, compare_crd};
 use pilothouse_cluster::resources::installer::Installer;
 use pilothouse_core::admission::conversion;
 use pilothouse_core::diff::preview::{PreviewAction, PreviewedChange};
 use pilothouse_core::plugin::inventory::Inventory;
-use pilothouse_core::plugin::manifest;
+use pilothouse_core::plugin::manifest::{self, BroughtCrd};
 use pilothouse_core::rights::Confinement;
 use pilothouse_core::text::printable::printable;
 use pilothouse_core::{Kind, Limits, Name};
@@ -49,6 +52,9 @@ pub struct PreviewedVersion<'a> {
     pub status: &'a Value,
     /// The namespaces that the Plugin names.
     pub confinement: &'a Confinement,
+    /// The CustomResourceDefinitions that are to be applied; `None`: those that the cluster does not have, or that accept
+    /// less there.
+    pub applied: Option<Vec<BroughtCrd>>,
 }
 
 /// Changes that a version would make.
@@ -125,6 +131,7 @@ pub fn live_changes(
             spec: &Value::Null,
             status: &live["status"],
             confinement: &Confinement::default(),
+            applied: None,
         };
         version.changes(&target, within).await
     })
@@ -140,6 +147,7 @@ impl PreviewedVersion<'_> {
             spec,
             status,
             confinement,
+            applied,
         } = self;
         let limits = spec["limits"].clone();
         let limits: Limits = if limits.is_null() {
@@ -147,11 +155,12 @@ impl PreviewedVersion<'_> {
         } else {
             serde_json::from_value(limits).context("spec.limits of the Plugin cannot be read")?
         };
-        let described = component
-            .describe(config.as_ref().map(ToString::to_string).as_deref(), &limits)
-            .context("the component cannot be described")?;
-        let crds = manifest::parse_configured(&described, config.as_ref())?.crds;
         let convert = converter(&component, &limits);
+        let is_planned = applied.is_some();
+        let crds = match applied {
+            Some(crds) => crds,
+            None => brought(&component, config.as_ref(), &limits)?,
+        };
         let former = spec["formerManagers"].as_array().into_iter().flatten();
         let plugin = StaticPlugin {
             name: Some(name.to_owned()),
@@ -164,9 +173,9 @@ impl PreviewedVersion<'_> {
         };
         let fence = WriteFence::closed();
         let client = connect_through(target, USER_AGENT, &fence, &RequestMetrics::default()).await?;
-        let shown = CrdPreview::new(&client, &crds, convert).await;
-        let shown =
-            shown.map_err(|error| anyhow!("cannot read the CustomResourceDefinitions of the cluster: {error}"))?;
+        let about = "cannot read the CustomResourceDefinitions of the cluster";
+        let crds = if is_planned { crds } else { differing(&client, crds).await.context(about)? };
+        let shown = CrdPreview::new(&client, &crds, convert).await.context(about)?;
         let options = HostOptions {
             inventory: Inventory::of_status(status),
             ..options(confinement)
@@ -297,6 +306,26 @@ fn unfinished(preview: &PluginPreview, missing: &[String], within: Duration) -> 
         text.push_str(&printable(problem));
     }
     text + "; mend what is missing, or give more time with --wait"
+}
+
+/// Returns the definitions that a component brings.
+fn brought(component: &PluginComponent, config: Option<&Value>, limits: &Limits) -> anyhow::Result<Vec<BroughtCrd>> {
+    let text = config.map(ToString::to_string);
+    let described = component
+        .describe(text.as_deref(), limits)
+        .context("the component cannot be described")?;
+    Ok(manifest::parse_configured(&described, config)?.crds)
+}
+
+/// Returns those definitions for which the one in the cluster does not do.
+async fn differing(client: &Client, crds: Vec<BroughtCrd>) -> Result<Vec<BroughtCrd>, RequestError> {
+    let mut differing = Vec::new();
+    for crd in crds {
+        if compare_crd(client, &crd).await? != CrdInCluster::Same {
+            differing.push(crd);
+        }
+    }
+    Ok(differing)
 }
 
 /// Returns the plugin's own conversion between versions, if it has one.

@@ -385,7 +385,7 @@ fn schemas<'a>(schema: &'a Map<String, Value>, keyword: &str) -> Option<&'a [Val
     schema.get(keyword)?.as_array().map(Vec::as_slice)
 }
 
-fn texts(list: Option<&Value>) -> impl Iterator<Item = &str> {
+pub(super) fn texts(list: Option<&Value>) -> impl Iterator<Item = &str> {
     list.and_then(Value::as_array)
         .into_iter()
         .flatten()

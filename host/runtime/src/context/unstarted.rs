@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,6 +20,8 @@ pub const LONGEST_HOLD: Duration = Duration::from_hours(1);
 /// The plugins that do not run here although they are to.
 pub struct UnstartedPlugins {
     plugins: Mutex<BTreeMap<Arc<str>, UnstartedPlugin>>,
+    /// Set once all plugins of the start are known.
+    are_known: AtomicBool,
     begun: Instant,
 }
 
@@ -39,12 +42,18 @@ impl Default for UnstartedPlugins {
     fn default() -> Self {
         Self {
             plugins: Mutex::default(),
+            are_known: AtomicBool::new(false),
             begun: Instant::now(),
         }
     }
 }
 
 impl UnstartedPlugins {
+    /// Records that all plugins of the start are known.
+    pub fn set_known(&self) {
+        self.are_known.store(true, Ordering::Relaxed);
+    }
+
     /// Records that a plugin is to start.
     pub fn enter(&self, name: &Arc<str>, live: watch::Receiver<Arc<HostResource>>) {
         let plugin = UnstartedPlugin { live, problem: None };
@@ -81,6 +90,16 @@ impl UnstartedPlugins {
     pub fn runs_elsewhere(&self, name: &str, leadership: &Leadership) -> bool {
         let plugins = self.plugins.lock();
         !self.is_over(leadership) && plugins.get(name).is_some_and(UnstartedPlugin::runs_somewhere)
+    }
+
+    /// Returns `true` if this replica has not started all plugins that others run, as far as it knows, so that their objects
+    /// are better off with the others.
+    pub fn lacks_any(&self, leadership: &Leadership) -> bool {
+        if self.is_over(leadership) {
+            return false;
+        }
+        let plugins = self.plugins.lock();
+        !self.are_known.load(Ordering::Relaxed) || plugins.values().any(UnstartedPlugin::runs_somewhere)
     }
 
     fn is_over(&self, leadership: &Leadership) -> bool {

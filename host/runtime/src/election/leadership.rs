@@ -16,6 +16,7 @@ use pilothouse_cluster::fence::{LeaseTerm, Passage, WriteFence};
 use pilothouse_cluster::resources::lease::{LeaseApi, LeaseGroup, LiveLease};
 use pilothouse_cluster::resources::shard_plan::ShardPlanApi;
 use pilothouse_core::replicas::lease::{LeaseCandidate, LeaseStep, LeaseTimes};
+use pilothouse_core::replicas::peers::{Peers, plan_name};
 use pilothouse_core::status::backoff;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -25,7 +26,6 @@ use crate::election::lease_task::{LeaseTask, LoggedProblems};
 use crate::process::clock::{WallClock, sleep_until};
 use crate::process::contact::ServerContact;
 use crate::sharding::leftovers::Leftovers;
-use crate::sharding::peers::{Peers, plan_name};
 
 /// Options of the leader election.
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ struct Participant {
 struct OtherMode {
     leases: LeaseGroup,
     plan: ShardPlanApi,
-    peers: Peers,
+    peers: Peers<LiveLease>,
     /// Deletes what they have left, while this replica leads.
     deleting: JoinSet<()>,
 }

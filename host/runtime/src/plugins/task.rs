@@ -162,9 +162,9 @@ impl PluginTask {
         loop {
             let event = match *life {
                 LifeState::Examining { .. } => self.examine(request),
-                LifeState::Starting(_) => {
+                LifeState::Starting(startup) => {
                     let wanted = request.wanted.as_ref().expect(WANTED);
-                    self.plugin_state.set(|known| known.busy = Some(Instant::now()));
+                    self.report_startup(startup);
                     seen = self.seen(wanted).await;
                     let staging = Box::pin(self.stage(life, running, request, wanted)).await;
                     if let ComponentSource::Artifact(_) = &wanted.source {
@@ -209,7 +209,11 @@ impl PluginTask {
 
     /// Examines the request.
     fn examine(&self, request: &PluginRequest) -> LifeEvent {
-        self.plugin_state.set(|known| known.generation = request.generation());
+        let is_followed = request.wanted.as_ref().is_ok_and(DesiredPlugin::is_followed);
+        self.plugin_state.set(|known| {
+            known.generation = request.generation();
+            known.is_followed = is_followed;
+        });
         if request.resource.as_ref().is_some_and(|resource| resource.deleting) {
             return LifeEvent::DeletionWanted;
         }
@@ -317,7 +321,7 @@ impl PluginTask {
     async fn report(&self, action: &LifeAction, running: Option<&RunningVersion>) {
         match action {
             LifeAction::ReportRefusal(problem) => self.refuse(running, problem).await,
-            LifeAction::ReportRunning => self.report_ready(running),
+            LifeAction::ReportRunning => self.report_running(running),
             LifeAction::ReportSuspension => self.report_suspension(),
             _ => {}
         }

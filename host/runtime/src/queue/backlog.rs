@@ -38,6 +38,7 @@ struct Tally {
     delayed: usize,
     unseen: usize,
     failing: usize,
+    stalled: usize,
 }
 
 /// An object that starts to run.
@@ -231,7 +232,7 @@ impl Backlog {
         let Some(item) = self.items.get_mut(name) else {
             return run;
         };
-        let was_failing = item.failures > 0;
+        let (was_failing, was_stalled) = (item.failures > 0, item.stalled);
         let again = item.again.take();
         let is_gone = std::mem::take(&mut item.gone) && again.is_none();
         if is_gone {
@@ -269,9 +270,12 @@ impl Backlog {
                 None
             }
         };
+        item.stalled = matches!(verdict, ReconcileResult::AwaitChange { .. });
         run.failures = item.failures;
         self.tally.failing += usize::from(item.failures > 0);
         self.tally.failing -= usize::from(was_failing);
+        self.tally.stalled += usize::from(item.stalled);
+        self.tally.stalled -= usize::from(was_stalled);
         let calm = calm
             .filter(|_| *verdict != ReconcileResult::Gone)
             .map(|at| (RequeueAt::at(at), Priority::Resync, TriggerReason::HotLoop));
@@ -370,6 +374,7 @@ impl Backlog {
             item.edited = false;
             self.tally.failing -= usize::from(item.failures > 0);
             item.failures = 0;
+            self.tally.stalled -= usize::from(std::mem::take(&mut item.stalled));
             item.hold = None;
         }
         self.tidy(name);
@@ -428,6 +433,7 @@ impl Backlog {
             delayed,
             unseen,
             failing,
+            stalled,
         } = self.tally;
         let oldest = self.ready_since.keys().next();
         Depth {
@@ -436,6 +442,7 @@ impl Backlog {
             delayed,
             unseen,
             failing,
+            stalled,
             oldest: oldest.map_or(Duration::ZERO, |since| now.saturating_duration_since(*since)),
         }
     }
@@ -451,6 +458,7 @@ impl Backlog {
             depth.unseen += usize::from(item.unseen > 0);
             depth.delayed += usize::from(item.due.is_some());
             depth.failing += usize::from(item.failures > 0);
+            depth.stalled += usize::from(item.stalled);
             if let Some(queued) = item.queued.filter(|_| item.unseen == 0) {
                 depth.ready += 1;
                 depth.oldest = depth.oldest.max(now - queued.since);

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use pilothouse_cluster::error::{RequestError, chain};
-use pilothouse_cluster::resources::lease::LeaseGroup;
-use pilothouse_cluster::resources::shard_plan::ShardPlanApi;
+use pilothouse_cluster::resources::lease::{LeaseGroup, LiveLease};
+use pilothouse_cluster::resources::shard_plan::{LivePlan, ShardPlanApi};
 use pilothouse_core::replicas::lease::LeaseTimes;
+use pilothouse_core::replicas::peers::Peers;
 use tokio::time::Instant;
 
-use super::peers::Peers;
 use crate::election::lease_task::LoggedProblems;
 
 /// Objects that replicas with --shards have left.
 pub struct Leftovers {
     leases: LeaseGroup,
     plan: ShardPlanApi,
-    peers: Peers,
+    peers: Peers<LiveLease>,
     times: LeaseTimes,
     /// Origin of the clock by which Leases expire.
     begun: Instant,
@@ -62,7 +62,7 @@ impl Leftovers {
     /// Returns `true` if nothing is left. The plan is last: without it, a Lease that is named like that of a shard
     /// belongs to another release.
     async fn delete_ended(&mut self) -> Result<bool, RequestError> {
-        let plan = self.plan.read().await?.filter(|plan| plan.is_ours());
+        let plan = self.plan.read().await?.filter(LivePlan::is_ours);
         let shards = if plan.is_some() { 0 } else { usize::MAX };
         loop {
             let listed = self.leases.list().await?;

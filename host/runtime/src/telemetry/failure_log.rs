@@ -45,9 +45,7 @@ impl FailureLog {
     /// Returns `true` if the log does not have this cause of the object's failure yet, and records it as logged. A failure
     /// that is not to be logged is counted.
     pub fn take_news(&self, lane: &Lane, primary_ref: &PrimaryRef, failure: &Failure) -> bool {
-        self.0
-            .lock()
-            .take_news(primary_ref, || lane.title().to_owned(), failure)
+        self.0.lock().take_news(primary_ref, || lane.title().clone(), failure)
     }
 
     /// Forgets an object that does not fail, or was deleted.

@@ -73,7 +73,7 @@ fn an_installation_is_printed_in_the_order_to_apply_it() {
     let list: Value = serde_json::from_str(&list).unwrap();
     assert_eq!(
         (&list["kind"], list["items"].as_array().unwrap().len()),
-        (&Value::from("List"), 6)
+        (&Value::from("List"), 8)
     );
 }
 

@@ -133,6 +133,44 @@ pub mod simulated {
         begun.elapsed()
     }
 
+    /// Status and reason of the Plugin's condition `Ready`.
+    fn readiness(fleet: &Fleet) -> (String, String) {
+        let plugin = fleet.stage.find("Plugin", "it").unwrap();
+        let conditions = plugin["status"]["conditions"].as_array().unwrap().clone();
+        let ready = conditions
+            .into_iter()
+            .find(|condition| condition["type"] == "Ready")
+            .unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&ready["status"]), text(&ready["reason"]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_last_replica_reports_that_no_host_runs_a_plugin() {
+        let (mut fleet, mut second) = two_replicas().await;
+        let running = ("True".to_owned(), "Running".to_owned());
+        fleet.stage.host.stop().await.unwrap();
+        leads(&fleet, "two").await;
+        assert_eq!(readiness(&fleet), running, "a replica has taken over");
+        let mark = fleet.stage.cluster.mark().unwrap();
+        second.stop().await.unwrap();
+        assert_eq!(readiness(&fleet), ("Unknown".to_owned(), "NoHost".to_owned()));
+        let requests = fleet.stage.cluster.requests_since(mark).unwrap();
+        let written = requests
+            .iter()
+            .filter(|request| request.is_write() && request.resource == "plugins");
+        assert_eq!(written.count(), 1, "{requests:#?}");
+        let mut third = replica("three");
+        third
+            .start_by_resources(&fleet.stage.cluster, fleet.path(""))
+            .await
+            .unwrap();
+        fleet
+            .until("the Plugin is ready again", |_| readiness(&fleet) == running)
+            .await;
+        third.stop().await.unwrap();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_replica_writes_and_the_other_follows() {
         let (fleet, second) = two_replicas().await;

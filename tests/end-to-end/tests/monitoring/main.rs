@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use pilothouse_end_to_end::program::{Folder, Process, component, ended};
+use pilothouse_end_to_end::program::{Folder, Process, component, ended, refused};
 use pilothouse_end_to_end::scrape::{Scrape, get};
 
 mod external;
@@ -304,16 +304,12 @@ mod simulated {
 
     #[test]
     fn what_ends_the_host_is_a_line_of_the_log_in_json() {
-        let folder = Folder::new();
-        let broken = folder.file("broken.wasm", "no component");
         for (arguments, code, problem) in [
             (
                 &["--kubeconfig", "/nonexistent/kubeconfig"][..],
                 1,
                 "/nonexistent/kubeconfig",
             ),
-            (&["--plugin", "/nonexistent/it.wasm"], 1, "/nonexistent/it.wasm"),
-            (&["--plugin", &broken], 1, "broken.wasm"),
             (&["--metrics-address", "192.0.2.1:8080"], 1, "192.0.2.1:8080"),
             (
                 &["--leader-election", "--lease-duration", "1", "--namespace", "a"],
@@ -322,9 +318,10 @@ mod simulated {
             ),
         ] {
             let (ended, log) = refused(&[&["run", "--log-format", "json"], arguments].concat());
-            let lines = log
-                .lines()
-                .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
+            let lines = log.lines();
+            let lines: Vec<Value> = lines
+                .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+                .collect();
             let last = lines.last().unwrap();
             let told = last["fields"]["problem"].as_str().unwrap_or_default();
             assert!(

@@ -9,11 +9,14 @@ use pilothouse_core::plugin::contract::{Event, EventType};
 use pilothouse_core::text::printable::shorten;
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
+use tokio::time::Instant;
 
-use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
+use super::progress::Progress;
+use super::state::{ConditionState, KIND_TAKEN, NOT_GRANTED, StartupProblem, StartupStep, WantedVersion};
 use crate::lanes::health::{ABOUT_DESCRIPTION, about_status};
 use crate::lanes::lane::RunMode;
-use crate::plugins::access::NOT_GRANTED;
+use crate::plugins::fetch::earlier_artifact::LoadedVersion;
+use crate::plugins::life_cycle::Startup;
 use crate::plugins::plugin::{PluginTask, RunningVersion};
 use crate::plugins::version::prepare::DescribedPlugin;
 
@@ -58,7 +61,7 @@ impl PluginTask {
                     }
                     return;
                 }
-                if let Some(missing) = known.cannot_act.clone().filter(|_| !preview) {
+                if let Some(missing) = known.cannot_act.clone() {
                     known.set(StartupStep::Ready, ConditionState::no(NOT_GRANTED, missing));
                     known.busy = None;
                     return;
@@ -91,8 +94,14 @@ impl PluginTask {
         let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.plugin_state.set(|known| {
             if ends {
+                // A deletion is a generation of its own, and the running version carries it out.
+                known.settle();
+                known.running_generation = known.running_generation.and(known.generation);
                 known.set(StartupStep::Ready, ConditionState::no("Finishing", why));
-            } else if known.lanes.is_empty() {
+                return;
+            }
+            known.progress = Progress::awaited(reason, why);
+            if !known.is_loaded() {
                 known.set(StartupStep::Established, ConditionState::no(reason, why));
                 known.set(StartupStep::Ready, ConditionState::no(reason, why));
             } else {
@@ -104,6 +113,35 @@ impl PluginTask {
         });
     }
 
+    /// Reports that the desired version is being prepared. While one that was refused is tried again, the refusal stands.
+    pub fn report_startup(&self, startup: Startup) {
+        self.plugin_state.set(|known| {
+            known.busy = Some(Instant::now());
+            if startup.failures == 0 {
+                known.progress = Progress::tried(startup.is_update);
+            }
+        });
+    }
+
+    /// Reports which version is desired.
+    pub fn report_wanted(&self, (loaded, described): &LoadedVersion) {
+        let wanted = WantedVersion {
+            digest: loaded.component.digest().to_owned(),
+            version: described.version.clone(),
+        };
+        self.plugin_state.set(|known| known.wanted = Some(wanted));
+    }
+
+    /// Reports that the desired version runs.
+    pub fn report_running(&self, running: Option<&RunningVersion>) {
+        let is_unasked = self.artifact.is_unasked();
+        self.plugin_state.set(|known| {
+            known.settle();
+            known.is_unasked = is_unasked;
+        });
+        self.report_ready(running);
+    }
+
     /// Reports that nothing runs because the spec suspends the plugin.
     pub fn report_suspension(&self) {
         self.context.claims.give_up(&self.identity.name);
@@ -113,6 +151,7 @@ impl PluginTask {
                 StartupStep::Ready,
                 ConditionState::no("Suspended", "spec.mode is Suspended; its objects stay as they are"),
             );
+            known.settle();
             known.busy = None;
         });
     }
@@ -140,6 +179,10 @@ impl PluginTask {
         }
         self.plugin_state.set(|known| {
             known.set(*step, ConditionState::no(reason, message.clone()));
+            known.progress = Progress::stopped_by(problem);
+            if known.progress.is_stalled() {
+                known.decided_generation = known.generation;
+            }
             let ready = if running.is_some() {
                 ConditionState::yes("PreviousVersion", goes_on)
             } else {

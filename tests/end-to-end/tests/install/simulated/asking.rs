@@ -68,7 +68,7 @@ async fn answering_no_changes_nothing_and_yes_applies() {
     let (code, shown) = run("install", "y\r", "Plugin shop created").await;
     assert_eq!(code, Some(0), "{shown}");
     let granted = installed.granted().await;
-    assert_eq!(granted.len(), 3, "{granted:?}");
+    assert_eq!(granted.len(), 5, "{granted:?}");
     assert!(installed.has_definition().await);
 
     let (code, shown) = run("uninstall", "n\r", "nothing was changed").await;

@@ -29,6 +29,8 @@ async fn a_host_keeps_its_rights_over_upgrade_and_reinstallation() {
         format!("ServiceAccount other/{own}"),
         format!("ClusterRole {own}"),
         format!("ClusterRole {watch}"),
+        format!("ClusterRole {own}:edit"),
+        format!("ClusterRole {own}:view"),
         format!("ClusterRoleBinding {own}"),
         format!("ClusterRoleBinding {watch}"),
         format!("Role other/{act}"),
@@ -121,7 +123,7 @@ async fn what_is_to_be_deleted_is_said_before_it_is() {
         titles(&left),
         titles(&granted)
             .into_iter()
-            .filter(|title| title.ends_with("-shop"))
+            .filter(|title| ["-shop", ":view", ":edit"].iter().any(|end| title.ends_with(end)))
             .collect::<Vec<_>>()
     );
 

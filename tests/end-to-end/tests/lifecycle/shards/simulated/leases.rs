@@ -342,6 +342,8 @@ async fn a_leader_without_shards_deletes_what_ended_replicas_with_shards_left() 
     replicas.fleet.stage.host.cut_off(true);
     let mut expected: BTreeSet<String> = others.into_iter().map(str::to_owned).collect();
     expected.insert("pilothouse".to_owned());
+    // Until the Leases expire, another replica leads, and what it has seen is old enough.
+    tokio::time::sleep(Duration::from_mins(2)).await;
     replicas
         .fleet
         .until("the leader tidies up", |_| {
