@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use pilothouse_host::render::WebhooksCommand;
-use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, run};
+use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, reconcile, release, run};
 
 use crate::build::BuildCommand;
 use crate::manifests::ManifestsCommand;
@@ -51,6 +51,9 @@ enum Command {
     Install(install::apply::InstallCommand),
     /// Upgrade a plugin: what changes in its rights, its CRDs and the objects of the cluster, and then the change itself.
     Upgrade(install::upgrade::UpgradeCommand),
+    /// Go back to an earlier version of a plugin: what changes in its rights, its CRDs and the objects of the cluster, and then the
+    /// change itself.
+    Rollback(install::rollback::RollbackCommand),
     /// Uninstall a plugin: its Plugin resource and its rights.
     Uninstall(install::uninstall::UninstallCommand),
     /// Push a plugin to a registry or an OCI layout, with its CRDs and README.
@@ -71,6 +74,8 @@ enum Command {
     Bench(Box<bench::BenchCommand>),
     /// Print a plugin's webhook configurations, for an installer to apply.
     Webhooks(WebhooksCommand),
+    /// Reconcile the failing objects of a plugin now, before their back-off ends.
+    Reconcile(reconcile::ReconcileCommand),
     /// Remove the finalizer of a plugin that is gone from the objects that wait for it.
     Release(release::ReleaseCommand),
     /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
@@ -104,6 +109,7 @@ pub fn execute() -> ExitCode {
         Command::Rights(rights) => rights.execute(),
         Command::Install(install) => install.execute(schemas::compare),
         Command::Upgrade(upgrade) => upgrade.execute(schemas::compare),
+        Command::Rollback(rollback) => rollback.execute(schemas::compare),
         Command::Uninstall(uninstall) => uninstall.execute(),
         Command::Push(push) => push.execute(),
         Command::Pull(pull) => pull.execute(),
@@ -114,6 +120,7 @@ pub fn execute() -> ExitCode {
         Command::Check(check) => check.execute(),
         Command::Bench(bench) => bench.execute(),
         Command::Webhooks(webhooks) => webhooks.execute(),
+        Command::Reconcile(reconcile) => reconcile.execute(),
         Command::Release(release) => release.execute(),
         Command::CompileComponent(compile) => compile.execute(),
     })

@@ -10,7 +10,7 @@ pub fn compare(live: (&Value, &str), wanted: (&Value, &str)) -> Option<CompareOb
     let before = CustomSchema::of(live.0, live.1)?;
     let after = CustomSchema::of(wanted.0, wanted.1)?;
     Some(Box::new(move |object| {
-        let found = after.objections(object).beyond(&before.objections(object));
+        let found = after.objections_after(&before, object);
         Objections {
             errors: found.errors,
             unevaluated: found.unevaluated,

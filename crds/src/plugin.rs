@@ -17,6 +17,9 @@ pub const GROUP: &str = "pilothouse.dev";
 /// Version in which they are stored.
 pub const VERSION: &str = "v1alpha1";
 
+/// Annotation of a Plugin: whenever it gets another value, the host reconciles the plugin's failing objects at once.
+pub const RECONCILE_FAILING: &str = "pilothouse.dev/reconcile-failing";
+
 /// A plugin that the host is to run. The resource's name is the plugin's identity: field managers, accounts, lanes and
 /// metrics hang on it, so one component may be installed twice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -152,11 +155,11 @@ pub enum DeletionPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PluginStatus {
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that the host decided on last: it runs, was refused, or wants nothing to run. It is behind
+    /// `metadata.generation` while a change is tried or waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The generation of the spec as which the plugin runs. It is behind `observedGeneration` while a change is tried, or
-    /// cannot be carried out.
+    /// The generation of the spec as which the plugin runs. It is behind `observedGeneration` while a change is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_generation: Option<i64>,
     /// The digest of the component that runs.
@@ -168,6 +171,12 @@ pub struct PluginStatus {
     /// The artifact that runs, if the component comes from one. A host that restarts begins with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact: Option<ArtifactStatus>,
+    /// The last 10 versions that have run, the latest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
+    /// The CRDs that the version brings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub crds: Vec<String>,
     /// Primaries that it reconciles.
     pub objects: u64,
     /// Primaries whose last reconcile failed.
@@ -205,13 +214,48 @@ pub struct PluginStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub previews: Vec<PreviewedPrimary>,
     /// Fetched, Verified (of artifacts only), Compiled, Established (all its kinds are served and synced), Ready, and Granted
-    /// (the plugin's account has the rights that it needs) where the plugin has an account of its own.
+    /// (the plugin's account has the rights that it needs) where the plugin has an account of its own. Reconciling while the
+    /// wanted version is tried or waited for, Stalled while it is refused, and UpToDate for a source that is followed.
     pub conditions: Vec<PluginCondition>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// A version that runs, or has run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// The digest of its component.
+    pub digest: String,
+    /// The version that its manifest names.
+    pub version: String,
+    /// The artifact that it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<HistoryArtifact>,
+    /// The file of the host's plugin directory that it came from, as `spec.source.file` named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// When it began to run, RFC 3339.
+    pub since: String,
+    /// When another version took over, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// Why it began to run: Installed, Changed (the spec), Followed (its tag, its range or its file), or RolledBack (it had run
+    /// before).
+    pub reason: String,
+}
+
+/// The artifact of a version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryArtifact {
+    /// `spec.source.oci.reference` as it was when the artifact was chosen.
+    pub reference: String,
+    /// The digest of the artifact's manifest.
+    pub digest: String,
 }
 
 /// The artifact that a component comes from.

@@ -30,11 +30,20 @@ impl CustomSchema {
         served.custom.map(Self)
     }
 
-    /// Checks an object that was stored before the schema was in force. Transition rules, which compare with an earlier
-    /// state, do not count.
-    pub fn objections(&self, object: &Value) -> Objections {
+    /// Checks an object that was stored before this schema took the place of another one: the objections that the other
+    /// one did not have. A field with that one's default is no data that vanishes. Transition rules, which compare with an
+    /// earlier state, do not count.
+    pub fn objections_after(&self, before: &Self, object: &Value) -> Objections {
+        let mut set = object.clone();
+        before.0.undefault(&mut set);
+        let vanishing = self.0.prune(&mut set);
+        self.objections(object, vanishing)
+            .beyond(&before.objections(object, before.0.prune(&mut object.clone())))
+    }
+
+    fn objections(&self, object: &Value, pruned: Vec<String>) -> Objections {
         let mut object = object.clone();
-        let pruned = self.0.prune(&mut object);
+        self.0.prune(&mut object);
         self.0.default(&mut object, Nulls::Dropped);
         let vanishing = pruned
             .into_iter()
@@ -49,8 +58,7 @@ impl CustomSchema {
 
 impl Objections {
     /// Returns the objections that were not there before.
-    #[must_use]
-    pub fn beyond(mut self, before: &Self) -> Self {
+    fn beyond(mut self, before: &Self) -> Self {
         self.errors.retain(|error| !before.errors.contains(error));
         self.unevaluated.retain(|rule| !before.unevaluated.contains(rule));
         self
@@ -84,8 +92,14 @@ mod tests {
         json!({"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "a", "namespace": "b"}, "spec": spec})
     }
 
+    /// Returns the objections of a schema that takes the place of one that accepts everything.
+    fn objections(spec: &Value, object: &Value) -> Objections {
+        let open = schema(&json!({"x-kubernetes-preserve-unknown-fields": true}));
+        schema(spec).objections_after(&open, &site(object))
+    }
+
     fn errors(spec: &Value, object: &Value) -> Vec<String> {
-        schema(spec).objections(&site(object)).errors.into_iter().collect()
+        objections(spec, object).errors.into_iter().collect()
     }
 
     #[test]
@@ -113,7 +127,7 @@ mod tests {
         ]);
         let number = json!({"type": "integer"});
         let spec = json!({"type": "object", "properties": {"least": number, "most": number}, "x-kubernetes-validations": rules});
-        let found = schema(&spec).objections(&site(&json!({"least": 2, "most": 1})));
+        let found = objections(&spec, &json!({"least": 2, "most": 1}));
         assert_eq!(
             Vec::from_iter(found.errors),
             ["spec: Invalid value: least must not exceed most"]
@@ -131,9 +145,36 @@ mod tests {
             json!({"type": "object", "properties": {"host": {"type": "string", "maxLength": 2}, "size": {"type": "string"}}}),
         );
         let object = site(&json!({"host": "long", "size": 1}));
-        let before = schema(&loose).objections(&object);
-        let after = schema(&strict).objections(&object).beyond(&before);
+        let after = schema(&strict).objections_after(&schema(&loose), &object);
         assert_eq!(after.errors.len(), 1, "{after:?}");
         assert!(after.errors.first().unwrap().starts_with("spec.size:"), "{after:?}");
+    }
+
+    #[test]
+    fn a_field_with_its_default_is_no_data() {
+        let number = |default: i64| json!({"type": "integer", "default": default});
+        let ports = json!({"type": "array", "items": {"type": "object", "properties": {
+            "port": {"type": "integer"}, "weight": number(1),
+        }}});
+        let before = schema(&json!({"type": "object", "properties": {
+            "host": {"type": "string"}, "size": number(3), "ports": ports,
+            "tuning": {"type": "object", "default": {}, "properties": {"level": number(7)}},
+        }}));
+        let ports = json!({"type": "array", "items": {"type": "object", "properties": {"port": {"type": "integer"}}}});
+        let after = schema(&json!({"type": "object", "required": ["host"], "properties": {
+            "host": {"type": "string"}, "ports": ports,
+        }}));
+        let lost = |size: i64, level: i64, weight: i64| -> Vec<String> {
+            let ports = json!([{"port": 80, "weight": weight}]);
+            let object = site(&json!({"host": "a", "size": size, "ports": ports, "tuning": {"level": level}}));
+            let errors = after.objections_after(&before, &object).errors;
+            errors
+                .iter()
+                .map(|error| error.split(':').next().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(lost(3, 7, 1), Vec::<String>::new());
+        assert_eq!(lost(4, 7, 1), ["spec.size"]);
+        assert_eq!(lost(3, 8, 2), ["spec.ports[0].weight", "spec.tuning"]);
     }
 }

@@ -12,6 +12,18 @@
 {{- if and .Values.policies.reservedMetadata.enabled (not .Values.policies.reservedMetadata.resources) }}
 {{- fail "policies.reservedMetadata.enabled is true and its resources are empty: the policy would concern nothing; list the resources that the plugins own, as `pilothouse inspect` prints them" }}
 {{- end }}
+{{- $times := .Values.leaderElection }}
+{{- if le (int $times.leaseDuration) (int $times.renewDeadline) }}
+{{- fail (printf "leaderElection.leaseDuration is %d and renewDeadline is %d: the leader would still write when another replica takes the Lease; make leaseDuration longer" (int $times.leaseDuration) (int $times.renewDeadline)) }}
+{{- end }}
+{{- if lt (int $times.renewDeadline) (mul 2 (int $times.retryPeriod)) }}
+{{- fail (printf "leaderElection.renewDeadline is %d and retryPeriod is %d: the leader would have one attempt to renew the Lease; make retryPeriod at most half of renewDeadline" (int $times.renewDeadline) (int $times.retryPeriod)) }}
+{{- end }}
+{{- if not (regexMatch "^[a-z]" (include "pilothouse.name" .)) }}
+{{- fail (printf "the release is named %s: the name of a Service begins with a letter; set fullnameOverride" .Release.Name) }}
+{{- end }}
+{{- include "pilothouse.checkPods" . }}
+{{- include "pilothouse.checkArtifacts" . }}
 {{- $ports := dict (toString (int .Values.metrics.port)) "metrics.port" }}
 {{- range $value, $section := dict "api.port" .Values.api "webhooks.port" .Values.webhooks }}
 {{- if $section.enabled }}
@@ -88,5 +100,121 @@
 {{- end }}
 {{- if .Values.policies.reservedMetadata.enabled }}
 {{- fail "rbac.clusterRole is false and policies.reservedMetadata.enabled is true: the policy is of cluster scope; have somebody apply deploy/policy.yaml" }}
+{{- end }}
+{{- end -}}
+
+{{/* Names that a pod would have twice, or that it uses and does not have. */}}
+{{- define "pilothouse.checkPods" -}}
+{{- $options := include "pilothouse.options" . }}
+{{- range .Values.host.extraArguments }}
+{{- $option := regexFind "^--[a-z-]+" . }}
+{{- if and $option (not (has $option (list "--plugin" "--config" "--limits" "--wasi" "--watch-namespaces"))) (regexMatch (printf "(?m)^- \"?%s(=|\"?$)" $option) $options) }}
+{{- fail (printf "host.extraArguments has %s, which the chart gives to the host already, and the host refuses an option that it gets twice; leave it out, and set the value of the chart that it comes from" $option) }}
+{{- end }}
+{{- end }}
+{{- $variables := dict "HOSTNAME" "the chart" }}
+{{- if .Values.host.log }}{{ $_ := set $variables "PILOTHOUSE_LOG" "host.log" }}{{ end }}
+{{- if .Values.plugins.pullSecret }}{{ $_ := set $variables "DOCKER_CONFIG" "plugins.pullSecret" }}{{ end }}
+{{- if and .Values.webhooks.enabled .Values.leaderElection.shards }}{{ $_ := set $variables "POD_IP" "the chart" }}{{ end }}
+{{- range .Values.host.extraEnv }}
+{{- if hasKey $variables .name }}
+{{- fail (printf "host.extraEnv has the variable %s, which %s sets already; remove one" .name (get $variables .name)) }}
+{{- end }}
+{{- if and .value .valueFrom }}
+{{- fail (printf "host.extraEnv: the variable %s has a value and valueFrom; remove one" .name) }}
+{{- end }}
+{{- $_ := set $variables .name "another entry of host.extraEnv" }}
+{{- end }}
+{{- if and .Values.cache.volume .Values.cache.existingClaim }}
+{{- fail "cache.volume and cache.existingClaim are both set: there is one cache; remove one" }}
+{{- end }}
+{{- $volumes := dict }}
+{{- range list "cache" "plugins" "configuration" "docker" "client-ca" }}{{ $_ := set $volumes . "the chart" }}{{ end }}
+{{- range .Values.extraVolumes }}
+{{- if hasKey $volumes .name }}
+{{- fail (printf "extraVolumes has the volume %s, which %s has already; give it another name" .name (get $volumes .name)) }}
+{{- end }}
+{{- $_ := set $volumes .name "another entry" }}
+{{- end }}
+{{- $paths := dict }}
+{{- range list "/cache" "/plugins" "/configuration" "/docker" "/client-ca" }}{{ $_ := set $paths . "the chart" }}{{ end }}
+{{- range .Values.extraVolumeMounts }}
+{{- if not (hasKey $volumes .name) }}
+{{- fail (printf "extraVolumeMounts names the volume %s, and extraVolumes has none of this name; add it" .name) }}
+{{- end }}
+{{- $path := trimSuffix "/" (toString .mountPath) }}
+{{- if not (hasPrefix "/" $path) }}
+{{- fail (printf "extraVolumeMounts: the mountPath of the volume %s is no absolute path; give one" .name) }}
+{{- end }}
+{{- if hasKey $paths $path }}
+{{- fail (printf "extraVolumeMounts has the mountPath %s, which %s has already; give another one" $path (get $paths $path)) }}
+{{- end }}
+{{- $_ := set $paths $path "another entry" }}
+{{- end }}
+{{- range $value, $given := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels }}
+{{- range $name, $_ := $given }}
+{{- if or (has $name (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "app.kubernetes.io/component" "helm.sh/chart")) (hasPrefix "pilothouse.dev/" $name) }}
+{{- fail (printf "%s has the label %s, which the chart or Pilothouse sets; leave it out" $value $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $name, $_ := .Values.podAnnotations }}
+{{- if has $name (list "kubectl.kubernetes.io/default-container" "checksum/registries" "checksum/plugins") }}
+{{- fail (printf "podAnnotations has the annotation %s, which the chart sets; leave it out" $name) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What the host would refuse in its files about artifacts. */}}
+{{- define "pilothouse.checkArtifacts" -}}
+{{- $artifacts := .Values.artifacts }}
+{{- range $name, $_ := $artifacts.files }}
+{{- if or (has $name (list "trust.yaml" "registries.yaml")) (hasPrefix "plugin-" $name) (hasPrefix "limits-" $name) }}
+{{- fail (printf "artifacts.files has the name %s, which the chart needs for a file of its own; give it another name" $name) }}
+{{- end }}
+{{- end }}
+{{- $named := list }}
+{{- range $artifacts.trust.repositories }}
+{{- $rule := printf "artifacts.trust: the rule for %s" .match }}
+{{- $isLogged := eq (.transparencyLog | default "ignored") "required" }}
+{{- if and .unsigned (or .keys .keyless $isLogged) }}
+{{- fail (printf "%s has unsigned: true beside keys, keyless or transparencyLog, which it would make meaningless; remove one of them" $rule) }}
+{{- end }}
+{{- if not (or .unsigned .keys .keyless) }}
+{{- fail (printf "%s accepts nothing; give it keys, keyless, or unsigned: true" $rule) }}
+{{- end }}
+{{- if and $isLogged (not (and .keys .trustedRoot)) }}
+{{- fail (printf "%s has transparencyLog: required, which needs keys, and a trustedRoot that names the log" $rule) }}
+{{- end }}
+{{- $root := .trustedRoot }}
+{{- range .keyless }}
+{{- if not (or .trustedRoot $root) }}
+{{- fail (printf "%s has the keyless identity %s without a trustedRoot; give one to the identity or the rule" $rule .subject) }}
+{{- end }}
+{{- if contains "*" .issuer }}
+{{- fail (printf "%s has the issuer %s, which has to be written in full, without *" $rule .issuer) }}
+{{- end }}
+{{- $named = append $named .trustedRoot }}
+{{- end }}
+{{- range .keys }}
+{{- if eq (empty .file) (empty .pem) }}
+{{- fail (printf "%s has a key that needs either file or pem; give one of them" $rule) }}
+{{- end }}
+{{- $named = append $named .file }}
+{{- end }}
+{{- $named = append $named $root }}
+{{- end }}
+{{- $hosts := dict }}
+{{- range $artifacts.registries.registries }}
+{{- if hasKey $hosts .host }}
+{{- fail (printf "artifacts.registries lists the host %s twice; join the two entries" .host) }}
+{{- end }}
+{{- $_ := set $hosts .host true }}
+{{- $named = concat $named (.certificateAuthorities | default list) }}
+{{- end }}
+{{- range compact $named }}
+{{- if not (or (hasPrefix "/" .) (hasKey $artifacts.files .)) }}
+{{- fail (printf "artifacts.trust or artifacts.registries names the file %s, and artifacts.files has none of this name; add it, or give an absolute path of extraVolumeMounts" .) }}
+{{- end }}
 {{- end }}
 {{- end -}}

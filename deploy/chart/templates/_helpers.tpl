@@ -27,6 +27,9 @@ app.kubernetes.io/instance: {{ include "pilothouse.name" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "pilothouse.account" -}}
@@ -86,6 +89,73 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else }}
 - key: {{ $text | quote }}
   operator: Exists
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The options of the host that follow from the values. */}}
+{{- define "pilothouse.options" -}}
+{{- range .Values.plugins.static }}
+- {{ printf "--plugin=%s=%s" .name (.artifact | default (printf "/plugins/%s" .file)) | quote }}
+{{- if .configuration }}
+- --config={{ .name }}=/configuration/plugin-{{ .name }}.yaml
+{{- end }}
+{{- if .limits }}
+- --limits={{ .name }}=/configuration/limits-{{ .name }}.yaml
+{{- end }}
+{{- if .wasi }}
+- --wasi={{ .name }}={{ .wasi }}
+{{- end }}
+{{- else }}
+- --plugin-dir=/plugins
+{{- end }}
+- --cache-dir=/cache/host
+- --artifact-cache-size={{ int .Values.artifacts.cacheSize }}
+- --identity={{ .Values.host.identity }}
+- --workers={{ int .Values.host.workers }}
+- --resync={{ int .Values.host.resync }}
+- --grace={{ int .Values.host.grace }}
+- --log-format={{ .Values.host.logFormat }}
+- --metrics-address=:{{ int .Values.metrics.port }}
+- --api-address={{ if .Values.api.enabled }}:{{ int .Values.api.port }}{{ else }}off{{ end }}
+{{- if and .Values.api.enabled .Values.api.recording }}
+- --allow-recording
+{{- end }}
+{{- with .Values.rbac.namespaces }}
+- {{ printf "--watch-namespaces=%s" (join "," .) | quote }}
+{{- end }}
+{{- if .Values.leaderElection.enabled }}
+- --leader-election
+- --lease={{ include "pilothouse.name" . }}
+- --lease-duration={{ int .Values.leaderElection.leaseDuration }}
+- --lease-renew-deadline={{ int .Values.leaderElection.renewDeadline }}
+- --lease-retry-period={{ int .Values.leaderElection.retryPeriod }}
+{{- end }}
+{{- if and .Values.leaderElection.enabled .Values.leaderElection.shards }}
+- --shards={{ int .Values.leaderElection.shards }}
+{{- end }}
+{{- with .Values.plugins.selector }}
+- {{ printf "--plugin-selector=%s" . | quote }}
+{{- end }}
+{{- if eq .Values.crds.installedBy "host" }}
+- --install-crds=host
+{{- end }}
+{{- if .Values.artifacts.trust }}
+- --trust=/configuration/trust.yaml
+{{- end }}
+{{- if .Values.artifacts.registries }}
+- --registries=/configuration/registries.yaml
+{{- end }}
+{{- if .Values.webhooks.enabled }}
+- --webhook-service={{ .Release.Namespace }}/{{ include "pilothouse.name" . }}
+- --webhook-secret={{ .Release.Namespace }}/{{ include "pilothouse.secret" . }}
+- --webhook-listen=[::]:{{ int .Values.webhooks.port }}
+- --webhook-configurations={{ .Values.webhooks.configurations }}
+{{- if .Values.webhooks.clientCa }}
+- --webhook-client-ca=/client-ca/ca.crt
+{{- end }}
+{{- if and .Values.rbac.create (eq .Values.webhooks.configurations "host") }}
+- {{ printf "--webhook-owner=%s" (include "pilothouse.clusterName" .) | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -30,7 +30,7 @@ pub use fetch::progress::{Progress, Silent};
 pub use layout::reads::DirectoryReads;
 pub use limits::Limits;
 pub use reference::{LayoutLocation, Location, Reference, Target};
-pub use registry::client::Client;
+pub use registry::client::{Client, ProxyRule};
 pub use registry::credentials::{Credentials, DockerConfig, Keychain, PullSecret};
 pub use registry::registries::{RegistriesConfig, RegistryConfig};
 pub use store::{ArtifactStore, Attachment};

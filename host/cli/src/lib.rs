@@ -12,6 +12,7 @@ pub mod inspect;
 pub mod install;
 pub mod options;
 pub mod plugins;
+pub mod reconcile;
 pub mod release;
 pub mod render;
 pub mod run;
@@ -57,6 +58,11 @@ impl WrongCommandLine {
     }
 }
 
+/// Marks an error that the log has already.
+#[derive(Debug, thiserror::Error)]
+#[error("the host ends")]
+pub struct Logged;
+
 /// Exit code of `status --check` if the host is unhealthy. 1 is any error, and 2 a wrong command line.
 const UNHEALTHY: u8 = 3;
 
@@ -65,7 +71,9 @@ pub fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", printable_lines(&chain(&*error)));
+            if !error.is::<Logged>() {
+                eprintln!("error: {}", printable_lines(&chain(&*error)));
+            }
             if error.is::<ask::status::Unhealthy>() {
                 return ExitCode::from(UNHEALTHY);
             }

@@ -8,6 +8,7 @@ use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect_bare, connect_through};
+use pilothouse_cluster::error::chain;
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::write::identity::AccountTokens;
 use pilothouse_core::kubernetes::selector::Selector;
@@ -18,7 +19,6 @@ use pilothouse_runtime::{Host, HostOptions, Identity, InstallCrds, Library, Unfi
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use crate::WrongCommandLine;
 use crate::artifact::host::options::ArtifactArguments;
 use crate::options::api::ApiArguments;
 use crate::options::election::ElectionArguments;
@@ -29,6 +29,7 @@ use crate::options::settings;
 use crate::options::traces::TraceArguments;
 use crate::options::webhooks::WebhookArguments;
 use crate::plugins::{self, CacheArguments, NamedFile, WasiGrant};
+use crate::{Logged, WrongCommandLine};
 
 /// User agent of requests to an API server.
 pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
@@ -181,16 +182,28 @@ impl From<CrdsToInstall> for InstallCrds {
     }
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     Text,
     Json,
 }
 
 impl RunCommand {
-    /// Runs until a signal arrives.
+    /// Runs until a signal arrives. With `--log-format json` an error is a line of the log, too.
     pub fn execute(self) -> anyhow::Result<()> {
-        start_log(self.log_format)?;
+        let format = self.log_format;
+        let ended = start_log(format).and_then(|()| self.run());
+        let is_in_log = format == LogFormat::Json && tracing::enabled!(tracing::Level::ERROR);
+        ended.map_err(|error| {
+            if !is_in_log {
+                return error;
+            }
+            tracing::error!(problem = chain(&*error), "the host ends");
+            error.context(Logged)
+        })
+    }
+
+    fn run(self) -> anyhow::Result<()> {
         pilothouse_sandbox::return_large_allocations();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             // One thread for requests and watches: their work is short, with several threads each request would be
@@ -371,7 +384,12 @@ fn say_if_missing(directory: &Path) {
 }
 
 fn start_log(format: LogFormat) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(settings::log_filter()).context("PILOTHOUSE_LOG is not a filter")?;
+    let filter = EnvFilter::try_new(settings::log_filter()).context("PILOTHOUSE_LOG is not a filter");
+    // What is wrong with it is logged, too.
+    let (filter, wrong) = match filter {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new("info"), Some(error)),
+    };
     // Already filtered by the Plugin's annotation.
     let chosen = "pilothouse::plugin::chosen=trace"
         .parse()
@@ -385,9 +403,14 @@ fn start_log(format: LogFormat) -> anyhow::Result<()> {
             .fmt_fields(OneLine)
             .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
             .init(),
-        LogFormat::Json => lines.json().init(),
+        LogFormat::Json => {
+            lines.json().init();
+            std::panic::set_hook(Box::new(
+                |panic| tracing::error!(%panic, "a thread panicked; this is a bug of the host"),
+            ));
+        }
     }
-    Ok(())
+    wrong.map_or(Ok(()), Err)
 }
 
 /// Resolves at the first SIGTERM or SIGINT; the second ends the process at once.

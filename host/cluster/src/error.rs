@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::core::Status;
 use pilothouse_core::contribution::HeldField;
 use pilothouse_core::status::failure::LONGEST_REQUESTED_WAIT;
-use pilothouse_core::status::reason::{REFUSED_STEP, Reason};
+use pilothouse_core::status::reason::{ADMISSION_STEP, DENIED_STEP, QUOTA_STEP, REFUSED_STEP, Reason};
 use pilothouse_core::{Failure, Retry};
 
 use crate::fence::NotLeading;
@@ -104,7 +104,22 @@ fn status_text(status: &Status) -> String {
 /// that:
 fn is_denied(message: &str) -> bool {
     let by_webhook = message.starts_with("admission webhook ") && message.contains(" denied the request");
-    by_webhook || (message.contains("ValidatingAdmissionPolicy ") && message.contains(" denied request: "))
+    by_webhook || (message.contains("AdmissionPolicy '") && message.contains(" denied request: "))
+}
+
+/// Reports whether the message of a 403 is about a right, in the words that the API server has for every authorizer:
+/// `pods is forbidden: User "a" cannot list resource "pods" in API group "" in the namespace "b"`. A policy may quote them.
+fn is_about_rights(message: &str) -> bool {
+    !is_denied(message) && message.contains("User \"") && message.contains("\" cannot ")
+}
+
+/// Next step after a 403.
+fn forbidden_step(message: &str) -> &'static str {
+    match message {
+        _ if is_about_rights(message) => "grant it",
+        _ if message.contains("exceeded quota: ") => QUOTA_STEP,
+        _ => ADMISSION_STEP,
+    }
 }
 
 /// Reports whether server-side apply (which answers 500 then) refuses a body by its types. It can never pass.
@@ -225,6 +240,12 @@ impl RequestError {
             Self::Answered(status) => Some(status.code),
             _ => None,
         }
+    }
+
+    /// Reports whether the account of the request lacks a right. Other answers with 403 are those of admission, which no
+    /// right changes.
+    pub fn is_missing_right(&self) -> bool {
+        self.code() == Some(403) && is_about_rights(&self.to_string())
     }
 
     /// The reason that the server gives, if there is one.
@@ -402,7 +423,7 @@ impl RequestError {
         if is_denied(&message) {
             return Failure::cluster(
                 Reason::Forbidden,
-                format!("cannot {verb} {title}: {message}; change the object so that the webhook or policy admits it, or change the webhook or policy"),
+                format!("cannot {verb} {title}: {message}; {DENIED_STEP}"),
             )
             .at_least(at_least);
         }
@@ -425,7 +446,7 @@ impl RequestError {
             ),
             403 => Failure::cluster(
                 Reason::Forbidden,
-                format!("cannot {verb} {title}: {message}; grant it, or lift what forbids it"),
+                format!("cannot {verb} {title}: {message}; {}", forbidden_step(&message)),
             ),
             404 => Failure::cluster(Reason::ClusterUnavailable, format!("cannot {verb} {title}: {message}")),
             409 => Failure::cluster(
@@ -564,6 +585,57 @@ mod tests {
             let failure = error.into_failure("create", "Deployment a/web");
             assert_eq!((failure.blame, failure.retry), (Blame::Cluster, Retry::Backoff));
             assert!(failure.message.contains("no; change the object so that"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn only_a_missing_right_is_to_be_granted() {
+        let step = |message: &str| {
+            let failure = answered(403, message).into_failure("create", "Pod a/web");
+            assert_eq!((failure.reason, failure.retry), (Reason::Forbidden, Retry::Backoff));
+            failure.message.rsplit("; ").next().unwrap_or_default().to_owned()
+        };
+        for right in [
+            "pods is forbidden: User \"a\" cannot create resource \"pods\" in API group \"\" in the namespace \"b\"",
+            "serviceaccounts \"a\" is forbidden: User \"h\" cannot impersonate resource \"serviceaccounts\" in API group \"\" in the \
+             namespace \"b\": RBAC: role.rbac.authorization.k8s.io \"c\" not found",
+        ] {
+            assert_eq!(step(right), "grant it");
+            assert!(answered(403, right).is_missing_right());
+            assert!(!answered(500, right).is_missing_right());
+        }
+        for (message, expected) in [
+            (
+                "pods \"web\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5",
+                QUOTA_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: violates PodSecurity \"restricted:latest\": privileged",
+                ADMISSION_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: maximum cpu usage per Container is 1, but limit is 2",
+                ADMISSION_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: error looking up service account a/b: serviceaccount \"b\" not found",
+                ADMISSION_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: no PriorityClass with name high was found",
+                ADMISSION_STEP,
+            ),
+            (
+                "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: User \"a\" cannot do that",
+                DENIED_STEP,
+            ),
+            (
+                "admission webhook \"a.b\" denied the request: User \"a\" cannot do that",
+                DENIED_STEP,
+            ),
+        ] {
+            assert_eq!(step(message), expected, "{message}");
+            assert!(!answered(403, message).is_missing_right(), "{message}");
         }
     }
 

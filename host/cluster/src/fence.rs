@@ -22,6 +22,7 @@ use http_body::Body;
 use http_body_util::Either;
 use parking_lot::Mutex;
 use pilothouse_core::replicas::lease::LeaseTimes;
+pub use pilothouse_core::replicas::member::Passage;
 use pilothouse_core::replicas::shards::{Division, Divisions, HashRanges, hash_of};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -59,15 +60,6 @@ struct DividedGates {
     divisions: Arc<Divisions>,
     /// The deadline until which the divisions are valid.
     known_until: Option<Instant>,
-}
-
-/// The Lease that lets a request pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Passage {
-    /// The leader's Lease.
-    Leader,
-    /// A shard's Lease.
-    Shard(usize),
 }
 
 /// The time for which a renewed Lease lets requests pass.
@@ -228,12 +220,12 @@ impl WriteFence {
     /// Reports whether no request that passed by a Lease can take effect any more: each was answered, or has been
     /// abandoned for the duration of the Lease.
     pub fn is_settled(&self, passage: Passage) -> bool {
-        self.is_settled_as_of(passage, Instant::now())
+        !self.0.state.lock().unanswered.unsettled().any(|(by, _)| by == passage)
     }
 
-    /// The same for requests that were begun until then.
-    pub fn is_settled_as_of(&self, passage: Passage, begun_by: Instant) -> bool {
-        self.0.state.lock().unanswered.is_settled(passage, begun_by)
+    /// The Leases of requests that may still take effect, and the time at which each was begun.
+    pub fn unsettled(&self) -> Vec<(Passage, Instant)> {
+        self.0.state.lock().unanswered.unsettled().collect()
     }
 
     async fn until(&self, mut holds: impl FnMut(&mut FenceState) -> bool) {
@@ -339,7 +331,7 @@ impl Drop for BegunRequest {
     }
 }
 
-/// Marks the requests that acquire and renew leadership.
+/// Marks the requests that acquire and renew leadership, and the report of the last replica that nobody leads any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unfenced;
 
@@ -654,8 +646,7 @@ mod tests {
         let waited = tokio::time::timeout(Duration::from_secs(3), never(&fence)).await;
         assert!(waited.is_err());
         assert!(!fence.is_settled(Passage::Leader), "the sender has not waited");
-        assert!(fence.is_settled_as_of(Passage::Leader, begun - Duration::from_secs(1)));
-        assert!(!fence.is_settled_as_of(Passage::Leader, begun));
+        assert_eq!(fence.unsettled(), [(Passage::Leader, begun)]);
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(fence.is_settled(Passage::Leader));
 

@@ -11,6 +11,7 @@
 
 mod label;
 mod plugins;
+mod process;
 mod requests;
 mod reviews;
 mod state;
@@ -22,9 +23,10 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 
 pub use plugins::{CallFunction, CallMetrics, GuestFault, PluginMetrics, ReconcileOutcome};
+pub use process::ProcessFigures;
 pub use requests::{ApiRequest, RequestMetrics, Verb};
-pub use reviews::{ReviewMetrics, ReviewReads};
-pub use state::{ControllerFigures, KindFigures, PluginFigures, StateFigures};
+pub use reviews::{ReviewMetrics, ReviewReads, ReviewResult, ReviewedFunction, ServedCertificate};
+pub use state::{ArtifactStep, ControllerFigures, KindFigures, PluginFigures, StateFigures};
 pub use watches::{WatchMetrics, WatchRestart};
 
 /// Media type of the text that [`Metrics::print`] returns.
@@ -86,6 +88,8 @@ impl Metrics {
 
     /// Prints all metrics in the text format of Prometheus.
     pub fn print(&self, state: &StateFigures) -> String {
-        text::print([&self.0.registry, &state.registry()])
+        let process = state.process.as_ref().map(ProcessFigures::registry);
+        let state = state.registry();
+        text::print([&self.0.registry, &state].into_iter().chain(&process))
     }
 }

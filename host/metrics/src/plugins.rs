@@ -16,6 +16,9 @@ use crate::label::{LabelText, closed_set};
 /// Buckets in seconds: a reconcile that writes takes some milliseconds, and one that waits for a claim takes seconds.
 const RECONCILE_BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
 
+/// Buckets in seconds: an object of a host with free capacity is reconciled within a second, and a queue may take minutes.
+const LATENCY_BUCKETS: [f64; 9] = [0.05, 0.25, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0];
+
 /// Buckets in seconds: a call takes some microseconds, and ends after five seconds unless the limits say otherwise.
 const CALL_BUCKETS: [f64; 12] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.025, 0.1, 1.0, 5.0,
@@ -91,6 +94,12 @@ struct ReconcileLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabels {
+    plugin: LabelText,
+    controller: LabelText,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     plugin: LabelText,
     function: CallFunction,
@@ -113,6 +122,7 @@ pub struct PluginMetrics {
 struct PluginFamilies {
     reconciles: Family<ReconcileLabels, Counter>,
     reconcile_durations: Family<ReconcileLabels, Histogram>,
+    latencies: Family<ControllerLabels, Histogram>,
     call_durations: Family<CallLabels, Histogram>,
     faults: Family<FaultLabels, Counter>,
 }
@@ -122,6 +132,7 @@ impl Default for PluginFamilies {
         Self {
             reconciles: Family::default(),
             reconcile_durations: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
+            latencies: Family::new_with_constructor(|| Histogram::new(LATENCY_BUCKETS)),
             call_durations: Family::new_with_constructor(|| Histogram::new(CALL_BUCKETS)),
             faults: Family::default(),
         }
@@ -141,6 +152,8 @@ struct ControllerSeries {
     reconciles: Vec<Counter>,
     /// Histograms, each made when the first such reconcile ends: one prints as many lines as all counters together.
     durations: Vec<OnceLock<Histogram>>,
+    /// Histogram of the times from the queue to the end, made with the first reconcile that counts.
+    latency: OnceLock<Histogram>,
 }
 
 /// Metrics of the calls of one plugin. Calls that end after the plugin is removed appear nowhere.
@@ -169,6 +182,7 @@ impl PluginMetrics {
         let PluginFamilies {
             reconciles,
             reconcile_durations,
+            latencies,
             call_durations,
             faults,
         } = &families;
@@ -181,6 +195,11 @@ impl PluginMetrics {
             "reconcile_duration_seconds",
             "Time from the start of a reconcile to its end, in seconds, waiting for claims included",
             reconcile_durations.clone(),
+        );
+        registry.register(
+            "reconcile_latency_seconds",
+            "Time from when an object was queued to the end of its reconcile, in seconds, unless the cluster or the host failed",
+            latencies.clone(),
         );
         registry.register(
             "guest_call_duration_seconds",
@@ -230,6 +249,7 @@ impl PluginMetrics {
                         .map(|labels| self.families.reconciles.get_or_create_owned(&labels))
                         .collect(),
                     durations: ReconcileOutcome::ALL.iter().map(|_| OnceLock::new()).collect(),
+                    latency: OnceLock::new(),
                 }
             });
         }
@@ -249,13 +269,26 @@ impl PluginMetrics {
         }
     }
 
-    /// Counts a reconcile that has ended. Ignored if its plugin or controller was removed.
-    pub fn reconciled(&self, plugin: &str, controller: &str, outcome: ReconcileOutcome, took: Duration) {
+    /// Counts a reconcile that has ended, after this time in the queue and this time since then. Ignored if its plugin or
+    /// controller was removed.
+    pub fn reconciled(
+        &self,
+        plugin: &str,
+        controller: &str,
+        outcome: ReconcileOutcome,
+        waited: Duration,
+        took: Duration,
+    ) {
         let plugins = self.plugins.lock();
         let series = plugins
             .get(plugin)
             .and_then(|plugin| plugin.controllers.get(controller));
-        let Some(ControllerSeries { reconciles, durations }) = series else {
+        let Some(ControllerSeries {
+            reconciles,
+            durations,
+            latency,
+        }) = series
+        else {
             return;
         };
         reconciles[outcome as usize].inc();
@@ -268,9 +301,18 @@ impl PluginMetrics {
             self.families.reconcile_durations.get_or_create_owned(&labels)
         });
         histogram.observe(took.as_secs_f64());
+        // A failure of the plugin or of a user is the result that they asked for.
+        if !matches!(outcome, ReconcileOutcome::Cluster | ReconcileOutcome::Host) {
+            let histogram = latency.get_or_init(|| {
+                let labels = controller_labels(plugin, controller);
+                self.families.latencies.get_or_create_owned(&labels)
+            });
+            histogram.observe((waited + took).as_secs_f64());
+        }
     }
 
     fn remove_controller(&self, plugin: &str, controller: &str) {
+        self.families.latencies.remove(&controller_labels(plugin, controller));
         for labels in reconcile_labels(plugin, controller) {
             self.families.reconciles.remove(&labels);
             self.families.reconcile_durations.remove(&labels);
@@ -342,6 +384,13 @@ impl CallMetrics {
     }
 }
 
+fn controller_labels(plugin: &str, controller: &str) -> ControllerLabels {
+    ControllerLabels {
+        plugin: plugin.into(),
+        controller: controller.into(),
+    }
+}
+
 fn reconcile_labels(plugin: &str, controller: &str) -> impl Iterator<Item = ReconcileLabels> {
     let (plugin, controller) = (LabelText::from(plugin), LabelText::from(controller));
     ReconcileOutcome::ALL.iter().map(move |result| ReconcileLabels {
@@ -374,7 +423,7 @@ mod tests {
         let calls = ["a", "b"].map(|plugin| {
             let calls = plugins.enter(&plugin.into());
             plugins.enter_controller(plugin, "c");
-            plugins.reconciled(plugin, "c", ReconcileOutcome::Guest, TOOK);
+            plugins.reconciled(plugin, "c", ReconcileOutcome::Guest, TOOK, TOOK);
             calls.ended(CallFunction::Reconcile, TOOK, Some(GuestFault::Trap));
             calls
         });
@@ -382,6 +431,7 @@ mod tests {
         let counted = [
             "pilothouse_reconciles_total{plugin=\"b\",controller=\"c\",result=\"guest_failure\"} 1",
             "pilothouse_reconciles_total{plugin=\"b\",controller=\"c\",result=\"success\"} 0",
+            "pilothouse_reconcile_latency_seconds_sum{plugin=\"b\",controller=\"c\"} 0.004",
             "pilothouse_guest_traps_total{plugin=\"b\",kind=\"trap\"} 1",
             "pilothouse_guest_call_duration_seconds_count{plugin=\"b\",function=\"reconcile\"} 1",
         ];
@@ -390,7 +440,7 @@ mod tests {
         }
         plugins.leave("a");
         // A reconcile that ends later is not counted for the next plugin of this name.
-        plugins.reconciled("a", "c", ReconcileOutcome::Success, TOOK);
+        plugins.reconciled("a", "c", ReconcileOutcome::Success, TOOK, TOOK);
         plugins.enter_controller("a", "c");
         calls[0].ended(CallFunction::Validate, TOOK, Some(GuestFault::Time));
         assert_eq!(lines(&metrics, "a"), [""; 0]);
@@ -412,14 +462,27 @@ mod tests {
         plugins.enter(&"a".into());
         for controller in ["old", "kept"] {
             plugins.enter_controller("a", controller);
-            plugins.reconciled("a", controller, ReconcileOutcome::Success, TOOK);
+            plugins.reconciled("a", controller, ReconcileOutcome::Success, TOOK, TOOK);
         }
         plugins.keep_controllers("a", &BTreeSet::from(["kept", "never"]));
-        plugins.reconciled("a", "old", ReconcileOutcome::Success, TOOK);
-        plugins.reconciled("a", "kept", ReconcileOutcome::Success, TOOK);
+        plugins.reconciled("a", "old", ReconcileOutcome::Success, TOOK, TOOK);
+        plugins.reconciled("a", "kept", ReconcileOutcome::Success, TOOK, TOOK);
         let lines = lines(&metrics, "a");
         assert!(!lines.iter().any(|line| line.contains("old")), "{lines:#?}");
         let kept = "pilothouse_reconciles_total{plugin=\"a\",controller=\"kept\",result=\"success\"} 2".to_owned();
         assert!(lines.contains(&kept), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_failure_of_the_cluster_is_no_latency() {
+        let metrics = Metrics::default();
+        let plugins = metrics.plugins();
+        plugins.enter(&"a".into());
+        plugins.enter_controller("a", "c");
+        for outcome in ReconcileOutcome::ALL {
+            plugins.reconciled("a", "c", *outcome, TOOK, TOOK);
+        }
+        let counted = "pilothouse_reconcile_latency_seconds_count{plugin=\"a\",controller=\"c\"} 4".to_owned();
+        assert!(lines(&metrics, "a").contains(&counted));
     }
 }

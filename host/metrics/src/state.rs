@@ -10,7 +10,8 @@ use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
 use crate::PREFIX;
-use crate::label::LabelText;
+use crate::label::{LabelText, closed_set};
+use crate::process::ProcessFigures;
 
 /// State of a host at one moment. Unknown parts are not printed.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +20,8 @@ pub struct StateFigures {
     pub version: &'static str,
     /// Time since the main loop's last turn; none before it begins and after it ends.
     pub main_loop_age: Option<Duration>,
-    /// Physical memory of the process in bytes, if the system reports it.
-    pub resident_bytes: Option<u64>,
+    /// The process, if the system reports it.
+    pub process: Option<ProcessFigures>,
     /// True if it is the leader; none without leader election.
     pub is_leader: Option<bool>,
     /// Number of shards that it holds, and number of all shards; none without sharding.
@@ -35,6 +36,16 @@ pub struct StateFigures {
     pub kinds: Vec<KindFigures>,
 }
 
+closed_set! {
+    /// Step of getting an artifact.
+    ArtifactStep {
+        /// Resolve its reference and fetch it.
+        Fetch = "fetch",
+        /// Verify its signature.
+        Verify = "verify",
+    }
+}
+
 /// A plugin.
 #[derive(Clone, Debug, Default)]
 pub struct PluginFigures {
@@ -44,6 +55,14 @@ pub struct PluginFigures {
     pub version: Option<String>,
     /// SHA-256 of its component, in hexadecimal digits.
     pub digest: Option<String>,
+    /// Version and SHA-256 of the component that is wanted, as far as it could be loaded.
+    pub wanted: Option<(String, String)>,
+    /// True if the wanted version runs, or none is wanted.
+    pub runs_wanted: bool,
+    /// True if the wanted version is refused.
+    pub is_stalled: bool,
+    /// Steps that failed when its artifact was asked for last; none if it has no artifact.
+    pub artifact_failures: Option<Vec<ArtifactStep>>,
     /// True if its condition `Ready` is true.
     pub is_ready: bool,
     /// True if its code is mapped.
@@ -73,6 +92,8 @@ pub struct ControllerFigures {
     pub held: u64,
     /// Objects whose last reconcile failed.
     pub failing: u64,
+    /// Those of them that are not reconciled again before something changes.
+    pub stalled: u64,
     /// Recorded reads; a change of an object that was read requeues the reader.
     pub dependencies: u64,
     /// Estimated memory of the recorded reads, in bytes.
@@ -111,6 +132,12 @@ struct ControllerLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ArtifactLabels {
+    plugin: LabelText,
+    step: ArtifactStep,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: LabelText,
 }
@@ -129,7 +156,7 @@ impl StateFigures {
         let Self {
             version,
             main_loop_age,
-            resident_bytes,
+            process: _,
             is_leader,
             shards,
             mistakes,
@@ -147,10 +174,6 @@ impl StateFigures {
         if let Some(age) = main_loop_age {
             let help = "Time since the main loop turned last, in seconds; it turns at least once a second";
             registry.register("main_loop_age_seconds", help, ConstGauge::new(age.as_secs_f64()));
-        }
-        if let Some(bytes) = resident_bytes {
-            let help = "Physical memory of the process, in bytes";
-            registry.register("resident_memory_bytes", help, ConstGauge::new(*bytes));
         }
         if let Some(is_leader) = is_leader {
             let help = "Whether this replica leads, so that it writes; only with --leader-election";
@@ -174,27 +197,48 @@ impl StateFigures {
 }
 
 fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
-    let (info, ready, awake) = (Integers::default(), Integers::default(), Integers::default());
+    let (info, wanted_info) = (Integers::default(), Integers::default());
+    let (runs_wanted, stalled, ready, awake) = <(Integers<_>, Integers<_>, Integers<_>, Integers<_>)>::default();
+    let artifact_failing = Integers::default();
     let dropped = Family::<PluginLabel, Counter>::default();
     for figures in plugins {
         let PluginFigures {
             name,
             version,
             digest,
+            wanted,
+            runs_wanted: runs_wanted_now,
+            is_stalled,
+            artifact_failures,
             is_ready,
             is_awake,
             dropped_events,
         } = figures;
         let plugin = LabelText::from(&**name);
+        let labels = |version: &str, digest: &str| PluginInfo {
+            plugin: plugin.clone(),
+            version: LabelText::from(version),
+            digest: LabelText::from(&*format!("sha256:{digest}")),
+        };
         if let (Some(version), Some(digest)) = (version, digest) {
-            let labels = PluginInfo {
-                plugin: plugin.clone(),
-                version: LabelText::from(&**version),
-                digest: LabelText::from(&*format!("sha256:{digest}")),
-            };
-            info.get_or_create(&labels).set(1);
+            info.get_or_create(&labels(version, digest)).set(1);
+        }
+        if let Some((version, digest)) = wanted {
+            wanted_info.get_or_create(&labels(version, digest)).set(1);
+        }
+        for (step, failures) in ArtifactStep::ALL
+            .iter()
+            .filter_map(|step| Some((*step, artifact_failures.as_ref()?)))
+        {
+            let plugin = plugin.clone();
+            let label = ArtifactLabels { plugin, step };
+            artifact_failing
+                .get_or_create(&label)
+                .set(u64::from(failures.contains(&step)));
         }
         let label = PluginLabel { plugin };
+        runs_wanted.get_or_create(&label).set(u64::from(*runs_wanted_now));
+        stalled.get_or_create(&label).set(u64::from(*is_stalled));
         ready.get_or_create(&label).set(u64::from(*is_ready));
         awake.get_or_create(&label).set(u64::from(*is_awake));
         if let Some(events) = dropped_events {
@@ -203,6 +247,14 @@ fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
     }
     let help = "The version of a plugin that runs and the digest of its component; the value is always 1";
     registry.register("plugin_info", help, info);
+    let help = "The version of a plugin that is wanted and the digest of its component, as far as it could be loaded; the value is always 1";
+    registry.register("plugin_wanted_info", help, wanted_info);
+    let help = "Whether the wanted version of a plugin runs, or none is wanted";
+    registry.register("plugin_wanted_version_runs", help, runs_wanted);
+    let help = "Whether the wanted version of a plugin is refused, as the condition Stalled says";
+    registry.register("plugin_stalled", help, stalled);
+    let help = "Whether the last attempt to fetch or to verify the artifact of a plugin failed";
+    registry.register("plugin_artifact_failing", help, artifact_failing);
     let help = "Whether the condition Ready of a plugin is true";
     registry.register("plugin_ready", help, ready);
     let help = "Whether the code of a plugin is mapped into memory; an idle plugin is asleep";
@@ -214,6 +266,7 @@ fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
 fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigures]) {
     let (synced, queued, running, delayed) = <(Integers<_>, Integers<_>, Integers<_>, Integers<_>)>::default();
     let (held, failing, dependencies, bytes) = <(Integers<_>, Integers<_>, Integers<_>, Integers<_>)>::default();
+    let stalled = Integers::default();
     let ages = Seconds::default();
     for figures in controllers {
         let ControllerFigures {
@@ -226,6 +279,7 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
             delayed: delayed_now,
             held: held_now,
             failing: failing_now,
+            stalled: stalled_now,
             dependencies: dependencies_now,
             dependency_bytes,
         } = figures;
@@ -240,6 +294,7 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
             (&delayed, *delayed_now),
             (&held, *held_now),
             (&failing, *failing_now),
+            (&stalled, *stalled_now),
             (&dependencies, *dependencies_now),
             (&bytes, *dependency_bytes),
         ];
@@ -262,6 +317,9 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
     registry.register("queue_held_objects", help, held);
     let help = "Number of objects whose last reconcile failed";
     registry.register("failing_objects", help, failing);
+    let help =
+        "Number of objects whose last reconcile failed, and that are not reconciled again before something changes";
+    registry.register("stalled_objects", help, stalled);
     let help = "Number of recorded reads; a change of what was read wakes the object that read it";
     registry.register("dependencies", help, dependencies);
     let help = "Estimated memory of the recorded reads, in bytes";

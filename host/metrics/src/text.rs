@@ -10,7 +10,7 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
 /// Prints the registries one after another.
-pub fn print(registries: [&Registry; 2]) -> String {
+pub fn print<'a>(registries: impl IntoIterator<Item = &'a Registry>) -> String {
     let mut open_metrics = String::new();
     for registry in registries {
         encode_registry(&mut open_metrics, registry).expect("a String takes all text, and no encoder fails");

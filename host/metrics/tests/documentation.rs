@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pilothouse_metrics::{
-    ApiRequest, CallFunction, ControllerFigures, GuestFault, KindFigures, Metrics, PluginFigures, ReconcileOutcome,
-    StateFigures, WatchRestart,
+    ApiRequest, ArtifactStep, CallFunction, ControllerFigures, GuestFault, KindFigures, Metrics, PluginFigures,
+    ProcessFigures, ReconcileOutcome, ReviewReads, ReviewResult, ReviewedFunction, ServedCertificate, StateFigures,
+    WatchRestart,
 };
 use serde_json::Value;
 
@@ -21,6 +22,9 @@ struct Family {
 
 /// Labels that Prometheus adds to each sample.
 const OF_THE_SCRAPE: [&str; 4] = ["instance", "job", "namespace", "service"];
+
+/// Prefixes of the names of metrics.
+const PREFIXES: [&str; 2] = ["pilothouse_", "process_"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -36,7 +40,10 @@ fn printed() -> String {
     let plugins = metrics.plugins();
     let calls = plugins.enter(&"a".into());
     plugins.enter_controller("a", "c");
-    plugins.reconciled("a", "c", ReconcileOutcome::Success, took);
+    plugins.reconciled("a", "c", ReconcileOutcome::Success, took, took);
+    let reviews = metrics.reviews();
+    reviews.ended(ReviewedFunction::Validate, ReviewResult::Denied, took);
+    reviews.serves(ServedCertificate::Server, took);
     calls.ended(CallFunction::Reconcile, took, Some(GuestFault::Trap));
     let request = ApiRequest::new("GET", "/api/v1/pods", None, None);
     metrics.requests().ended(request, Some(200), took);
@@ -45,7 +52,10 @@ fn printed() -> String {
     metrics.print(&StateFigures {
         version: "1",
         main_loop_age: Some(took),
-        resident_bytes: Some(1),
+        process: Some(ProcessFigures {
+            max_descriptors: Some(1),
+            ..ProcessFigures::default()
+        }),
         is_leader: Some(true),
         shards: Some((1, 2)),
         mistakes: 1,
@@ -53,6 +63,8 @@ fn printed() -> String {
             name: "a".to_owned(),
             version: Some("1".to_owned()),
             digest: Some("d".to_owned()),
+            wanted: Some(("1".to_owned(), "d".to_owned())),
+            artifact_failures: Some(vec![ArtifactStep::Verify]),
             dropped_events: Some(1),
             ..PluginFigures::default()
         }],
@@ -103,7 +115,8 @@ fn families() -> BTreeMap<String, Family> {
 #[test]
 fn the_list_of_metrics_is_what_a_host_prints() {
     let text = read("docs/metrics.md");
-    let rows = text.lines().filter(|line| line.starts_with("| `pilothouse_"));
+    let is_metric = |line: &&str| PREFIXES.iter().any(|prefix| line.starts_with(&format!("| `{prefix}")));
+    let rows = text.lines().filter(is_metric);
     let mut documented = BTreeMap::new();
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -135,7 +148,14 @@ fn every_value_of_a_closed_label_is_documented() {
     let faults = GuestFault::ALL.iter().map(|it| it.as_str());
     let restarts = WatchRestart::ALL.iter().map(|it| it.as_str());
     let verbs = pilothouse_metrics::Verb::ALL.iter().map(|it| it.as_str());
-    for value in outcomes.chain(functions).chain(faults).chain(restarts).chain(verbs) {
+    let answered = ReviewReads::ALL.iter().map(|it| it.as_str());
+    let asked = ReviewedFunction::ALL.iter().map(|it| it.as_str());
+    let results = ReviewResult::ALL.iter().map(|it| it.as_str());
+    let certificates = ServedCertificate::ALL.iter().map(|it| it.as_str());
+    let steps = ArtifactStep::ALL.iter().map(|it| it.as_str());
+    let of_reviews = answered.chain(asked).chain(results).chain(certificates).chain(steps);
+    let all = outcomes.chain(functions).chain(faults).chain(restarts).chain(verbs);
+    for value in all.chain(of_reviews) {
         assert!(values.contains(&format!("`{value}`")), "{value} is not documented");
     }
 }
@@ -163,8 +183,8 @@ fn queries() -> Vec<(String, Vec<String>)> {
             queries.push((selector.to_owned(), vec![label.to_owned()]));
         }
     }
-    for rule in alerts() {
-        let description = rule["annotations"]["description"].as_str().unwrap();
+    for rule in rules() {
+        let description = rule["annotations"]["description"].as_str().unwrap_or_default();
         let named = description.split("$labels.").skip(1);
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let named = named.map(|rest| rest.split(|it| !is_name(it)).next().unwrap().to_owned());
@@ -173,15 +193,20 @@ fn queries() -> Vec<(String, Vec<String>)> {
     queries
 }
 
-fn alerts() -> Vec<Value> {
+/// The alerts and the recording rules.
+fn rules() -> Vec<Value> {
     let alerts: Value = serde_saphyr::from_str(&read("deploy/monitoring/alerts.yaml")).unwrap();
-    alerts["groups"][0]["rules"].as_array().unwrap().clone()
+    let groups = alerts["groups"].as_array().unwrap().iter();
+    groups
+        .flat_map(|group| group["rules"].as_array().unwrap().clone())
+        .collect()
 }
 
 /// The families that a query names, with the labels by which it selects.
 fn selectors(query: &str) -> Vec<(String, Vec<String>)> {
     let mut selectors = Vec::new();
-    for (start, _) in query.match_indices("pilothouse_") {
+    let starts = PREFIXES.iter().flat_map(|prefix| query.match_indices(prefix));
+    for (start, _) in starts {
         let rest = &query[start..];
         let end = rest
             .find(|it: char| !it.is_ascii_lowercase() && it != '_')
@@ -233,20 +258,25 @@ fn the_dashboard_and_the_alerts_ask_for_what_there_is() {
         }
     }
     let unused: Vec<_> = families.keys().filter(|name| !asked.contains(*name)).collect();
-    assert_eq!(unused, ["pilothouse_plugin_awake"], "a metric that nobody looks at");
+    let known = [
+        "pilothouse_plugin_awake",
+        "process_start_time_seconds",
+        "process_virtual_memory_bytes",
+    ];
+    assert_eq!(unused, known, "a metric that nobody looks at");
 }
 
 #[test]
 fn each_alert_has_a_runbook_and_each_runbook_an_alert() {
     let runbooks = read("docs/runbooks.md");
     let headings: BTreeSet<&str> = runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    let alerts = alerts();
+    let alerts: Vec<Value> = rules().into_iter().filter(|rule| rule["alert"].is_string()).collect();
     let names: BTreeSet<&str> = alerts.iter().map(|rule| rule["alert"].as_str().unwrap()).collect();
     assert_eq!(names, headings);
     for rule in &alerts {
         let name = rule["alert"].as_str().unwrap();
         let link = format!("docs/runbooks.md#{}", name.to_lowercase());
-        assert_eq!(rule["annotations"]["runbook"], link.as_str());
+        assert_eq!(rule["annotations"]["runbook_url"], link.as_str());
         for text in [&rule["annotations"]["summary"], &rule["labels"]["severity"]] {
             assert!(text.as_str().is_some_and(|text| !text.is_empty()), "{name}");
         }

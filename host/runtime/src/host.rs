@@ -22,7 +22,7 @@ use crate::election::leadership;
 use crate::election::leadership::Leadership;
 use crate::lanes::lane::{Lane, StaticPlugin};
 use crate::options::HostOptions;
-use crate::plugins::resource::resources;
+use crate::plugins::resource::{no_host, resources};
 use crate::plugins::waiting_lanes;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, static_plugins};
 use crate::process::clock::{JUMP_LOOK, JumpWatch, sleep_until};
@@ -170,7 +170,7 @@ impl Handle {
         StateFigures {
             version: "",
             main_loop_age: None,
-            resident_bytes: None,
+            process: None,
             is_leader: self.context.leadership.elected(),
             shards: self
                 .context
@@ -200,6 +200,11 @@ impl Handle {
         readiness::missing(&self.context, &self.registry)
     }
 
+    /// Reasons why a rollout has to wait for this replica, in words: plugins that others run cannot be started here.
+    pub fn held_back(&self) -> Vec<String> {
+        readiness::held_back(&self.context)
+    }
+
     /// Reason why a host that was ready no longer is, in words: it is idle, and its caches may be old.
     pub fn lost_readiness(&self) -> Option<String> {
         readiness::lost(&self.context)
@@ -213,6 +218,11 @@ fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64
         digest,
         ready,
         condition: _,
+        obstacle: _,
+        wanted,
+        runs_wanted,
+        is_stalled,
+        artifact_failures,
         warnings: _,
         is_awake,
     } = summary;
@@ -221,6 +231,10 @@ fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64
         name: name.to_string(),
         version,
         digest,
+        wanted: wanted.map(|wanted| (wanted.version, wanted.digest)),
+        runs_wanted,
+        is_stalled,
+        artifact_failures,
         is_ready: ready.is_some(),
         is_awake,
     }
@@ -239,6 +253,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
         delayed,
         unseen,
         failing,
+        stalled,
         oldest,
     } = depth;
     ControllerFigures {
@@ -251,6 +266,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
         delayed: delayed as u64,
         held: unseen as u64,
         failing: failing as u64,
+        stalled: stalled as u64,
         dependencies: reads as u64,
         dependency_bytes: read_bytes as u64,
     }
@@ -331,7 +347,7 @@ impl Host {
                 }
             }
         };
-        self.dispatch(with_caches(context, all_end), stop).await
+        self.dispatch(with_caches(context, all_end), stop, false).await
     }
 
     /// Runs the cluster's Plugin resources, with components from a library, until `stop` resolves.
@@ -342,7 +358,7 @@ impl Host {
     ) -> Result<UnfinishedWork, StartError> {
         let context = self.context(Some(library));
         let follow = with_caches(context.clone(), resources::follow(context));
-        self.dispatch(follow, stop).await
+        self.dispatch(follow, stop, true).await
     }
 
     fn context(&self, library: Option<Library>) -> Arc<PluginContext> {
@@ -360,8 +376,14 @@ impl Host {
         self,
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
+        has_resources: bool,
     ) -> Result<UnfinishedWork, StartError> {
-        let options = self.options.election.as_ref();
+        let (client, host_options, leads) = (
+            self.client.clone(),
+            self.options.clone(),
+            self.context.leadership.clone(),
+        );
+        let options = host_options.election.as_ref();
         let HostContext {
             clock,
             leadership,
@@ -389,8 +411,12 @@ impl Host {
         if let Some(shards) = shards {
             shards.stop().await;
         }
-        if let Some(election) = election {
+        if let (Some(election), Some(options)) = (election, options) {
+            let led = leads.leads();
             election.stop().await;
+            if led && has_resources {
+                no_host::report(&client, &host_options, options).await;
+            }
         }
         ended
     }
@@ -414,6 +440,8 @@ impl Host {
         background.spawn(waiting_lanes::run(context.clone()));
         let told = context.clone();
         background.spawn(async move { too_deep::run(&told.too_deep, &told.clock).await });
+        let told = context.clone();
+        background.spawn(async move { told.failure_log.run().await });
         background.spawn(definitions::follow(client.clone(), context.clone()));
         background.spawn(namespaces::follow(client.clone(), context.clone()));
         match options.webhooks.clone() {
@@ -539,7 +567,7 @@ impl Jobs {
         if let Some((job, lane, since)) = self.who.remove(&id) {
             let plugins = context.metrics.plugins();
             let took = since.elapsed();
-            plugins.reconciled(&lane.plugin, &lane.controller, outcome, took);
+            plugins.reconciled(&lane.plugin, &lane.controller, outcome, job.waited, took);
             let is_failure = ended.failure.is_some();
             context.usage.reconciled(&lane.plugin, is_failure, took, ended.used);
             context.state.finish(&lane, &job, &ended, &context.clock);

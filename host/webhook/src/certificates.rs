@@ -143,6 +143,12 @@ impl Certificates {
             .unwrap_or(UNIX_EPOCH)
     }
 
+    /// Returns the ends of the server's certificate and of the newest authority; none if they cannot be read.
+    pub fn ends(&self) -> Option<(SystemTime, SystemTime)> {
+        let authority = authorities(&self.bundle).into_iter().next()?;
+        Some((Dated::read(&self.certificate)?.until, authority.until))
+    }
+
     /// Returns the configuration of a server that presents these certificates, and accepts every client.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, CertificateError> {
         self.server_config_for(None)

@@ -65,6 +65,15 @@ mod tests {
     }
 
     #[test]
+    fn generated_monitoring_of_the_chart_is_that_in_deploy() {
+        for file in ["alerts.yaml", "dashboard.json"] {
+            let path = folder().join("../monitoring").join(file);
+            let text = fs::read_to_string(path).expect("the file is there");
+            keep(&format!("files/{file}"), &text);
+        }
+    }
+
+    #[test]
     fn values_yaml_has_every_value_with_its_default() {
         let text = fs::read_to_string(folder().join("values.yaml")).expect("the file is there");
         let given: Value = serde_saphyr::from_str(&text).expect("it is YAML");

@@ -1,17 +1,22 @@
 //! Values of the chart: their types, allowed values and defaults. `plugins` has those about plugins, `pods` those about
 //! the image and the pods.
 
+mod monitoring;
 mod plugins;
 mod pods;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use pilothouse_artifact::{RegistriesConfig, TrustPolicy};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use monitoring::{Dashboard, Monitoring, PrometheusRule};
 pub use plugins::{GuardedResources, Plugins, Policies, ReservedMetadata, StaticPlugin, Wasi};
-pub use pods::{Image, PodDisruptionBudget, PriorityClass, PullPolicy, Quantity, Resources};
+pub use pods::{
+    DnsPolicy, Image, Labels, NamedPart, PodDisruptionBudget, PriorityClass, PullPolicy, Quantity, Resources,
+};
 
 /// A part of a Kubernetes object that the chart passes on as it is.
 type Verbatim = Map<String, Value>;
@@ -22,8 +27,14 @@ const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a
 /// The same, or nothing.
 const OPTIONAL_SUBDOMAIN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
 
-/// A part of the name of an object: a DNS label, or nothing.
-const OPTIONAL_LABEL: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$";
+/// The beginning of the names of objects, or nothing. The name of a Service begins with a letter.
+const OPTIONAL_NAME: &str = r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$";
+
+/// The name of a CRD: a resource and its API group.
+const CRD: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$";
+
+/// A DNS label.
+const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
 /// The values of the chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -33,10 +44,10 @@ pub struct Values {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global: Option<Verbatim>,
     /// A part of the names of all objects. Default: the name of the chart.
-    #[schemars(regex(pattern = OPTIONAL_LABEL), length(max = 48))]
+    #[schemars(regex(pattern = OPTIONAL_NAME), length(max = 48))]
     pub name_override: String,
     /// The name of all objects. Default: the name of the release.
-    #[schemars(regex(pattern = OPTIONAL_LABEL), length(max = 48))]
+    #[schemars(regex(pattern = OPTIONAL_NAME), length(max = 48))]
     pub fullname_override: String,
     /// The image of the host.
     pub image: Image,
@@ -59,6 +70,8 @@ pub struct Values {
     pub webhooks: Webhooks,
     /// Metrics and probes.
     pub metrics: Metrics,
+    /// Alerts and a dashboard.
+    pub monitoring: Monitoring,
     /// The API that `kubectl pilothouse` asks.
     pub api: Api,
     /// Who may connect to the host.
@@ -68,6 +81,7 @@ pub struct Values {
     /// The resources of each host.
     pub resources: Resources,
     /// Labels of nodes over which replicas are spread where that is possible.
+    #[schemars(extend("uniqueItems" = true))]
     pub topology_spread: Vec<String>,
     /// The PriorityClass of the pods.
     pub priority_class: PriorityClass,
@@ -77,10 +91,20 @@ pub struct Values {
     pub tolerations: Vec<Verbatim>,
     /// The affinity of the pods.
     pub affinity: Verbatim,
+    /// Labels of all objects, beside those of the chart.
+    pub common_labels: Labels,
     /// Further labels of the pods.
-    pub pod_labels: BTreeMap<String, String>,
+    pub pod_labels: Labels,
     /// Further annotations of the pods.
     pub pod_annotations: BTreeMap<String, String>,
+    /// Further volumes of the pods.
+    pub extra_volumes: Vec<NamedPart>,
+    /// Where the host finds volumes, in the form of a container's volumeMounts.
+    pub extra_volume_mounts: Vec<NamedPart>,
+    /// Whether the pods use the network of their nodes, for a control plane that reaches no pods.
+    pub host_network: bool,
+    /// How the pods resolve names. Default: `ClusterFirst`, and with `hostNetwork` `ClusterFirstWithHostNet`.
+    pub dns_policy: DnsPolicy,
     /// The ServiceAccount of the host.
     pub service_account: ServiceAccount,
     /// The rights of the host.
@@ -105,6 +129,7 @@ impl Default for Values {
             crds: Crds::default(),
             webhooks: Webhooks::default(),
             metrics: Metrics::default(),
+            monitoring: Monitoring::default(),
             api: Api::default(),
             network_policy: NetworkPolicy::default(),
             pod_disruption_budget: PodDisruptionBudget::default(),
@@ -116,8 +141,13 @@ impl Default for Values {
             node_selector: BTreeMap::new(),
             tolerations: Vec::new(),
             affinity: Verbatim::new(),
-            pod_labels: BTreeMap::new(),
+            common_labels: Labels::default(),
+            pod_labels: Labels::default(),
             pod_annotations: BTreeMap::new(),
+            extra_volumes: Vec::new(),
+            extra_volume_mounts: Vec::new(),
+            host_network: false,
+            dns_policy: DnsPolicy::default(),
             service_account: ServiceAccount::default(),
             rbac: Rbac::default(),
             policies: Policies::default(),
@@ -239,17 +269,42 @@ pub enum LogFormat {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Artifacts {
     /// The trust policy. Default: every artifact is accepted, and reported as unsigned.
+    #[schemars(schema_with = "trust")]
     pub trust: Verbatim,
     /// How registries are reached.
+    #[schemars(with = "RegistriesConfig")]
     pub registries: Verbatim,
     /// Files that the two name by relative paths: contents by names.
+    #[schemars(schema_with = "files")]
     pub files: BTreeMap<String, String>,
     /// The names of the Secrets that Plugins name as `spec.source.oci.pullSecret`.
-    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    #[schemars(inner(regex(pattern = SUBDOMAIN)), extend("uniqueItems" = true))]
     pub pull_secrets: Vec<String>,
     /// The size that the cache of artifacts may reach, in MiB.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub cache_size: u32,
+}
+
+/// The trust file's schema, whose definitions become those of the chart.
+fn trust(generator: &mut SchemaGenerator) -> Schema {
+    let text = TrustPolicy::json_schema()
+        .to_string()
+        .replace("#/$defs/", "#/definitions/");
+    let mut schema: Map<String, Value> = serde_json::from_str(&text).expect("a schema is an object");
+    if let Some(Value::Object(definitions)) = schema.remove("$defs") {
+        generator.definitions_mut().extend(definitions);
+    }
+    schema.retain(|name, _| !matches!(&**name, "$schema" | "title"));
+    schema.into()
+}
+
+/// Contents by names of keys of a ConfigMap.
+fn files(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "propertyNames": {"pattern": "^[-._a-zA-Z0-9]{1,253}$"},
+        "additionalProperties": {"type": "string"},
+    })
 }
 
 impl Default for Artifacts {
@@ -265,17 +320,31 @@ impl Default for Artifacts {
 }
 
 /// The volume for compiled plugins and artifacts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Cache {
-    /// Its size.
+    /// The most that it holds, if it is an empty one of the pod.
     pub size_limit: Quantity,
+    /// Another volume, without its name, that keeps the cache when a pod goes. Default: an empty one of each pod.
+    #[schemars(schema_with = "unnamed")]
+    pub volume: Verbatim,
+    /// The name of an existing PersistentVolumeClaim to use as the volume; for several replicas one that pods of several nodes can
+    /// write to.
+    #[schemars(regex(pattern = OPTIONAL_SUBDOMAIN))]
+    pub existing_claim: String,
+}
+
+/// A volume without its name, which the chart gives it.
+fn unnamed(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "maxProperties": 1, "properties": {"name": false}})
 }
 
 impl Default for Cache {
     fn default() -> Self {
         Self {
             size_limit: Quantity::text("2Gi"),
+            volume: Verbatim::new(),
+            existing_claim: String::new(),
         }
     }
 }
@@ -315,10 +384,10 @@ pub struct Webhooks {
     /// Whether the host serves them.
     pub enabled: bool,
     /// The Plugins whose webhook configurations the host may change and delete.
-    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    #[schemars(inner(regex(pattern = SUBDOMAIN)), extend("uniqueItems" = true))]
     pub plugins: Vec<String>,
     /// The CRDs, as `PLURAL.GROUP`, in which the host may set the conversion webhook.
-    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    #[schemars(inner(regex(pattern = CRD)), extend("uniqueItems" = true))]
     pub converted_crds: Vec<String>,
     /// Who creates the webhook configurations.
     pub configurations: ConfigurationOwner,
@@ -497,8 +566,10 @@ pub struct Rbac {
     /// Whether there may be a ClusterRole. Without it the chart creates no object of cluster scope, and the host runs
     /// `plugins.static` in `namespaces`.
     pub cluster_role: bool,
+    /// Whether people with Kubernetes' roles view, edit and admin in all namespaces may do the same with Plugins.
+    pub aggregated_roles: bool,
     /// See and act in these namespaces only, at most 32, with Roles there for events. Default: in all.
-    #[schemars(inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
+    #[schemars(inner(regex(pattern = LABEL), length(max = 63)), length(max = 32), extend("uniqueItems" = true))]
     pub namespaces: Vec<String>,
 }
 
@@ -507,6 +578,7 @@ impl Default for Rbac {
         Self {
             create: true,
             cluster_role: true,
+            aggregated_roles: true,
             namespaces: Vec::new(),
         }
     }

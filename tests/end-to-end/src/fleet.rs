@@ -134,12 +134,18 @@ impl Fleet {
         condition(&self.status(name), kind)
     }
 
-    /// Waits until a condition of a Plugin has this status and reason, about the present spec.
+    /// Waits until a condition of a Plugin has this status and reason, about the present spec. If the version before runs,
+    /// `Ready` is about its spec, and another condition says why the present one does not run.
     pub async fn says(&self, name: &str, kind: &str, status: &str, reason: &str) -> Value {
         let seen = self.stage.until(|stage| {
             let plugin = stage.find("Plugin", name)?;
             let found = condition(&plugin["status"], kind);
-            let is_new = found["observedGeneration"] == plugin["metadata"]["generation"];
+            let is_about = |found: &Value| found["observedGeneration"] == plugin["metadata"]["generation"];
+            let is_explained = || {
+                let obstacles = ["Reconciling", "Stalled"].map(|kind| condition(&plugin["status"], kind));
+                reason == "PreviousVersion" && obstacles.iter().any(is_about)
+            };
+            let is_new = is_about(&found) || is_explained();
             (is_new && found["status"] == status && found["reason"] == reason).then_some(found)
         });
         let seen = seen.await;

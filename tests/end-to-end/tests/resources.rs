@@ -29,7 +29,8 @@ async fn installed(client: &Client) -> Api<DynamicObject> {
         let written = pilothouse_cluster::resources::install::install_crd(
             client,
             &crd,
-            pilothouse_cluster::resources::install::Edited::Keep,
+            pilothouse_cluster::resources::install::CrdPolicy::Leave,
+            None,
         )
         .await;
         assert_eq!(

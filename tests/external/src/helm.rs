@@ -86,6 +86,11 @@ impl Helm {
         self.run(&["uninstall", &self.release, "--wait"])
     }
 
+    /// The same although there are Plugins, which the chart's hook would refuse.
+    pub fn uninstall_without_hooks(&self) -> Result<Printed, Failed> {
+        self.run(&["uninstall", &self.release, "--wait", "--no-hooks"])
+    }
+
     fn with_values(&self, arguments: &[&str], values: &Value) -> Result<Printed, Failed> {
         let file = self.home.path().join("values.yaml");
         let mut values = values.clone();

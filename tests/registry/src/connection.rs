@@ -28,7 +28,12 @@ async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Request> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     let mut words = line.split_whitespace();
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let (method, path) = (words.next()?.to_owned(), words.next()?);
+    // A proxy forwards the whole URL.
+    let rest = path
+        .strip_prefix("http://")
+        .and_then(|rest| rest.find('/').map(|at| &rest[at..]));
+    let path = rest.unwrap_or(path).to_owned();
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();

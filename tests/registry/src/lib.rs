@@ -8,8 +8,10 @@
 )]
 
 mod answers;
+mod authority;
 mod connection;
 pub mod exchange;
+pub mod proxy;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -22,6 +24,7 @@ use pilothouse_artifact::{
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::authority::Authority;
 use crate::connection::connection;
 use crate::exchange::{Reply, Request, State};
 
@@ -43,22 +46,9 @@ impl Registry {
 
     /// With TLS, by an authority of its own.
     pub async fn start_tls() -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut parameters = rcgen::CertificateParams::new(vec!["registry.example".to_owned()]).unwrap();
-        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let authority = parameters.self_signed(&key).unwrap();
-        let issuer = rcgen::Issuer::new(parameters, key);
-        let leaf_key = rcgen::KeyPair::generate().unwrap();
-        let leaf = rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        let leaf = leaf.signed_by(&leaf_key, &issuer).unwrap();
-        let private = rustls::pki_types::PrivateKeyDer::try_from(leaf_key.serialize_der()).unwrap();
-        let config = rustls::ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], private)
-            .unwrap();
-        let mut registry = Self::serve(Some(tokio_rustls::TlsAcceptor::from(Arc::new(config)))).await;
-        registry.authority = Some(authority.pem());
+        let authority = Authority::new();
+        let mut registry = Self::serve(Some(authority.acceptor)).await;
+        registry.authority = Some(authority.pem);
         registry
     }
 

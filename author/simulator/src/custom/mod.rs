@@ -59,6 +59,11 @@ impl CustomKind {
         structural::default(&self.schema, object, nulls);
     }
 
+    /// Removes the values that the schema's defaults would fill in again.
+    pub(crate) fn undefault(&self, object: &mut Value) {
+        structural::undefault(&self.schema, object);
+    }
+
     /// Checks the status alone, as a write through its own path does.
     pub(crate) fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = match (self.schema.properties.get("status"), object.get("status")) {

@@ -100,6 +100,36 @@ pub(crate) fn default(schema: &Schema, value: &mut Value, nulls: Nulls) {
     }
 }
 
+/// Removes what [`default`] would fill in again.
+pub(crate) fn undefault(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, value| {
+                let property = schema.properties.get(name);
+                let Some((property, wanted)) = property.and_then(|it| Some((it, it.default.as_ref()?))) else {
+                    return true;
+                };
+                let mut wanted = wanted.clone();
+                default(property.get(), &mut wanted, Nulls::Dropped);
+                *value != wanted
+            });
+            for (name, value) in members {
+                if let Some(member) = schema.member(name) {
+                    undefault(member, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(item) = &schema.items {
+                for value in items {
+                    undefault(item.get(), value);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn drop_nulls(schema: &Schema, members: &mut Map<String, Value>) {
     members.retain(|name, value| {
         let declared = schema.member(name);
@@ -187,5 +217,15 @@ mod tests {
         let mut object = json!({"spec": {"size": null}});
         default(&schema(), &mut object, Nulls::Dropped);
         assert_eq!(object, json!({"spec": {"size": 1, "inner": {"a": "b"}}}));
+        undefault(&schema(), &mut object);
+        assert_eq!(object, json!({"spec": {}}));
+        let mut other = json!({"spec": {"size": 2, "inner": {"a": "b", "c": 1}, "list": [{"x": 1}]}});
+        let meant = other.clone();
+        undefault(&schema(), &mut other);
+        assert_eq!(other["spec"]["inner"], json!({"c": 1}));
+        assert_eq!(
+            (&other["spec"]["size"], &other["spec"]["list"]),
+            (&meant["spec"]["size"], &meant["spec"]["list"])
+        );
     }
 }

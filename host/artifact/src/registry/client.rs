@@ -28,6 +28,8 @@ pub struct Client {
 struct Inner {
     registries: RegistriesConfig,
     limits: Limits,
+    /// None: no proxy is used.
+    proxies: Option<ProxyRule>,
     /// Set on a client for the references of Plugins.
     guard: Option<LocalGuard>,
     endpoints: Mutex<Endpoints>,
@@ -36,6 +38,9 @@ struct Inner {
     /// Reads of layouts, which may be on mounts that hang.
     reads: DirectoryReads,
 }
+
+/// Selects the proxy for a URL: its own URL, or none.
+pub type ProxyRule = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Registries by host and by their use as a mirror, with the time when they were opened.
 type Endpoints = HashMap<(String, bool), (Instant, Arc<Endpoint>)>;
@@ -60,7 +65,14 @@ impl Client {
     /// A client with this configuration. Files with certificate authorities are read when a registry is opened, and
     /// again after five minutes.
     pub fn new(registries: RegistriesConfig, limits: Limits) -> Self {
-        Self::guarded(registries, limits, None)
+        Self::guarded(registries, limits, None, None)
+    }
+
+    /// The same through the proxies that a rule selects. Names are resolved by a proxy, and not here.
+    #[must_use]
+    pub fn through(self, proxies: ProxyRule) -> Self {
+        let Inner { registries, limits, .. } = &*self.inner;
+        Self::guarded(registries.clone(), limits.clone(), Some(proxies), None)
     }
 
     /// The same for references from Plugins: local addresses are refused, also behind a name, a redirect or a token
@@ -68,16 +80,27 @@ impl Client {
     /// allowed.
     #[must_use]
     pub fn for_plugins(&self, proxies: &[String]) -> Self {
-        let Inner { registries, limits, .. } = &*self.inner;
-        let guard = LocalGuard::new(registries, proxies);
-        Self::guarded(registries.clone(), limits.clone(), Some(guard))
+        let inner = &*self.inner;
+        let guard = LocalGuard::new(&inner.registries, proxies);
+        Self::guarded(
+            inner.registries.clone(),
+            inner.limits.clone(),
+            inner.proxies.clone(),
+            Some(guard),
+        )
     }
 
-    fn guarded(registries: RegistriesConfig, limits: Limits, guard: Option<LocalGuard>) -> Self {
+    fn guarded(
+        registries: RegistriesConfig,
+        limits: Limits,
+        proxies: Option<ProxyRule>,
+        guard: Option<LocalGuard>,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 registries,
                 limits,
+                proxies,
                 guard,
                 endpoints: Mutex::default(),
                 common: Mutex::default(),
@@ -176,10 +199,11 @@ impl Client {
         let Inner {
             registries,
             limits,
+            proxies,
             guard,
             ..
         } = &*self.inner;
-        let new = || Clients::new(host, registries, limits, guard.as_ref());
+        let new = || Clients::new(host, registries, limits, proxies.as_ref(), guard.as_ref());
         if registries
             .registry(host)
             .is_some_and(|it| !it.certificate_authorities.is_empty())

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use crate::error::quoted;
 use crate::limits::RETRY_AFTER_LIMIT;
+use crate::registry::client::ProxyRule;
 use crate::registry::local::{LocalGuard, LocalHost, is_local};
 use crate::registry::registries::RegistriesConfig;
 use crate::{ArtifactError, ErrorKind, Limits};
@@ -130,6 +131,7 @@ impl Clients {
         host: &str,
         config: &RegistriesConfig,
         limits: &Limits,
+        proxies: Option<&ProxyRule>,
         guard: Option<&LocalGuard>,
     ) -> Result<Self, ArtifactError> {
         // reqwest panics without a provider. An error means that one is installed already.
@@ -154,6 +156,13 @@ impl Clients {
                 .connect_timeout(limits.connect)
                 .referer(false)
                 .tls_certs_merge(authorities.iter().cloned());
+            let builder = match proxies.cloned() {
+                // curl and reqwest resolve names for socks5:// themselves; behind a proxy they mostly have no address.
+                Some(rule) => builder.proxy(reqwest::Proxy::custom(move |url| {
+                    rule(url.as_str()).map(|proxy| proxy.replacen("socks5://", "socks5h://", 1))
+                })),
+                None => builder.no_proxy(),
+            };
             match guard {
                 Some(guard) => builder.dns_resolver(Arc::new(guard.clone())),
                 None => builder,

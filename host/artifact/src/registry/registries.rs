@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::{ArtifactError, ErrorKind, LayoutLocation, Location, Reference};
 
 /// The access to registries. A registry that is not listed is accessed by HTTPS with the system's certificate
-/// authorities. Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// authorities.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegistriesConfig {
     /// Entries for the registries that need one.
@@ -18,10 +19,11 @@ pub struct RegistriesConfig {
 }
 
 /// The access to one registry.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegistryConfig {
     /// The registry as references write it: host name or address, with the port if it has one.
+    #[schemars(regex(pattern = r"^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]+)?$"))]
     pub host: String,
     /// Set if the registry is accessed by plain HTTP. No other registry ever is, `localhost` included.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -43,7 +43,10 @@ pub(super) struct RepositoryRule {
     /// path segment, and a segment `**` for any number of segments, including none. For OCI layouts:
     /// `oci-layout:/DIRECTORY`.
     #[serde(rename = "match")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(
+        length(min = 1, max = 512),
+        regex(pattern = r"^(oci-layout:/.*|([A-Za-z0-9.*-]+|\[[0-9A-Fa-f:]+\])(:[0-9]+)?(/[^/:@\s]+)+)$")
+    )]
     pub pattern: String,
     /// Public keys. A signature by any of them is enough, so that a new key can be added before the old one is removed.
     #[serde(default)]

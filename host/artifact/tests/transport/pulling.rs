@@ -7,6 +7,7 @@ use pilothouse_artifact::{Credentials, Digest, ErrorKind, PluginManifest, Progre
 use serde_json::json;
 
 use pilothouse_test_registry::exchange::{Manner, reply};
+use pilothouse_test_registry::proxy::Proxy;
 use pilothouse_test_registry::{REPOSITORY, Registry, client, component, download, limits, plugin};
 
 #[tokio::test]
@@ -256,38 +257,60 @@ async fn a_declared_size_over_the_limit_is_refused_before_the_request() {
     assert!(registry.requests().is_empty());
 }
 
-/// Set for the child of the test below, whose environment names a proxy.
-const PROXIED: &str = "PILOTHOUSE_TEST_PROXIED";
-
 #[tokio::test]
-async fn the_proxy_of_the_environment_is_used() {
-    let resolve = async || {
-        let config = json!({"registries": [{"host": "registry.invalid", "plainHttp": true}]});
+async fn a_registry_behind_a_proxy_is_reached() {
+    for (is_tls, scheme, request) in [
+        (
+            false,
+            "http://",
+            "HEAD http://registry.invalid/v2/acme/plugin/manifests/1",
+        ),
+        (
+            false,
+            "http://u:p@",
+            "HEAD http://registry.invalid/v2/acme/plugin/manifests/1 as Basic dTpw",
+        ),
+        (false, "socks5://", "SOCKS registry.invalid:80"),
+        (true, "http://", "CONNECT registry.invalid:443"),
+        (
+            true,
+            "http://u:p%40q@",
+            "CONNECT registry.invalid:443 as Basic dTpwQHE=",
+        ),
+        (true, "https://u:p@", "CONNECT registry.invalid:443 as Basic dTpw"),
+        (true, "socks5://", "SOCKS registry.invalid:443"),
+        (true, "socks5h://u:p%40q@", "SOCKS registry.invalid:443 as u:p@q"),
+    ] {
+        let registry = if is_tls {
+            Registry::start_tls().await
+        } else {
+            Registry::start().await
+        };
+        let _ = registry.put("1", media_type::MANIFEST, b"{}".as_slice());
+        let proxy = if scheme.starts_with("https") {
+            Proxy::start_tls(registry.address).await
+        } else {
+            Proxy::start(registry.address).await
+        };
+        let authorities = [&registry.authority, &proxy.authority].map(|it| it.clone().unwrap_or_default());
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        std::fs::write(&file, authorities.concat()).unwrap();
+        let config = if is_tls {
+            json!({"registries": [{"host": "registry.invalid", "certificateAuthorities": [file]}]})
+        } else {
+            json!({"registries": [{"host": "registry.invalid", "plainHttp": true}]})
+        };
+        let url = format!("{scheme}{}", proxy.address);
+        let client = client(config).through(Arc::new(move |_: &str| Some(url.clone())));
+        // A Plugin's reference, whose registry is not on this machine.
+        let client = client.for_plugins(&[format!("http://{}", proxy.address)]);
         let location = "registry.invalid/acme/plugin:1".parse().unwrap();
-        let store = client(config).open(&location, &Credentials::Anonymous).unwrap();
-        store.resolve(&Target::Tag("1".into())).await
-    };
-    if std::env::var_os(PROXIED).is_some() {
-        // No test of the parent: the answer of the proxy is what it looks at.
-        let _ = resolve().await;
-        return;
+        let store = client.open(&location, &Credentials::Anonymous).unwrap();
+        let found = store.resolve(&Target::Tag("1".into())).await;
+        let _ = found.unwrap_or_else(|error| panic!("{scheme}: {error}"));
+        assert_eq!(proxy.requests(), [request], "{scheme}");
     }
-    let proxy = Registry::start().await;
-    let address = format!("http://{}", proxy.host());
-    let run = |exempt: &'static str| {
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "pulling::the_proxy_of_the_environment_is_used"]);
-        child
-            .env(PROXIED, "1")
-            .env("HTTP_PROXY", &address)
-            .env("http_proxy", &address);
-        child.env("NO_PROXY", exempt).env("no_proxy", exempt);
-        tokio::task::spawn_blocking(move || child.output().unwrap().status.success())
-    };
-    assert!(run("registry.invalid").await.unwrap());
-    assert_eq!(proxy.requests(), [""; 0]);
-    assert!(run("").await.unwrap());
-    assert!(proxy.requests()[0].starts_with("HEAD http://registry.invalid/v2/acme/plugin/manifests/1"));
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ impl RegistryArguments {
         // A second session of one process keeps the first one's log.
         let _ = lines.try_init();
         Ok(Session {
-            client: Client::new(self.configuration()?, Limits::default()),
+            client: Client::new(self.configuration()?, Limits::default()).through(settings::registry_proxy()?),
             is_quiet,
         })
     }
@@ -106,6 +106,12 @@ pub fn component(location: &Location, registries: RegistryArguments) -> anyhow::
         let component = found.component(&session).await?;
         Ok((found.pinned, component))
     })
+}
+
+/// Checks that a location has a plugin's artifact.
+pub fn check(location: &Location, registries: RegistryArguments) -> anyhow::Result<()> {
+    let session = registries.session()?;
+    wait_for(async { fetch::find(&session, location).await.map(drop) })
 }
 
 /// Returns the target of a location, or an error that says how to name one.

@@ -15,10 +15,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use jiff::{SignedDuration, Timestamp};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::host_proxy;
 use pilothouse_cluster::connect::host_proxy::{HostService, ProxiedAnswer};
 use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_cluster::resources::lease::LeaseApi;
+use pilothouse_core::replicas::lease::LeaseRecord;
 use pilothouse_runtime::api::AUDIENCE;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -230,7 +233,18 @@ impl AskedHost {
                 Err(_) => break,
             }
         }
-        self.ask_once(path).await
+        match (self.ask_once(path).await, &self.way) {
+            (Err(error), Way::Proxy { client, service, .. }) if error.is::<Unreachable>() => {
+                let HostService { namespace, name, .. } = service;
+                let lease = LeaseApi::new(client.clone(), namespace.clone(), name.clone(), ONE_WITHIN);
+                let Ok(Some(live)) = lease.read().await else {
+                    return Err(error);
+                };
+                let title = lease.title();
+                bail!("{error}; {}", last_sign(&title, &live.record, Timestamp::now()))
+            }
+            (answered, _) => answered,
+        }
     }
 
     async fn ask_once(&self, path: &str) -> anyhow::Result<String> {
@@ -290,6 +304,25 @@ impl AskedHost {
             _ => "look at the log of the host and of the API server".to_owned(),
         };
         format!("{message} (code {code}); {next}")
+    }
+}
+
+/// Describes what the Lease of a host that does not answer tells of its replicas.
+fn last_sign(lease: &str, record: &LeaseRecord, now: Timestamp) -> String {
+    let holder = &record.holder;
+    if holder.is_empty() {
+        return format!(
+            "the Lease {lease} has no holder: the last replica has ended in order, and nothing is reconciled"
+        );
+    }
+    let renewed = record.renewed.as_deref().unwrap_or_default();
+    let duration = SignedDuration::from_secs(record.duration_seconds.into());
+    match renewed.parse::<Timestamp>() {
+        Ok(at) if at + duration < now => format!(
+            "the replica {holder} renewed the Lease {lease} last at {renewed}, and has died or cannot reach the API server: nothing is \
+             reconciled"
+        ),
+        _ => format!("the replica {holder} lives, by the Lease {lease}"),
     }
 }
 
@@ -354,6 +387,20 @@ fn parse_account(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lease_tells_whether_the_last_replica_ended_died_or_lives() {
+        let record = |holder: &str| LeaseRecord {
+            holder: holder.to_owned(),
+            duration_seconds: 15,
+            renewed: Some("2026-01-01T10:00:00.000000Z".to_owned()),
+            ..LeaseRecord::default()
+        };
+        let at = |now: &str, holder: &str| last_sign("system/pilothouse", &record(holder), now.parse().unwrap());
+        assert!(at("2026-01-01T10:00:01Z", "").contains("has no holder: the last replica has ended in order"));
+        assert!(at("2026-01-01T10:00:14Z", "one_1").starts_with("the replica one_1 lives"));
+        assert!(at("2026-01-01T10:00:16Z", "one_1").contains("last at 2026-01-01T10:00:00.000000Z, and has died"));
+    }
 
     #[test]
     fn a_service_is_named_with_its_namespace_and_perhaps_its_port() {

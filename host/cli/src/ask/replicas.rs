@@ -184,6 +184,7 @@ fn add_plugin(known: &mut PluginStatus, other: PluginStatus, instance: &str) {
         ready,
         reason,
         message,
+        obstacle,
         warnings,
         controllers,
     } = other;
@@ -195,6 +196,9 @@ fn add_plugin(known: &mut PluginStatus, other: PluginStatus, instance: &str) {
     if rank(ready) > rank(known.ready) {
         (known.ready, known.reason) = (ready, reason);
         known.message = format!("at replica {instance}: {message}");
+    }
+    if known.obstacle.is_none() {
+        known.obstacle = obstacle;
     }
     if known.version.is_none() {
         (known.version, known.digest) = (version, digest);

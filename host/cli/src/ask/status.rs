@@ -23,13 +23,14 @@ Examples:
   pilothouse status --host http://127.0.0.1:8082 -o json         # a host on this machine
   pilothouse status --service operators/pilothouse --context staging
 
-Exit code: 0, 1 if no host answers, 2 if the command line is wrong; with --check, 3 if a plugin is not ready or an object fails.";
+Exit code: 0, 1 if no host answers, 2 if the command line is wrong; with --check, 3 if a plugin is not ready, its wanted version
+does not run, or an object fails.";
 
 /// `pilothouse status`
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StatusCommand {
-    /// End with code 3 if a plugin is not ready or an object fails
+    /// End with code 3 if a plugin is not ready, its wanted version does not run, or an object fails
     #[arg(long)]
     check: bool,
 
@@ -39,9 +40,15 @@ pub struct StatusCommand {
 
 /// Error of `--check`: the host is unhealthy.
 #[derive(Debug, thiserror::Error)]
-#[error("{}, and {}", counted(*plugins as u64, "plugin is", "plugins are") + " not ready", counted(*objects, "object fails", "objects fail"))]
+#[error(
+    "{},{} and {}",
+    counted(*plugins as u64, "plugin is", "plugins are") + " not ready",
+    not_running(*versions),
+    counted(*objects, "object fails", "objects fail")
+)]
 pub struct Unhealthy {
     plugins: usize,
+    versions: usize,
     objects: u64,
 }
 
@@ -61,11 +68,25 @@ impl StatusCommand {
     }
 }
 
+/// Part of the error about wanted versions that do not run, if there are any.
+fn not_running(versions: usize) -> String {
+    if versions == 0 {
+        return String::new();
+    }
+    let counted = counted(versions as u64, "wanted version does", "wanted versions do");
+    format!(" {counted} not run,")
+}
+
 fn check(document: &StatusDocument) -> anyhow::Result<()> {
     let plugins = document
         .plugins
         .iter()
         .filter(|plugin| plugin.ready != Some(true))
+        .count();
+    let versions = document
+        .plugins
+        .iter()
+        .filter(|plugin| plugin.obstacle.is_some())
         .count();
     let of_plugin = |plugin: &PluginStatus| {
         plugin
@@ -75,8 +96,13 @@ fn check(document: &StatusDocument) -> anyhow::Result<()> {
             .sum::<u64>()
     };
     let objects = document.plugins.iter().map(of_plugin).sum();
-    if plugins > 0 || objects > 0 {
-        return Err(Unhealthy { plugins, objects }.into());
+    if plugins > 0 || versions > 0 || objects > 0 {
+        let unhealthy = Unhealthy {
+            plugins,
+            versions,
+            objects,
+        };
+        return Err(unhealthy.into());
     }
     Ok(())
 }
@@ -112,6 +138,23 @@ fn shown(sum: &Sum<StatusDocument>, now: Timestamp, screen: Screen) -> String {
     for plugin in plugins.iter().filter(|plugin| plugin.ready != Some(true)) {
         write!(text, "\nPlugin {}: {}\n", plugin.name, plugin.reason).expect("writing to a String cannot fail");
         text += &screen.wrapped(&plugin.message, 2);
+    }
+    for plugin in plugins {
+        // The condition Ready of a plugin that does not run says the same.
+        if let Some(obstacle) = plugin.obstacle.as_ref().filter(|_| plugin.ready == Some(true)) {
+            let word = if obstacle.is_refusal {
+                "refused"
+            } else {
+                "not running yet"
+            };
+            write!(
+                text,
+                "\nPlugin {}: the wanted version is {word}: {}\n",
+                plugin.name, obstacle.reason
+            )
+            .expect("writing to a String cannot fail");
+            text += &screen.wrapped(&obstacle.message, 2);
+        }
     }
     for plugin in plugins {
         for warning in plugin
@@ -239,6 +282,7 @@ pub fn title(object: &ObjectName) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pilothouse_runtime::api::documents::VersionObstacle;
     use serde_json::json;
 
     use super::*;
@@ -261,6 +305,9 @@ mod tests {
                      {"name": "a", "kind": {"apiVersion": "x.dev/v1", "kind": "App"}, "objects": 12, "failing": 1},
                      {"name": "b", "kind": {"apiVersion": "x.dev/v1", "kind": "Site"}, "objects": 3, "queued": 2},
                  ]},
+                {"name": "refused", "version": "1.0.0", "ready": true, "reason": "PreviousVersion", "message": "the version before goes on",
+                 "obstacle": {"isRefusal": true, "reason": "TrialFailed", "message": "the new version fails for App n/web"},
+                 "controllers": []},
                 {"name": "broken", "ready": false, "reason": "FileNotFound", "message": "there is no file x.wasm; put it there",
                  "controllers": []},
             ],
@@ -283,10 +330,14 @@ Host pilothouse-0 (1.2.3), started 4m5s ago
 
 PLUGIN        KIND        VERSION   READY   OBJECTS   FAILING   QUEUED   REASON
 app-service   App, Site   0.1.0     True    15        1         2        Running
+refused       -           1.0.0     True    0         0         0        PreviousVersion
 broken        -           -         False   0         0         0        FileNotFound
 
 Plugin broken: FileNotFound
   there is no file x.wasm; put it there
+
+Plugin refused: the wanted version is refused: TrialFailed
+  the new version fails for App n/web
 
 Plugin app-service
   warning: the host may not list pods; grant it the right
@@ -313,7 +364,10 @@ Failing objects
             .contains("\u{1b}[31mApp n/web\u{1b}[0m")
         );
         let unhealthy = check(&document()).unwrap_err().to_string();
-        assert_eq!(unhealthy, "1 plugin is not ready, and 1 object fails");
+        assert_eq!(
+            unhealthy,
+            "1 plugin is not ready, 1 wanted version does not run, and 1 object fails"
+        );
         let healthy = StatusDocument {
             plugins: vec![PluginStatus {
                 ready: Some(true),
@@ -322,6 +376,10 @@ Failing objects
             ..StatusDocument::default()
         };
         assert!(check(&healthy).is_ok());
+        let mut refused = healthy;
+        refused.plugins[0].obstacle = Some(VersionObstacle::default());
+        let unhealthy = check(&refused).unwrap_err().to_string();
+        assert!(unhealthy.contains("1 wanted version does not run"), "{unhealthy}");
         assert!(shown(&alone(StatusDocument::default()), now, Screen::PLAIN).contains("There are no plugins"));
     }
 

@@ -7,18 +7,20 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_cluster::Client;
-use pilothouse_cluster::resources::install::{Edited, install_crd};
+use pilothouse_cluster::resources::install::install_crd;
 use pilothouse_cluster::resources::installer::{Applied, Installer, title};
-use pilothouse_core::kubernetes::crd_change::CrdChange;
-use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_core::rights::objects::Acting;
-use pilothouse_core::rights::rules::Place;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
-use super::losses::{CompareSchemas, Losses, losses};
-use super::takeover::{TakenOver, Takeover, UNSEEN, differs, joined, narrows};
-use super::{DescribedPlugin, Format, HostWait, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
+use super::follow::Follow;
+use super::losses::{CompareSchemas, Losses};
+use super::plan::{Plan, PlannedCrd, plan};
+use super::takeover::{TakenOver, UNSEEN};
+use super::{
+    DescribedPlugin, Format, HostWait, LivePlugin, PluginArguments, WriteArguments, client, confirm, printed,
+    tell_remarks,
+};
 use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
 use pilothouse_core::text::printable::printable;
@@ -42,8 +44,10 @@ The host's account and how it acts are found out: the chart publishes them in th
 
 The command waits until the host runs the plugin, and says what keeps it from that.
 
-A CustomResourceDefinition that drops a version in which objects are stored, or that does not accept live objects, is refused. While
-another version runs, its rights stay until the host runs this one and has pruned what the other one made.
+Every write is tried first, by a dry run of the API server. If one would fail, nothing is applied. What cannot be tried is named.
+
+A CustomResourceDefinition that drops a version in which objects are stored, or that does not accept live objects, is refused, and
+one that would take away what another Plugin needs of it. While another version runs, its rights stay until the host runs this one and has pruned what the other one made.
 
 Exit code: 0, 1 if the plugin is not installed or does not run, 2 if the command line is wrong.";
 
@@ -53,6 +57,14 @@ Exit code: 0, 1 if the plugin is not installed or does not run, 2 if the command
 pub struct InstallCommand {
     #[command(flatten)]
     plugin: PluginArguments,
+
+    /// Follow the tag of REF, or with a value the newest version in that range, such as --follow='>=0.1.0, <0.2.0', where REF names
+    /// no tag. Without this the Plugin is pinned to the artifact's digest
+    #[arg(long, value_name = "RANGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    follow: Option<Follow>,
+
+    #[command(flatten)]
+    writes: WriteArguments,
 
     /// Print what would be applied, for kubectl or for a repository, and change nothing
     #[arg(long, short, value_enum)]
@@ -71,32 +83,20 @@ pub struct InstallCommand {
     cluster: ClusterArguments,
 }
 
-/// Changes of an installation.
-pub(super) struct Plan {
-    /// CRDs of the plugin, and those in the cluster.
-    crds: Vec<(BroughtCrd, Option<Value>)>,
-    /// Objects to apply, and their live versions.
-    objects: Vec<(Value, Option<Value>)>,
-    /// Grants of an earlier installation that this one does not have.
-    pub(super) stale: Vec<Value>,
-    /// The takeover, perhaps from another version.
-    takeover: Takeover,
-    /// Set if a version runs, or left objects, and has rights that this one does not need.
-    is_narrower: bool,
-}
-
 impl InstallCommand {
     /// Installs, or prints.
     pub fn execute(self, compare: CompareSchemas) -> anyhow::Result<()> {
         let Self {
             plugin,
+            follow,
+            writes,
             output,
             yes,
             wait,
             cluster,
         } = self;
         let host = plugin.host_place();
-        let plugin = plugin.describe_over(&Value::Null)?;
+        let plugin = plugin.describe_over(&Value::Null, follow.as_ref())?;
         plugin.check()?;
         plugin.check_source()?;
         let target = cluster.target();
@@ -116,65 +116,15 @@ impl InstallCommand {
             let live = LivePlugin::find(&installer, plugin.name(), host).await?;
             let plugin = plugin.hosted(&live, Acting::Impersonation)?;
             let rights = plugin.rights(target.clone()).await?;
-            let plan = plan(&installer, &plugin, &rights, Some(plugin.resource()?), live).await?;
+            let plan = plan(&installer, &plugin, &rights, Some(plugin.resource()?), live, &writes).await?;
             let losses = plan.losses(&installer, compare).await?;
             print!("{}", explained(&plugin, &rights, &plan, &losses));
             losses.refuse("installation")?;
+            plan.try_out(&client, &installer).await?;
             confirm("Install it?", yes).await?;
             plan.carry_out(&client, &installer, &plugin, wait).await
         })
     }
-}
-
-/// Reads the cluster, and returns errors before anything is changed. `live` has the earlier installation.
-pub(super) async fn plan(
-    installer: &Installer,
-    plugin: &DescribedPlugin,
-    rights: &Rights,
-    resource: Option<Value>,
-    live: LivePlugin,
-) -> anyhow::Result<Plan> {
-    let mut namespaces = vec![plugin.host.namespace.as_str()];
-    namespaces.extend(rights.account.places().filter_map(|(place, _)| match place {
-        Place::Cluster => None,
-        Place::Namespace(namespace) => Some(namespace.as_str()),
-    }));
-    for namespace in namespaces {
-        installer.check_namespace(namespace).await?;
-    }
-    let mut crds = Vec::new();
-    for crd in &plugin.checked.crds {
-        crds.push((crd.clone(), installer.find(&crd.definition).await?));
-    }
-    let mut objects = Vec::new();
-    for object in plugin.grants(rights).into_iter().chain(resource) {
-        let live = installer.find(&object).await?;
-        if let Some(live) = &live {
-            installer.check(&object, live)?;
-        }
-        objects.push((object, live));
-    }
-    let is_wanted = |object: &Value| objects.iter().any(|(wanted, _)| title(wanted) == title(object));
-    let LivePlugin {
-        plugin: resource,
-        installed,
-        published: _,
-    } = live;
-    let stale: Vec<Value> = installed.into_iter().filter(|object| !is_wanted(object)).collect();
-    let takeover = Takeover::by(plugin.component.digest(), &plugin.checked.manifest);
-    let follows_another = takeover.follows_another(resource.as_ref());
-    let plan = Plan {
-        crds,
-        objects,
-        stale,
-        takeover,
-        is_narrower: false,
-    };
-    let is_narrower = !plan.stale.is_empty() || plan.changed().any(|(wanted, live)| narrows(wanted, live));
-    Ok(Plan {
-        is_narrower: follows_another && is_narrower,
-        ..plan
-    })
 }
 
 /// Describes the plan for the user's confirmation. Texts from the plugin cannot move the cursor.
@@ -204,11 +154,14 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan, losses: &Lo
     let _ = writeln!(text, "{}", plugin.host);
     text.push_str("\nThis applies\n");
     let state = |is_there| if is_there { ", which is there already" } else { "" };
-    for (crd, live) in &plan.crds {
+    for PlannedCrd { crd, live, .. } in plan.crds.iter().filter(|crd| !crd.is_kept()) {
         let _ = writeln!(text, "  CustomResourceDefinition {}{}", crd.name, state(live.is_some()));
     }
     for (object, live) in &plan.objects {
         let _ = writeln!(text, "  {}{}", title(object), state(live.is_some()));
+    }
+    for crd in plan.crds.iter().filter(|crd| crd.is_kept()) {
+        let _ = writeln!(text, "CustomResourceDefinition {} {}", crd.crd.name, crd.change());
     }
     if !plan.stale.is_empty() {
         text.push_str("and deletes what an earlier installation granted\n");
@@ -229,32 +182,6 @@ pub(super) fn titles(objects: &[Value]) -> String {
 }
 
 impl Plan {
-    /// Returns the plugin's CRDs, and those in the cluster.
-    pub(super) fn crds(&self) -> impl Iterator<Item = &(BroughtCrd, Option<Value>)> {
-        self.crds.iter()
-    }
-
-    /// Returns existing objects that the plan changes.
-    pub(super) fn changed(&self) -> impl Iterator<Item = (&Value, &Value)> {
-        let present = self
-            .objects
-            .iter()
-            .filter_map(|(wanted, live)| Some((wanted, live.as_ref()?)));
-        present.filter(|(wanted, live)| differs(wanted, live))
-    }
-
-    /// Returns the data that live objects would lose with the CRDs.
-    pub(super) async fn losses(&self, installer: &Installer, compare: CompareSchemas) -> anyhow::Result<Losses> {
-        let mut all = Losses::default();
-        for (crd, live) in &self.crds {
-            if let Some(live) = live {
-                let change = CrdChange::between(live, &crd.definition);
-                all.extend(losses(installer, crd, live, &change, compare).await?);
-            }
-        }
-        Ok(all)
-    }
-
     /// Applies the plan, and waits until the host runs the plugin.
     pub(super) async fn carry_out(
         &self,
@@ -263,8 +190,10 @@ impl Plan {
         plugin: &DescribedPlugin,
         wait: HostWait,
     ) -> anyhow::Result<()> {
-        for (crd, _) in &self.crds {
-            let wrote = install_crd(client, crd, Edited::Restore).await.context(AGAIN)?;
+        for PlannedCrd { crd, sharer, .. } in &self.crds {
+            let wrote = install_crd(client, crd, self.policy, sharer.as_deref())
+                .await
+                .context(AGAIN)?;
             let word = if wrote { "applied" } else { "unchanged" };
             println!("CustomResourceDefinition {} {word}", crd.name);
         }
@@ -274,12 +203,11 @@ impl Plan {
         }
         let mut joint = Vec::new();
         for (object, live) in &self.objects {
-            let live = live.as_ref().filter(|live| self.is_narrower && narrows(object, live));
-            let joined = live.map_or_else(|| object.clone(), |live| joined(object, live));
-            apply(installer, &joined).await?;
-            joint.extend(live.map(|_| object));
+            let joined = self.joined(object, live.as_ref());
+            self.apply(installer, joined.as_ref().unwrap_or(object)).await?;
+            joint.extend(joined.map(|_| object));
         }
-        let Some((resource, _)) = self.objects.last() else {
+        let Some((resource, before)) = self.objects.last() else {
             return Ok(());
         };
         let Some(within) = wait.within() else {
@@ -291,13 +219,26 @@ impl Plan {
             return Ok(());
         };
         let live = installer.find(resource).await.context(AGAIN)?.unwrap_or_default();
-        self.runs(installer, plugin, &live, within).await?;
+        let is_new = before
+            .as_ref()
+            .is_none_or(|before| before["metadata"]["generation"] != live["metadata"]["generation"]);
+        self.runs(installer, plugin, &live, within, is_new).await?;
         if self.is_narrower {
             delete(installer, &self.stale).await?;
             for object in joint {
-                apply(installer, object).await?;
+                self.apply(installer, object).await?;
             }
         }
+        Ok(())
+    }
+
+    async fn apply(&self, installer: &Installer, object: &Value) -> anyhow::Result<()> {
+        let word = match installer.apply(object, self.force).await.context(AGAIN)? {
+            Applied::Created => "created",
+            Applied::Changed => "changed",
+            Applied::Unchanged => "unchanged",
+        };
+        println!("{} {word}", title(object));
         Ok(())
     }
 
@@ -308,6 +249,7 @@ impl Plan {
         plugin: &DescribedPlugin,
         live: &Value,
         within: Duration,
+        is_new: bool,
     ) -> anyhow::Result<()> {
         let (name, seconds) = (&plugin.name, within.as_secs());
         if let Some(unselected) = plugin.unselected(live) {
@@ -330,7 +272,9 @@ impl Plan {
                 eprintln!("waiting: {reason}");
             }
         };
-        let state = self.takeover.wait(installer, live, within, self.is_narrower, show);
+        let state = self
+            .takeover
+            .wait(installer, live, within, self.is_narrower, is_new, show);
         match state.await.context(AGAIN)? {
             TakenOver::Partly(left) if self.is_narrower => bail!(
                 "of an earlier version these are left after {seconds} s, so its rights stay, beside those of this version: {}; see that \
@@ -342,6 +286,14 @@ impl Plan {
                 println!("Plugin {name} is suspended (spec.mode), so the host does not run it");
                 return Ok(());
             }
+            TakenOver::Refused(reason) if self.is_narrower => bail!(
+                "the host refuses this version, so the earlier one keeps its rights, beside those of this version: {reason}; when that is \
+                 corrected, run the command again"
+            ),
+            TakenOver::Refused(reason) => bail!(
+                "the host refuses this version of Plugin {name}: {reason}. What was applied stays, and the host starts the version when \
+                 that is corrected"
+            ),
             TakenOver::NotYet(reason) if self.is_narrower => bail!(
                 "this version does not run after {seconds} s, so the earlier one keeps its rights, beside those of this version: {}; when \
                  that is corrected, run the command again",
@@ -381,15 +333,5 @@ async fn delete(installer: &Installer, objects: &[Value]) -> anyhow::Result<()> 
         installer.delete(object).await.context(AGAIN)?;
         println!("{} deleted", title(object));
     }
-    Ok(())
-}
-
-async fn apply(installer: &Installer, object: &Value) -> anyhow::Result<()> {
-    let word = match installer.apply(object).await.context(AGAIN)? {
-        Applied::Created => "created",
-        Applied::Changed => "changed",
-        Applied::Unchanged => "unchanged",
-    };
-    println!("{} {word}", title(object));
     Ok(())
 }

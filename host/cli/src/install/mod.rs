@@ -1,12 +1,15 @@
-//! Commands that install a plugin in a cluster, change it, and remove it: `rights`, `install`, `upgrade` and
+//! Commands that install a plugin in a cluster, change it, and remove it: `rights`, `install`, `upgrade`, `rollback` and
 //! `uninstall`, and their common parts: describing the plugin, its name and its namespaces, and printing its documents.
 //! A plugin's rights are decided in `pilothouse_core::rights`.
 
 pub mod apply;
+mod follow;
 mod hosts;
 pub mod losses;
+mod plan;
 pub mod preview;
 pub mod rights;
+pub mod rollback;
 pub mod takeover;
 pub mod uninstall;
 pub mod upgrade;
@@ -28,6 +31,7 @@ use pilothouse_cluster::resources::installer::{Installer, InstallerError};
 use pilothouse_core::Limits;
 use pilothouse_core::kubernetes::selector::Selector;
 use pilothouse_core::ownership::consent::{ACCEPT, Consent};
+use pilothouse_core::plugin::exclusive_kinds::BRINGS_ANNOTATION;
 use pilothouse_core::plugin::manifest;
 use pilothouse_core::plugin::manifest::{CheckedManifest, is_label, is_subdomain};
 use pilothouse_core::plugin::wasi;
@@ -47,6 +51,7 @@ use crate::options::identity::IdentityMode;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::run::USER_AGENT;
 use crate::{compiling, inspect};
+use follow::Follow;
 use pilothouse_core::text::printable::printable;
 
 /// Which plugin is granted what.
@@ -130,6 +135,29 @@ pub struct InstallationArguments {
 
     #[command(flatten)]
     registries: RegistryArguments,
+}
+
+/// How an installation writes over what is in the cluster.
+#[derive(Args)]
+pub struct WriteArguments {
+    /// Which CRD is in force where the cluster has another one than this version brings. With `keep` the one in the cluster stays
+    /// if it accepts everything that this version's accepts, and keeps every field; otherwise, and with `apply`, this version's is
+    /// applied
+    #[arg(long, value_enum, default_value_t = Crds::Keep)]
+    crds: Crds,
+
+    /// Take over the fields of the Plugin that others have set, such as `kubectl patch`
+    #[arg(long)]
+    force_conflicts: bool,
+}
+
+/// The CRD that is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Crds {
+    /// The one in the cluster, if it is a superset.
+    Keep,
+    /// The one of the version.
+    Apply,
 }
 
 /// Time that a command waits for the host: SECONDS, or `false`.
@@ -233,17 +261,12 @@ impl PluginArguments {
 
     /// Returns the options of registries.
     pub fn registries(&self) -> &RegistryArguments {
-        &self.installation.registries
+        self.installation.registries()
     }
 
     /// Returns the place to look for the host.
     pub fn host_place(&self) -> HostPlace {
-        let installation = &self.installation;
-        let is_said = installation.host_account.is_some() && installation.identity.is_some();
-        if installation.no_host_account || is_said {
-            return HostPlace::Nowhere;
-        }
-        HostPlace::In(installation.host_namespace.clone())
+        self.installation.host_place()
     }
 
     /// Loads the plugin and describes it, without reading a cluster. If the host's account is granted rights, they
@@ -253,8 +276,8 @@ impl PluginArguments {
     }
 
     /// Describes the plugin of an existing Plugin: values that the command line does not give are taken from its spec.
-    pub fn describe_over(self, spec: &Value) -> anyhow::Result<HostlessPlugin> {
-        self.installation.describe_over(self.plugin, spec)
+    pub fn describe_over(self, spec: &Value, follow: Option<&Follow>) -> anyhow::Result<HostlessPlugin> {
+        self.installation.describe_over(self.plugin, spec, follow)
     }
 }
 
@@ -264,6 +287,20 @@ impl InstallationArguments {
         &self.cache
     }
 
+    /// Returns the options of registries.
+    pub fn registries(&self) -> &RegistryArguments {
+        &self.registries
+    }
+
+    /// Returns the place to look for the host.
+    pub fn host_place(&self) -> HostPlace {
+        let is_said = self.host_account.is_some() && self.identity.is_some();
+        if self.no_host_account || is_said {
+            return HostPlace::Nowhere;
+        }
+        HostPlace::In(self.host_namespace.clone())
+    }
+
     /// Returns the configuration's file.
     pub fn config(&self) -> Option<&Path> {
         self.config.as_deref()
@@ -271,12 +308,12 @@ impl InstallationArguments {
 
     /// Describes the plugin like [`PluginArguments::describe`].
     pub fn describe(self, plugin: NamedFile, acting: Acting) -> anyhow::Result<DescribedPlugin> {
-        self.describe_over(plugin, &Value::Null)?
+        self.describe_over(plugin, &Value::Null, None)?
             .hosted(&LivePlugin::default(), acting)
     }
 
     /// Describes the plugin. Values that the arguments do not give are taken from the spec of a Plugin.
-    fn describe_over(self, plugin: NamedFile, spec: &Value) -> anyhow::Result<HostlessPlugin> {
+    fn describe_over(self, plugin: NamedFile, spec: &Value, follow: Option<&Follow>) -> anyhow::Result<HostlessPlugin> {
         let Self {
             config,
             wasi,
@@ -331,9 +368,17 @@ impl InstallationArguments {
             }
             Some(reference) => {
                 let location: Location = reference.parse()?;
-                let (pinned, bytes) = component(&location, registries)?;
+                let artifact = match follow {
+                    Some(follow) => follow.artifact(&location, &registries)?,
+                    None => location.clone(),
+                };
+                let (pinned, bytes) = component(&artifact, registries)?;
                 let origin = pinned.to_string();
-                (compiling::load_bytes(&sandbox, &origin, &bytes)?, origin, Some(pinned))
+                (
+                    compiling::load_bytes(&sandbox, &origin, &bytes)?,
+                    origin,
+                    Some((location, pinned)),
+                )
             }
         };
         let described = component
@@ -342,11 +387,21 @@ impl InstallationArguments {
         let checked = manifest::parse_configured(&described, config.as_ref())
             .with_context(|| format!("{origin} cannot be used"))?;
         let source = match location {
+            None if follow.is_some() => {
+                let form =
+                    "--follow has no use without a registry or a layout: give the plugin as oci://HOST/REPOSITORY:TAG";
+                return Err(WrongCommandLine(form.to_owned()).into());
+            }
             None => {
                 let file = plugin.file.file_name().map(|name| name.to_string_lossy().into_owned());
                 Ok(json!({"file": file, "digest": format!("sha256:{}", component.digest())}))
             }
-            Some(location) => source_of(&location, pull_secret),
+            Some((location, pinned)) => source_of(&pinned, pull_secret).map(|mut source| {
+                if let Some(follow) = follow {
+                    follow.write(&location, &mut source);
+                }
+                source
+            }),
         };
         let plugin = DescribedPlugin {
             name: plugin.name.unwrap_or_else(|| checked.manifest.name.clone()),
@@ -552,6 +607,10 @@ impl DescribedPlugin {
             },
             "spec": spec,
         });
+        let crds: Vec<&str> = self.checked.crds.iter().map(|crd| &*crd.name).collect();
+        if !crds.is_empty() {
+            resource["metadata"]["annotations"][BRINGS_ANNOTATION] = json!(crds.join(","));
+        }
         if let Some(accept) = &self.accept {
             resource["metadata"]["annotations"][ACCEPT] = json!(accept.to_string());
         }

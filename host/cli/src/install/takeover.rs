@@ -19,6 +19,10 @@ use pilothouse_core::text::printable::printable;
 /// Interval at which the status is polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Time for which a refusal has to last until it counts: the host retries with back-off, and API servers may not know rights
+/// yet that were granted a moment before.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(15);
+
 /// Reason while no host has reconciled the Plugin's latest generation.
 pub const UNSEEN: &str = "no host has looked at it";
 
@@ -41,6 +45,8 @@ pub enum TakenOver {
     Partly(Vec<String>),
     /// The new version does not run, for this reason.
     NotYet(String),
+    /// The host refuses the new version, for this reason.
+    Refused(String),
     /// Nothing runs, because the Plugin is suspended.
     Suspended,
     /// Another user has changed or deleted the Plugin.
@@ -71,16 +77,19 @@ impl Takeover {
     }
 
     /// Waits until the version that the Plugin wants runs and, with `prunes`, until no object of an earlier one is
-    /// left. The Plugin is the one returned by the apply. Each new reason to wait is shown.
+    /// left. The Plugin is the one returned by the apply. Each new reason to wait is shown. A refusal ends the wait if the
+    /// apply has changed the spec (`is_new`): a refusal of the same spec may be older than what was just corrected.
     pub async fn wait(
         &self,
         installer: &Installer,
         plugin: &Value,
         within: Duration,
         prunes: bool,
+        is_new: bool,
         mut show: impl FnMut(&str),
     ) -> Result<TakenOver, InstallerError> {
         let (begun, mut shown) = (Instant::now(), None);
+        let mut refused: Option<Instant> = None;
         loop {
             let live = installer.find(plugin).await?.unwrap_or_default();
             let state = self.progress(plugin, &live);
@@ -88,12 +97,19 @@ impl Takeover {
                 TakenOver::Completely | TakenOver::Meanwhile | TakenOver::Suspended => true,
                 // No host prunes for a suspended Plugin.
                 TakenOver::Partly(_) => !prunes || is_suspended(&live),
-                TakenOver::NotYet(_) => false,
+                TakenOver::Refused(_) => {
+                    let since = refused.get_or_insert_with(Instant::now);
+                    is_new && since.elapsed() > REFUSAL_PATIENCE
+                }
+                TakenOver::NotYet(_) => {
+                    refused = None;
+                    false
+                }
             };
             if is_over || begun.elapsed() > within {
                 return Ok(state);
             }
-            if let TakenOver::NotYet(reason) = &state
+            if let TakenOver::NotYet(reason) | TakenOver::Refused(reason) = &state
                 && shown.as_ref() != Some(reason)
             {
                 show(reason);
@@ -111,9 +127,9 @@ impl Takeover {
         }
         let status = &live["status"];
         if !is_suspended(live)
-            && let Some(reason) = self.obstacle(metadata, status)
+            && let Some(obstacle) = self.obstacle(metadata, status)
         {
-            return TakenOver::NotYet(reason);
+            return obstacle;
         }
         let left = self.left(status);
         match (left.is_empty(), is_suspended(live)) {
@@ -123,12 +139,24 @@ impl Takeover {
         }
     }
 
-    /// Returns the reason why the version does not run; none if it does.
-    fn obstacle(&self, metadata: &Value, status: &Value) -> Option<String> {
-        if status["observedGeneration"].as_i64() < metadata["generation"].as_i64() {
-            return Some(UNSEEN.to_owned());
-        }
+    /// Returns why the version does not run; none if it does.
+    fn obstacle(&self, metadata: &Value, status: &Value) -> Option<TakenOver> {
         let conditions = || status["conditions"].as_array().into_iter().flatten();
+        let is_of_now = |about: &Value| about["observedGeneration"].as_i64() >= metadata["generation"].as_i64();
+        let explains = |kind: &str| {
+            let mut found = conditions().filter(|it| it["type"] == kind && it["status"] == "True" && is_of_now(it));
+            let message = found.next()?["message"].as_str()?;
+            Some(printable(message))
+        };
+        if let Some(reason) = explains("Stalled") {
+            return Some(TakenOver::Refused(reason));
+        }
+        if let Some(reason) = explains("Reconciling") {
+            return Some(TakenOver::NotYet(reason));
+        }
+        if !is_of_now(status) {
+            return Some(TakenOver::NotYet(UNSEEN.to_owned()));
+        }
         let is_ready = conditions().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
         let runs_earlier = status["runningGeneration"].as_i64() < metadata["generation"].as_i64();
         if is_ready && status["digest"] == *self.digest && !runs_earlier {
@@ -138,7 +166,8 @@ impl Takeover {
         let ready = || conditions().find(|condition| condition["type"] == "Ready");
         let message = with("False").or_else(|| with("Unknown")).or_else(ready);
         let message = message.and_then(|condition| condition["message"].as_str());
-        Some(printable(message.unwrap_or("`kubectl describe plugin` says why")))
+        let reason = printable(message.unwrap_or("`kubectl describe plugin` says why"));
+        Some(TakenOver::NotYet(reason))
     }
 
     /// Describes the recorded objects of earlier versions that are not this version's.
@@ -320,6 +349,21 @@ mod tests {
         });
         let refused = takeover().progress(&live(2, &json!({})), &live(2, &waits));
         assert_eq!(refused, TakenOver::NotYet("no right".to_owned()));
+        for (kind, generation, is_refused) in [("Stalled", 2, true), ("Stalled", 1, false), ("Reconciling", 2, false)] {
+            let condition =
+                json!({"type": kind, "status": "True", "message": "unsigned", "observedGeneration": generation});
+            let ready = json!({"type": "Ready", "status": "True", "message": "fine"});
+            let status = json!({
+                "observedGeneration": 1, "runningGeneration": 1, "digest": "sha256:old", "conditions": [ready, condition],
+            });
+            let state = takeover().progress(&live(2, &json!({})), &live(2, &status));
+            let expected = match (is_refused, generation) {
+                (true, _) => TakenOver::Refused("unsigned".to_owned()),
+                (false, 1) => TakenOver::NotYet(UNSEEN.to_owned()),
+                (false, _) => TakenOver::NotYet("unsigned".to_owned()),
+            };
+            assert_eq!(state, expected);
+        }
         let changed = takeover().progress(&live(2, &json!({})), &live(3, &json!({"digest": NEW})));
         assert_eq!(changed, TakenOver::Meanwhile);
         assert_eq!(

@@ -4,23 +4,25 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::Args;
 use pilothouse_artifact::Location;
-use pilothouse_cluster::connect::ClusterTarget;
 use pilothouse_cluster::resources::installer::Installer;
-use pilothouse_core::kubernetes::crd_change::CrdChange;
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::rights::objects::{Acting, account_name};
 use pilothouse_core::rights::rules::{Place, Rules};
 use pilothouse_core::rights::words;
 use pilothouse_sandbox::PluginComponent;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::apply::{Plan, plan, titles};
+use super::apply::titles;
+use super::follow::{Follow, followed};
 use super::losses::{CompareSchemas, Losses};
+use super::plan::{Plan, plan};
 use super::preview::{ObjectChange, PreviewedChanges, PreviewedVersion};
-use super::{DescribedPlugin, HostPlace, HostWait, LivePlugin, PluginArguments, client, confirm, tell_remarks};
+use super::{
+    DescribedPlugin, HostPlace, HostWait, LivePlugin, PluginArguments, WriteArguments, client, confirm, tell_remarks,
+};
 use crate::WrongCommandLine;
 use crate::artifact::{component, pinned_to, wait_for};
 use crate::compiling;
@@ -49,6 +51,11 @@ Which objects would change is found out by rendering every live object with both
 left out. The running version is the artifact that the Plugin's status names, or what --from gives. For a Plugin with a file and
 without --from, the result of the new version is compared with the objects in the cluster.
 
+Every write is tried first, by a dry run of the API server. If one would fail, nothing is applied. What cannot be tried is named.
+A field of the Plugin that somebody else has set, such as `kubectl patch`, is taken over with --force-conflicts.
+
+A CustomResourceDefinition in the cluster that accepts all that this version's accepts, and keeps every field, stays (--crds).
+
 Rights that only the earlier version needs are taken away when the new version runs and nothing of the earlier one is left.
 
 Live objects are checked against a changed CRD as an API server would, with patterns and rules (x-kubernetes-validations). Rules
@@ -63,18 +70,33 @@ pub struct UpgradeCommand {
     #[command(flatten)]
     plugin: PluginArguments,
 
+    /// Follow the tag of REF, or with a value the newest version in that range, such as --follow='>=0.1.0, <0.2.0', where REF names
+    /// no tag. Without this the Plugin is pinned to the artifact's digest
+    #[arg(long, value_name = "RANGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    follow: Option<Follow>,
+
     /// The component of the version that runs. All objects are rendered with it, too, and what it would change as the new version
     /// does is not shown (default: the artifact that the Plugin's status names; for a Plugin with a file, the objects in the
     /// cluster take its place)
-    #[arg(long, value_name = "FILE|REF")]
+    #[arg(long, value_name = "FILE|REF", conflicts_with = "no_objects")]
     from: Option<NamedFile>,
+
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
+/// How another version takes the place of the installed one.
+#[derive(Args)]
+pub struct ChangeArguments {
+    #[command(flatten)]
+    writes: WriteArguments,
 
     /// Say what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 
     /// Do not look at the objects that would change. That takes the right to list and watch all that the plugin touches
-    #[arg(long, conflicts_with = "from")]
+    #[arg(long)]
     no_objects: bool,
 
     /// Number of seconds in which all objects have to be looked at, and in which the host has to start the new version and, where the
@@ -83,7 +105,7 @@ pub struct UpgradeCommand {
     #[arg(long, value_name = "SECONDS|false", default_value = "120")]
     wait: HostWait,
 
-    /// Upgrade without asking
+    /// Change it without asking
     #[arg(long)]
     yes: bool,
 
@@ -107,25 +129,58 @@ impl UpgradeCommand {
     pub fn execute(self, compare: CompareSchemas) -> anyhow::Result<()> {
         let Self {
             plugin,
+            follow,
             from,
+            change,
+        } = self;
+        let Some(name) = plugin.name().map(str::to_owned) else {
+            let form = "say which Plugin is upgraded: pilothouse upgrade NAME=FILE; `kubectl get plugins` lists them";
+            return Err(WrongCommandLine(form.to_owned()).into());
+        };
+        let installed = change.installed(&name, plugin.host_place())?;
+        change.execute("upgrade", installed, (plugin, follow, from), compare)
+    }
+}
+
+impl ChangeArguments {
+    /// Returns the Plugin, and its installed objects.
+    pub(super) fn installed(&self, name: &str, host: HostPlace) -> anyhow::Result<LivePlugin> {
+        let target = self.cluster.clone().target();
+        wait_for(async {
+            let installer = Installer::new(client(&target).await?, name);
+            let installed = LivePlugin::find(&installer, name, host).await?;
+            ensure!(
+                installed.plugin.is_some(),
+                "there is no Plugin {name}; `pilothouse install` installs one"
+            );
+            Ok(installed)
+        })
+    }
+
+    /// Puts another version in the place of the installed one, or prints the changes. `verb` is the command's name.
+    pub(super) fn execute(
+        self,
+        verb: &str,
+        installed: LivePlugin,
+        (plugin, follow, from): (PluginArguments, Option<Follow>, Option<NamedFile>),
+        compare: CompareSchemas,
+    ) -> anyhow::Result<()> {
+        let Self {
+            writes,
             dry_run,
             no_objects,
             wait,
             yes,
             cluster,
         } = self;
-        let Some(name) = plugin.name().map(str::to_owned) else {
-            let form = "say which Plugin is upgraded: pilothouse upgrade NAME=FILE; `kubectl get plugins` lists them";
-            return Err(WrongCommandLine(form.to_owned()).into());
-        };
         let target = cluster.target();
-        let (live, installed) = wait_for(live_plugin(&target, &name, plugin.host_place()))?;
+        let live = installed.plugin.clone().unwrap_or_default();
         let before = if no_objects {
             None
         } else {
             running_version(from, &live, &plugin)?
         };
-        let plugin = plugin.describe_over(&live["spec"])?;
+        let plugin = plugin.describe_over(&live["spec"], follow.as_ref())?;
         let plugin = plugin.hosted(&installed, Acting::Impersonation)?;
         plugin.check()?;
         plugin.check_same(&live)?;
@@ -139,9 +194,9 @@ impl UpgradeCommand {
             let rights = plugin.rights(target.clone()).await?;
             tell_remarks(&rights);
             let client = client(&target).await?;
-            let installer = Installer::new(client.clone(), &name);
+            let installer = Installer::new(client.clone(), &plugin.name);
             let granted = granted(&installed, &plugin);
-            let plan = plan(&installer, &plugin, &rights, resource, installed).await?;
+            let plan = plan(&installer, &plugin, &rights, resource, installed, &writes).await?;
             let mut differences = Differences {
                 gained: rights.account.beyond(&granted),
                 lost: granted.beyond(&rights.account),
@@ -157,7 +212,7 @@ impl UpgradeCommand {
             // Objects of a version that is not served yet cannot be compared.
             if !no_objects && differences.losses.refusals.is_empty() {
                 let version = |component, config| PreviewedVersion {
-                    name: &name,
+                    name: &plugin.name,
                     component,
                     config,
                     spec: &live["spec"],
@@ -176,11 +231,17 @@ impl UpgradeCommand {
                 differences.objects = Some(new);
             }
             print!("{}", explained(&plugin, &live, &differences));
-            differences.losses.refuse("upgrade")?;
+            differences.losses.refuse(verb)?;
             if dry_run {
                 return Ok(());
             }
-            confirm("Upgrade it?", yes).await?;
+            plan.try_out(&client, &installer).await?;
+            let question = if verb == "rollback" {
+                "Roll it back?"
+            } else {
+                "Upgrade it?"
+            };
+            confirm(question, yes).await?;
             plan.carry_out(&client, &installer, &plugin, wait).await
         })
     }
@@ -222,16 +283,6 @@ fn running_version(
     }
 }
 
-/// Returns the Plugin, and its installed objects.
-async fn live_plugin(target: &ClusterTarget, name: &str, host: HostPlace) -> anyhow::Result<(Value, LivePlugin)> {
-    let installer = Installer::new(client(target).await?, name);
-    let installed = LivePlugin::find(&installer, name, host).await?;
-    let live = installed.plugin.clone();
-    let live =
-        live.with_context(|| format!("there is no Plugin {name} to upgrade; `pilothouse install` installs one"))?;
-    Ok((live, installed))
-}
-
 /// Returns the current rules of the plugin's account.
 fn granted(installed: &LivePlugin, plugin: &DescribedPlugin) -> Rules {
     let mut granted = Rules::default();
@@ -263,6 +314,15 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
         "Plugin {}: version {version} becomes {}\nfrom {}\n\n",
         plugin.name, plugin.checked.manifest.version, plugin.origin
     );
+    if let (Some(before), Ok(source)) = (followed(&live["spec"]), &plugin.source)
+        && followed(&json!({"source": source})).is_none()
+    {
+        let _ = writeln!(
+            text,
+            "It no longer follows {before}, and is pinned; `pilothouse upgrade {}=REF --follow` has it follow again\n",
+            plugin.name
+        );
+    }
     for (title, rules) in [("may, besides,", gained), ("may no longer", lost)] {
         if !rules.is_empty() {
             let account = plugin.account();
@@ -277,14 +337,8 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
     for caution in words::cautions(gained) {
         let _ = writeln!(text, "caution: {}", printable(&caution));
     }
-    for (crd, live) in plan.crds() {
-        let change = live.as_ref().map(|live| CrdChange::between(live, &crd.definition));
-        let _ = writeln!(
-            text,
-            "CustomResourceDefinition {} {}",
-            crd.name,
-            described(change.as_ref())
-        );
+    for crd in plan.crds() {
+        let _ = writeln!(text, "CustomResourceDefinition {} {}", crd.crd.name, crd.change());
     }
     if let Some(PreviewedChanges {
         primaries,
@@ -331,37 +385,4 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
     text.push('\n');
     text.lines()
         .fold(String::new(), |text, line| text + &printable(line) + "\n")
-}
-
-/// Describes the change of a definition.
-fn described(change: Option<&CrdChange>) -> String {
-    let Some(change) = change else {
-        return "is new".to_owned();
-    };
-    let CrdChange {
-        added,
-        dropped,
-        dropped_stored: _,
-        changed,
-        unserved,
-        storage,
-    } = change;
-    let mut parts = Vec::new();
-    for (verb, versions) in [
-        ("gets", added),
-        ("loses", dropped),
-        ("no longer serves", unserved),
-        ("changes the schema of", changed),
-    ] {
-        if !versions.is_empty() {
-            parts.push(format!("{verb} {}", versions.join(", ")));
-        }
-    }
-    if let Some((before, after)) = storage {
-        parts.push(format!("stores objects as {after} rather than {before}"));
-    }
-    if parts.is_empty() {
-        return "keeps its versions and schemas".to_owned();
-    }
-    parts.join(", ")
 }

@@ -1,10 +1,13 @@
-//! Reads the command's own environment variables. The variables of others are read where their files are: those of kubeconfigs and
-//! proxies in pilothouse-cluster (`connect`), those of docker's credentials in pilothouse-artifact (`registry::credentials`).
+//! Reads the command's own environment variables, and those of proxies for registries. The variables of others are read where their
+//! files are: those of kubeconfigs in pilothouse-cluster (`connect`), those of docker's credentials in pilothouse-artifact (`registry::credentials`).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use pilothouse_artifact::ProxyRule;
+use pilothouse_cluster::connect::proxy;
 
 /// Returns the default directory of compiled plugins: `$XDG_CACHE_HOME/pilothouse/plugins`, or below `~/.cache`.
 pub fn default_cache_directory() -> Option<PathBuf> {
@@ -44,6 +47,19 @@ pub fn proxies() -> Vec<String> {
     let names = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
     let names = names.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
     names.filter_map(|name| std::env::var(name).ok()).collect()
+}
+
+/// Selects the proxy for requests to registries by `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+pub fn registry_proxy() -> anyhow::Result<ProxyRule> {
+    let select = |server: &str| {
+        let server = server.parse().map_err(|_| format!("{server} is no URL"))?;
+        proxy::for_registry(&server, &|name| std::env::var(name).ok())
+    };
+    // A value that cannot be used is refused before anything is sent.
+    for server in ["https://registry.invalid", "http://registry.invalid"] {
+        let _ = select(server).map_err(anyhow::Error::msg)?;
+    }
+    Ok(Arc::new(move |server: &str| Some(select(server).ok()??.to_string())))
 }
 
 /// Reports whether the user wants no colours; see <https://no-color.org>.

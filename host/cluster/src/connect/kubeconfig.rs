@@ -205,10 +205,11 @@ impl Cluster {
         let url = url.filter(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());
         let url = url.ok_or_else(|| format!("has the server {server:?}; write https://HOST:PORT"))?;
         let proxy = match &self.proxy_url {
-            Some(proxy) => {
-                Some(proxy::parse(proxy).map_err(|problem| format!("has a proxy-url that cannot be used: {problem}"))?)
-            }
-            None => proxy::from_environment(&url, variable)?,
+            Some(proxy) => Some(
+                proxy::from_kubeconfig(proxy)
+                    .map_err(|problem| format!("has a proxy-url that cannot be used: {problem}"))?,
+            ),
+            None => proxy::for_cluster(&url, variable)?,
         };
         let mut config = Config::new(url);
         config.proxy_url = proxy;

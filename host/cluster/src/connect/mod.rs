@@ -8,7 +8,7 @@ pub(crate) mod credentials;
 pub mod host_proxy;
 pub(crate) mod kubeconfig;
 pub mod meter;
-pub(crate) mod proxy;
+pub mod proxy;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -270,6 +270,7 @@ fn refused(path: &str, problem: String) -> ConnectError {
 
 #[cfg(test)]
 mod tests {
+    use pilothouse_test_registry::proxy::Proxy;
     use serde_json::{Value, json};
 
     use super::*;
@@ -362,33 +363,32 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_behind_a_proxy_is_reached() {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
-
         let simulator = pilothouse_simulator::Simulator::new(pilothouse_simulator::Options::default());
         let serving = simulator.serve("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let server = serving
-            .url()
-            .trim_start_matches("http://")
-            .trim_end_matches('/')
-            .to_owned();
-        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = proxy.local_addr().unwrap();
-        let asked = tokio::spawn(async move {
-            let (mut client, _) = proxy.accept().await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(client.read_u8().await.unwrap());
-            }
-            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-            let mut there = tokio::net::TcpStream::connect(server).await.unwrap();
-            tokio::spawn(async move { copy_bidirectional(&mut client, &mut there).await });
-            String::from_utf8(head).unwrap()
-        });
-        let cluster = json!({"server": "http://k.example:6443", "proxy-url": format!("http://{address}")});
-        let client = connect(&kubeconfig("proxy", &cluster, &json!({})), "test/1")
-            .await
-            .unwrap();
-        client.apiserver_version().await.unwrap();
-        assert!(asked.await.unwrap().starts_with("CONNECT k.example:6443 "));
+        let (plain, tls) = (
+            Proxy::start(serving.address()).await,
+            Proxy::start_tls(serving.address()).await,
+        );
+        let authority = tls.authority.clone().unwrap().into_bytes();
+        for (proxy, url, request) in [
+            (&plain, "http://", "CONNECT k.example:6443"),
+            (&plain, "http://u:p%40q@", "CONNECT k.example:6443 as Basic dTpwQHE="),
+            (&tls, "https://", "CONNECT k.example:6443"),
+            (&tls, "https://u:p@", "CONNECT k.example:6443 as Basic dTpw"),
+            (&plain, "socks5://", "SOCKS k.example:6443"),
+            (&plain, "socks5h://", "SOCKS k.example:6443"),
+        ] {
+            let cluster = json!({
+                "server": "http://k.example:6443", "proxy-url": format!("{url}{}", proxy.address),
+                "certificate-authority-data": k8s_openapi::ByteString(authority.clone()),
+            });
+            let target = kubeconfig("proxy", &cluster, &json!({}));
+            let client = connect(&target, "test/1").await.unwrap();
+            client
+                .apiserver_version()
+                .await
+                .unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(proxy.requests().pop().as_deref(), Some(request), "{url}");
+        }
     }
 }

@@ -1,11 +1,41 @@
-//! Selects the proxy for an API server, as Go's `golang.org/x/net/http/httpproxy` and client-go do.
+//! Selects the proxy for a server by the variables of the environment and by the rules of Go's `golang.org/x/net/http/httpproxy`,
+//! as client-go does.
 
 use std::net::IpAddr;
 
 use http::Uri;
 
-/// The proxy that the environment names for a server, unless `NO_PROXY` covers the server.
-pub(crate) fn from_environment(server: &Uri, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
+/// The port of a SOCKS proxy whose URL has none.
+const SOCKS_PORT: u16 = 1080;
+
+/// The proxy for an API server, unless `NO_PROXY` covers the server, or it is on this machine.
+pub(crate) fn for_cluster(server: &Uri, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
+    if server.host().is_some_and(is_local) {
+        return Ok(None);
+    }
+    let Some((name, proxy)) = selected(server, &[], variable) else {
+        return Ok(None);
+    };
+    from_kubeconfig(&proxy)
+        .map(Some)
+        .map_err(|problem| format!("{name} cannot be used: {problem}"))
+}
+
+/// The proxy for a server of a registry, unless `NO_PROXY` covers it. `ALL_PROXY` counts, too, as for curl.
+pub fn for_registry(server: &Uri, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
+    let Some((name, proxy)) = selected(server, &["ALL_PROXY"], variable) else {
+        return Ok(None);
+    };
+    let proxy = parse(&proxy).map_err(|problem| format!("{name} cannot be used: {problem}"))?;
+    Ok(Some(proxy))
+}
+
+/// The variable that names a proxy for a server, with its value: that of the server's scheme, or one of the others.
+fn selected(
+    server: &Uri,
+    others: &[&'static str],
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Option<(&'static str, String)> {
     let either = |name: &str| {
         let names = [name.to_owned(), name.to_lowercase()];
         names
@@ -17,51 +47,67 @@ pub(crate) fn from_environment(server: &Uri, variable: &dyn Fn(&str) -> Option<S
     } else {
         ("HTTP_PROXY", 80)
     };
-    let (Some(proxy), Some(host)) = (either(name), server.host()) else {
-        return Ok(None);
-    };
-    if is_direct(
-        host,
-        server.port_u16().unwrap_or(port),
-        &either("NO_PROXY").unwrap_or_default(),
-    ) {
-        return Ok(None);
-    }
-    let url = if proxy.contains("://") {
+    let mut names = [name].into_iter().chain(others.iter().copied());
+    let (name, proxy) = names.find_map(|name| Some((name, either(name)?)))?;
+    let proxy = if proxy.contains("://") {
         proxy
     } else {
         format!("http://{proxy}")
     };
-    parse(&url)
-        .map(Some)
-        .map_err(|problem| format!("{name} cannot be used: {problem}"))
+    let no_proxy = either("NO_PROXY").unwrap_or_default();
+    (!is_exempt(server.host()?, server.port_u16().unwrap_or(port), &no_proxy)).then_some((name, proxy))
+}
+
+/// The proxy for an API server that a kubeconfig names. kube's client sends no credentials to a SOCKS proxy.
+pub(crate) fn from_kubeconfig(proxy: &str) -> Result<Uri, String> {
+    let proxy = parse(proxy)?;
+    let has_credentials = proxy.authority().is_some_and(|it| it.as_str().contains('@'));
+    if has_credentials && proxy.scheme_str() == Some("socks5") {
+        return Err(
+            "a user and a password are sent to http:// and https:// proxies only; use one of these, or a SOCKS proxy without a \
+             password"
+                .to_owned(),
+        );
+    }
+    Ok(proxy)
 }
 
 /// Parses a proxy's URL, which must have a supported scheme.
-pub(crate) fn parse(proxy: &str) -> Result<Uri, String> {
+fn parse(proxy: &str) -> Result<Uri, String> {
     // Go lets a SOCKS proxy resolve names in both forms.
-    let proxy = match proxy.strip_prefix("socks5h://") {
-        Some(rest) => format!("socks5://{rest}"),
-        None => proxy.to_owned(),
+    let (scheme, rest) = match proxy.split_once("://").unwrap_or_default() {
+        ("socks5h", rest) => ("socks5", rest),
+        parts => parts,
     };
-    // The URL may have a password, so no message shows it.
-    let url: Uri = proxy.parse().map_err(|_| "the proxy is no URL".to_owned())?;
-    match (url.scheme_str(), url.host()) {
-        (Some("http" | "https" | "socks5"), Some(_)) => Ok(url),
-        (scheme, _) => Err(format!(
-            "a proxy's URL begins with http://, https:// or socks5://, and not with {:?}",
-            scheme.unwrap_or_default()
-        )),
+    if !matches!(scheme, "http" | "https" | "socks5") {
+        return Err(format!(
+            "a proxy's URL begins with http://, https:// or socks5://, and not with {scheme:?}"
+        ));
     }
+    // The URL may have a password, so no message shows it.
+    let refused = || "the proxy is no URL".to_owned();
+    let url: Uri = format!("{scheme}://{rest}").parse().map_err(|_| refused())?;
+    let authority = url.authority().filter(|it| !it.host().is_empty()).ok_or_else(refused)?;
+    if scheme == "socks5" && authority.port().is_none() {
+        let url = format!("{scheme}://{authority}:{SOCKS_PORT}/");
+        return url.parse().map_err(|_| refused());
+    }
+    Ok(url)
 }
 
-/// Reports whether a server is reached without a proxy: this machine, and those that an entry of `NO_PROXY` covers.
-fn is_direct(host: &str, port: u16, no_proxy: &str) -> bool {
-    let host = host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
+fn is_local(host: &str) -> bool {
+    let host = bare(host);
+    host == "localhost" || host.parse().is_ok_and(|it: IpAddr| it.is_loopback())
+}
+
+fn bare(host: &str) -> String {
+    host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// Reports whether an entry of `NO_PROXY` covers a server.
+fn is_exempt(host: &str, port: u16, no_proxy: &str) -> bool {
+    let host = bare(host);
     let address = host.parse::<IpAddr>().ok();
-    if host == "localhost" || address.is_some_and(|it| it.is_loopback()) {
-        return true;
-    }
     let entries = no_proxy.split(',').map(|entry| entry.trim().to_ascii_lowercase());
     entries.filter(|entry| !entry.is_empty()).any(|entry| {
         if entry == "*" {
@@ -122,7 +168,7 @@ mod tests {
             let found = variables.iter().find(|(other, _)| *other == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let found = from_environment(&server.parse().unwrap(), &variable)?;
+        let found = for_cluster(&server.parse().unwrap(), &variable)?;
         Ok(found.map(|url| url.to_string().trim_end_matches('/').to_owned()))
     }
 
@@ -137,16 +183,43 @@ mod tests {
         assert_eq!(proxy("http://k.example", &all), Ok(Some("http://b:2".into())));
         assert_eq!(proxy("https://k.example", &all[2..]), Ok(Some("http://c".into())));
         assert_eq!(proxy("https://k.example", &[("HTTPS_PROXY", "")]), Ok(None));
-        let socks = [("HTTPS_PROXY", "socks5h://u:p@s:1080")];
-        assert_eq!(
-            proxy("https://k.example", &socks),
-            Ok(Some("socks5://u:p@s:1080".into()))
+        let socks = [("HTTPS_PROXY", "socks5h://s")];
+        assert_eq!(proxy("https://k.example", &socks), Ok(Some("socks5://s:1080".into())));
+        let secret = proxy("https://k.example", &[("HTTPS_PROXY", "socks5://u:secret@s:1080")]).unwrap_err();
+        assert!(
+            secret.contains("HTTPS_PROXY") && secret.contains("without a password") && !secret.contains("secret"),
+            "{secret}"
         );
         let wrong = proxy("https://k.example", &[("HTTPS_PROXY", "ftp://user:secret@f")]).unwrap_err();
         assert!(
             wrong.contains("HTTPS_PROXY") && wrong.contains("ftp") && !wrong.contains("secret"),
             "{wrong}"
         );
+    }
+
+    #[test]
+    fn a_registry_has_the_same_proxies_and_that_for_all() {
+        let found = |server: &str, variables: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                let found = variables.iter().find(|(other, _)| *other == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            for_registry(&server.parse().unwrap(), &variable).map(|url| url.map(|url| url.to_string()))
+        };
+        let all = [
+            ("ALL_PROXY", "socks5://u:p@s"),
+            ("HTTPS_PROXY", "a:1"),
+            ("NO_PROXY", "r.internal:5000"),
+        ];
+        assert_eq!(found("https://r.example", &all), Ok(Some("http://a:1/".to_owned())));
+        assert_eq!(
+            found("http://r.example", &all),
+            Ok(Some("socks5://u:p@s:1080/".to_owned()))
+        );
+        assert_eq!(found("https://r.internal:5000", &all), Ok(None));
+        assert_eq!(found("https://r.internal", &all), Ok(Some("http://a:1/".to_owned())));
+        let wrong = found("http://r.example", &[("all_proxy", "ftp://f")]).unwrap_err();
+        assert!(wrong.contains("ALL_PROXY") && wrong.contains("\"ftp\""), "{wrong}");
     }
 
     #[test]

@@ -84,15 +84,12 @@ impl Unanswered {
         self.in_flight.values().any(|request| request.passage == passage)
     }
 
-    /// Reports whether no request that was begun by then in a passage can take effect any more.
-    pub(super) fn is_settled(&self, passage: Passage, begun_by: Instant) -> bool {
+    /// The passages of requests that may still take effect, and the time at which each was begun.
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = (Passage, Instant)> {
         let now = Instant::now();
         let in_flight = self.in_flight.values().map(|request| (request.passage, request.begun));
-        let abandoned = self.abandoned.iter().filter(|request| now < request.settled);
-        let abandoned = abandoned.map(|request| (request.passage, request.begun));
-        !in_flight
-            .chain(abandoned)
-            .any(|(by, begun)| by == passage && begun <= begun_by)
+        let abandoned = self.abandoned.iter().filter(move |request| now < request.settled);
+        in_flight.chain(abandoned.map(|request| (request.passage, request.begun)))
     }
 }
 

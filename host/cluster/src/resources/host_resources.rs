@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::discovery::ServedKind;
 use crate::error::{RequestError, chain};
+use crate::fence::Unfenced;
 use crate::object::CachedObject;
 use crate::watch::reflector::Detail;
 use crate::watch::typed_watch;
@@ -64,6 +65,7 @@ pub type HostResources = Option<TypedObjects<HostResource>>;
 pub struct HostResourceApi {
     client: Client,
     served: ServedKind,
+    is_unfenced: bool,
 }
 
 impl HostResourceApi {
@@ -78,7 +80,20 @@ impl HostResourceApi {
                 has_status: true,
             },
         };
-        Self { client, served }
+        Self {
+            client,
+            served,
+            is_unfenced: false,
+        }
+    }
+
+    /// The same for the last replica, after it has stopped to lead.
+    #[must_use]
+    pub fn unfenced(self) -> Self {
+        Self {
+            is_unfenced: true,
+            ..self
+        }
     }
 
     /// Lists and watches the kind until it is dropped. `trouble` is called with each failure, and with none when the
@@ -90,6 +105,19 @@ impl HostResourceApi {
     ) {
         let sink = HostResourceSink { known, trouble };
         typed_watch::follow(self.client.clone(), self.served.clone(), sink).await;
+    }
+
+    /// Reads a resource, if it exists.
+    pub async fn find(&self, name: &str) -> Result<Option<HostResource>, RequestError> {
+        let request = Request::get(self.served.path(None, Some(name))).body(Body::empty());
+        match self
+            .exchange(request.map_err(|error| RequestError::Garbled(error.to_string()))?)
+            .await
+        {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_object_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Applies the whole part of a manager in the status of a resource, unless another resource has taken its name.
@@ -173,12 +201,19 @@ impl HostResourceApi {
         content_type: &str,
         body: &Value,
     ) -> Result<HostResource, RequestError> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(http::header::CONTENT_TYPE, content_type)
             .body(Body::from(body.to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        if self.is_unfenced {
+            request.extensions_mut().insert(Unfenced);
+        }
+        self.exchange(request).await
+    }
+
+    async fn exchange(&self, request: Request<Body>) -> Result<HostResource, RequestError> {
         let (_, text) = send(&self.client, request).await?;
         let object = CachedObject::read(&text, &self.served.kind, &Projection::whole())
             .map_err(|error| RequestError::Garbled(chain(&error)))?;

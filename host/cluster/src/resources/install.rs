@@ -1,4 +1,5 @@
-//! Installs a plugin's CRDs, if the host runs with `--install-crds`; otherwise compares them with those in the cluster.
+//! Installs a plugin's CRDs, for a host with `--install-crds` and for installations, and compares them with those in the
+//! cluster. A CRD in the cluster that is a superset of the plugin's stays: replacing it would drop fields of live objects.
 
 use std::time::Duration;
 
@@ -9,10 +10,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::Kind;
 use pilothouse_core::diff::canonical::{DESIRED_ANNOTATION, digest};
 use pilothouse_core::kubernetes::crd_difference::difference;
+use pilothouse_core::kubernetes::crd_superset::{shortfall, stays};
 use pilothouse_core::plugin::manifest::BroughtCrd;
 use serde_json::{Value, json};
 
 use crate::error::RequestError;
+use crate::write::NO_VERSION;
 use crate::write::send::send;
 
 /// The field manager of CRDs applied by hosts and installations.
@@ -47,53 +50,121 @@ pub enum InstallError {
         /// The message of its condition.
         reason: String,
     },
+    /// Another Plugin needs the CRD as it is.
+    #[error(
+        "CRD {name} is also brought by Plugin {plugin}, and would no longer be what that one needs: {reason}; give both the same \
+         CRD, or one that accepts all that the other one's accepts"
+    )]
+    OfAnother {
+        /// `plural.group`.
+        name: String,
+        /// The other Plugin.
+        plugin: String,
+        /// The first reason.
+        reason: String,
+    },
 }
 
 impl InstallError {
     /// Reports whether the host lacks the right.
     pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Request { source, .. } if source.code() == Some(403))
+        matches!(self, Self::Request { source, .. } if source.is_missing_right())
     }
 }
 
-/// The treatment of a CRD that was installed unchanged, and edited since.
+/// The treatment of a CRD in the cluster that is not the brought one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edited {
-    /// Keep the edited CRD.
+pub enum CrdPolicy {
+    /// A superset stays, and one that was installed unchanged and edited since.
+    Leave,
+    /// A superset stays. One that was edited otherwise is applied again.
     Keep,
-    /// Apply the CRD again.
-    Restore,
+    /// The brought one is applied.
+    Replace,
 }
 
-/// Applies a CRD unless the cluster has it unchanged, and waits until it is established. Returns whether it wrote.
-pub async fn install_crd(client: &Client, crd: &BroughtCrd, edited: Edited) -> Result<bool, InstallError> {
+/// Decides whether a CRD is applied where the cluster has another one. `sharer` is another Plugin that brings it.
+pub fn is_applied(
+    crd: &BroughtCrd,
+    live: Option<&Value>,
+    policy: CrdPolicy,
+    sharer: Option<&str>,
+) -> Result<bool, InstallError> {
+    let (Some(live), brought) = (live, &crd.definition) else {
+        return Ok(true);
+    };
+    let is_other = || live["metadata"]["annotations"][DESIRED_ANNOTATION] != *digest(brought);
+    let is_edited = || difference(live, brought).is_some();
+    let applies = match policy {
+        CrdPolicy::Leave => is_other() && !stays(live, brought),
+        CrdPolicy::Keep => (is_other() || is_edited()) && !stays(live, brought),
+        CrdPolicy::Replace => is_other() || is_edited() || shortfall(brought, live).is_some(),
+    };
+    let Some(plugin) = sharer.filter(|_| applies) else {
+        return Ok(applies);
+    };
+    if policy != CrdPolicy::Replace && shortfall(live, brought).is_none() {
+        return Ok(false);
+    }
+    shortfall(brought, live).map_or(Ok(true), |reason| {
+        Err(InstallError::OfAnother {
+            name: crd.name.clone(),
+            plugin: plugin.to_owned(),
+            reason,
+        })
+    })
+}
+
+fn path_of(crd: &BroughtCrd) -> String {
+    format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", crd.name)
+}
+
+/// Applies a CRD to the one in the cluster that was read, or creates it.
+async fn apply(client: &Client, crd: &BroughtCrd, live: Option<&Value>, options: &str) -> Result<(), RequestError> {
+    let mut body = crd.definition.clone();
+    body["metadata"]["annotations"][DESIRED_ANNOTATION] = json!(digest(&crd.definition));
+    let version = live.and_then(|live| live["metadata"]["resourceVersion"].as_str());
+    body["metadata"]["resourceVersion"] = json!(version.unwrap_or(NO_VERSION));
+    let request = Request::builder()
+        .method(Method::PATCH)
+        .uri(format!("{}?fieldManager={MANAGER}&force=true{options}", path_of(crd)))
+        .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+        .body(Body::from(body.to_string().into_bytes()))
+        .map_err(|error| RequestError::Garbled(error.to_string()))?;
+    send(client, request).await.map(drop)
+}
+
+/// Checks, by a dry run, whether the server would apply a CRD to the one in the cluster, or create it.
+pub async fn try_crd(client: &Client, crd: &BroughtCrd, live: Option<&Value>) -> Result<(), InstallError> {
+    let tried = apply(client, crd, live, "&dryRun=All").await;
+    tried.map_err(|source| InstallError::Request {
+        name: crd.name.clone(),
+        source,
+    })
+}
+
+/// Applies a CRD, unless the one in the cluster stays, and waits until it is established. Returns whether it wrote.
+pub async fn install_crd(
+    client: &Client,
+    crd: &BroughtCrd,
+    policy: CrdPolicy,
+    sharer: Option<&str>,
+) -> Result<bool, InstallError> {
     let failed = |source| InstallError::Request {
         name: crd.name.clone(),
         source,
     };
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", crd.name);
-    let mut body = crd.definition.clone();
-    let wanted = digest(&body);
-    body["metadata"]["annotations"][DESIRED_ANNOTATION] = json!(wanted);
+    let path = path_of(crd);
     let live = get(client, &path).await.map_err(failed)?;
-    let differs = live.as_ref().is_none_or(|live| {
-        live["metadata"]["annotations"][DESIRED_ANNOTATION] != *wanted
-            || (edited == Edited::Restore && difference(live, &crd.definition).is_some())
-    });
-    if differs {
-        let request = Request::builder()
-            .method(Method::PATCH)
-            .uri(format!("{path}?fieldManager={MANAGER}&force=true"))
-            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
-            .body(Body::from(body.to_string().into_bytes()))
-            .map_err(|error| failed(RequestError::Garbled(error.to_string())))?;
-        send(client, request).await.map_err(failed)?;
+    let applies = is_applied(crd, live.as_ref(), policy, sharer)?;
+    if applies {
+        apply(client, crd, live.as_ref(), "").await.map_err(failed)?;
     }
     let wait = async {
         loop {
             let live = get(client, &path).await.map_err(failed)?.unwrap_or_default();
             match established(&live) {
-                Ok(()) => return Ok(differs),
+                Ok(()) => return Ok(applies),
                 Err(reason) => {
                     tracing::debug!(crd = crd.name, reason, "waiting for the CRD to be established");
                     tokio::time::sleep(ESTABLISH_POLL).await;
@@ -117,7 +188,7 @@ pub async fn install_crd(client: &Client, crd: &BroughtCrd, edited: Edited) -> R
 /// The result of comparing a plugin's CRD with the one in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CrdInCluster {
-    /// Applying the plugin's CRD would change nothing.
+    /// The plugin can run with the CRD in the cluster: applying its own would change nothing, or take something away.
     Same,
     /// The cluster has no such CRD.
     Absent,
@@ -125,14 +196,14 @@ pub enum CrdInCluster {
     Differs(String),
 }
 
-/// Compares a CRD with the one in the cluster. A CRD that `install`, `upgrade` or a host installed unchanged, and that
+/// Compares a CRD with the one in the cluster, of which a superset counts as the same. A CRD that `install`, `upgrade` or a host installed unchanged, and that
 /// was edited since, counts as the same: another installation would not change it either.
 pub async fn compare_crd(client: &Client, crd: &BroughtCrd) -> Result<CrdInCluster, RequestError> {
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", crd.name);
-    let Some(live) = get(client, &path).await? else {
+    let Some(live) = get(client, &path_of(crd)).await? else {
         return Ok(CrdInCluster::Absent);
     };
-    if live["metadata"]["annotations"][DESIRED_ANNOTATION] == *digest(&crd.definition) {
+    let is_own = live["metadata"]["annotations"][DESIRED_ANNOTATION] == *digest(&crd.definition);
+    if is_own || shortfall(&live, &crd.definition).is_none() {
         return Ok(CrdInCluster::Same);
     }
     Ok(difference(&live, &crd.definition).map_or(CrdInCluster::Same, CrdInCluster::Differs))
@@ -210,6 +281,68 @@ fn established(crd: &Value) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_superset_stays_unless_it_is_to_be_replaced() {
+        let definition = |fields: &[&str], edited: bool| {
+            let fields = fields
+                .iter()
+                .map(|name| ((*name).to_owned(), json!({"type": "string"})));
+            let properties: serde_json::Map<String, Value> = fields.collect();
+            let mut definition = json!({"metadata": {"name": "apps.x.dev"}, "spec": {
+                "group": "x.dev", "scope": "Namespaced", "names": {"kind": "App", "plural": "apps"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                              "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}],
+            }});
+            if edited {
+                definition["metadata"]["annotations"][DESIRED_ANNOTATION] = json!(digest(&definition_of_a()));
+            }
+            definition
+        };
+        fn definition_of_a() -> Value {
+            json!({"metadata": {"name": "apps.x.dev"}, "spec": {
+                "group": "x.dev", "scope": "Namespaced", "names": {"kind": "App", "plural": "apps"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                              "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string"}}}}}],
+            }})
+        }
+        let brought = BroughtCrd {
+            name: "apps.x.dev".to_owned(),
+            group: "x.dev".to_owned(),
+            kind: "App".to_owned(),
+            definition: definition_of_a(),
+        };
+        let policies = [CrdPolicy::Leave, CrdPolicy::Keep, CrdPolicy::Replace];
+        let decided = |live: Option<&Value>, sharer: Option<&str>| {
+            policies.map(|policy| is_applied(&brought, live, policy, sharer).map_err(|error| error.to_string()))
+        };
+        assert_eq!(decided(None, Some("b")), [Ok(true), Ok(true), Ok(true)]);
+        let unchanged = definition(&["a"], true);
+        assert_eq!(decided(Some(&unchanged), None), [Ok(false), Ok(false), Ok(false)]);
+        let of_others = definition(&["a"], false);
+        assert_eq!(decided(Some(&of_others), None), [Ok(true), Ok(true), Ok(true)]);
+        assert_eq!(decided(Some(&of_others), Some("b")), [Ok(false), Ok(false), Ok(true)]);
+        let wider = definition(&["a", "b"], false);
+        assert_eq!(decided(Some(&wider), None), [Ok(false), Ok(false), Ok(true)]);
+        let by_hand = definition(&["a", "b"], true);
+        assert_eq!(decided(Some(&by_hand), None), [Ok(false), Ok(false), Ok(true)]);
+        let narrower = definition(&[], true);
+        assert_eq!(decided(Some(&narrower), None), [Ok(false), Ok(true), Ok(true)]);
+        assert_eq!(decided(Some(&narrower), Some("b")), [Ok(false), Ok(true), Ok(true)]);
+        let [left, kept, replaced] = decided(Some(&definition(&["b"], false)), Some("b"));
+        for refused in [left, kept, replaced] {
+            let words = refused.unwrap_err();
+            assert!(
+                words.contains("CRD apps.x.dev is also brought by Plugin b")
+                    && words.contains("properties.b is missing"),
+                "{words}"
+            );
+        }
+        assert!(
+            decided(Some(&wider), Some("b"))[2].is_err(),
+            "what the other one needs is not known"
+        );
+    }
 
     #[test]
     fn a_crd_whose_names_are_taken_says_so() {

@@ -11,8 +11,9 @@ use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::admission::configuration::PLUGIN_LABEL;
 use pilothouse_core::kubernetes::served::{KindFacts, ServedKind};
+use pilothouse_core::ownership::takeover::take_over_below;
 use pilothouse_core::rights::objects::{
-    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, act_name, label_selector, watch_name,
+    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, act_name, edit_name, label_selector, view_name, watch_name,
 };
 use pilothouse_core::rights::{built_in, escalation};
 use pilothouse_core::{Kind, Name};
@@ -106,7 +107,9 @@ pub enum InstallerError {
     #[error("{0} binds a role that does not exist; run the command again, which makes it")]
     NoRole(String),
     /// Other managers hold fields of the Plugin.
-    #[error("{title} exists, and others have set {fields}; change it there, or delete it and run the command again")]
+    #[error(
+        "{title} exists, and others have set {fields}; have them change it, or take it over with --force-conflicts"
+    )]
     Held {
         /// The Plugin.
         title: String,
@@ -192,38 +195,101 @@ impl Installer {
         Ok(())
     }
 
-    /// Applies an object, if none of its name exists, or if it is the plugin's.
-    pub async fn apply(&self, object: &Value) -> Result<Applied, InstallerError> {
+    /// Applies an object, if none of its name exists, or if it is the plugin's. With `force` fields of a Plugin that others
+    /// have set are taken over, and all of its source.
+    pub async fn apply(&self, object: &Value, force: bool) -> Result<Applied, InstallerError> {
         let live = self.find(object).await?;
         let (served, name) = place(object);
-        let mut body: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
         let Some(live) = live else {
+            let body = body(object, None);
             let applied = self.writer.apply(&served, &name, &body, ApplyPrecondition::Absent);
             return match applied.await {
                 Ok(_) => Ok(Applied::Created),
-                Err(error) => Err(refused(object, error)),
+                Err(error) => Err(refused(object, None, error)),
             };
         };
         self.check(object, &live)?;
-        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
-        let applied = if served.kind.kind == "Plugin" {
-            // Fields that users have changed are left to them.
-            if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
-                metadata.insert("uid".to_owned(), json!(uid));
+        if force && taken_source(object, &live).is_some() {
+            let found = self.writer.live(&served, &name).await;
+            let found = found.map_err(|source| failed("look at", title(object), source))?;
+            let managers = found.as_ref().and_then(|found| taken_over(object, &found.managers));
+            if let (Some(found), Some(managers)) = (found, managers) {
+                let moved = self.writer.set_managers(&served, &found.object, managers).await;
+                drop(moved.map_err(|error| refused(object, Some(&live), error))?);
             }
-            self.writer
-                .apply(&served, &name, &body, ApplyPrecondition::AsInBody)
-                .await
-        } else {
-            self.writer
-                .apply(&served, &name, &body, ApplyPrecondition::Uid(uid))
-                .await
-        };
-        let applied = applied.map_err(|error| refused(object, error))?;
+        }
+        let body = body(object, Some(&live));
+        let applied = self
+            .writer
+            .apply(&served, &name, &body, precondition(object, &live, force));
+        let applied = applied.await.map_err(|error| refused(object, Some(&live), error))?;
         if live["metadata"]["resourceVersion"] == *applied.object.resource_version {
             return Ok(Applied::Unchanged);
         }
         Ok(Applied::Changed)
+    }
+
+    /// Checks, by a dry run, whether the server would apply an object. Returns the reason why that cannot be tried, if
+    /// there is one.
+    pub async fn try_apply(
+        &self,
+        object: &Value,
+        live: Option<&Value>,
+        force: bool,
+    ) -> Result<Option<String>, InstallerError> {
+        let (served, name) = place(object);
+        let body = body(object, live);
+        let tried = match live {
+            None => {
+                let tried = self
+                    .writer
+                    .check_apply(&served, &name, &body, ApplyPrecondition::Absent);
+                tried.await
+            }
+            Some(live) => match taken_source(object, live).filter(|_| force) {
+                // The fields of others go before the apply, and no dry run does both.
+                Some(wanted) => self.writer.try_update(&served, &name, live, &wanted).await,
+                None => {
+                    let target = precondition(object, live, force);
+                    self.writer.check_apply(&served, &name, &body, target).await
+                }
+            },
+        };
+        match tried.map_err(|error| refused(object, live, error)) {
+            Ok(()) => Ok(None),
+            Err(InstallerError::NoRole(_)) => Ok(Some("the role that it binds is made by the same run".to_owned())),
+            Err(error) if is_untriable(&error) => Ok(Some(error.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks, by a dry run, whether the server would delete an object.
+    pub async fn try_delete(&self, object: &Value) -> Result<Option<String>, InstallerError> {
+        let (served, name) = place(object);
+        let live = self.writer.live(&served, &name).await;
+        let Some(live) = live.map_err(|source| failed("look at", title(object), source))? else {
+            return Ok(None);
+        };
+        match self.writer.try_delete(&served, &live.object).await {
+            Ok(()) => Ok(None),
+            Err(error) => match failed("delete", title(object), error) {
+                error if is_untriable(&error) => Ok(Some(error.to_string())),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// All Plugins of the cluster.
+    pub async fn plugins(&self) -> Result<Vec<Value>, InstallerError> {
+        let mut found = Vec::new();
+        let kind = served(&Kind::new("pilothouse.dev", "v1alpha1", "Plugin"));
+        let listed = self.pages(&kind, None, "", &mut |plugin| found.push(plugin)).await;
+        match listed {
+            Err(error) if error.is_not_found() => Err(InstallerError::NoPluginKind),
+            listed => listed
+                .map(|()| found)
+                .map_err(|source| failed("list", "each Plugin".to_owned(), source)),
+        }
     }
 
     /// The accounts, roles and bindings installed for the plugin, in any namespace: bindings first, the account last.
@@ -245,6 +311,8 @@ impl Installer {
             account_name(&self.plugin),
             watch_name(&self.plugin),
             act_name(&self.plugin),
+            view_name(&self.plugin),
+            edit_name(&self.plugin),
         ];
         installed.retain(|object| names.iter().any(|name| object["metadata"]["name"] == **name));
         Ok(installed)
@@ -374,7 +442,7 @@ fn is_deleting(live: &Value) -> bool {
 }
 
 fn failed(verb: &'static str, title: String, source: RequestError) -> InstallerError {
-    if source.code() == Some(403) {
+    if source.is_missing_right() {
         return InstallerError::Forbidden {
             verb,
             title,
@@ -384,8 +452,49 @@ fn failed(verb: &'static str, title: String, source: RequestError) -> InstallerE
     InstallerError::Request { verb, title, source }
 }
 
+/// The body of an apply. That of a Plugin carries the uid of the live one: fields that users have changed are left to them.
+fn body(object: &Value, live: Option<&Value>) -> Map<String, Value> {
+    let mut body: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
+    if let (Some(Value::Object(metadata)), Some(live)) = (body.get_mut("metadata"), live)
+        && object["kind"] == "Plugin"
+    {
+        metadata.insert("uid".to_owned(), live["metadata"]["uid"].clone());
+    }
+    body
+}
+
+fn precondition<'a>(object: &Value, live: &'a Value, force: bool) -> ApplyPrecondition<'a> {
+    if object["kind"] == "Plugin" && !force {
+        return ApplyPrecondition::AsInBody;
+    }
+    ApplyPrecondition::Uid(live["metadata"]["uid"].as_str().unwrap_or_default())
+}
+
+/// The managedFields of a live Plugin after its source was taken over; none if nobody else has set a part of it.
+fn taken_over(object: &Value, managers: &[Value]) -> Option<Vec<Value>> {
+    if object["kind"] != "Plugin" {
+        return None;
+    }
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    take_over_below(managers, &["spec", "source"], MANAGER, api_version)
+}
+
+/// The live Plugin with the source of the wanted one, if others have set a part of it.
+fn taken_source(object: &Value, live: &Value) -> Option<Value> {
+    let managers = live["metadata"]["managedFields"].as_array()?;
+    taken_over(object, managers)?;
+    let mut wanted = live.clone();
+    wanted["spec"]["source"] = object["spec"]["source"].clone();
+    Some(wanted)
+}
+
+/// Reports whether a webhook answers no dry runs, so that only the write itself shows what it says.
+fn is_untriable(error: &InstallerError) -> bool {
+    error.to_string().contains("does not support dry run")
+}
+
 /// Converts the refusal of an apply.
-fn refused(object: &Value, error: RequestError) -> InstallerError {
+fn refused(object: &Value, live: Option<&Value>, error: RequestError) -> InstallerError {
     let title = title(object);
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     if error.is_in_terminating_namespace() {
@@ -398,6 +507,11 @@ fn refused(object: &Value, error: RequestError) -> InstallerError {
     if !held.is_empty() {
         let fields = held.iter().map(|held| format!("{} ({})", held.path, held.manager));
         let fields = fields.collect::<Vec<_>>().join(", ");
+        return InstallerError::Held { title, fields };
+    }
+    // What others have set beside the new source contradicts it.
+    if error.code() == Some(422) && live.is_some_and(|live| taken_source(object, live).is_some()) {
+        let fields = format!(".spec.source ({error})");
         return InstallerError::Held { title, fields };
     }
     match error.code() {

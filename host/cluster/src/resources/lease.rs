@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use pilothouse_core::replicas::lease::LeaseRecord;
+use pilothouse_core::replicas::peers::{ReplicaState, StoredLease};
 use pilothouse_core::rights::objects::{MANAGED_BY, MANAGED_BY_LABEL};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -37,10 +38,15 @@ impl LiveLease {
     pub fn is_ours(&self) -> bool {
         is_ours(&self.object)
     }
+}
 
-    /// The value of an annotation.
-    pub fn annotation(&self, name: &str) -> Option<&str> {
-        self.object["metadata"]["annotations"][name].as_str()
+impl StoredLease for LiveLease {
+    fn record(&self) -> &LeaseRecord {
+        &self.record
+    }
+
+    fn replica(&self) -> ReplicaState {
+        ReplicaState::read(|annotation| self.object["metadata"]["annotations"][annotation].as_str())
     }
 }
 

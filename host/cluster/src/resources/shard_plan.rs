@@ -67,4 +67,9 @@ impl ShardPlanApi {
         object["data"][KEY] = json!(text);
         Ok(self.0.write(&object, live.is_none()).await?.is_some())
     }
+
+    /// Deletes the plan if it is unchanged.
+    pub async fn delete(&self, live: &LivePlan) -> Result<(), RequestError> {
+        self.0.delete(&live.0).await
+    }
 }

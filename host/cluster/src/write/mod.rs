@@ -86,7 +86,7 @@ pub enum ApplyPrecondition<'a> {
 /// it creates an object, because the server compares versions only where there is one to compare with, and is refused
 /// with a conflict otherwise
 /// (<https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/registry/generic/registry/store.go>, `Update`).
-const NO_VERSION: &str = "1";
+pub(crate) const NO_VERSION: &str = "1";
 
 /// The treatment of an object's dependents when it is deleted (`propagationPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,15 +198,23 @@ impl FieldManagerClient {
         body: &Map<String, Value>,
         target: ApplyPrecondition<'_>,
     ) -> Result<ApplyResponse, RequestError> {
-        let path = served.object_path(name);
-        let force = matches!(target, ApplyPrecondition::Uid(_));
-        let precondition = match target {
-            ApplyPrecondition::AsInBody => return self.apply_at(served, name, path, body, false).await,
-            ApplyPrecondition::Absent => ("resourceVersion", NO_VERSION),
-            ApplyPrecondition::Uid(uid) => ("uid", uid),
-        };
-        self.apply_at(served, name, path, &with_precondition(body, precondition), force)
+        let (body, force) = on_condition(body, target);
+        self.apply_at(served, name, served.object_path(name), &body, force)
             .await
+    }
+
+    /// Checks, by a dry run, whether the server would apply an object.
+    pub async fn check_apply(
+        &self,
+        served: &ServedKind,
+        name: &Name,
+        body: &Map<String, Value>,
+        target: ApplyPrecondition<'_>,
+    ) -> Result<(), RequestError> {
+        let (body, force) = on_condition(body, target);
+        let options = if force { "&force=true&dryRun=All" } else { "&dryRun=All" };
+        let path = served.object_path(name);
+        self.apply_patch(name, &path, &body, options).await.map(drop)
     }
 
     /// Returns, by a dry run, the object that an apply to the one of this uid would store.
@@ -270,11 +278,28 @@ impl FieldManagerClient {
         object: &CachedObject,
         propagation: Propagation,
     ) -> Result<(), RequestError> {
+        self.send_delete(served, object, propagation, &[]).await
+    }
+
+    /// Checks, by a dry run, whether the server would delete an object.
+    pub async fn try_delete(&self, served: &ServedKind, object: &CachedObject) -> Result<(), RequestError> {
+        self.send_delete(served, object, Propagation::Background, &["All"])
+            .await
+    }
+
+    async fn send_delete(
+        &self,
+        served: &ServedKind,
+        object: &CachedObject,
+        propagation: Propagation,
+        dry_run: &[&str],
+    ) -> Result<(), RequestError> {
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": propagation.as_str(),
             "preconditions": {"uid": &*object.uid, "resourceVersion": &*object.resource_version},
+            "dryRun": dry_run,
         });
         let request = Request::builder()
             .method(Method::DELETE)
@@ -539,6 +564,15 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
 /// Escapes a path. Names come from plugins; the server refuses invalid ones with its own message.
 fn encode(path: &str) -> String {
     utf8_percent_encode(path, PATH).to_string()
+}
+
+/// The body of an apply with its precondition, and whether the apply takes over fields of others.
+fn on_condition(body: &Map<String, Value>, target: ApplyPrecondition<'_>) -> (Map<String, Value>, bool) {
+    match target {
+        ApplyPrecondition::AsInBody => (body.clone(), false),
+        ApplyPrecondition::Absent => (with_precondition(body, ("resourceVersion", NO_VERSION)), false),
+        ApplyPrecondition::Uid(uid) => (with_precondition(body, ("uid", uid)), true),
+    }
 }
 
 /// A body with a precondition in its metadata.

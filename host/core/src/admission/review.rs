@@ -170,6 +170,27 @@ pub fn refused(uid: &str, refusal: &InvalidObject) -> Value {
     answer(json!({"uid": uid, "allowed": false, "status": refusal.status()}), &[])
 }
 
+/// Returns `true` if an answer refuses an object, at a review or at a conversion.
+pub fn is_refusal(answer: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        response: Response,
+    }
+    #[derive(Deserialize)]
+    struct Response {
+        allowed: Option<bool>,
+        result: Option<ConversionResult>,
+    }
+    #[derive(Deserialize)]
+    struct ConversionResult {
+        status: String,
+    }
+    serde_json::from_str(answer).is_ok_and(|Answer { response }| {
+        let is_unconverted = response.result.is_some_and(|result| result.status != "Success");
+        response.allowed == Some(false) || is_unconverted
+    })
+}
+
 fn answer(mut response: Value, warnings: &[String]) -> Value {
     if !warnings.is_empty() {
         response["warnings"] = json!(warnings);

@@ -72,6 +72,46 @@ pub fn take_over(managed: &[Value], former: &[String], ours: &str, api_version: 
     Some(kept)
 }
 
+/// The managedFields of an object with the fields of all others below a field path of the main resource (`spec`,
+/// `source`) moved to our Apply entry; none if no other manager has a field there.
+pub fn take_over_below(managed: &[Value], path: &[&str], ours: &str, api_version: &str) -> Option<Vec<Value>> {
+    let is_main = |entry: &Value| {
+        entry["subresource"].as_str().unwrap_or_default().is_empty() && entry["apiVersion"] == api_version
+    };
+    let is_ours = |entry: &Value| is_main(entry) && entry["manager"] == ours && entry["operation"] == "Apply";
+    let (last, parents) = path.split_last()?;
+    let mut taken = Map::new();
+    let mut moved = managed.to_vec();
+    for entry in moved.iter_mut().filter(|entry| is_main(entry) && !is_ours(entry)) {
+        let mut fields = Some(&mut entry["fieldsV1"]);
+        for parent in parents {
+            fields = fields.and_then(|fields| fields.get_mut(format!("f:{parent}")));
+        }
+        let found = fields
+            .and_then(Value::as_object_mut)
+            .and_then(|fields| fields.remove(&format!("f:{last}")));
+        if let Some(Value::Object(found)) = found {
+            merge(&mut taken, &found);
+        }
+    }
+    if taken.is_empty() {
+        return None;
+    }
+    let below = path
+        .iter()
+        .rev()
+        .fold(Value::Object(taken), |below, name| json!({format!("f:{name}"): below}));
+    let mut fields = below.as_object().cloned().unwrap_or_default();
+    if let Some(own) = moved.iter().position(is_ours) {
+        let own = moved.remove(own);
+        merge(&mut fields, own["fieldsV1"].as_object().unwrap_or(&Map::new()));
+    }
+    moved.push(json!({
+        "manager": ours, "operation": "Apply", "apiVersion": api_version, "fieldsType": "FieldsV1", "fieldsV1": fields,
+    }));
+    Some(moved)
+}
+
 /// The managedFields of an object without our entries of the main resource; none if there are none. The fields keep
 /// their values, and stay with their other managers, if any.
 pub fn give_up(managed: &[Value], ours: &str) -> Option<Vec<Value>> {
@@ -104,6 +144,42 @@ mod tests {
             entry["subresource"] = json!(subresource);
         }
         entry
+    }
+
+    #[test]
+    fn fields_below_a_path_become_ours_and_others_stay() {
+        let source = |fields: Value| json!({"f:spec": {"f:source": fields, "f:mode": {}}});
+        let managed = [
+            entry(
+                "ours",
+                "Apply",
+                "",
+                &json!({"f:metadata": {}, "f:spec": {"f:source": {"f:file": {}}}}),
+            ),
+            entry(
+                "kubectl-patch",
+                "Update",
+                "",
+                &source(json!({"f:oci": {"f:range": {}}})),
+            ),
+            entry("kubectl-patch", "Update", "status", &source(json!({"f:file": {}}))),
+            entry("other", "Apply", "", &json!({"f:spec": {"f:mode": {}}})),
+        ];
+        let take = |managed: &[Value]| take_over_below(managed, &["spec", "source"], "ours", "apps/v1");
+        let taken = take(&managed).unwrap();
+        let of = |name: &str| {
+            taken
+                .iter()
+                .find(|it| it["manager"] == name && it["subresource"].is_null())
+                .unwrap()
+        };
+        assert_eq!(
+            of("ours")["fieldsV1"],
+            json!({"f:metadata": {}, "f:spec": {"f:source": {"f:file": {}, "f:oci": {"f:range": {}}}}})
+        );
+        assert_eq!(of("kubectl-patch")["fieldsV1"], json!({"f:spec": {"f:mode": {}}}));
+        assert!(taken.contains(&managed[2]) && taken.contains(&managed[3]));
+        assert_eq!(take(&taken), None, "nobody else has any");
     }
 
     #[test]

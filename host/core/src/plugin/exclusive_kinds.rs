@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 /// The age of a plugin: creationTimestamp, then a tie-breaker. The smaller, the older.
 pub type PluginAge = (Arc<str>, Arc<str>);
 
@@ -35,6 +37,39 @@ impl ExclusiveKindRequest {
 /// The annotation of a Plugin that waits for a kind of a running plugin; its value is that plugin's name. It preserves
 /// the order of the two when the host starts, or another replica becomes leader.
 pub const WAITS_ANNOTATION: &str = "pilothouse.dev/waits-for-plugin";
+
+/// The annotation of a Plugin that records the CRDs that its installed version brings: their names, separated by commas.
+/// `status.crds` has those of the version that runs.
+pub const BRINGS_ANNOTATION: &str = "pilothouse.dev/brings";
+
+/// Another Plugin that brings a CRD.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sharer {
+    /// The Plugin's name.
+    pub plugin: String,
+    /// Set if it acts in namespaces in which the other one is to act, too.
+    pub overlaps: bool,
+}
+
+/// The first Plugin, of all in a cluster, that shares a CRD with the Plugin `own`, whose namespaces are given. One that
+/// acts in the same namespaces precedes others.
+pub fn sharer(plugins: &[Value], own: &str, namespaces: &[String], crd: &str) -> Option<Sharer> {
+    let texts = |list: &Value| -> Vec<String> {
+        let texts = list.as_array().into_iter().flatten();
+        texts.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let brings = |plugin: &&Value| {
+        let recorded = plugin["metadata"]["annotations"][BRINGS_ANNOTATION].as_str();
+        let is_recorded = recorded.is_some_and(|names| names.split(',').any(|name| name == crd));
+        plugin["metadata"]["name"] != own
+            && (is_recorded || texts(&plugin["status"]["crds"]).iter().any(|name| name == crd))
+    };
+    let sharers = plugins.iter().filter(brings).map(|plugin| Sharer {
+        plugin: plugin["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        overlaps: plugin["spec"]["mode"] != "Suspended" && overlap(namespaces, &texts(&plugin["spec"]["namespaces"])),
+    });
+    sharers.min_by_key(|sharer| (!sharer.overlaps, sharer.plugin.clone()))
+}
 
 /// The standing of a plugin among those that request the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,7 +126,37 @@ fn overlap(one: &[String], other: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn plugins_share_a_crd_by_annotation_or_status() {
+        let plugin = |name: &str, recorded: &str, runs: &[&str], namespaces: &[&str]| {
+            json!({
+                "metadata": {"name": name, "annotations": {BRINGS_ANNOTATION: recorded}},
+                "spec": {"namespaces": namespaces}, "status": {"crds": runs},
+            })
+        };
+        let plugins = [
+            plugin("own", "a.x,b.x", &["a.x"], &["one"]),
+            plugin("installed", "b.x", &[], &["two"]),
+            plugin("runs", "", &["b.x", "c.x"], &["one", "two"]),
+            json!({"metadata": {"name": "by-hand"}, "spec": {}}),
+        ];
+        let shared = |namespaces: &[&str], crd: &str| {
+            let namespaces: Vec<String> = namespaces.iter().map(|&name| name.to_owned()).collect();
+            sharer(&plugins, "own", &namespaces, crd).map(|it| (it.plugin, it.overlaps))
+        };
+        assert_eq!(shared(&["one"], "a.x"), None);
+        assert_eq!(shared(&["one"], "b.x"), Some(("runs".to_owned(), true)));
+        assert_eq!(shared(&["three"], "b.x"), Some(("installed".to_owned(), false)));
+        assert_eq!(shared(&[], "c.x"), Some(("runs".to_owned(), true)), "none are all");
+        let mut suspended = plugins.clone();
+        suspended[2]["spec"]["mode"] = json!("Suspended");
+        let found = sharer(&suspended, "own", &[], "c.x");
+        assert_eq!(found.map(|it| it.overlaps), Some(false));
+    }
 
     fn request(name: &str, age: &str, crds: &[&str], namespaces: &[&str]) -> ExclusiveKindRequest {
         ExclusiveKindRequest {

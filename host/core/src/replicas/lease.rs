@@ -19,7 +19,7 @@ use std::time::Duration;
 pub const LONGEST: Duration = Duration::from_mins(5);
 
 /// The timing of a Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseTimes {
     /// The time that others wait after the last renewal that they saw.
     pub duration: Duration,
@@ -71,7 +71,7 @@ impl LeaseTimes {
 }
 
 /// The spec of a Lease of `coordination.k8s.io/v1`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaseRecord {
     /// `holderIdentity`; empty if it has no holder.
     pub holder: String,
@@ -126,7 +126,7 @@ pub enum LeaseStep {
 }
 
 /// A candidate for leadership.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseCandidate {
     identity: String,
     times: LeaseTimes,
@@ -134,7 +134,7 @@ pub struct LeaseCandidate {
 }
 
 /// A record, and the time since which it has been seen unchanged.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SeenRecord {
     record: LeaseRecord,
     since: Duration,

@@ -61,6 +61,28 @@ pub struct InstalledHost {
     pub in_namespaces: bool,
 }
 
+/// A host that runs, as far as it knows itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnHost {
+    /// Its namespace.
+    pub namespace: Option<String>,
+    /// Its user name at the API server.
+    pub account: Option<String>,
+}
+
+impl OwnHost {
+    /// Returns `true` if a plugin is installed for another host: in another namespace, or with another ServiceAccount. A
+    /// host that is no ServiceAccount, such as one on a machine of a developer, takes the plugins of its namespace.
+    pub fn is_another(&self, installed: &InstalledHost) -> bool {
+        let own = self.account.as_deref();
+        let account = own.and_then(|user| user.strip_prefix("system:serviceaccount:")?.split_once(':'));
+        let namespace = self.namespace.as_deref().or(account.map(|(namespace, _)| namespace));
+        let is_of = |account: &str| account == installed.account.as_deref().unwrap_or(account);
+        namespace.is_some_and(|namespace| namespace != installed.namespace)
+            || account.is_some_and(|(_, account)| !is_of(account))
+    }
+}
+
 /// The reason why the host of a plugin is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
@@ -177,10 +199,15 @@ impl InstalledHost {
         let Some(text) = live["metadata"]["annotations"][INSTALLED_FOR].as_str() else {
             return Ok(None);
         };
-        serde_json::from_str(text).map(Some).map_err(|error| HostError::Record {
+        Self::parse(text).map(Some).map_err(|error| HostError::Record {
             plugin: plugin.to_owned(),
             message: error.to_string(),
         })
+    }
+
+    /// The host in a value of the annotation [`INSTALLED_FOR`].
+    pub fn parse(record: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(record)
     }
 
     /// The value of the annotation [`INSTALLED_FOR`].
@@ -521,5 +548,33 @@ mod tests {
             message.contains("of Plugin web cannot be read") && message.contains("otherwise remove it"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_plugin_is_of_the_host_in_its_namespace_with_its_account() {
+        let own = |namespace: Option<&str>, user: Option<&str>| OwnHost {
+            namespace: namespace.map(str::to_owned),
+            account: user.map(str::to_owned),
+        };
+        let account = |namespace: &str, name: &str| format!("system:serviceaccount:{namespace}:{name}");
+        let recorded = host(Some("pilothouse"), Acting::Impersonation, false);
+        let ungranted = host(None, Acting::Host, false);
+        let itself = account("other", "pilothouse");
+        for (own, is_another) in [
+            (own(Some("other"), Some(&itself)), false),
+            (own(None, Some(&itself)), false),
+            (own(Some("other"), Some("kubernetes-admin")), false),
+            (own(Some("other"), None), false),
+            (own(None, None), false),
+            (own(None, Some("kubernetes-admin")), false),
+            (own(Some("other"), Some(&account("other", "second"))), true),
+            (own(Some("elsewhere"), Some(&account("elsewhere", "pilothouse"))), true),
+            (own(Some("elsewhere"), Some("kubernetes-admin")), true),
+            (own(None, Some(&account("elsewhere", "pilothouse"))), true),
+        ] {
+            assert_eq!(own.is_another(&recorded), is_another, "{own:?}");
+        }
+        assert!(!own(Some("other"), Some(&account("other", "any"))).is_another(&ungranted));
+        assert!(own(Some("elsewhere"), None).is_another(&ungranted));
     }
 }

@@ -21,7 +21,7 @@ pub mod rules;
 mod tests;
 pub mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::kubernetes::key::Kind;
@@ -120,8 +120,21 @@ pub struct Rights {
     pub account: Rules,
     /// Rules for the host's account, for the watches that plugins share: they are wider where a Plugin is confined.
     pub watches: Rules,
+    /// The kinds of primaries whose CRDs the plugin brings, for the people who use them.
+    pub offered: BTreeSet<OfferedResource>,
     /// Declared accesses that are not granted, because of the confinement or of the cluster.
     pub remarks: Vec<Remark>,
+}
+
+/// The resource of a kind that a plugin brings.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OfferedResource {
+    /// The API group.
+    pub group: String,
+    /// The resource, such as `websites`.
+    pub plural: String,
+    /// Set if its objects have the subresource `status`.
+    pub has_status: bool,
 }
 
 /// A declared access that is not granted.
@@ -247,6 +260,7 @@ impl Rights {
             resources,
             rules: Rules::default(),
             reaches: BTreeMap::new(),
+            offered: BTreeSet::new(),
             remarks: Vec::new(),
         };
         for controller in controllers {
@@ -263,6 +277,7 @@ struct Derivation<'a> {
     rules: Rules,
     /// The watched objects of each kind.
     reaches: BTreeMap<Kind, Reach>,
+    offered: BTreeSet<OfferedResource>,
     remarks: Vec<Remark>,
 }
 
@@ -271,6 +286,13 @@ impl Derivation<'_> {
         let Some(primary) = self.resources.get(controller.kind) else {
             return;
         };
+        if controller.brings_crd {
+            let _ = self.offered.insert(OfferedResource {
+                group: primary.kind.group.clone(),
+                plural: primary.plural.clone(),
+                has_status: primary.facts.has_status,
+            });
+        }
         let selects_nothing = self.confinement.is_confined() && !primary.facts.namespaced;
         if selects_nothing {
             self.remarks.push(Remark::SelectsNothing {
@@ -387,6 +409,7 @@ impl Derivation<'_> {
             resources,
             rules,
             reaches,
+            offered,
             remarks,
         } = self;
         let mut watches = Rules::default();
@@ -403,6 +426,7 @@ impl Derivation<'_> {
         Rights {
             account: rules.simplified(),
             watches: watches.simplified(),
+            offered,
             remarks,
         }
     }

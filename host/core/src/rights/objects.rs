@@ -1,11 +1,14 @@
-//! Builds the objects that grant a plugin's rights: its ServiceAccount, the roles and their bindings. Roles are named
+//! Builds the objects that grant a plugin's rights: its ServiceAccount, the roles and their bindings, and roles for the
+//! people who use its kinds. Roles are named
 //! after the plugin and have its label, so that an uninstall finds them.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Rights;
 use super::rules::{Place, Rules, as_json};
+use super::{OfferedResource, Rights};
 use crate::admission::configuration::PLUGIN_LABEL;
 
 /// The API group of roles and bindings.
@@ -62,6 +65,16 @@ pub fn act_name(plugin: &str) -> String {
     format!("{}-act", account_name(plugin))
 }
 
+/// The name of the ClusterRole with which people see a plugin's kinds. No plugin's own roles have a colon in their names.
+pub fn view_name(plugin: &str) -> String {
+    format!("{}:view", account_name(plugin))
+}
+
+/// The name of the ClusterRole with which people change objects of a plugin's kinds.
+pub fn edit_name(plugin: &str) -> String {
+    format!("{}:edit", account_name(plugin))
+}
+
 /// The labels of everything that is installed for a plugin.
 pub fn labels(plugin: &str) -> Value {
     json!({MANAGED_BY_LABEL: MANAGED_BY, PLUGIN_LABEL: plugin})
@@ -107,12 +120,45 @@ pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
         granted.extend(roles(plugin, &watch_name(plugin), &watches, &host));
         granted.extend(act_role(plugin, namespace, named, acting, &host));
     }
+    // Whoever confines a plugin to Roles may often not create ClusterRoles.
+    let is_of_cluster = granted.iter().any(|(role, _)| role["kind"] == "ClusterRole");
     for (role, binding) in granted {
         objects.push(role);
         bindings.push(binding);
     }
+    if is_of_cluster {
+        objects.extend(aggregated_roles(plugin, &rights.offered));
+    }
     objects.extend(bindings);
     objects
+}
+
+/// The ClusterRoles by which Kubernetes' own roles view, edit and admin hold for the kinds that a plugin brings. See
+/// <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#aggregated-clusterroles>.
+fn aggregated_roles(plugin: &str, offered: &BTreeSet<OfferedResource>) -> Vec<Value> {
+    if offered.is_empty() {
+        return Vec::new();
+    }
+    let role = |name: &str, roles: &[&str], rules: Vec<Value>| {
+        let mut metadata = metadata(plugin, name, None);
+        for role in roles {
+            metadata["labels"][format!("{RBAC_GROUP}/aggregate-to-{role}")] = json!("true");
+        }
+        json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": rules})
+    };
+    let views = offered.iter().map(|offered| {
+        let status = offered.has_status.then(|| format!("{}/status", offered.plural));
+        let resources: Vec<String> = [offered.plural.clone()].into_iter().chain(status).collect();
+        json!({"apiGroups": [offered.group], "resources": resources, "verbs": ["get", "list", "watch"]})
+    });
+    let edits = offered.iter().map(|offered| {
+        let verbs = ["create", "delete", "deletecollection", "patch", "update"];
+        json!({"apiGroups": [offered.group], "resources": [offered.plural], "verbs": verbs})
+    });
+    vec![
+        role(&view_name(plugin), &["view", "edit", "admin"], views.collect()),
+        role(&edit_name(plugin), &["edit", "admin"], edits.collect()),
+    ]
 }
 
 /// A role with its binding, for each place.

@@ -514,3 +514,59 @@ fn host_acting_as_plugin_account_has_only_watch_rights() {
         }])
     );
 }
+
+#[test]
+fn kinds_of_a_plugin_are_aggregated_into_the_roles_of_people() {
+    let checked = checked(
+        "Namespaced",
+        None,
+        &json!([{"kind": kind("", "Secret"), "access": ["read"]}]),
+    );
+    let grants = |confinement: &Confinement, needs: &[ControllerNeeds<'_>]| {
+        let rights = Rights::of(needs, confinement, &Resources::of(&checked)).unwrap();
+        let grantee = Grantee {
+            plugin: "web",
+            namespace: "system",
+            account: None,
+            host_account: None,
+            acting: Acting::Host,
+        };
+        let objects = objects(grantee, &rights).into_iter();
+        let aggregated = objects.filter(|object| object["metadata"]["name"].as_str().unwrap().contains(':'));
+        aggregated.collect::<Vec<_>>()
+    };
+    let needs = ControllerNeeds::of(&checked, AdmissionExports::default());
+    let roles = grants(&Confinement::default(), &needs);
+    let labels = |role: &Value| -> Vec<String> {
+        let labels = role["metadata"]["labels"].as_object().unwrap().keys();
+        labels
+            .filter_map(|label| label.split_once("/aggregate-to-"))
+            .map(|(_, role)| role.to_owned())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    };
+    assert_eq!(labels(&roles[0]), ["admin", "edit", "view"]);
+    assert_eq!(
+        roles[0]["rules"],
+        json!([{"apiGroups": ["x.dev"], "resources": ["webs", "webs/status"], "verbs": ["get", "list", "watch"]}])
+    );
+    assert_eq!(labels(&roles[1]), ["admin", "edit"]);
+    assert_eq!(
+        roles[1]["rules"],
+        json!([{"apiGroups": ["x.dev"], "resources": ["webs"],
+            "verbs": ["create", "delete", "deletecollection", "patch", "update"]}])
+    );
+    assert_eq!(
+        grants(&confined(&["a"], &[]), &needs).len(),
+        0,
+        "all of its rights are Roles"
+    );
+    let mut others = needs;
+    others[0].brings_crd = false;
+    assert_eq!(
+        grants(&Confinement::default(), &others).len(),
+        0,
+        "its kinds are somebody else's"
+    );
+}

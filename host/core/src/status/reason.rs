@@ -48,6 +48,15 @@ pub enum Reason {
 /// Next step after a refusal by the API server. The host does not know whose value was refused: plugins pass values of objects on.
 pub const REFUSED_STEP: &str = "change the object, or fix the plugin if the value is its own";
 
+/// Next steps after a 403 that no right would prevent, as its message ends: a webhook or policy denies the request, a quota is used
+/// up, or another admission plugin of the API server, such as pod security, forbids it.
+pub const DENIED_STEP: &str =
+    "change the object so that the webhook or policy admits it, or change the webhook or policy";
+/// The same for a quota.
+pub const QUOTA_STEP: &str = "raise the quota, or delete what uses it";
+/// The same for any other admission plugin.
+pub const ADMISSION_STEP: &str = "change the object so that the API server admits it, or change what forbids it";
+
 impl Reason {
     /// Every reason.
     pub const ALL: [Self; 19] = [

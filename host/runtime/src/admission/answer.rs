@@ -15,7 +15,7 @@ use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::text::parsed_size::parsed_size;
 use pilothouse_core::{Failure, Limits, Name};
-use pilothouse_metrics::ReviewReads;
+use pilothouse_metrics::{ReviewReads, ReviewResult, ReviewedFunction};
 use pilothouse_webhook::budget::{MAX_PARSED_BYTES, SMALL_BODY_BYTES};
 use pilothouse_webhook::handler::{WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
 use pilothouse_webhook::log_throttle::LogThrottle;
@@ -91,6 +91,17 @@ enum WebhookRoute<'a> {
 }
 
 impl<'a> WebhookRoute<'a> {
+    /// Function in the metrics.
+    fn function(self) -> ReviewedFunction {
+        match self {
+            Self::Judge { asked, .. } => match asked {
+                AdmissionInterface::Defaulter => ReviewedFunction::Default,
+                AdmissionInterface::Validator => ReviewedFunction::Validate,
+            },
+            Self::Convert { .. } => ReviewedFunction::Convert,
+        }
+    }
+
     /// Parses a path. A URL may have a prefix before ours.
     fn of(path: &'a str) -> Result<Self, WebhookResponse> {
         let steps: Vec<&str> = path.trim_start_matches('/').split('/').collect();
@@ -325,11 +336,27 @@ impl WebhookHandler for AdmissionHandler {
         let wait = question.timeout.unwrap_or(WAIT).min(LONGEST_WAIT);
         let left = wait.saturating_sub(WAY_BACK + question.received.elapsed());
         let until = Instant::now() + left;
-        tokio::time::timeout_at(until, self.ask(&question, until))
-            .await
-            .unwrap_or_else(|_| {
-                WebhookResponse::error(504, format!("{} was not answered within {wait:?}", question.path))
-            })
+        let asked = tokio::time::timeout_at(until, self.ask(&question, until)).await;
+        let answer = asked.unwrap_or_else(|_| {
+            WebhookResponse::error(504, format!("{} was not answered within {wait:?}", question.path))
+        });
+        if let Ok(route) = WebhookRoute::of(&question.path) {
+            let took = question.received.elapsed();
+            self.host
+                .metrics
+                .reviews()
+                .ended(route.function(), result(&answer), took);
+        }
+        answer
+    }
+}
+
+/// Result of a request in the metrics.
+fn result(answer: &WebhookResponse) -> ReviewResult {
+    match answer.code {
+        200 if review::is_refusal(&answer.body) => ReviewResult::Denied,
+        200 => ReviewResult::Allowed,
+        _ => ReviewResult::Failed,
     }
 }
 

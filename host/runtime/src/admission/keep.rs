@@ -12,6 +12,7 @@ use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::resources::webhooks;
 use pilothouse_cluster::resources::webhooks::{CaBundleUpdate, Made, SecretWrite, WebhookConfiguration, WebhookKind};
 use pilothouse_core::admission::configuration::{HOST_LABEL, configuration_name, owner_reference};
+use pilothouse_metrics::ServedCertificate;
 use pilothouse_webhook::certificates::{CertificateError, Certificates};
 use pilothouse_webhook::clients::{ClientAuthorities, ClientAuthoritiesError};
 use pilothouse_webhook::peers::PeerClient;
@@ -164,6 +165,7 @@ impl Keeper {
         let certificates = self.certificates().await?;
         let clients = self.clients().await?;
         self.serve(&certificates, clients)?;
+        self.report_ends(&certificates);
         let mut wanted = plugin_webhooks(&self.host.state.lanes(), &self.options, &certificates.bundle);
         let owner = self.owner().await;
         if let Ok(Some(owner)) = &owner {
@@ -256,6 +258,19 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    fn report_ends(&self, certificates: &Certificates) {
+        let Some((server, authority)) = certificates.ends() else {
+            return;
+        };
+        for (certificate, until) in [
+            (ServedCertificate::Server, server),
+            (ServedCertificate::Authority, authority),
+        ] {
+            let until = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            self.host.metrics.reviews().serves(certificate, until);
+        }
     }
 
     /// Returns the current certificates, the same in every process of this host, and renews them if due.

@@ -5,6 +5,7 @@ pub mod definition_changes;
 pub mod kind_registry;
 pub mod lane_registry;
 pub mod too_deep;
+pub mod unstarted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::context::competing_plugins::KnownPlugins;
 use crate::context::definition_changes::DefinitionChanges;
 use crate::context::kind_registry::KindRegistry;
 use crate::context::too_deep::TooDeepReporter;
+use crate::context::unstarted::UnstartedPlugins;
 use crate::election::leadership::Leadership;
 use crate::lanes::cached_namespaces::CachedNamespaces;
 use crate::lanes::lane::Lane;
@@ -30,6 +32,7 @@ use crate::process::resume_slots::ResumeSlots;
 use crate::process::room::Room;
 use crate::queue::Capacity;
 use crate::state::SharedState;
+use crate::telemetry::failure_log::FailureLog;
 use crate::telemetry::recording::Recordings;
 use crate::telemetry::traces::Traces;
 use crate::telemetry::usage::UsageBook;
@@ -73,6 +76,8 @@ pub struct HostContext {
     pub blocking: Blocking,
     /// Known plugins of the cluster.
     pub plugins: KnownPlugins,
+    /// Plugins that this replica cannot start.
+    pub unstarted: UnstartedPlugins,
     /// Counts of changes of CustomResourceDefinitions.
     pub definitions: DefinitionChanges,
     /// Schemas, by which values are merged.
@@ -89,6 +94,8 @@ pub struct HostContext {
     pub room: Room,
     /// Resource usage of each plugin.
     pub usage: UsageBook,
+    /// Log of failed reconciles.
+    pub failure_log: FailureLog,
     /// The traces of reconciles.
     pub traces: Traces,
     /// Recordings of calls that clients have requested.
@@ -122,6 +129,7 @@ impl HostContext {
             clock,
             blocking,
             plugins: KnownPlugins::default(),
+            unstarted: UnstartedPlugins::default(),
             definitions: DefinitionChanges::default(),
             schemas: Schemas::new(client),
             resume_slots: ResumeSlots::default(),
@@ -130,6 +138,7 @@ impl HostContext {
             metrics,
             room: Room::default(),
             usage: UsageBook::default(),
+            failure_log: FailureLog::default(),
             traces,
             recordings: Recordings::default(),
             internal_errors: AtomicU64::new(0),

@@ -14,15 +14,18 @@ use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::{LeaseTerm, Passage, WriteFence};
 use pilothouse_cluster::resources::lease::{LeaseApi, LeaseGroup, LiveLease};
+use pilothouse_cluster::resources::shard_plan::ShardPlanApi;
 use pilothouse_core::replicas::lease::{LeaseCandidate, LeaseStep, LeaseTimes};
+use pilothouse_core::replicas::peers::{Peers, plan_name};
 use pilothouse_core::status::backoff;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::election::lease_task::{LeaseTask, LoggedProblems};
 use crate::process::clock::{WallClock, sleep_until};
 use crate::process::contact::ServerContact;
-use crate::sharding::peers::Peers;
+use crate::sharding::leftovers::Leftovers;
 
 /// Options of the leader election.
 #[derive(Clone, Debug)]
@@ -125,7 +128,9 @@ pub fn start(
     let participant = Participant {
         others: shards.is_none().then(|| OtherMode {
             leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
+            plan: ShardPlanApi::new(client.clone(), namespace.clone(), plan_name(&name), timeout),
             peers: Peers::new(identity.clone(), times),
+            deleting: JoinSet::new(),
         }),
         api: LeaseApi::new(client.clone(), namespace, name, timeout),
         candidate: LeaseCandidate::new(identity, times),
@@ -168,7 +173,10 @@ struct Participant {
 /// Detects replicas that were started with --shards, next to one that was not.
 struct OtherMode {
     leases: LeaseGroup,
-    peers: Peers,
+    plan: ShardPlanApi,
+    peers: Peers<LiveLease>,
+    /// Deletes what they have left, while this replica leads.
+    deleting: JoinSet<()>,
 }
 
 impl OtherMode {
@@ -178,6 +186,15 @@ impl OtherMode {
         match self.peers.any_replica(now) {
             Some(replica) => Err(ElectionError::Divided(replica.to_owned())),
             None => Ok(()),
+        }
+    }
+
+    /// Begins to delete what they have left, if there is anything.
+    fn delete_leftovers(&mut self, candidate: &LeaseCandidate, times: LeaseTimes) {
+        if self.peers.has_any_of(0) {
+            let identity = candidate.identity().to_owned();
+            let left = Leftovers::new(self.leases.clone(), self.plan.clone(), identity, times);
+            self.deleting.spawn(left.delete());
         }
     }
 }
@@ -337,21 +354,30 @@ impl Participant {
                 identity = self.candidate.identity(),
                 "this replica leads"
             );
+            if let Some(others) = &mut self.others {
+                others.delete_leftovers(&self.candidate, self.times);
+            }
         }
         self.logged = Logged::default();
         self.leadership.set(true);
     }
 
-    fn step_down(&mut self, why: &str) {
+    fn stop_leading(&mut self) {
         self.fence.close();
-        self.leads_until = None;
         self.leadership.set(false);
+        if let Some(others) = &mut self.others {
+            others.deleting.abort_all();
+        }
+    }
+
+    fn step_down(&mut self, why: &str) {
+        self.stop_leading();
+        self.leads_until = None;
         tracing::warn!(lease = self.api.title(), "this replica leads no longer: {why}");
     }
 
     async fn release(&mut self) {
-        self.fence.close();
-        self.leadership.set(false);
+        self.stop_leading();
         if self.leads_until.take().is_some() {
             let answered = self.fence.answered(Passage::Leader);
             let _ = tokio::time::timeout(self.times.renew_deadline / 8, answered).await;
@@ -407,7 +433,7 @@ impl Participant {
 
     fn log_problem(&mut self, error: &ElectionError) {
         let problem = match error {
-            ElectionError::Request(error) if error.code() == Some(403) => format!(
+            ElectionError::Request(error) if error.is_missing_right() => format!(
                 "{error}; grant the host get, list, create and update on leases.coordination.k8s.io in the namespace of the Lease"
             ),
             error => chain(error),

@@ -27,7 +27,7 @@ use super::plugin::{LoadedComponent, PluginTask, RunningVersion};
 use crate::lanes::access::{LaneAccess, ReviewedAccess};
 use crate::lanes::lane::{Lane, RunMode};
 use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin};
-use crate::plugins::resource::state::{ConditionState, StartupProblem, StartupStep};
+use crate::plugins::resource::state::{ConditionState, NOT_GRANTED, StartupProblem, StartupStep};
 use crate::plugins::version::prepare::DescribedPlugin;
 
 /// Interval of the reviews while all rights are granted. A revoked right ends within five minutes; the difference is
@@ -54,9 +54,6 @@ const LONGEST_LIST: usize = 1200;
 
 /// The most namespaces that a command names.
 const MOST_NAMED: usize = 20;
-
-/// Reason of `Granted` and `Ready` if rights are missing.
-pub const NOT_GRANTED: &str = "NotGranted";
 
 /// Reason of `Granted` if the rights are not known.
 const REVIEW_FAILED: &str = "ReviewFailed";
@@ -159,7 +156,9 @@ impl PluginTask {
                         Ok(review) => {
                             // While a kind is awaited, no review is complete.
                             let counts = review.errors.is_empty().then_some(until);
-                            (self.report_access(running, account, &review, until), counts)
+                            let outcome = self.report_access(running, account, &review, until);
+                            self.review_acting(running).await;
+                            (outcome, counts)
                         }
                         Err(problem) => {
                             // Otherwise the next attempt would come too late.

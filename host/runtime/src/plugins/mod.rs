@@ -36,6 +36,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pilothouse_cluster::Client;
+use pilothouse_metrics::ArtifactStep;
 use pilothouse_sandbox::Sandbox;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -47,7 +48,7 @@ use crate::context::HostContext;
 use crate::lanes::lane::Lane;
 use crate::options::HostOptions;
 use crate::plugins::fetch::directory_reader::DirectoryReader;
-use crate::plugins::resource::state::{ConditionState, PluginState, StartupStep};
+use crate::plugins::resource::state::{ConditionState, PluginState, StartupStep, WantedVersion};
 use crate::plugins::version::exclusive_kinds::ExclusiveKinds;
 use crate::watches::informers::Informers;
 
@@ -165,6 +166,16 @@ pub struct PluginSummary {
     pub version: Option<String>,
     /// The digest of its component, in hexadecimal digits.
     pub digest: Option<String>,
+    /// The wanted version, as far as it was loaded.
+    pub wanted: Option<WantedVersion>,
+    /// Set if the wanted version runs, or none is wanted.
+    pub runs_wanted: bool,
+    /// Set if the wanted version is refused.
+    pub is_stalled: bool,
+    /// Reason why the wanted version does not run: the condition `Reconciling` or `Stalled`, which is true.
+    pub obstacle: Option<ConditionState>,
+    /// Steps that failed when its artifact was asked for last; `None`: it has no artifact.
+    pub artifact_failures: Option<Vec<ArtifactStep>>,
     /// Reason of its condition `Ready`, if that is true.
     pub ready: Option<&'static str>,
     /// Its condition `Ready`.
@@ -256,6 +267,10 @@ impl PluginRegistry {
                 name: name.clone(),
                 ready: (ready.holds == Some(true)).then_some(ready.reason),
                 condition: ready.clone(),
+                runs_wanted: known.progress.obstacle().is_none(),
+                is_stalled: known.progress.is_stalled(),
+                obstacle: known.progress.obstacle().cloned(),
+                artifact_failures: known.artifact_failures(),
                 warnings: known
                     .lanes
                     .first()
@@ -264,6 +279,7 @@ impl PluginRegistry {
                 is_awake: known.lanes.iter().any(|lane| lane.component.is_awake()),
                 version: known.version,
                 digest: known.digest,
+                wanted: known.wanted,
             }
         };
         registry.iter().map(look).collect()

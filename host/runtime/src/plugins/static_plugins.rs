@@ -53,6 +53,7 @@ pub fn start(context: &Arc<PluginContext>, specs: Vec<StaticPlugin>) -> JoinSet<
             }
         }
     }
+    context.host.unstarted.set_known();
     context.registry.set_entered(false);
     // The name of a plugin that cannot be described is unknown, so none can be declared removed.
     if are_all_known {

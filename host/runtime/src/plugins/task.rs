@@ -66,6 +66,9 @@ impl PluginTask {
         };
         let plugin_state = Arc::<PluginState>::default();
         context.host.plugins.enter(&name);
+        if let Some(own) = &own {
+            context.host.unstarted.enter(&name, own.live.clone());
+        }
         context.registry.enter(name, plugin_state.clone());
         Self {
             context,
@@ -111,6 +114,7 @@ impl PluginTask {
         }
         let name = &*self.identity.name;
         self.context.host.plugins.leave(name);
+        self.context.host.unstarted.leave(name);
         self.context.host.state.competing_plugin_left(name);
         self.context.claims.forget(&self.identity.name);
         self.context.registry.leave(name);
@@ -158,9 +162,9 @@ impl PluginTask {
         loop {
             let event = match *life {
                 LifeState::Examining { .. } => self.examine(request),
-                LifeState::Starting(_) => {
+                LifeState::Starting(startup) => {
                     let wanted = request.wanted.as_ref().expect(WANTED);
-                    self.plugin_state.set(|known| known.busy = Some(Instant::now()));
+                    self.report_startup(startup);
                     seen = self.seen(wanted).await;
                     let staging = Box::pin(self.stage(life, running, request, wanted)).await;
                     if let ComponentSource::Artifact(_) = &wanted.source {
@@ -205,7 +209,11 @@ impl PluginTask {
 
     /// Examines the request.
     fn examine(&self, request: &PluginRequest) -> LifeEvent {
-        self.plugin_state.set(|known| known.generation = request.generation());
+        let is_followed = request.wanted.as_ref().is_ok_and(DesiredPlugin::is_followed);
+        self.plugin_state.set(|known| {
+            known.generation = request.generation();
+            known.is_followed = is_followed;
+        });
         if request.resource.as_ref().is_some_and(|resource| resource.deleting) {
             return LifeEvent::DeletionWanted;
         }
@@ -281,6 +289,7 @@ impl PluginTask {
             LifeAction::TakeOver => {
                 if let Some(staged) = staged.take() {
                     *running = Some(Box::pin(self.take_over(running.take(), *staged)).await);
+                    self.context.host.unstarted.leave(&self.identity.name);
                 }
             }
             LifeAction::Unload => Box::pin(self.leave(running.take())).await,
@@ -300,6 +309,7 @@ impl PluginTask {
                 }
             }
             LifeAction::Finish => {
+                self.context.host.unstarted.leave(&self.identity.name);
                 if let Some(request) = request {
                     Box::pin(self.finish(running.take(), request)).await;
                 }
@@ -311,7 +321,7 @@ impl PluginTask {
     async fn report(&self, action: &LifeAction, running: Option<&RunningVersion>) {
         match action {
             LifeAction::ReportRefusal(problem) => self.refuse(running, problem).await,
-            LifeAction::ReportRunning => self.report_ready(running),
+            LifeAction::ReportRunning => self.report_running(running),
             LifeAction::ReportSuspension => self.report_suspension(),
             _ => {}
         }

@@ -9,3 +9,4 @@ pub mod idle;
 pub mod log_limit;
 pub mod resume_slots;
 pub mod room;
+pub mod usage;

@@ -38,6 +38,7 @@ struct Tally {
     delayed: usize,
     unseen: usize,
     failing: usize,
+    stalled: usize,
 }
 
 /// An object that starts to run.
@@ -66,6 +67,18 @@ impl Backlog {
             item.trigger = Some((priority, trigger));
         }
         self.enqueue(name, priority, now)
+    }
+
+    /// Requests a reconcile of each failing object, as if it had been edited: before its back-off ends. Returns `true` if
+    /// one became ready.
+    pub fn push_failing(&mut self, now: Instant) -> bool {
+        let failing = self.items.iter().filter(|(_, item)| item.failures > 0);
+        let failing: Vec<Name> = failing.map(|(name, _)| name.clone()).collect();
+        let mut is_ready = false;
+        for name in failing {
+            is_ready |= self.push(&name, Priority::Wake, Cause::Edit, TriggerReason::Retry.into(), now);
+        }
+        is_ready
     }
 
     /// Queues an object without another cause or trigger.
@@ -219,7 +232,7 @@ impl Backlog {
         let Some(item) = self.items.get_mut(name) else {
             return run;
         };
-        let was_failing = item.failures > 0;
+        let (was_failing, was_stalled) = (item.failures > 0, item.stalled);
         let again = item.again.take();
         let is_gone = std::mem::take(&mut item.gone) && again.is_none();
         if is_gone {
@@ -257,9 +270,12 @@ impl Backlog {
                 None
             }
         };
+        item.stalled = matches!(verdict, ReconcileResult::AwaitChange { .. });
         run.failures = item.failures;
         self.tally.failing += usize::from(item.failures > 0);
         self.tally.failing -= usize::from(was_failing);
+        self.tally.stalled += usize::from(item.stalled);
+        self.tally.stalled -= usize::from(was_stalled);
         let calm = calm
             .filter(|_| *verdict != ReconcileResult::Gone)
             .map(|at| (RequeueAt::at(at), Priority::Resync, TriggerReason::HotLoop));
@@ -358,6 +374,7 @@ impl Backlog {
             item.edited = false;
             self.tally.failing -= usize::from(item.failures > 0);
             item.failures = 0;
+            self.tally.stalled -= usize::from(std::mem::take(&mut item.stalled));
             item.hold = None;
         }
         self.tidy(name);
@@ -416,6 +433,7 @@ impl Backlog {
             delayed,
             unseen,
             failing,
+            stalled,
         } = self.tally;
         let oldest = self.ready_since.keys().next();
         Depth {
@@ -424,6 +442,7 @@ impl Backlog {
             delayed,
             unseen,
             failing,
+            stalled,
             oldest: oldest.map_or(Duration::ZERO, |since| now.saturating_duration_since(*since)),
         }
     }
@@ -439,6 +458,7 @@ impl Backlog {
             depth.unseen += usize::from(item.unseen > 0);
             depth.delayed += usize::from(item.due.is_some());
             depth.failing += usize::from(item.failures > 0);
+            depth.stalled += usize::from(item.stalled);
             if let Some(queued) = item.queued.filter(|_| item.unseen == 0) {
                 depth.ready += 1;
                 depth.oldest = depth.oldest.max(now - queued.since);

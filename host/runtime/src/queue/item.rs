@@ -26,6 +26,8 @@ pub struct QueueItem {
     pub edited: bool,
     /// Failures in a row.
     pub failures: u32,
+    /// Set if only a change can help it after its last failure.
+    pub stalled: bool,
     /// Time at which it is queued again.
     pub due: Option<Due>,
     /// Time that the cluster has asked it to wait.
@@ -92,6 +94,7 @@ impl QueueItem {
             trigger: _,
             edited: _,
             failures,
+            stalled: _,
             due,
             hold,
             unseen,

@@ -238,6 +238,13 @@ impl WorkQueue {
         }
     }
 
+    /// Enqueues the failing objects of a lane, before their back-off ends.
+    pub fn push_failing(&mut self, lane: LaneId) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            self.ready_signal |= lane.backlog.push_failing(Instant::now());
+        }
+    }
+
     /// Requeues the objects that wait for a time of day, after the wall clock has jumped.
     pub fn clock_jumped(&mut self, now: Instant) {
         for lane in self.lanes.values_mut() {

@@ -172,6 +172,8 @@ pub struct Depth {
     pub unseen: usize,
     /// Failed, and waiting for a time or a change.
     pub failing: usize,
+    /// Failed, and waiting for a change only.
+    pub stalled: usize,
     /// Time that the oldest ready object has been ready.
     pub oldest: Duration,
 }

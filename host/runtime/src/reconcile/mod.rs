@@ -56,6 +56,9 @@ pub async fn reconcile(host: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> 
     let trace = host.traces.begin(&primary_ref, job);
     let ended = Box::pin(reconcile_traced(host, lane, job, &primary_ref, &trace)).await;
     host.traces.end(trace, &primary_ref, lane, job, &ended);
+    if ended.failure.is_none() {
+        host.failure_log.recovered(&primary_ref);
+    }
     ended
 }
 
@@ -101,7 +104,9 @@ async fn reconcile_traced(
         gather::GatherResult::Kept => JobResult::unchanged(ReconcileResult::Done { again: None }),
     };
     if let Err(failure) = collected {
-        tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot collect what an object left");
+        if host.failure_log.take_news(lane, primary_ref, &failure) {
+            tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot collect what an object left");
+        }
         if matches!(ended.verdict, ReconcileResult::Done { .. } | ReconcileResult::Gone) {
             ended.verdict = verdict(Some(&failure), None);
             ended.failure = Some(failure);
@@ -367,7 +372,9 @@ async fn orphaned(
         return without_writes(None);
     }
     let let_go = cleanup::orphan::release_orphaned(host, lane, primary_ref, &object, &owner).await;
-    if let Err(failure) = &let_go {
+    if let Err(failure) = &let_go
+        && host.failure_log.take_news(lane, primary_ref, failure)
+    {
         tracing::warn!(
             lane = lane.title(), object = %primary_ref.name, %failure,
             "cannot let go of an object that is deleted with `orphan`"
@@ -405,7 +412,9 @@ async fn unselect(
     if failure.is_none() {
         failure = finalize::unselect(host, lane, primary_ref, &object).await.err();
     }
-    if let Some(failure) = &failure {
+    if let Some(failure) = &failure
+        && host.failure_log.take_news(lane, primary_ref, failure)
+    {
         tracing::warn!(
             lane = lane.title(), object = %primary_ref.name, %failure,
             "cannot let go of an object outside of spec.namespaces; retrying"
@@ -425,7 +434,9 @@ async fn previewed(
         Ok(planned) => preview::preview(host, lane, primary_ref, &planned).await.err(),
         Err(failure) => Some(failure),
     };
-    if let Some(failure) = &failure {
+    if let Some(failure) = &failure
+        && host.failure_log.take_news(lane, primary_ref, failure)
+    {
         tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot preview");
     }
     without_writes(failure)

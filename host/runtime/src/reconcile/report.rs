@@ -173,14 +173,18 @@ pub async fn report(
     .await;
     let object = &primary_ref.name;
     if let Some(failure) = &failure {
-        let Failure {
-            blame,
-            reason,
-            message,
-            retry: _,
-            at_least: _,
-        } = failure;
-        tracing::warn!(lane = lane.title(), %object, %blame, %reason, problem = message, "reconcile failed");
+        if host.failure_log.take_news(lane, primary_ref, failure) {
+            let Failure {
+                blame,
+                reason,
+                message,
+                retry: _,
+                at_least: _,
+            } = failure;
+            tracing::warn!(lane = lane.title(), %object, %blame, %reason, problem = message, "reconcile failed");
+        } else {
+            tracing::debug!(lane = lane.title(), %object, reason = %failure.reason, "reconcile failed again");
+        }
     } else {
         tracing::debug!(lane = lane.title(), %object, writes = writes.len(), "reconciled");
     }

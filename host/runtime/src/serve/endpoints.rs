@@ -5,17 +5,19 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pilothouse_metrics::{CONTENT_TYPE, Metrics, StateFigures};
 use pilothouse_webhook::plain::{PlainHandler, PlainResponse, PlainServer};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::election::lease_task::LoggedProblems;
 use crate::host::Handle;
 use crate::process::heartbeat::Heartbeat;
+use crate::process::usage::process_figures;
 
 /// Time for which an answer is repeated, so that frequent clients cost no more than one, and slow readers hold few
 /// copies.
@@ -33,11 +35,13 @@ pub struct Endpoints {
     version: &'static str,
     metrics: Metrics,
     heartbeat: Heartbeat,
+    started: SystemTime,
     /// The host, once it is set.
     host: OnceLock<Handle>,
     was_ready: AtomicBool,
     figures: Flight<Bytes>,
     missing: Flight<Vec<String>>,
+    logged: Mutex<LoggedProblems>,
 }
 
 /// A running server; it stops on drop.
@@ -63,10 +67,12 @@ impl Endpoints {
             version,
             metrics,
             heartbeat,
+            started: SystemTime::now(),
             host: OnceLock::new(),
             was_ready: AtomicBool::new(false),
             figures: Flight::default(),
             missing: Flight::default(),
+            logged: Mutex::default(),
         }
     }
 
@@ -78,6 +84,7 @@ impl Endpoints {
 
     async fn print(&self) -> PlainResponse {
         let (version, metrics, heartbeat) = (self.version, self.metrics.clone(), self.heartbeat.clone());
+        let started = self.started;
         let body = match self.host.get().cloned() {
             None => None,
             Some(host) => {
@@ -85,7 +92,7 @@ impl Endpoints {
                     let figures = StateFigures {
                         version,
                         main_loop_age: heartbeat.age(),
-                        resident_bytes: resident_bytes(),
+                        process: process_figures(started),
                         ..host.figures()
                     };
                     Bytes::from(metrics.print(&figures))
@@ -98,7 +105,7 @@ impl Endpoints {
             let figures = StateFigures {
                 version,
                 main_loop_age: self.heartbeat.age(),
-                resident_bytes: resident_bytes(),
+                process: process_figures(started),
                 ..StateFigures::default()
             };
             Bytes::from(self.metrics.print(&figures))
@@ -121,6 +128,7 @@ impl Endpoints {
         if self.was_ready.load(Ordering::Relaxed) {
             return host.lost_readiness().map_or(Ok(()), Err);
         }
+        self.log_held_back(&host);
         match self.missing.take_part(move || host.missing_for_readiness()).await {
             None => Err(format!("the host's state has been locked for {} s", PATIENCE.as_secs())),
             Some(missing) if missing.is_empty() => {
@@ -128,6 +136,15 @@ impl Endpoints {
                 Ok(())
             }
             Some(missing) => Err(missing.join("\n")),
+        }
+    }
+
+    /// Logs why a rollout waits for this replica: kubelet's events do not show the answer.
+    fn log_held_back(&self, host: &Handle) {
+        for problem in host.held_back() {
+            if self.logged.lock().take_due(&problem) {
+                tracing::warn!(problem, "this replica is not ready, so a rollout waits");
+            }
         }
     }
 }
@@ -191,14 +208,6 @@ impl<T: Clone + Send + 'static> Flight<T> {
     }
 }
 
-/// Physical memory of this process in bytes, on Linux; `None` on other systems.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -227,10 +236,8 @@ mod tests {
         assert!(!metrics.contains("main_loop_age"), "{metrics}");
         let resident = metrics
             .lines()
-            .find_map(|line| line.strip_prefix("pilothouse_resident_memory_bytes "));
-        let resident: u64 = resident.and_then(|bytes| bytes.parse().ok()).expect("Linux says it");
-        // More than a megabyte and less than a terabyte: the kernel says it in kibibytes.
-        assert!((1 << 20..1 << 40).contains(&resident), "{resident}");
+            .find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
+        assert!(resident.is_some(), "{metrics}");
         assert_eq!(endpoints.get("/metrics/").await.code, 404);
     }
 

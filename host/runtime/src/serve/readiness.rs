@@ -1,5 +1,6 @@
 //! Decides whether the host is ready: its caches have synced, each desired plugin runs or reports why not, and webhooks
-//! are served, if configured.
+//! are served, if configured. A plugin that another replica runs has to run here, too
+//! ([`crate::context::unstarted`]).
 //!
 //! Once the host has been ready, a plugin that starts or changes later does not affect readiness: it must not take the
 //! others' webhooks out of their Service. A replica that does not lead is ready by the same rule, because it answers
@@ -11,6 +12,7 @@ use std::time::Duration;
 use pilothouse_core::Kind;
 
 use crate::context::HostContext;
+use crate::context::unstarted::LONGEST_HOLD;
 use crate::lanes::lane::Lane;
 use crate::plugins::{PluginRegistry, StartingPlugin};
 
@@ -37,6 +39,19 @@ pub fn lost(host: &HostContext) -> Option<String> {
     })
 }
 
+/// Reasons why a rollout has to wait for this replica: plugins that run elsewhere and cannot be started here.
+pub fn held_back(host: &HostContext) -> Vec<String> {
+    let held = host.unstarted.run_elsewhere(&host.leadership).into_iter();
+    let reason = |(name, problem)| {
+        format!(
+            "another replica runs plugin {name}, and this one cannot start it: {problem}; mend that, or suspend or delete the \
+             Plugin; {} min after its start this replica is ready without it",
+            LONGEST_HOLD.as_secs() / 60
+        )
+    };
+    held.map(reason).collect()
+}
+
 /// Reasons why the host is not ready yet; empty if it is ready.
 pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
     let Some(starting) = registry.starting() else {
@@ -48,7 +63,8 @@ pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
         let StartingPlugin { name, since, lanes } = plugin;
         let is_late = since.elapsed() >= LONGEST_START;
         if lanes.is_empty() {
-            return (!is_late || !works).then(|| format!("plugin {name} is starting"));
+            let is_awaited = !is_late || !works || host.unstarted.runs_elsewhere(name, &host.leadership);
+            return is_awaited.then(|| format!("plugin {name} is starting"));
         }
         let mut unlisted: Vec<String> = lanes
             .iter()
@@ -67,7 +83,8 @@ pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
     };
     let webhooks = host.waits_for_webhooks.load(Ordering::Relaxed);
     let webhooks = webhooks.then(|| "the webhooks are not served yet; the log says why".to_owned());
-    starting.iter().filter_map(of_plugin).chain(webhooks).collect()
+    let starting = starting.iter().filter_map(of_plugin).chain(webhooks);
+    starting.chain(held_back(host)).collect()
 }
 
 /// Kinds that a lane waits for and that will be listed. The plugin's status reports those that the cluster does not

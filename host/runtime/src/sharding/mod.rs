@@ -1,11 +1,9 @@
-//! Takes part in dividing the work among active replicas: announces this replica, takes and releases shards, and sets
-//! the work of the queue and the fence. [`pilothouse_core::replicas::shards`] decides how namespaces are divided into
-//! shards, and shards among replicas.
+//! Takes part in dividing the work among active replicas: carries out what [`Member`] decides, which is to announce this
+//! replica, and to take and release shards, and sets the work of the queue and the fence.
+//! [`pilothouse_core::replicas::shards`] decides how namespaces are divided into shards, and shards among replicas.
 //!
 //! Each shard has a Lease, and so has each replica. A replica's Lease says which version of the plan the replica works
-//! by. No replica takes over work that is new in a version before all living replicas work by it: a replica writes its
-//! Lease with the version, then reads the plan again, then all Leases, and only then takes over work. If another
-//! replica has a later version meanwhile, it sees in turn that this one still works by the earlier one, and waits.
+//! by.
 //!
 //! With `--shards` all replicas write, and the fence checks the controller and namespace of every request again. A replica caches the
 //! namespaces of its shards: informers list again when shards move, and the queue takes in a namespace when all kinds of the lane have
@@ -17,9 +15,8 @@
 //! A replica that takes up work does not wait until its watches have shown all that the one before it has made, where a kind is cached
 //! whole. A create may then meet an object that exists (409); it changes nothing, and the object is read and adopted.
 
-mod adopt;
 mod leases;
-pub mod peers;
+pub mod leftovers;
 mod plan_keeper;
 
 use std::collections::BTreeMap;
@@ -31,25 +28,20 @@ use std::time::Duration;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_cluster::resources::lease::LeaseGroup;
+use pilothouse_cluster::resources::lease::{LeaseGroup, LiveLease};
 use pilothouse_core::replicas::lease::LeaseTimes;
-use pilothouse_core::replicas::shards::{
-    Division, Divisions, HashRanges, HoldingReplica, OwnedWork, ShardHolder, ShardHolders, ShardPlan,
-};
+use pilothouse_core::replicas::member::{Action, HURRY, Member, Progress, View};
+use pilothouse_core::replicas::peers::{WorkCount, plan_name, shard_lease};
+use pilothouse_core::replicas::shards::{HashRanges, HoldingReplica, OwnedWork, ShardHolder, ShardHolders, ShardPlan};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use self::peers::{Peers, replica_lease, shard_lease};
-use self::plan_keeper::PlanKeeper;
+use self::plan_keeper::{GroupState, PlanKeeper};
 use crate::context::{HostContext, ReplicaShare};
 use crate::election::leadership::ElectionOptions;
 use crate::election::lease_task::{LeaseTask, LoggedProblems};
 use crate::lanes::cached_namespaces::CachedPart;
 use crate::process::clock::sleep_until;
-use crate::state::WorkCount;
-
-/// Divisor of the wait while changes are expected.
-const HURRY: u32 = 4;
 
 /// The most Leases of other software that the log names.
 const MOST_NAMED: usize = 8;
@@ -76,105 +68,45 @@ pub fn start(
         fence,
         shards: _,
     } = options.clone();
-    let timeout = times.renew_deadline / 2;
+    let patience = times.renew_deadline / 2;
     let replica = Replica {
-        leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
-        plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
-        own_lease: replica_lease(&identity),
-        peers: Peers::new(identity, times),
-        has_looked: false,
+        leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), patience),
+        plans: PlanKeeper::new(client.clone(), namespace, plan_name(&name), patience, shards),
+        member: Member::new(identity, times, shards),
         address,
         times,
         fence,
         host,
         begun: Instant::now(),
-        plan: None,
-        divisions: Arc::default(),
-        fenced_divisions: Arc::default(),
-        fenced_since: Instant::now(),
-        adopting: None,
-        announced: None,
-        valid_until: None,
-        held: BTreeMap::new(),
         cached: HashRanges::default(),
         settled_since: None,
         work: (WorkCount::default(), None),
-        handed_over: None,
         logged: LoggedProblems::default(),
     };
     replica.host.state.own(&OwnedWork::none());
     replica.hold_in_cache();
-    LeaseTask::spawn(timeout * 2, |stopped| replica.run(stopped))
+    LeaseTask::spawn(patience * 2, |stopped| replica.run(stopped))
 }
 
 struct Replica {
     leases: LeaseGroup,
     plans: PlanKeeper,
-    /// Name of this replica's own Lease, without the prefix.
-    own_lease: String,
-    peers: Peers,
-    /// Set if all Leases have been read once.
-    has_looked: bool,
+    /// Decides about Leases and the plan.
+    member: Member<LiveLease>,
     /// Address at which other replicas reach the webhook server of this one.
     address: Option<SocketAddr>,
     times: LeaseTimes,
     fence: WriteFence,
     host: Arc<HostContext>,
-    /// Origin of the candidates' clock.
+    /// Origin of the member's clock.
     begun: Instant,
-    /// Plan that this replica works by.
-    plan: Option<Arc<ShardPlan>>,
-    /// Plan that it waits to adopt, until work that the plan changes has ended.
-    adopting: Option<Adopting>,
-    /// Divisions of controllers on which all replicas agree.
-    divisions: Arc<Divisions>,
-    /// The divisions in the fence: jobs under divisions that are no longer agreed on may finish.
-    fenced_divisions: Arc<Divisions>,
-    /// Time since which the fence has them.
-    fenced_since: Instant,
-    /// Version in this replica's Lease.
-    announced: Option<u64>,
-    /// Time until which others wait for this replica.
-    valid_until: Option<Instant>,
-    held: BTreeMap<usize, HeldShard>,
     /// Hashes of the namespaces that the cache holds: those held now, and lately.
     cached: HashRanges,
     /// Time since which no shard has to be taken or handed over.
     settled_since: Option<Instant>,
     /// Size of this replica's work, and when it was counted.
     work: (WorkCount, Option<Instant>),
-    /// Shard last handed over, and when: the next one waits until it has been taken.
-    handed_over: Option<(usize, Instant)>,
     logged: LoggedProblems,
-}
-
-/// A shard whose Lease this replica holds.
-struct HeldShard {
-    ranges: HashRanges,
-    /// Time until which jobs may start.
-    until: Instant,
-    /// Set if no job of it is started any more; it is released when running jobs have ended.
-    is_leaving: bool,
-    /// Set if no write of it passes the fence any more; it is released when all earlier ones are settled.
-    is_closed: bool,
-}
-
-/// A plan that a replica waits to adopt.
-struct Adopting {
-    version: u64,
-    /// Time since which it waits, possibly for an earlier version.
-    since: Instant,
-    /// Set if the log has said that it no longer waits for running jobs.
-    is_said: bool,
-}
-
-/// Result of a round.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    /// Every replica has its assigned shards.
-    Settled,
-    /// Changes are expected soon.
-    Moving,
 }
 
 /// Reason why a round failed.
@@ -184,6 +116,8 @@ enum ShardingError {
     Request(#[from] RequestError),
     #[error("{0}")]
     Plan(String),
+    #[error("somebody else has written into the Lease of this replica")]
+    KeptOut,
     #[error(
         "the plan {plan} has {planned} shards, and this replica was started with --shards {own}; start all replicas with the \
          same number. Until then this one takes no shards and does not lead"
@@ -232,7 +166,7 @@ impl Replica {
                     () = sleep_until(expiry) => None,
                     // A request in flight may take effect, and then has to be undone.
                     _ = &mut stopped => {
-                        let _ = tokio::time::timeout(patience, round).await;
+                        let _ = timeout(patience, round).await;
                         break;
                     }
                 }
@@ -243,7 +177,7 @@ impl Replica {
             };
             self.own();
             pauses += 1;
-            let pause = self.peers.pause(pauses);
+            let pause = self.member.peers().pause(pauses);
             let wait = match progress {
                 Ok(Progress::Settled) => {
                     self.logged.clear();
@@ -273,30 +207,30 @@ impl Replica {
         self.leave().await;
     }
 
+    async fn leave(mut self) {
+        self.member.leave();
+        // Each failure is logged, and whatever is left expires.
+        let _ = self.carry_out().await;
+        self.own();
+    }
+
     fn now(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Version of the plan that this replica works by.
-    fn version(&self) -> Option<u64> {
-        self.plan.as_ref().map(|plan| plan.version)
-    }
-
-    /// Returns `true` if other replicas still wait for this one.
-    fn is_announced_for_now(&self) -> bool {
-        self.valid_until.is_some_and(|until| Instant::now() < until)
+    /// Time on the runtime's clock.
+    fn at(&self, now: Duration) -> Instant {
+        self.begun + now
     }
 
     /// Time at which the first of this replica's Leases expires.
     fn expiry(&self) -> Option<Instant> {
-        let held = self.held.values().map(|held| held.until);
-        held.chain(self.valid_until).min()
+        self.member.expiry().map(|expiry| self.at(expiry))
     }
 
     /// Sets this replica's work in the queue.
     fn own(&mut self) {
-        let stays = self.held.values().filter(|held| !held.is_leaving);
-        let ranges: HashRanges = stays.flat_map(|held| held.ranges.iter()).collect();
+        let ranges = self.member.ranges();
         self.cached = self.cached.union(&ranges);
         // A shard that is handed over may return soon, and would have to be listed again.
         if self.settled_since.is_some_and(|since| since.elapsed() >= NARROW_AFTER) {
@@ -306,14 +240,15 @@ impl Replica {
         self.host.state.own(&OwnedWork::Part {
             ranges,
             leads: self.host.leadership.leads(),
-            divisions: self.divisions.clone(),
+            divisions: self.member.divisions().clone(),
         });
-        let identity = self.peers.identity().to_owned();
-        let mut replicas = self.peers.living(self.now());
+        let peers = self.member.peers();
+        let identity = peers.identity().to_owned();
+        let mut replicas = peers.living(self.now());
         replicas.insert(identity.clone());
         *self.host.shards.lock() = Some(ReplicaShare {
-            held: self.held.len(),
-            of: self.plans.shards(),
+            held: self.member.held().len(),
+            of: self.member.shards(),
             identity,
             replicas: replicas.into_iter().collect(),
         });
@@ -322,16 +257,20 @@ impl Replica {
 
     /// Holder of each shard, as far as known.
     fn holders(&self) -> ShardHolders {
-        let (now, own) = (self.now(), self.peers.identity());
-        let shards = self.plan.iter().flat_map(|plan| plan.shards.iter().enumerate());
+        let (now, peers) = (self.now(), self.member.peers());
+        let shards = self
+            .member
+            .plan()
+            .into_iter()
+            .flat_map(|plan| plan.shards.iter().enumerate());
         let holders = shards.map(|(shard, planned)| {
-            let holder = self.peers.holder(&shard_lease(shard), now);
+            let holder = peers.holder(&shard_lease(shard), now);
             ShardHolder {
                 ranges: planned.ranges.clone(),
                 replica: holder.map(|holder| HoldingReplica {
                     identity: holder.to_owned(),
-                    is_own: holder == own,
-                    address: self.peers.address_of(holder, now),
+                    is_own: holder == peers.identity(),
+                    address: peers.address_of(holder, now),
                 }),
             }
         });
@@ -340,11 +279,8 @@ impl Replica {
 
     /// Sets the namespaces that the informers cache.
     fn hold_in_cache(&self) {
-        let divisions = self
-            .plan
-            .as_ref()
-            .map(|plan| plan.controllers.clone())
-            .unwrap_or_default();
+        let plan = self.member.plan();
+        let divisions = plan.map(|plan| plan.controllers.clone()).unwrap_or_default();
         let part = CachedPart::Namespaces(self.cached.clone(), Arc::new(divisions));
         if self.host.cached.set(part) {
             self.host.state.cached_namespaces_change();
@@ -353,130 +289,141 @@ impl Replica {
     }
 
     /// Counts this replica's work, from time to time.
-    fn count(&mut self) {
+    fn count(&mut self) -> WorkCount {
         if self.work.1.is_none_or(|counted| counted.elapsed() >= COUNT_INTERVAL) {
-            let held = self
-                .held
-                .iter()
-                .map(|(shard, held)| (*shard, held.ranges.clone()))
-                .collect();
+            let held = self.member.held().iter();
+            let held = held.map(|(shard, held)| (*shard, held.ranges.clone())).collect();
             self.work = (self.host.state.count_work(&held), Some(Instant::now()));
         }
         let mut objects = self.work.0.by_controller.clone();
-        for other in self.peers.others(&self.own_lease, self.now()) {
+        let member = &self.member;
+        for other in member.peers().others(member.own_lease(), self.now()) {
             for (controller, count) in &other.work.by_controller {
                 let objects = objects.entry(controller.clone()).or_default();
                 *objects = objects.saturating_add(*count);
             }
         }
         *self.host.divided_objects.lock() = objects;
-    }
-
-    /// Reads all Leases.
-    async fn read_leases(&mut self) -> Result<(), ShardingError> {
-        let listed = self.leases.list().await?;
-        self.host.contact.heard();
-        self.peers.observe(listed, self.now());
-        self.has_looked = true;
-        Ok(())
+        self.work.0.clone()
     }
 
     async fn round(&mut self) -> Result<Progress, ShardingError> {
-        // A leader that does not know the others would overwrite their plan.
-        if !self.has_looked {
-            self.read_leases().await?;
-        }
-        // Written in an earlier round, so before the plan is read now.
-        let announced = self.announced;
-        let version = self.version().unwrap_or_default();
-        let known = version.max(self.peers.latest_plan(self.now()));
-        // A version with two plans counts as passed.
-        let known = known + u64::from(self.peers.is_disputed(&self.own_lease, self.now()));
-        let (counts, loads) = (
-            self.peers.counts(self.now()),
-            self.peers.loads(self.plans.shards(), version, self.now()),
-        );
-        let shares = self.peers.shares(self.plans.shards(), version, self.now());
-        let read = if self.host.leadership.leads() {
-            self.plans
-                .read_and_keep(
-                    &self.host,
-                    self.plan.as_deref(),
-                    known,
-                    &counts,
-                    loads.as_deref(),
-                    &shares,
-                )
-                .await
-        } else {
-            self.plans.read().await
-        };
-        // A leader with another number would neglect work that is not divided.
-        let is_other = |problem: &ShardingError| match problem {
-            ShardingError::OtherNumber { planned, .. } => self.peers.counts(self.now()).contains(planned),
-            _ => false,
-        };
-        let is_other = read.as_ref().is_err_and(is_other);
-        // Without the plan nothing new is taken; held shards are renewed.
-        let (read, problem) = match read {
-            Ok(read) => (read, None),
-            Err(error) => (None, Some(error)),
-        };
-        if let Some(read) = &read
-            && self.plan.as_ref().is_none_or(|plan| plan.version < read.version)
-        {
-            self.adopt(read.clone()).await;
-        }
-        self.count();
-        let own = self.published_state();
-        let said = self.announce(&own).await;
-        // If another holder has its Lease, it cannot do a leader's work either.
-        let is_kept_out = |error: &ShardingError| !matches!(error, ShardingError::Request(_));
-        let is_kept_out = said.as_ref().is_err_and(is_kept_out) && !self.is_announced_for_now();
-        self.host.leadership.set_eligible(!is_other && !is_kept_out);
-        said?;
-        self.read_leases().await?;
-        let now = self.now();
-        let agrees = {
-            // A replica without a plan has no work, and takes none before it has announced a plan.
-            let mut others = self.peers.others(&self.own_lease, now).filter(|peer| peer.plan > 0);
-            others.all(|peer| own.agrees_with(peer)) && !self.peers.has_left_work(self.announced, now)
-        };
-        // Others do not know an unannounced version, and may still work by the previous plan.
-        let is_announced = self.version() == self.announced;
-        let is_current = is_announced && read.is_some_and(|read| self.plan.as_ref() == Some(&read));
-        let has_leader = self.peers.leader_takes_part(now);
-        if !has_leader {
+        self.member.begin();
+        let progress = self.carry_out().await?;
+        if !self.member.peers().leader_takes_part(self.now()) {
             let problem = "a replica that was started without --shards leads; start all replicas with the same options. Until \
                            then this one takes up nothing";
             self.log_problem(&ShardingError::Plan(problem.to_owned()));
         }
-        let is_settled = is_current && agrees && has_leader && announced.is_some() && announced == self.announced;
-        if is_settled && let Some(plan) = self.plan.clone() {
-            self.divisions = Arc::new(agreed(&plan.controllers, &self.host.divisions()));
-            // All replicas agree on the plan. Controllers that only this one leaves out may pass until it adopts
-            // another plan: that plan waits for writes that have passed until then.
-            self.fenced_divisions = Arc::new(plan.controllers.clone());
-        }
-        self.fence
-            .set_divisions(self.fenced_divisions.clone(), self.valid_until);
-        let taken = self.take_and_renew(is_settled).await;
-        if self.host.leadership.leads() {
-            for (name, lease) in self.peers.abandoned(now) {
-                self.leases.lease(&name).delete(&lease).await?;
+        Ok(progress)
+    }
+
+    /// Carries out what the member decides, until the round ends.
+    async fn carry_out(&mut self) -> Result<Progress, ShardingError> {
+        // Without the plan nothing new is taken, and held shards are renewed; so are others if one fails.
+        let mut problem = None;
+        loop {
+            let version = self.member.version();
+            let action = self.step();
+            if self.member.version() != version {
+                self.log_plan();
+            }
+            match action {
+                Action::List => self.list().await?,
+                Action::ReadPlan => match self.read_plan().await {
+                    Ok(plan) => self.member.read(plan),
+                    Err(error) => problem = Some(error),
+                },
+                Action::Drain(patience) => {
+                    self.own();
+                    let drained = timeout(patience, self.host.state.drain_unowned()).await;
+                    self.member.wait(drained.is_ok());
+                }
+                Action::Fence { closed, overdue } => self.set_fence(&closed, overdue),
+                Action::Announce(write, mut state) => {
+                    state.work = self.count();
+                    state.address = self.address;
+                    let written = self.announce(write, &state).await;
+                    self.may_lead(problem.as_ref(), written.as_ref().err());
+                    written?;
+                }
+                Action::KeptOut => {
+                    self.may_lead(problem.as_ref(), Some(&ShardingError::KeptOut));
+                    return Err(ShardingError::KeptOut);
+                }
+                Action::Forget(ranges) => {
+                    let is_forgotten = self.forget(&ranges).await;
+                    self.member.wait(is_forgotten);
+                }
+                Action::Write { writes, lost } => {
+                    self.lose(lost);
+                    problem = self.write(writes).await.err().or(problem);
+                }
+                Action::Release { leases, ended, left } => self.release(leases, ended, &left).await,
+                Action::Delete(leases) => {
+                    for (name, lease) in leases {
+                        self.leases.lease(&name).delete(&lease).await?;
+                    }
+                }
+                Action::End(progress) => {
+                    let is_held_back = self.member.version().is_none()
+                        && !self.host.unstarted.run_elsewhere(&self.host.leadership).is_empty();
+                    // It takes longer than to start a plugin.
+                    let progress = if is_held_back { Progress::Settled } else { progress };
+                    return problem.map_or(Ok(progress), Err);
+                }
             }
         }
-        let is_done = taken?;
-        match problem {
-            Some(problem) => Err(problem),
-            None if is_settled && is_done => Ok(Progress::Settled),
-            None => Ok(Progress::Moving),
+    }
+
+    fn step(&mut self) -> Action<LiveLease> {
+        let unsettled = self.fence.unsettled().into_iter();
+        let unsettled = unsettled.map(|(passage, begun)| (passage, begun.saturating_duration_since(self.begun)));
+        let view = View {
+            leads: self.host.leadership.leads(),
+            // A replica without a plan gets no shards: others would stop to work at them.
+            is_held_back: self.host.unstarted.lacks_any(&self.host.leadership),
+            divisions: &self.host.divisions(),
+            unsettled: &unsettled.collect::<Vec<_>>(),
+            time: &self.host.clock.microseconds(),
+        };
+        self.member.step(&view, self.begun.elapsed())
+    }
+
+    /// Reads the plan; the leader keeps it up to date.
+    async fn read_plan(&mut self) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
+        if !self.host.leadership.leads() {
+            return self.plans.read().await;
         }
+        let (now, peers, shards) = (self.now(), self.member.peers(), self.member.shards());
+        let version = self.member.version().unwrap_or_default();
+        let state = GroupState {
+            known: self.member.known(now),
+            counts: peers.counts(now),
+            loads: peers.loads(shards, version, now),
+            shares: peers.shares(shards, version, now),
+        };
+        self.plans.read_and_keep(&self.host, &state).await
+    }
+
+    /// Sets whether this replica may lead, after an attempt to announce it.
+    fn may_lead(&self, of_plan: Option<&ShardingError>, of_announcement: Option<&ShardingError>) {
+        // A leader with another number would neglect work that is not divided.
+        let is_other = |problem: &ShardingError| match problem {
+            ShardingError::OtherNumber { planned, .. } => self.member.peers().counts(self.now()).contains(planned),
+            _ => false,
+        };
+        // If another holder has its Lease, it cannot do a leader's work either, once others do not wait for it.
+        let is_kept_out = |error: &ShardingError| !matches!(error, ShardingError::Request(_));
+        let is_awaited = self.member.fenced().1.is_some_and(|until| self.now() < until);
+        let is_kept_out = of_announcement.is_some_and(is_kept_out) && !is_awaited;
+        let is_eligible = !of_plan.is_some_and(is_other) && !is_kept_out;
+        self.host.leadership.set_eligible(is_eligible);
     }
 
     fn log_problem(&mut self, error: &ShardingError) {
         let problem = match error {
-            ShardingError::Request(error) if error.code() == Some(403) => format!(
+            ShardingError::Request(error) if error.is_missing_right() => format!(
                 "{error}; grant the host get, list, create, update and delete on leases.coordination.k8s.io and get, create and \
                  update on configmaps in the namespace of the Leases"
             ),
@@ -491,44 +438,9 @@ impl Replica {
     }
 }
 
-/// The division of controllers' work that a replica applies. Its plugins may be of another version than the leader's:
-/// it leaves out controllers that the plan divides and its own versions do not, because they would contribute for a
-/// part of the primaries.
-fn agreed(planned: &Divisions, own: &Divisions) -> Divisions {
-    let mut agreed = planned.clone();
-    agreed.retain(|controller, planned| *planned == Division::Leader || own.get(controller) != Some(&Division::Leader));
-    agreed
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_to_be_done_as_a_whole_is_not_done_in_parts() {
-        use Division::{Leader, Namespaces};
-
-        let of = |divisions: &[(&str, Division)]| -> Divisions {
-            let divisions = divisions.iter().map(|(name, division)| ((*name).to_owned(), *division));
-            divisions.collect()
-        };
-        let planned = of(&[
-            ("a", Leader),
-            ("b", Leader),
-            ("c", Namespaces),
-            ("d", Namespaces),
-            ("e", Namespaces),
-        ]);
-        let own = of(&[
-            ("a", Leader),
-            ("b", Namespaces),
-            ("c", Leader),
-            ("d", Namespaces),
-            ("f", Namespaces),
-        ]);
-        let expected = of(&[("a", Leader), ("b", Leader), ("d", Namespaces), ("e", Namespaces)]);
-        assert_eq!(agreed(&planned, &own), expected);
-    }
 
     #[test]
     fn foreign_leases_are_named_in_order_up_to_a_limit() {

@@ -10,6 +10,8 @@ use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::resources::shard_plan::{LivePlan, ShardPlanApi};
 use pilothouse_cluster::watch::namespace_count::count_by_namespace;
 use pilothouse_core::Kind;
+use pilothouse_core::replicas::member::KnownPlan;
+use pilothouse_core::replicas::peers::Shares;
 use pilothouse_core::replicas::shards::{
     Division, LiveShard, NamespaceLoads, ShardPlan, better_plan, first_plan, is_uneven, with_loads,
 };
@@ -17,12 +19,23 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::ShardingError;
-use super::peers::Shares;
 use crate::context::HostContext;
 
 /// Bounds of the wait before the leader counts objects again, if the last count did not lead to a better plan.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
 const LONGEST_COUNT_INTERVAL: Duration = Duration::from_mins(30);
+
+/// What the leader knows of all replicas.
+pub struct GroupState {
+    /// The plan that it starts from.
+    pub known: KnownPlan,
+    /// Numbers of shards of the living replicas.
+    pub counts: BTreeSet<usize>,
+    /// Number of objects in each shard, if known.
+    pub loads: Option<Vec<u64>>,
+    /// Holders of the shards.
+    pub shares: Shares,
+}
 
 /// The plan of one host's replicas.
 pub struct PlanKeeper {
@@ -54,10 +67,6 @@ impl PlanKeeper {
         }
     }
 
-    pub fn shards(&self) -> usize {
-        self.shards
-    }
-
     /// Reads the plan; `None` if there is none.
     pub async fn read(&mut self) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
         // Earlier counts and loads belong to the time in which this replica led.
@@ -72,26 +81,22 @@ impl PlanKeeper {
         Ok(Some(Arc::new(plan)))
     }
 
-    /// Reads the plan as the leader, and writes another one if needed. `known` is the latest known version, `works_by`
-    /// the plan by which this replica works, `counts` are the numbers of shards of the living replicas, `loads` is the
-    /// number of objects in each shard, if known, and `shares` are their holders.
+    /// Reads the plan as the leader, and writes another one if needed.
     pub async fn read_and_keep(
         &mut self,
         host: &HostContext,
-        works_by: Option<&ShardPlan>,
-        known: u64,
-        counts: &BTreeSet<usize>,
-        loads: Option<&[u64]>,
-        shares: &Shares,
+        state: &GroupState,
     ) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
+        let GroupState {
+            known,
+            counts,
+            loads,
+            shares,
+        } = state;
         let live = self.read_live().await?;
         let parsed = live.as_ref().map(|live| self.parse(live)).transpose();
         let parsed = match parsed {
-            // A version has one plan: the one by which replicas work.
-            Ok(parsed) => parsed.filter(|plan| {
-                let is_edited = works_by.is_some_and(|own| own.version == plan.version && own != plan);
-                plan.version >= known && !is_edited
-            }),
+            Ok(parsed) => parsed.filter(|plan| known.keeps(plan)),
             Err(problem) => {
                 tracing::warn!("{problem}; the leader writes another plan");
                 None
@@ -102,11 +107,11 @@ impl PlanKeeper {
             Some(plan) if plan.shards.len() != self.shards && has_users(plan) => {
                 return Err(self.other_number(plan));
             }
-            Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host, loads, shares)?,
+            Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host, loads.as_deref(), shares)?,
             // The plan was deleted, corrupted, reset, or is for another number of shards.
             _ => {
-                let known = known.max(parsed.as_ref().map_or(0, |plan| plan.version));
-                self.renewed(works_by, known, host).await?
+                let version = parsed.as_ref().map_or(0, |plan| plan.version).max(known.version);
+                self.renewed(known.works_by.as_deref(), version, host).await?
             }
         };
         let Some(next) = next else {

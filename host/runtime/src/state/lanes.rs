@@ -216,6 +216,12 @@ impl SharedState {
         self.work.notify_one();
     }
 
+    /// Queues the failing primaries of a lane, before their back-off ends.
+    pub fn push_failing(&self, lane: &Lane) {
+        self.tables.write().queue.push_failing(lane.id);
+        self.work.notify_one();
+    }
+
     /// Queues the primaries that wait for a plugin that was removed, or that now selects other primaries.
     pub fn competing_plugin_left(&self, plugin: &str) {
         let mut tables = self.tables.write();

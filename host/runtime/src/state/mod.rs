@@ -71,7 +71,6 @@ pub use crate::state::queries::orphaned::{LeftChild, LeftChildren};
 pub use crate::state::queries::snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
 pub use crate::state::queries::waits::PendingWait;
 pub use lanes::{KindsOfLane, LaneChange, LaneObstacle};
-pub use ownership::WorkCount;
 
 /// The shared state.
 pub struct SharedState {

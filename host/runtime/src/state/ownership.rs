@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_core::Name;
+use pilothouse_core::replicas::peers::WorkCount;
 use pilothouse_core::replicas::shards::{Divisions, HashRanges, OwnedOf, OwnedWork};
 
 use super::SharedState;
@@ -104,15 +105,6 @@ impl SharedState {
         let lanes = self.lanes();
         lanes.iter().map(|lane| (lane.title(), lane.division())).collect()
     }
-}
-
-/// Size of a replica's work.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkCount {
-    /// Number of primaries by controller.
-    pub by_controller: BTreeMap<String, u64>,
-    /// Number of primaries by shard.
-    pub by_shard: BTreeMap<usize, u64>,
 }
 
 impl SharedState {

@@ -1,12 +1,10 @@
 //! Values about plugins: the plugins that the host runs, and the policies that guard them.
 
-use schemars::JsonSchema;
+use pilothouse_core::plugin::limits::Limits;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::{OPTIONAL_SUBDOMAIN, Verbatim};
-
-/// A DNS label.
-const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+use super::{LABEL, OPTIONAL_SUBDOMAIN, Verbatim, unnamed};
 
 /// A path below the volume with components, or nothing.
 const OPTIONAL_FILE: &str = r"^([A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*)?$";
@@ -19,8 +17,10 @@ const OPTIONAL_ARTIFACT: &str = r"^(oci://[^\s,]+)?$";
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Plugins {
     /// Only the Plugins with these labels. Default: all.
+    #[schemars(schema_with = "selector")]
     pub selector: String,
     /// The volume with the components of `spec.source.file` and of `static[].file`, without its name. Default: an empty one.
+    #[schemars(schema_with = "unnamed")]
     pub volume: Verbatim,
     /// Plugins that the host runs in place of Plugin resources. Default: none; it runs the Plugin resources of the cluster.
     #[serde(rename = "static")]
@@ -50,6 +50,7 @@ pub struct StaticPlugin {
     pub configuration: Verbatim,
     /// Its limits, where they differ from the defaults.
     #[serde(default)]
+    #[schemars(with = "Limits")]
     pub limits: Verbatim,
     /// What it may import of WASI.
     #[serde(default)]
@@ -57,7 +58,32 @@ pub struct StaticPlugin {
     /// What the host may do for it, as rules of a Role, which `pilothouse rights` prints: in each of `rbac.namespaces`, or in all
     /// namespaces if there are none. Default: nothing is granted here.
     #[serde(default)]
+    #[schemars(with = "Vec<Rule>")]
     pub rules: Vec<Verbatim>,
+}
+
+/// A rule of a Role.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(dead_code, reason = "for its schema")]
+struct Rule {
+    #[schemars(length(min = 1))]
+    api_groups: Vec<String>,
+    #[schemars(length(min = 1))]
+    resources: Vec<String>,
+    #[schemars(default)]
+    resource_names: Vec<String>,
+    #[schemars(length(min = 1))]
+    verbs: Vec<String>,
+}
+
+/// A label selector in the notation of kubectl, as the host parses it, or nothing.
+fn selector(_: &mut SchemaGenerator) -> Schema {
+    const KEY: &str = r"([A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?";
+    const VALUE: &str = r"([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?";
+    let requirement =
+        format!(r"\s*(!\s*{KEY}|{KEY}(\s*(=|==|!=)\s*{VALUE}|\s+(in|notin)\s*\(\s*{VALUE}(\s*,\s*{VALUE})*\s*\))?)\s*");
+    json_schema!({"type": "string", "maxLength": 4096, "pattern": format!(r"^(\s*|{requirement}(,{requirement})*)$")})
 }
 
 /// What a plugin may import of WASI.
@@ -78,6 +104,8 @@ pub struct Policies {
     /// Whether only users who may impersonate the ServiceAccount of a Plugin may create or change it. Without an effect where the
     /// host acts as no such account: with `host.identity: none`, and with `plugins.static`.
     pub plugins: bool,
+    /// Whether `helm uninstall` is refused while there are Plugins that this host runs: nobody else removes their finalizers.
+    pub uninstall: bool,
     /// Whether only Pilothouse may write the metadata by which it knows whose an object is.
     pub reserved_metadata: ReservedMetadata,
 }
@@ -86,6 +114,7 @@ impl Default for Policies {
     fn default() -> Self {
         Self {
             plugins: true,
+            uninstall: true,
             reserved_metadata: ReservedMetadata::default(),
         }
     }
@@ -100,7 +129,7 @@ pub struct ReservedMetadata {
     /// The resources that the plugins own, which it concerns.
     pub resources: Vec<GuardedResources>,
     /// The namespaces of other releases, whose hosts write this metadata, too.
-    #[schemars(inner(regex(pattern = LABEL), length(max = 63)), length(max = 32))]
+    #[schemars(inner(regex(pattern = LABEL), length(max = 63)), length(max = 32), extend("uniqueItems" = true))]
     pub other_hosts: Vec<String>,
 }
 

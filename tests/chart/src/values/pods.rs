@@ -1,17 +1,74 @@
 //! Values about the image, and about each pod's resources and disruption.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{OPTIONAL_SUBDOMAIN, SUBDOMAIN};
+
+/// A repository of images, or nothing; without a scheme, a tag and a digest, which are values of their own.
+const REPOSITORY: &str = r"^([A-Za-z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+|[a-z0-9]+([._-]+[a-z0-9]+)*)?$";
+
+/// The name of a label or an annotation.
+const QUALIFIED_NAME: &str = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$";
+
+/// The value of a label.
+const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$";
+
+/// Labels of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Labels(BTreeMap<String, String>);
+
+impl JsonSchema for Labels {
+    fn schema_name() -> Cow<'static, str> {
+        "Labels".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "propertyNames": {"pattern": QUALIFIED_NAME},
+            "additionalProperties": {"type": "string", "pattern": LABEL_VALUE},
+        })
+    }
+}
+
+/// A part of a pod that has a name, and is passed on as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NamedPart {
+    /// The name of the volume.
+    #[schemars(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// What Kubernetes defines.
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
+}
+
+/// How pods resolve names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DnsPolicy {
+    /// As the network of the pods needs it.
+    #[default]
+    #[serde(rename = "")]
+    Automatic,
+    /// With the cluster's DNS.
+    ClusterFirst,
+    /// With the cluster's DNS, in the network of the node.
+    ClusterFirstWithHostNet,
+    /// As the node does.
+    Default,
+}
 
 /// The image of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Image {
     /// The registry and the repository. The chart renders nothing without them.
+    #[schemars(regex(pattern = REPOSITORY))]
     pub repository: String,
     /// The tag. Default: the version of the chart.
     #[schemars(regex(pattern = r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"))]
@@ -22,7 +79,7 @@ pub struct Image {
     /// When the kubelet pulls the image.
     pub pull_policy: PullPolicy,
     /// Names of Secrets with credentials for the image's registry.
-    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    #[schemars(inner(regex(pattern = SUBDOMAIN)), extend("uniqueItems" = true))]
     pub pull_secrets: Vec<String>,
 }
 

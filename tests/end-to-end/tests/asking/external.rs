@@ -1,17 +1,24 @@
 //! A host that is asked by way of kubectl.
 
 mod kubectl {
-    use std::env;
+    use std::net::Ipv4Addr;
     use std::os::unix::fs::symlink;
     use std::path::Path;
     use std::process::Command;
+    use std::{env, fs};
 
+    use kube::Client;
+    use kube::api::{ListParams, Patch, PatchParams};
     use pilothouse_end_to_end::components::program;
-    use pilothouse_end_to_end::stage::app_service;
+    use pilothouse_end_to_end::fleet::{self, plugin};
+    use pilothouse_end_to_end::program::{Folder, Process, component};
+    use pilothouse_end_to_end::stage::{app_service, create};
     use pilothouse_external::programs::Program;
+    use pilothouse_simulator::{Options, Simulator};
     use serde_json::{Value, json};
 
     use crate::simulated::{AskedHost, create_when_served};
+    use crate::support::until;
 
     /// Runs a plugin of kubectl, which finds it in `PATH`: returns its success, its output and its standard error.
     fn kubectl(folder: &Path, arguments: &[&str]) -> (bool, String, String) {
@@ -56,5 +63,59 @@ mod kubectl {
         );
         let (_, help, _) = kubectl(folder.path(), &["status", "--help"]);
         assert!(help.contains("Usage: kubectl pilothouse status [OPTIONS]"), "{help}");
+    }
+
+    /// Waits with kubectl until a Plugin has a condition; returns whether it had in time.
+    fn waits(kubeconfig: &str, condition: &str, timeout: &str) -> bool {
+        let output = Command::new(Program::Kubectl.path())
+            .args(["--kubeconfig", kubeconfig, "wait", "plugin/it", "--timeout", timeout])
+            .arg(format!("--for=condition={condition}"))
+            .output()
+            .unwrap();
+        println!("{condition}: {output:?}");
+        output.status.success()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn kubectl_waits_for_the_wanted_version_and_not_for_the_one_before() {
+        let (folder, plugins) = (Folder::new(), Folder::new());
+        let simulator = Simulator::new(Options::default());
+        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
+        plugins.file("it.wasm", fs::read(component("app-service")).unwrap());
+        let directory = plugins.path("");
+        let arguments = [
+            "run",
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+            "--plugin-dir",
+            &directory,
+        ];
+        let host = Process::start(&[&arguments[..], &["--identity", "none", "--namespace", "default"]].concat());
+        let client = Client::new(simulator.service(), "default");
+        let is_served = async || {
+            fleet::plugins(client.clone())
+                .list(&ListParams::default())
+                .await
+                .is_ok()
+        };
+        until("Plugins are served", is_served, || host.log()).await;
+        create(client.clone(), &plugin("it", json!({"source": {"file": "it.wasm"}}))).await;
+        assert!(waits(&kubeconfig, "Ready", "60s"), "{}", host.log());
+        let change = async |spec: Value| {
+            let patch = Patch::Merge(json!({ "spec": spec }));
+            let changed = fleet::plugins(client.clone()).patch("it", &PatchParams::default(), &patch);
+            changed.await.unwrap();
+        };
+        change(json!({"source": {"file": "none.wasm"}})).await;
+        assert!(
+            !waits(&kubeconfig, "Ready", "5s"),
+            "the version before is not what is wanted"
+        );
+        assert!(waits(&kubeconfig, "Stalled", "60s"), "{}", host.log());
+        assert!(!waits(&kubeconfig, "Ready", "1s"));
+        change(json!({"source": {"file": "it.wasm"}})).await;
+        assert!(waits(&kubeconfig, "Ready", "60s"), "{}", host.log());
     }
 }

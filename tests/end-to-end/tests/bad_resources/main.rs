@@ -173,7 +173,8 @@ async fn install(client: &Client, definition: &Value) {
     pilothouse_cluster::resources::install::install_crd(
         client,
         &crd,
-        pilothouse_cluster::resources::install::Edited::Keep,
+        pilothouse_cluster::resources::install::CrdPolicy::Leave,
+        None,
     )
     .await
     .expect("the server takes the definition");

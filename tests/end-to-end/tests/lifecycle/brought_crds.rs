@@ -118,6 +118,8 @@ mod simulated {
             fleet.stage.minute().await;
         }
         assert_eq!(fleet.condition("it", "Ready")["reason"], "PreviousVersion");
+        fleet.says("it", "Reconciling", "True", "CrdDiffers").await;
+        assert_eq!(fleet.status("it")["observedGeneration"], 1, "it is not decided");
         let requests = fleet.stage.cluster.requests_since(mark).unwrap();
         let of_crds = |request: &&pilothouse_testkit::requests::Request| {
             request.is_by_host() && request.resource == "customresourcedefinitions"
@@ -144,6 +146,57 @@ mod simulated {
                 stage.is_reconciled("Wish", "afterwards")
             })
             .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_runs_with_a_crd_that_accepts_more() {
+        let fleet = fleet().await;
+        let limited = |length: u64| {
+            let mut crd = wishes(&["color"]);
+            let color = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color";
+            crd.pointer_mut(color).unwrap()["maxLength"] = json!(length);
+            crd
+        };
+        apply(&fleet, &limited(20)).await;
+        fleet.plugin("it", bringing(&limited(10))).await;
+        fleet.is_ready("it").await;
+        fleet.change("it", bringing(&limited(30))).await;
+        let said = fleet.says("it", "Ready", "True", "PreviousVersion").await;
+        assert!(
+            message(&said).contains("properties.color.maxLength is 20 and not 30"),
+            "{said}"
+        );
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_installs_crds_leaves_a_superset() {
+        let fleet = Fleet::start().await;
+        fleet.put("wisher", "a.wasm", 0);
+        let strict = |members: &[&str]| {
+            let mut crd = wishes(members);
+            let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+            let spec = crd.pointer_mut(spec).unwrap().as_object_mut().unwrap();
+            spec.remove("x-kubernetes-preserve-unknown-fields");
+            crd
+        };
+        fleet.plugin("it", bringing(&strict(&["color", "size"]))).await;
+        fleet.is_ready("it").await;
+        fleet.change("it", bringing(&strict(&["color"]))).await;
+        fleet
+            .until("the version before returns", |stage| {
+                let plugin = stage.find("Plugin", "it").unwrap_or_default();
+                plugin["status"]["runningGeneration"] == 2
+            })
+            .await;
+        let crd = fleet.stage.find("CustomResourceDefinition", NAME).unwrap();
+        let size = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
+        assert!(crd.pointer(size).is_some(), "{crd}");
+        let plugin = fleet.stage.find("Plugin", "it").unwrap();
+        assert_eq!(plugin["status"]["crds"], json!([NAME]));
+        assert_eq!(plugin["status"]["history"][0]["reason"], "Installed");
+        assert_eq!(plugin["status"]["history"][0]["file"], "a.wasm");
         fleet.stage.stop().await;
     }
 

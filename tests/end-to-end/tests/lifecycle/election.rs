@@ -133,6 +133,44 @@ pub mod simulated {
         begun.elapsed()
     }
 
+    /// Status and reason of the Plugin's condition `Ready`.
+    fn readiness(fleet: &Fleet) -> (String, String) {
+        let plugin = fleet.stage.find("Plugin", "it").unwrap();
+        let conditions = plugin["status"]["conditions"].as_array().unwrap().clone();
+        let ready = conditions
+            .into_iter()
+            .find(|condition| condition["type"] == "Ready")
+            .unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&ready["status"]), text(&ready["reason"]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_last_replica_reports_that_no_host_runs_a_plugin() {
+        let (mut fleet, mut second) = two_replicas().await;
+        let running = ("True".to_owned(), "Running".to_owned());
+        fleet.stage.host.stop().await.unwrap();
+        leads(&fleet, "two").await;
+        assert_eq!(readiness(&fleet), running, "a replica has taken over");
+        let mark = fleet.stage.cluster.mark().unwrap();
+        second.stop().await.unwrap();
+        assert_eq!(readiness(&fleet), ("Unknown".to_owned(), "NoHost".to_owned()));
+        let requests = fleet.stage.cluster.requests_since(mark).unwrap();
+        let written = requests
+            .iter()
+            .filter(|request| request.is_write() && request.resource == "plugins");
+        assert_eq!(written.count(), 1, "{requests:#?}");
+        let mut third = replica("three");
+        third
+            .start_by_resources(&fleet.stage.cluster, fleet.path(""))
+            .await
+            .unwrap();
+        fleet
+            .until("the Plugin is ready again", |_| readiness(&fleet) == running)
+            .await;
+        third.stop().await.unwrap();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_replica_writes_and_the_other_follows() {
         let (fleet, second) = two_replicas().await;
@@ -601,5 +639,66 @@ pub mod simulated {
         let judged = tokio::task::spawn_blocking(move || asker.is_served()).await;
         assert!(judged.is_ok(), "{}", standby.log_tail());
         assert_eq!(holder(&fleet), "one");
+    }
+
+    /// A standby without the component of the plugin that the leader runs.
+    async fn standby_without_component(fleet: &Fleet, folder: &TempDir) -> RuntimeHost {
+        let mut standby = replica("two");
+        let started = standby.start_by_resources(&fleet.stage.cluster, folder.path().to_owned());
+        started.await.unwrap();
+        standby
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_standby_is_not_ready_while_it_cannot_start_what_the_leader_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let fleet = Fleet::start_host_with(Cluster::simulated(), replica("one")).await;
+        fleet.put("app-service", "it.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "it.wasm"}})).await;
+        fleet.is_ready("it").await;
+        let standby = standby_without_component(&fleet, &folder).await;
+        let missing = || standby.handle().unwrap().missing_for_readiness().join("\n");
+        let is_held = |missing: &str| missing.contains("another replica runs plugin it") && missing.contains("it.wasm");
+        fleet
+            .until("the standby says why it is not ready", |_| is_held(&missing()))
+            .await;
+        tokio::time::sleep(Duration::from_mins(30)).await;
+        assert!(is_held(&missing()), "it is no matter of minutes: {}", missing());
+
+        // A Plugin that nobody runs holds no rollout back.
+        fleet.plugin("absent", json!({"source": {"file": "absent.wasm"}})).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert!(!missing().contains("absent"), "{}", missing());
+
+        std::fs::copy(fleet.path("it.wasm"), folder.path().join("it.wasm")).unwrap();
+        fleet
+            .until("the standby is ready with the component", |_| missing().is_empty())
+            .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_that_leads_or_has_waited_for_an_hour_is_ready_without_a_plugin() {
+        for has_leader in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut fleet = Fleet::start_host_with(Cluster::simulated(), replica("one")).await;
+            fleet.put("app-service", "it.wasm", 0);
+            fleet.plugin("it", json!({"source": {"file": "it.wasm"}})).await;
+            fleet.is_ready("it").await;
+            let standby = standby_without_component(&fleet, &folder).await;
+            let missing = || standby.handle().unwrap().missing_for_readiness();
+            fleet
+                .until("the standby is not ready", |_| {
+                    missing().join("").contains("another replica runs")
+                })
+                .await;
+            if has_leader {
+                tokio::time::sleep(Duration::from_hours(1)).await;
+            } else {
+                // Every replica is replaced at once.
+                fleet.stage.host.stop().await.unwrap();
+            }
+            fleet.until("it is ready", |_| missing().is_empty()).await;
+            assert_eq!(holder(&fleet), if has_leader { "one" } else { "two" });
+        }
     }
 }

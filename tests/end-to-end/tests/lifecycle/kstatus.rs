@@ -316,6 +316,20 @@ mod real {
         settles(Status::Current).await;
         let object = read().await;
         assert_eq!(object["status"]["observedGeneration"], object["metadata"]["generation"]);
+
+        // The same of the Plugin: a version that is refused, and its correction.
+        let plugin_is = async |expected: Status| {
+            until_real(&format!("kstatus says {expected} of the Plugin"), &fleet, async || {
+                let plugin = serde_json::to_value(fleet.plugins().await.get("it").await.unwrap()).unwrap();
+                kstatus::compute(&plugin).unwrap().status == expected
+            })
+            .await;
+        };
+        plugin_is(Status::Current).await;
+        fleet.change("it", json!({"source": {"file": "none.wasm"}})).await;
+        plugin_is(Status::Failed).await;
+        fleet.change("it", json!({"source": {"file": "it.wasm"}})).await;
+        plugin_is(Status::Current).await;
         fleet.stage.stop().await;
     }
 }

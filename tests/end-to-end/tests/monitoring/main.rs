@@ -303,6 +303,44 @@ mod simulated {
     }
 
     #[test]
+    fn what_ends_the_host_is_a_line_of_the_log_in_json() {
+        let folder = Folder::new();
+        let broken = folder.file("broken.wasm", "no component");
+        for (arguments, code, problem) in [
+            (
+                &["--kubeconfig", "/nonexistent/kubeconfig"][..],
+                1,
+                "/nonexistent/kubeconfig",
+            ),
+            (&["--plugin", "/nonexistent/it.wasm"], 1, "/nonexistent/it.wasm"),
+            (&["--plugin", &broken], 1, "broken.wasm"),
+            (&["--metrics-address", "192.0.2.1:8080"], 1, "192.0.2.1:8080"),
+            (
+                &["--leader-election", "--lease-duration", "1", "--namespace", "a"],
+                2,
+                "--lease-duration",
+            ),
+        ] {
+            let (ended, log) = refused(&[&["run", "--log-format", "json"], arguments].concat());
+            let lines = log
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
+            let last = lines.last().unwrap();
+            let told = last["fields"]["problem"].as_str().unwrap_or_default();
+            assert!(
+                ended == code && last["level"] == "ERROR" && told.contains(problem),
+                "{arguments:?}: {ended} {log}"
+            );
+            let (ended, log) = refused(&[&["run"], arguments].concat());
+            let last = log.lines().last().unwrap_or_default();
+            assert!(
+                ended == code && last.starts_with("error: ") && last.contains(problem),
+                "{arguments:?}: {ended} {log}"
+            );
+        }
+    }
+
+    #[test]
     fn a_host_whose_main_loop_is_blocked_says_that_it_is_not_live() {
         let cluster = Cluster::simulated();
         let heartbeat = Heartbeat::with_longest_turn(Duration::from_secs(3));

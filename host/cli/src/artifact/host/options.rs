@@ -76,7 +76,7 @@ impl ArtifactArguments {
             ..Limits::default()
         };
         Ok(Artifacts {
-            client: Client::new(registries, limits),
+            client: Client::new(registries, limits).through(settings::registry_proxy()?),
             trust: Arc::new(trust),
             folder: cache_directory.join(FOLDER),
             cache_bytes: artifact_cache_size << 20,

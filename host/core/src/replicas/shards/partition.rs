@@ -9,7 +9,7 @@ use super::hash::{HashRanges, hash_of};
 use crate::plugin::manifest::{Access, Touch, TouchScope};
 
 /// The division of a controller's work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum Division {
     /// Divided by the namespace of the primary.
     Namespaces,

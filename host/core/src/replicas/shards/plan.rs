@@ -12,7 +12,7 @@ pub const MOST_SHARDS: usize = 128;
 pub const HIGHEST_VERSION: u64 = u64::MAX / 2;
 
 /// The division of all namespaces into shards. A plan with a higher version replaces it as a whole.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardPlan {
     /// The version, one higher for each change.
@@ -25,7 +25,7 @@ pub struct ShardPlan {
 }
 
 /// One shard.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedShard {
     /// The hashes of its namespaces.

@@ -22,7 +22,7 @@ use crate::artifacts::{
 use crate::plugins::Library;
 use crate::plugins::plugin::{LoadedArtifact, LoadedComponent, PluginTask};
 use crate::plugins::resource::desired::DesiredPlugin;
-use crate::plugins::resource::state::{ConditionState, RunningArtifact, StartupProblem, StartupStep};
+use crate::plugins::resource::state::{ConditionState, RunningArtifact, StartupProblem, StartupStep, UNSIGNED};
 use crate::plugins::version::staging::compiled;
 
 /// Time until the registry is queried after a start without it.
@@ -172,7 +172,12 @@ impl PluginTask {
                 Ok(resolved) => {
                     failures = 0;
                     wait = request.interval.saturating_sub(spread(request.interval, name));
-                    self.artifact.record_resolved();
+                    if self.artifact.is_unasked() {
+                        self.artifact.record_resolved();
+                        let is_same = resolved.digest == before;
+                        // Another artifact is reported when it is tried.
+                        self.plugin_state.set(|known| known.is_unasked &= !is_same);
+                    }
                     if let Some(fact) = told.take() {
                         tracing::info!(
                             plugin = name,
@@ -214,8 +219,13 @@ impl PluginTask {
 
     /// The artifact recorded in the Plugin's status.
     pub fn told(&self) -> Option<ArtifactStatus> {
+        self.told_status()?.artifact
+    }
+
+    /// The Plugin's status.
+    pub fn told_status(&self) -> Option<PluginStatus> {
         let status = self.own.as_ref()?.live.borrow().status.clone();
-        serde_json::from_value::<PluginStatus>(status).ok()?.artifact
+        serde_json::from_value(status).ok()
     }
 
     /// The artifact that an earlier process ran for the same reference.
@@ -400,7 +410,7 @@ impl PluginTask {
                 format!("{digest} is signed by {signer}; {}", verification.detail),
             ),
             None => ConditionState::no(
-                "Unsigned",
+                UNSIGNED,
                 format!(
                     "{digest} is accepted without a verified signature; {}",
                     verification.detail

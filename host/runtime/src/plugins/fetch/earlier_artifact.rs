@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::artifacts::{ArtifactRequest, ResolvedArtifact};
 use crate::lanes::lane::Lane;
 use crate::plugins::plugin::{LoadedComponent, PluginTask};
-use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin};
+use crate::plugins::resource::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use crate::plugins::resource::state::StartupProblem;
 use crate::plugins::version::prepare::DescribedPlugin;
 
@@ -69,6 +69,12 @@ impl PluginTask {
         let loaded = self.load_recorded(request, resolved, wanted).await?;
         let described = self.describe(&loaded, wanted).await?;
         Ok((loaded, described))
+    }
+
+    /// The generation of the spec as which the artifact of an earlier process ran: an earlier one, if it is not recorded.
+    pub fn earlier_generation(&self, request: &PluginRequest) -> Option<i64> {
+        let recorded = self.told_status().and_then(|status| status.running_generation);
+        recorded.or_else(|| Some(request.generation()? - 1))
     }
 
     /// Returns `true` if the account has all rights that a version needs, as far as known: kinds that are not served

@@ -157,6 +157,21 @@ impl PluginRequest {
     pub fn generation(&self) -> Option<i64> {
         self.resource.as_ref().and_then(|resource| resource.generation)
     }
+
+    /// The file below the plugin directory that it names.
+    pub fn file(&self) -> Option<String> {
+        match &self.wanted.as_ref().ok()?.source {
+            ComponentSource::File { path, .. } => Some(path.display().to_string()),
+            ComponentSource::Loaded(_) | ComponentSource::Artifact(_) => None,
+        }
+    }
+}
+
+impl DesiredPlugin {
+    /// Returns `true` if its source names a tag or a range, so that another artifact may be wanted at any time.
+    pub fn is_followed(&self) -> bool {
+        matches!(&self.source, ComponentSource::Artifact(request) if request.update != ArtifactUpdate::Pinned)
+    }
 }
 
 /// Checks that this host can run a Plugin resource, as far as the resource itself tells.

@@ -11,6 +11,8 @@
 pub mod desired;
 pub mod inventory;
 pub mod inventory_write;
+pub mod no_host;
+pub mod progress;
 pub mod reporting;
 pub mod resources;
 pub mod state;

@@ -9,11 +9,14 @@ use pilothouse_core::plugin::contract::{Event, EventType};
 use pilothouse_core::text::printable::shorten;
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
+use tokio::time::Instant;
 
-use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
+use super::progress::Progress;
+use super::state::{ConditionState, KIND_TAKEN, NOT_GRANTED, StartupProblem, StartupStep, WantedVersion};
 use crate::lanes::health::{ABOUT_DESCRIPTION, about_status};
 use crate::lanes::lane::RunMode;
-use crate::plugins::access::NOT_GRANTED;
+use crate::plugins::fetch::earlier_artifact::LoadedVersion;
+use crate::plugins::life_cycle::Startup;
 use crate::plugins::plugin::{PluginTask, RunningVersion};
 use crate::plugins::version::prepare::DescribedPlugin;
 
@@ -58,7 +61,7 @@ impl PluginTask {
                     }
                     return;
                 }
-                if let Some(missing) = known.cannot_act.clone().filter(|_| !preview) {
+                if let Some(missing) = known.cannot_act.clone() {
                     known.set(StartupStep::Ready, ConditionState::no(NOT_GRANTED, missing));
                     known.busy = None;
                     return;
@@ -90,9 +93,12 @@ impl PluginTask {
     pub fn report_waiting_for(&self, reason: &'static str, why: &str) {
         let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.plugin_state.set(|known| {
+            if !ends {
+                known.progress = Progress::awaited(reason, why);
+            }
             if ends {
                 known.set(StartupStep::Ready, ConditionState::no("Finishing", why));
-            } else if known.lanes.is_empty() {
+            } else if !known.is_loaded() {
                 known.set(StartupStep::Established, ConditionState::no(reason, why));
                 known.set(StartupStep::Ready, ConditionState::no(reason, why));
             } else {
@@ -104,14 +110,45 @@ impl PluginTask {
         });
     }
 
+    /// Reports that the desired version is being prepared. While one that was refused is tried again, the refusal stands.
+    pub fn report_startup(&self, startup: Startup) {
+        self.plugin_state.set(|known| {
+            known.busy = Some(Instant::now());
+            if startup.failures == 0 {
+                known.progress = Progress::tried(startup.is_update);
+            }
+        });
+    }
+
+    /// Reports which version is desired.
+    pub fn report_wanted(&self, (loaded, described): &LoadedVersion) {
+        let wanted = WantedVersion {
+            digest: loaded.component.digest().to_owned(),
+            version: described.version.clone(),
+        };
+        self.plugin_state.set(|known| known.wanted = Some(wanted));
+    }
+
+    /// Reports that the desired version runs.
+    pub fn report_running(&self, running: Option<&RunningVersion>) {
+        let is_unasked = self.artifact.is_unasked();
+        self.plugin_state.set(|known| {
+            known.settle();
+            known.is_unasked = is_unasked;
+        });
+        self.report_ready(running);
+    }
+
     /// Reports that nothing runs because the spec suspends the plugin.
     pub fn report_suspension(&self) {
         self.context.claims.give_up(&self.identity.name);
+        self.context.host.unstarted.leave(&self.identity.name);
         self.plugin_state.set(|known| {
             known.set(
                 StartupStep::Ready,
                 ConditionState::no("Suspended", "spec.mode is Suspended; its objects stay as they are"),
             );
+            known.settle();
             known.busy = None;
         });
     }
@@ -122,6 +159,10 @@ impl PluginTask {
         let StartupProblem { step, reason, message } = problem;
         if running.is_none() && *reason != KIND_TAKEN {
             self.context.claims.give_up(&self.identity.name);
+        }
+        if let (None, Some(own)) = (running, &self.own) {
+            let unstarted = &self.context.host.unstarted;
+            unstarted.refuse(&self.identity.name, &own.live, message);
         }
         let goes_on = format!("the version before goes on: {message}");
         let said = self.plugin_state.known().fact(*step).message.clone();
@@ -135,6 +176,10 @@ impl PluginTask {
         }
         self.plugin_state.set(|known| {
             known.set(*step, ConditionState::no(reason, message.clone()));
+            known.progress = Progress::stopped_by(problem);
+            if known.progress.is_stalled() {
+                known.decided_generation = known.generation;
+            }
             let ready = if running.is_some() {
                 ConditionState::yes("PreviousVersion", goes_on)
             } else {

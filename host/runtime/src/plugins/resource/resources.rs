@@ -1,23 +1,26 @@
 //! Follows the Plugin resources of the cluster: each selected one gets a task that runs its plugin, and one that writes
 //! its status.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::resources::host_resources::{HostResource, HostResourceApi, HostResources};
-use pilothouse_cluster::resources::install::{Edited, install_crd};
+use pilothouse_cluster::resources::install::{CrdPolicy, install_crd};
+use pilothouse_cluster::write::permissions::user;
 use pilothouse_core::Kind;
 use pilothouse_core::ownership::takeover::shared_managers;
 use pilothouse_core::plugin::manifest::BroughtCrd;
+use pilothouse_core::rights::installed::{INSTALLED_FOR, InstalledHost, OwnHost};
 use pilothouse_core::text::printable::shorten;
-use pilothouse_crds::plugin::{GROUP, VERSION, plugin_definition};
+use pilothouse_crds::plugin::{GROUP, RECONCILE_FAILING, VERSION, plugin_definition};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::desired::PluginRequest;
+use super::state::PluginState;
 use super::status_writer::PluginStatusWriter;
 use crate::lanes::health::PluginHealth;
 use crate::plugins::PluginContext;
@@ -25,7 +28,7 @@ use crate::plugins::plugin::{PluginResourceHandle, PluginTask};
 use crate::process::log_limit::ChosenLevel;
 
 /// Resource name (plural).
-const PLURAL: &str = "plugins";
+pub(super) const PLURAL: &str = "plugins";
 
 /// Annotation of a Plugin: minimum level of its guests' log lines.
 const LOG_LEVEL: &str = "pilothouse.dev/log-level";
@@ -43,6 +46,7 @@ const CRD_WAIT: Duration = Duration::from_secs(5);
 struct FollowedPlugin {
     requests: watch::Sender<Option<Arc<PluginRequest>>>,
     live: watch::Sender<Arc<HostResource>>,
+    plugin_state: Arc<PluginState>,
     health: Arc<PluginHealth>,
     status_writer: AbortHandle,
 }
@@ -59,7 +63,11 @@ pub async fn follow(context: Arc<PluginContext>) {
     let mut lives: JoinSet<Arc<str>> = JoinSet::new();
     let mut tellers: JoinSet<()> = JoinSet::new();
     let mut followed: BTreeMap<Arc<str>, FollowedPlugin> = BTreeMap::new();
-    let mut left_to_others = BTreeSet::new();
+    let mut own = OwnHost {
+        namespace: context.options.namespace.clone(),
+        account: None,
+    };
+    let mut left_to_others = BTreeMap::new();
     loop {
         tokio::select! {
             () = &mut follow => unreachable!("a kind is followed for ever"),
@@ -75,15 +83,27 @@ pub async fn follow(context: Arc<PluginContext>) {
         let Some(resources) = known.borrow_and_update().clone() else {
             continue;
         };
-        let (resources, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = resources
+        let are_recorded = resources
+            .values()
+            .any(|resource| resource.annotations[INSTALLED_FOR].is_string());
+        if are_recorded && own.account.is_none() {
+            own.account = user(&context.client).await;
+        }
+        let mut elsewhere = BTreeMap::new();
+        let resources: BTreeMap<_, _> = resources
             .iter()
+            .filter(|(name, resource)| {
+                let reason = run_elsewhere(&context, &own, resource);
+                let is_own = reason.is_none();
+                elsewhere.extend(reason.map(|reason| (Arc::clone(name), reason)));
+                is_own
+            })
             .map(|(name, resource)| (name.clone(), resource.clone()))
-            .partition(|(_, resource)| is_selected(&context, resource));
+            .collect();
         context.registry.expect(resources.keys().cloned().collect());
-        let elsewhere: BTreeSet<Arc<str>> = elsewhere.into_keys().collect();
         // Before a plugin is removed; otherwise no plugin would seem to apply its objects for a moment, and another one
         // would take them over.
-        context.host.plugins.add_elsewhere(&elsewhere);
+        context.host.plugins.add_elsewhere(&elsewhere.keys().cloned().collect());
         for (name, plugin) in &followed {
             if !resources.contains_key(name) {
                 plugin.requests.send_if_modified(|request| request.take().is_some());
@@ -94,7 +114,10 @@ pub async fn follow(context: Arc<PluginContext>) {
             if let Some(plugin) = followed.get(name) {
                 choose_log_level(&plugin.health, resource);
                 warn_of_shared_managers(&plugin.health, resource);
-                plugin.live.send_replace(resource.clone());
+                let before = plugin.live.send_replace(resource.clone());
+                if is_retry_asked(&before, resource) {
+                    retry_failing(&context, plugin, name);
+                }
                 plugin.requests.send_if_modified(|before| {
                     // A plugin that is ending must end before it starts anew.
                     let differs = before.as_ref().is_some_and(|before| !before.is_same(&request));
@@ -121,11 +144,13 @@ pub async fn follow(context: Arc<PluginContext>) {
                 health: health.clone(),
                 host: context.host.clone(),
             };
+            let plugin_state = plugin_task.plugin_state.clone();
             let requests = watch::Sender::new(Some(Arc::new(request)));
             let (name, receiver) = (name.clone(), requests.subscribe());
             let plugin = FollowedPlugin {
                 requests,
                 live,
+                plugin_state,
                 health,
                 status_writer: tellers.spawn(status_writer.run()),
             };
@@ -137,6 +162,7 @@ pub async fn follow(context: Arc<PluginContext>) {
         }
         leave_to_others(&context, elsewhere, &mut left_to_others);
         context.host.plugins.set_complete();
+        context.host.unstarted.set_known();
         context.registry.set_entered(true);
         while tellers.try_join_next().is_some() {}
     }
@@ -162,6 +188,24 @@ fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
     }
 }
 
+/// Returns `true` if somebody has asked for another reconcile of the plugin's failing objects.
+fn is_retry_asked(before: &HostResource, now: &HostResource) -> bool {
+    let [before, now] = [before, now].map(|resource| resource.annotations[RECONCILE_FAILING].as_str());
+    now.is_some_and(|now| !now.is_empty()) && before != now
+}
+
+/// Reconciles the failing objects now, and logs their causes again if they still fail.
+fn retry_failing(context: &PluginContext, plugin: &FollowedPlugin, name: &str) {
+    tracing::info!(
+        plugin = name,
+        "reconciling the objects that fail, as the annotation {RECONCILE_FAILING} asks"
+    );
+    for lane in &plugin.plugin_state.known().lanes {
+        context.host.failure_log.forget(lane.id);
+        context.host.state.push_failing(lane);
+    }
+}
+
 /// Warns of former field managers that are not used by the earlier operator alone.
 fn warn_of_shared_managers(health: &PluginHealth, resource: &HostResource) {
     let former = resource.spec["formerManagers"].as_array().into_iter().flatten();
@@ -178,29 +222,47 @@ fn warn_of_shared_managers(health: &PluginHealth, resource: &HostResource) {
     }
 }
 
-/// Returns `true` if this host runs a Plugin, and not another host of the cluster.
-fn is_selected(context: &PluginContext, resource: &HostResource) -> bool {
+/// Returns why another host of the cluster runs a Plugin, and not this one; `None`: this host runs it.
+fn run_elsewhere(context: &PluginContext, own: &OwnHost, resource: &HostResource) -> Option<String> {
     let labels = &resource.labels;
-    context
-        .options
-        .plugin_selector
-        .matches(|key| labels.get(key).map(String::as_str))
+    let selector = &context.options.plugin_selector;
+    if !selector.matches(|key| labels.get(key).map(String::as_str)) {
+        return Some("--plugin-selector does not match its labels".to_owned());
+    }
+    let record = resource.annotations[INSTALLED_FOR].as_str()?;
+    // An annotation that cannot be read names no other host.
+    let installed = InstalledHost::parse(record).ok()?;
+    own.is_another(&installed).then(|| {
+        let InstalledHost { namespace, account, .. } = &installed;
+        let host = account.as_ref().map_or_else(
+            || format!("the host in namespace {namespace}"),
+            |account| format!("the host with the ServiceAccount {namespace}/{account}"),
+        );
+        format!(
+            "it is installed for {host}, as its annotation {INSTALLED_FOR} says; to have this host run it, install it for this \
+             host with `pilothouse upgrade`, --host-namespace and --host-account, or remove the annotation"
+        )
+    })
 }
 
-/// Records the Plugins that other hosts run, and logs changes.
-fn leave_to_others(context: &PluginContext, names: BTreeSet<Arc<str>>, said: &mut BTreeSet<Arc<str>>) {
-    if names == *said {
+/// Records the Plugins that other hosts run, and logs each once.
+fn leave_to_others(
+    context: &PluginContext,
+    elsewhere: BTreeMap<Arc<str>, String>,
+    said: &mut BTreeMap<Arc<str>, String>,
+) {
+    if elsewhere == *said {
         return;
     }
-    for name in &context.host.plugins.set_elsewhere(names.clone()) {
+    for name in &context.host.plugins.set_elsewhere(elsewhere.keys().cloned().collect()) {
         context.host.state.competing_plugin_left(name);
     }
-    let plugins = names.iter().map(|name| &**name).collect::<Vec<_>>().join(", ");
-    tracing::info!(
-        plugins,
-        "other hosts run these Plugins: --plugin-selector does not match their labels"
-    );
-    *said = names;
+    for (plugin, reason) in &elsewhere {
+        if said.get(plugin) != Some(reason) {
+            tracing::info!(plugin = &**plugin, reason, "another host runs this Plugin");
+        }
+    }
+    *said = elsewhere;
 }
 
 /// Installs the CRD of Plugin itself.
@@ -213,7 +275,7 @@ async fn install(context: &PluginContext) {
     };
     let mut said = None;
     loop {
-        match install_crd(&context.client, &crd, Edited::Keep).await {
+        match install_crd(&context.client, &crd, CrdPolicy::Leave, None).await {
             Ok(wrote) => {
                 if wrote {
                     tracing::info!(crd = crd.name, "installed the CRD");

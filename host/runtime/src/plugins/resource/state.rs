@@ -5,15 +5,21 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pilothouse_crds::plugin::{
-    ArtifactStatus, ControllerStatus, LastFailure, PluginCondition, PluginStatus, PreviewedPrimary, WaitedPrimary,
+    ArtifactStatus, ControllerStatus, HistoryArtifact, HistoryEntry, LastFailure, PluginCondition, PluginStatus,
+    PreviewedPrimary, WaitedPrimary,
 };
+use pilothouse_metrics::ArtifactStep;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::progress::{self, Progress, ProgressCondition};
 use crate::lanes::lane::Lane;
 
 /// The longest message of a condition, in bytes; Kubernetes allows 32 KiB.
 const LONGEST_MESSAGE: usize = 2048;
+
+/// The most versions that a status remembers.
+const LONGEST_HISTORY: usize = 10;
 
 /// Condition about what prevents API servers from accepting the plugin's objects.
 const ADMITTING: &str = "Admitting";
@@ -75,6 +81,12 @@ pub enum StartupStep {
     Ready,
 }
 
+/// Reason of `Verified` if the trust policy accepts an artifact without a verified signature.
+pub const UNSIGNED: &str = "Unsigned";
+
+/// Reason of a condition while rights are missing.
+pub const NOT_GRANTED: &str = "NotGranted";
+
 /// Reason of a problem that ends when an older plugin is removed.
 pub const KIND_TAKEN: &str = "KindTaken";
 
@@ -111,11 +123,30 @@ pub enum RunningArtifact {
     Known(ArtifactStatus),
 }
 
+/// A wanted version, whether it runs or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedVersion {
+    /// Digest of its component, in hexadecimal digits.
+    pub digest: String,
+    /// The version that its manifest names.
+    pub version: String,
+}
+
 /// State of a plugin.
 #[derive(Clone)]
 pub struct PluginFacts {
-    /// Generation of the spec that this is about.
+    /// Generation of the spec that was examined last.
     pub generation: Option<i64>,
+    /// Generation of the spec that was decided on last: it runs, was refused, or wants nothing to run.
+    pub decided_generation: Option<i64>,
+    /// Progress towards the wanted version.
+    pub progress: Progress,
+    /// Set if the source is followed: a tag or a range, which may name another artifact at any time.
+    pub is_followed: bool,
+    /// Set if the artifact of an earlier process runs, and the registry has not been asked yet what the source names.
+    pub is_unasked: bool,
+    /// The wanted version, as far as it was loaded.
+    pub wanted: Option<WantedVersion>,
     /// Conditions by step.
     facts: [ConditionState; 5],
     /// Set if the component comes from an artifact, so that there is a signature to verify.
@@ -128,6 +159,10 @@ pub struct PluginFacts {
     pub digest: Option<String>,
     /// Its version.
     pub version: Option<String>,
+    /// Its file below the plugin directory, if it comes from one.
+    pub file: Option<String>,
+    /// The CRDs that it brings; `None` before a version has run.
+    pub crds: Option<Vec<String>>,
     /// Its lanes.
     pub lanes: Vec<Arc<Lane>>,
     /// Time since which it is changing; `None` while it only waits for events.
@@ -146,6 +181,29 @@ impl PluginFacts {
     /// The condition of a step.
     pub fn fact(&self, step: StartupStep) -> &ConditionState {
         &self.facts[step as usize]
+    }
+
+    /// Returns `true` if a version is loaded, whether it is the wanted one or not.
+    pub fn is_loaded(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// Steps that failed when the artifact was asked for last; `None`: the component comes from no artifact. An artifact that
+    /// the trust policy accepts without a signature is no failure.
+    pub fn artifact_failures(&self) -> Option<Vec<ArtifactStep>> {
+        let failed = |step| self.fact(step).holds == Some(false) && self.fact(step).reason != UNSIGNED;
+        let steps = [
+            (ArtifactStep::Fetch, StartupStep::Fetched),
+            (ArtifactStep::Verify, StartupStep::Verified),
+        ];
+        let failing = steps.into_iter().filter(|(_, step)| failed(*step));
+        self.is_artifact.then(|| failing.map(|(step, _)| step).collect())
+    }
+
+    /// Records that the examined spec was decided on: its version runs, or it wants nothing to run.
+    pub fn settle(&mut self) {
+        self.progress = Progress::Settled;
+        self.decided_generation = self.generation;
     }
 
     /// Sets the condition of a step. If it is not true and no version runs, those of the later steps become unknown.
@@ -172,12 +230,19 @@ impl Default for PluginState {
         Self {
             known: Mutex::new(PluginFacts {
                 generation: None,
+                decided_generation: None,
+                progress: Progress::default(),
+                is_followed: false,
+                is_unasked: false,
+                wanted: None,
                 facts: std::array::from_fn(|_| ConditionState::unknown()),
                 is_artifact: false,
                 artifact: RunningArtifact::Unknown,
                 running_generation: None,
                 digest: None,
                 version: None,
+                file: None,
+                crds: None,
                 lanes: Vec::new(),
                 busy: Some(Instant::now()),
                 warning: None,
@@ -204,6 +269,7 @@ impl PluginState {
 }
 
 /// Further inputs of the status.
+#[derive(Default)]
 pub struct StatusFigures {
     /// Status by controller.
     pub controllers: Vec<ControllerStatus>,
@@ -235,7 +301,15 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         warnings,
         previews,
     } = figures;
-    let condition_of = |fact: ConditionState, name: &str| {
+    // What an earlier process decided stands until this one has.
+    let observed_generation = known.decided_generation.or(live.observed_generation);
+    // A version that runs has the generation of its own spec, so that nobody takes its health for that of a newer spec.
+    let (of_version, of_source) = if known.is_loaded() {
+        (known.running_generation, observed_generation)
+    } else {
+        (known.generation, known.generation)
+    };
+    let condition_of = |fact: ConditionState, name: &str, observed_generation: Option<i64>| {
         let status = match fact.holds {
             Some(true) => "True",
             Some(false) => "False",
@@ -249,32 +323,47 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
             reason: fact.reason.to_owned(),
             message: pilothouse_core::text::printable::shorten(fact.message, LONGEST_MESSAGE),
             last_transition_time: since.map_or(now, |since| &since.last_transition_time).to_owned(),
-            observed_generation: known.generation,
+            observed_generation,
         }
     };
-    let condition = |step: StartupStep, name: &str| {
+    let condition = |step: StartupStep, name: &str, observed_generation: Option<i64>| {
         let mut fact = known.fact(step).clone();
         if let (StartupStep::Ready, Some(true), Some(traps)) = (step, fact.holds, slowed_for) {
             fact.reason = "Slowed";
             fact.message = format!("the last {traps} calls trapped or broke a limit; calls are throttled");
         }
-        condition_of(fact, name)
+        condition_of(fact, name, observed_generation)
     };
-    let granted = granted(known).map(|fact| condition_of(fact, GRANTED));
-    let warning = known.warning.clone().map(|fact| condition_of(fact, ADMITTING));
-    let verified = known.is_artifact.then(|| condition(StartupStep::Verified, "Verified"));
+    let granted = granted(known).map(|fact| {
+        let is_of_wanted = known.not_granted.is_some();
+        let generation = if is_of_wanted { known.generation } else { of_version };
+        condition_of(fact, GRANTED, generation)
+    });
+    let warning = known
+        .warning
+        .clone()
+        .map(|fact| condition_of(fact, ADMITTING, of_version));
+    let verified = known
+        .is_artifact
+        .then(|| condition(StartupStep::Verified, "Verified", of_source));
     let steps = [
-        Some(condition(StartupStep::Fetched, "Fetched")),
+        Some(condition(StartupStep::Fetched, "Fetched", of_source)),
         verified,
-        Some(condition(StartupStep::Compiled, "Compiled")),
-        Some(condition(StartupStep::Established, "Established")),
-        Some(condition(StartupStep::Ready, "Ready")),
+        Some(condition(StartupStep::Compiled, "Compiled", of_source)),
+        Some(condition(StartupStep::Established, "Established", of_version)),
+        Some(condition(StartupStep::Ready, "Ready", of_version)),
     ];
+    let progress = progress::conditions(known, live).into_iter().map(|found| match found {
+        ProgressCondition::New(name, fact) => condition_of(fact, name, known.generation),
+        ProgressCondition::Recorded(condition) => condition,
+    });
     PluginStatus {
-        observed_generation: known.generation,
+        observed_generation,
         running_generation: known.running_generation,
         digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
         version: known.version.clone(),
+        history: history(known, live, now),
+        crds: known.crds.clone().unwrap_or_else(|| live.crds.clone()),
         artifact: match &known.artifact {
             RunningArtifact::Unknown => live.artifact.clone(),
             RunningArtifact::None => None,
@@ -292,18 +381,76 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         finalizers: live.finalizers.clone(),
         warnings,
         previews,
-        conditions: steps.into_iter().flatten().chain(granted).chain(warning).collect(),
+        conditions: steps
+            .into_iter()
+            .flatten()
+            .chain(progress)
+            .chain(granted)
+            .chain(warning)
+            .collect(),
     }
 }
 
-/// The condition about the rights of a plugin's account, for the running version and for a desired one that lacks
-/// rights.
-fn granted(known: &PluginFacts) -> Option<ConditionState> {
-    let Some(lacking) = &known.not_granted else {
-        return known.granted.clone();
+/// The versions that have run, with the running one. A host that has not loaded a version yet leaves them as they are.
+fn history(known: &PluginFacts, live: &PluginStatus, now: &str) -> Vec<HistoryEntry> {
+    let mut history = live.history.clone();
+    let (Some(digest), Some(version)) = (&known.digest, &known.version) else {
+        return history;
     };
-    let missing = known.granted.as_ref().filter(|fact| fact.holds != Some(true));
-    let message = match missing {
+    let digest = format!("sha256:{digest}");
+    let artifact = match &known.artifact {
+        RunningArtifact::Unknown => return history,
+        RunningArtifact::None => None,
+        RunningArtifact::Known(artifact) => Some(HistoryArtifact {
+            reference: artifact.reference.clone(),
+            digest: artifact.digest.clone(),
+        }),
+    };
+    if let Some(before) = history.first_mut() {
+        // The artifact is known before its component has taken over.
+        if before.digest == digest {
+            return history;
+        }
+        before.until = Some(now.to_owned());
+    }
+    let reason = if history.is_empty() {
+        "Installed"
+    } else if history.iter().any(|entry| entry.digest == digest) {
+        "RolledBack"
+    } else if known.running_generation == live.running_generation {
+        "Followed"
+    } else {
+        "Changed"
+    };
+    let entry = HistoryEntry {
+        digest,
+        version: version.clone(),
+        file: known.file.clone().filter(|_| artifact.is_none()),
+        artifact,
+        since: now.to_owned(),
+        until: None,
+        reason: reason.to_owned(),
+    };
+    history.insert(0, entry);
+    history.truncate(LONGEST_HISTORY);
+    history
+}
+
+/// The condition about the rights of a plugin's account, and of the host to act as it, for the running version and for a
+/// desired one that lacks rights.
+fn granted(known: &PluginFacts) -> Option<ConditionState> {
+    let of_account = known.granted.clone().filter(|fact| fact.holds != Some(true));
+    let of_running = match (&known.cannot_act, of_account) {
+        (Some(lacking), Some(fact)) if fact.holds == Some(false) => {
+            Some(ConditionState::no(NOT_GRANTED, format!("{lacking}; {}", fact.message)))
+        }
+        (Some(lacking), _) => Some(ConditionState::no(NOT_GRANTED, lacking.clone())),
+        (None, fact) => fact,
+    };
+    let Some(lacking) = &known.not_granted else {
+        return of_running.or_else(|| known.granted.clone());
+    };
+    let message = match of_running {
         Some(fact) => format!("{lacking}; the version that runs: {}", fact.message),
         None => lacking.clone(),
     };
@@ -421,6 +568,51 @@ mod tests {
         assert_eq!(told(&known).as_deref(), Some("new"));
         known.artifact = RunningArtifact::None;
         assert_eq!(told(&known), None);
+    }
+
+    #[test]
+    fn the_history_begins_with_the_running_version() {
+        let artifact = |version: &str| ArtifactStatus {
+            reference: "example.com/a".to_owned(),
+            tag: Some(version.to_owned()),
+            digest: format!("artifact-{version}"),
+            size: 1,
+            signer: None,
+        };
+        let mut live = PluginStatus::default();
+        let mut known = known();
+        assert_eq!(status(&known, figures(), &live, NOW).history, [], "nothing has run");
+        let mut runs = |version: &str, generation: i64, now: &str| {
+            known.digest = Some(version.to_owned());
+            known.version = Some(version.to_owned());
+            known.running_generation = Some(generation);
+            known.artifact = RunningArtifact::Known(artifact(version));
+            live = status(&known, figures(), &live, now);
+            live.history.clone()
+        };
+        let first = runs("1", 1, BEFORE);
+        assert_eq!(first.len(), 1);
+        assert_eq!(
+            (&*first[0].reason, &*first[0].since, &first[0].until),
+            ("Installed", BEFORE, &None)
+        );
+        assert_eq!(runs("1", 2, NOW), first, "another configuration is no other version");
+        let second = runs("2", 2, NOW);
+        assert_eq!((&*second[0].digest, &*second[0].reason), ("sha256:2", "Followed"));
+        assert_eq!((&*second[1].since, second[1].until.as_deref()), (BEFORE, Some(NOW)));
+        assert_eq!(second[0].artifact.as_ref().unwrap().digest, "artifact-2");
+        assert_eq!(runs("3", 3, NOW)[0].reason, "Changed");
+        assert_eq!(runs("1", 4, NOW)[0].reason, "RolledBack");
+        for version in 4..20 {
+            runs(&version.to_string(), version, NOW);
+        }
+        assert_eq!(live.history.len(), 10);
+        known.digest = None;
+        assert_eq!(
+            status(&known, figures(), &live, NOW).history,
+            live.history,
+            "a host that starts"
+        );
     }
 
     #[test]

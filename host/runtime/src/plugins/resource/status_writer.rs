@@ -143,7 +143,11 @@ impl PluginStatusWriter {
         // Until the watch has caught up, the server's last answer is the present status.
         let ahead = last.filter(|last| is_before(&resource.resource_version, &last.version));
         let live = ahead.map_or(&resource.status, |last| &last.left);
-        let live: PluginStatus = serde_json::from_value(live.clone()).unwrap_or_default();
+        let mut live: PluginStatus = serde_json::from_value(live.clone()).unwrap_or_default();
+        // The CRD of an earlier host drops the history; its times would be others each time.
+        if let Some(last) = last.filter(|_| live.history.is_empty()) {
+            live.history.clone_from(&last.status.history);
+        }
         let desired = status(&known, figures, &live, &self.host.clock.seconds());
         let is_as_left = |last: &WrittenStatus| ahead.is_some() || last.left == resource.status;
         let is_told = desired == live || last.is_some_and(|last| last.status == desired && is_as_left(last));
@@ -286,7 +290,7 @@ impl PluginStatusWriter {
 }
 
 /// The part of a status that this writer writes; the inventory has another writer.
-fn written_part(status: &PluginStatus) -> Value {
+pub(super) fn written_part(status: &PluginStatus) -> Value {
     let told = PluginStatus {
         owned_kinds: Vec::new(),
         contributed_kinds: Vec::new(),

@@ -100,6 +100,19 @@ impl ExclusiveKinds {
         decided
     }
 
+    /// Another plugin that has a CRD, in namespaces of its own.
+    pub fn sharer(&self, plugin: &str, crd: &str) -> Option<Arc<str>> {
+        let books = self.books.lock();
+        let has = |name: &&Arc<str>| {
+            let claims = books
+                .claims
+                .get(*name)
+                .is_some_and(|(claim, _)| claim.crds.contains_key(crd));
+            claims && ***name != *plugin && books.decided.get(*name).is_some_and(Result::is_ok)
+        };
+        books.claims.keys().find(has).cloned()
+    }
+
     /// Records that a plugin has all rights that it needs.
     pub fn confirm(&self, plugin: &str) {
         let mut books = self.books.lock();

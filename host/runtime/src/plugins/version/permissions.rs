@@ -43,7 +43,7 @@ impl PluginTask {
         // Without the right to impersonate nothing is written, so an idle plugin would not notice.
         let mut may_not_act = self.may_not_act(running).await;
         is_asked |= may_not_act;
-        self.report_impersonation(running, may_not_act);
+        self.report_impersonation(running, may_not_act).await;
         loop {
             let settled = host.kinds.settled();
             is_asked |= host.kinds.is_forbidden(&running.lanes);
@@ -55,15 +55,14 @@ impl PluginTask {
                 () = settled => {}
                 () = recorder.denied.notified() => is_asked = true,
                 () = health.forbidden.notified() => is_asked = true,
+                () = tokio::time::sleep(LEAST_WAIT), if may_not_act => is_asked |= self.may_act(running).await == Some(true),
                 () = tokio::time::sleep_until(next), if is_asked || are_missing => {
                     looked = Some(Instant::now());
                     is_asked = false;
                     // Boxed: the future of every running plugin would reserve space for it, and it runs rarely.
                     are_missing = Box::pin(self.report_missing_permissions(running)).await;
-                    if are_missing || may_not_act {
-                        may_not_act = self.may_not_act(running).await;
-                    }
-                    self.report_impersonation(running, may_not_act);
+                    may_not_act = self.may_not_act(running).await;
+                    self.report_impersonation(running, may_not_act).await;
                 }
             }
         }
@@ -72,15 +71,41 @@ impl PluginTask {
     /// Returns `true` if the host may not act as the account of a running version. If the review fails, the first write
     /// tells.
     async fn may_not_act(&self, running: &RunningVersion) -> bool {
-        let account = running.lanes.first().and_then(|lane| lane.writer.identity());
-        let Some(account) = account else { return false };
-        matches!(has(&self.context.client, &account.permission()).await, Ok(false))
+        self.may_act(running).await == Some(false)
+    }
+
+    /// Returns whether the host may act as the account of a running version; `None` if the review fails, or nothing is
+    /// written.
+    async fn may_act(&self, running: &RunningVersion) -> Option<bool> {
+        let lane = running.lanes.first().filter(|lane| lane.mode != RunMode::Preview)?;
+        let account = lane.writer.identity()?;
+        has(&self.context.client, &account.permission()).await.ok()
+    }
+
+    /// Has the host's rights reviewed if its right to act as the account of a running version has changed.
+    pub async fn review_acting(&self, running: &RunningVersion) {
+        let Some(may_act) = self.may_act(running).await else {
+            return;
+        };
+        if may_act == self.plugin_state.known().cannot_act.is_some() {
+            self.identity.health.forbidden.notify_one();
+        }
     }
 
     /// Reports that a plugin is not ready if the host may not act as its account, with all missing rights as the
     /// reason.
-    fn report_impersonation(&self, running: &RunningVersion, may_not_act: bool) {
-        let missing = self.identity.health.warning(RIGHTS).filter(|_| may_not_act);
+    async fn report_impersonation(&self, running: &RunningVersion, may_not_act: bool) {
+        let account = running.lanes.first().and_then(|lane| lane.writer.identity());
+        let missing = match account.filter(|_| may_not_act) {
+            None => None,
+            Some(account) => match self.identity.health.warning(RIGHTS) {
+                None => {
+                    let right = BTreeSet::from([account.permission()]);
+                    Box::pin(self.missing_of_host(&right, Some(running))).await
+                }
+                missing => missing,
+            },
+        };
         self.plugin_state.set(|known| known.cannot_act = missing);
         self.report_ready(Some(running));
     }

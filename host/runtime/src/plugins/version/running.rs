@@ -36,6 +36,7 @@ impl PluginTask {
             loaded,
             described,
             lanes,
+            is_earlier,
         } = arrival;
         let (host, informers) = (&self.context.host, &self.context.informers);
         let (candidates, watched) = lanes.take();
@@ -74,11 +75,18 @@ impl PluginTask {
         self.report_artifact(&loaded).await;
         self.report_findings(&described);
         self.remove(&left).await;
+        let generation = if is_earlier {
+            self.earlier_generation(&request)
+        } else {
+            request.generation()
+        };
         self.plugin_state.set(|known| {
             known.lanes.clone_from(&lanes);
-            known.running_generation = request.generation();
+            known.running_generation = generation;
             known.digest = Some(loaded.component.digest().to_owned());
             known.version = Some(described.version.clone());
+            known.file = request.file();
+            known.crds = Some(described.crds.iter().map(|crd| crd.name.clone()).collect());
             known.not_granted = None;
         });
         self.keep_series(&lanes);
@@ -110,6 +118,7 @@ impl PluginTask {
         self.remove(&running.lanes).await;
         self.plugin_state.set(|known| {
             known.lanes.clear();
+            known.running_generation = None;
             known.granted = None;
             known.cannot_act = None;
         });

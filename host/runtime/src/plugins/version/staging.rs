@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::resources::install::{Edited, install_crd};
+use pilothouse_cluster::resources::install::{CrdPolicy, install_crd};
 use pilothouse_cluster::write::identity::Impersonation;
 use pilothouse_core::plugin::exclusive_kinds::{ExclusiveKindRequest, WAITS_ANNOTATION};
 use pilothouse_core::rights::objects::account_name;
@@ -46,6 +46,8 @@ pub struct StagedVersion {
     pub described: DescribedPlugin,
     /// Its lanes, already watched if another version runs.
     pub lanes: StagedLanes,
+    /// Set if it is not the desired version, but the one of an earlier process, which runs until the desired one may.
+    pub is_earlier: bool,
 }
 
 /// Lanes whose needs are cached before they take over. If they are dropped, their watches end.
@@ -100,10 +102,13 @@ impl PluginTask {
         self.enter(life, LifeEvent::Loaded);
         let described = self.describe(&loaded, wanted).await?;
         let mut version = (loaded, described);
+        self.report_wanted(&version);
+        let mut is_earlier = false;
         if running.is_none()
             && let Some(earlier) = self.earlier_version(&version, wanted).await
         {
             version = earlier;
+            is_earlier = true;
         }
         let (loaded, described) = version;
         self.enter(life, LifeEvent::Described);
@@ -147,6 +152,7 @@ impl PluginTask {
             loaded,
             described,
             lanes,
+            is_earlier,
         }))
     }
 
@@ -436,7 +442,8 @@ impl PluginTask {
         for crd in &described.crds {
             let installed = self.until_done(|| async {
                 let turn = self.context.starting.acquire().await;
-                let error = match install_crd(client, crd, Edited::Keep).await {
+                let sharer = self.context.claims.sharer(name, &crd.name);
+                let error = match install_crd(client, crd, CrdPolicy::Leave, sharer.as_deref()).await {
                     Ok(wrote) => return Ok(wrote),
                     Err(error) => error,
                 };

@@ -72,11 +72,26 @@ pub struct PluginStatus {
     pub reason: String,
     /// The message of the condition: the cause and the next step, where it is not ready.
     pub message: String,
+    /// The reason why the wanted version does not run; absent where it runs, or none is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<VersionObstacle>,
     /// Reasons why it does not work in full, as `status.warnings` of its Plugin.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Its controllers.
     pub controllers: Vec<ControllerStatus>,
+}
+
+/// The reason why a wanted version does not run, as the condition `Reconciling` or `Stalled` of its Plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VersionObstacle {
+    /// Set if the version is refused; otherwise it is tried or waited for.
+    pub is_refusal: bool,
+    /// The reason of the condition.
+    pub reason: String,
+    /// The message of the condition: the cause and the next step.
+    pub message: String,
 }
 
 /// A controller of a plugin.

@@ -1,6 +1,6 @@
 //! Advises on a failure in one sentence, by its reason. docs/conditions.md has more about each.
 
-use pilothouse_core::status::reason::{REFUSED_STEP, Reason};
+use pilothouse_core::status::reason::{ADMISSION_STEP, DENIED_STEP, QUOTA_STEP, REFUSED_STEP, Reason};
 use pilothouse_core::{Blame, Failure};
 
 /// Advice on a failure.
@@ -28,14 +28,29 @@ pub fn next_step(failure: &Failure) -> &'static str {
         Reason::TargetNotFound => "create the object that the message names, or name another one",
         Reason::FieldConflict => "have the field managers that the message names give the fields up",
         Reason::Refused => REFUSED_STEP,
-        Reason::Forbidden => {
-            "grant the rights that the message names; `pilothouse rights` prints what the plugin needs"
-        }
+        Reason::Forbidden => [DENIED_STEP, QUOTA_STEP, ADMISSION_STEP]
+            .into_iter()
+            .find(|step| failure.message.contains(step))
+            .unwrap_or("grant the rights that the message names; `pilothouse rights` prints what the plugin needs"),
         Reason::ClusterUnavailable => "wait: it is retried; if it lasts, look at the API server",
         Reason::Waiting => "wait until the object that the message names is gone",
         Reason::NamespaceNotFound => "create the namespace, or use another one",
         Reason::NamespaceTerminating => "wait until the namespace is gone, or use another one",
         Reason::Contested => "let only one of those that the message names write the fields",
         Reason::HostFault => "report this as a bug of Pilothouse, with the host's log; it is retried",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_right_is_advised_for_what_a_policy_denies() {
+        let step = |message: &str| next_step(&Failure::cluster(Reason::Forbidden, message));
+        assert!(step("User \"x\" cannot create it; grant it").contains("`pilothouse rights`"));
+        for other in [DENIED_STEP, QUOTA_STEP, ADMISSION_STEP] {
+            assert_eq!(step(&format!("cannot create it: no; {other}")), other);
+        }
     }
 }

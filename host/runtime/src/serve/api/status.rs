@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::documents::{
     ControllerStatus, FailingObject, FailureDocument, HostStatus, KindName, ObjectName, PluginStatus, StatusDocument,
+    VersionObstacle,
 };
 use super::next_step::next_step;
 use crate::context::HostContext;
@@ -97,6 +98,11 @@ pub fn status(
         ready: summary.condition.holds,
         reason: summary.condition.reason.to_owned(),
         message: summary.condition.message,
+        obstacle: summary.obstacle.map(|fact| VersionObstacle {
+            is_refusal: summary.is_stalled,
+            reason: fact.reason.to_owned(),
+            message: fact.message,
+        }),
         warnings: summary.warnings,
     });
     let plugins = plugins.collect();

@@ -10,6 +10,8 @@ use crate::support::{Bench, command};
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_is_repeated_narrowed_and_taken_away() {
     let control_plane = control_plane().await;
+    // Two Plugins with one CRD need namespaces of their own.
+    let _turn = control_plane.host_turn().await;
     let bench = Bench::new(control_plane).await;
     for namespace in ["pilothouse-system", "first", "second"] {
         bench.namespace(namespace).await;

@@ -5,6 +5,7 @@ mod audit;
 mod brought_crds;
 mod first;
 mod forwarding;
+mod going_back;
 mod host;
 mod installing;
 mod plugin_policy;

@@ -1,7 +1,7 @@
 //! Active replicas as processes, on API servers that divide lists and watches and on one that does not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pilothouse_core::replicas::shards::{NamespaceLoads, first_plan};
 use pilothouse_end_to_end::stage::create;
@@ -15,6 +15,9 @@ use crate::replicas::{OwnerWatch, Replicas, WORKERS, time_of};
 
 const SHARDS: usize = 16;
 const NAMESPACES: usize = 100;
+
+/// Time within which a replica that was stopped has its part of the shards again on a busy machine.
+const BACK_WITHIN: Duration = Duration::from_mins(1);
 
 /// Has the API server divide lists and watches.
 const GATE: &str = "--feature-gates=ShardedListAndWatch=true";
@@ -433,4 +436,37 @@ async fn four_replicas_share_2000_objects_and_lose_or_double_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_holds_on_a_server_that_does_not_divide_lists() {
     story(50, Vec::new()).await;
+}
+
+/// Stops a replica in the middle of its work and continues it, again and again: each time it has its shards again soon.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_stopped_again_and_again_always_comes_back() {
+    const TIMES: usize = 8;
+    let mut it = Sharing::new(Options::default()).await;
+    it.start("replica-a");
+    it.replicas.make_plugin("replica-a").await;
+    it.start("replica-b");
+    it.share(2).await;
+    let everywhere = it.tenants.clone();
+    let mut longest = Duration::ZERO;
+    for _ in 0..TIMES {
+        it.replicas.create_in(&everywhere, 100).await;
+        it.replicas.process("replica-b").signal(Signal::STOP);
+        it.owners.is_out("replica-b");
+        it.replicas
+            .until("the other one has all shards", async || {
+                let shares = it.replicas.shares().await;
+                shares.get("replica-a").is_some_and(|held| held.len() == SHARDS)
+            })
+            .await;
+        it.replicas.process("replica-b").signal(Signal::CONT);
+        let begun = Instant::now();
+        it.owners.works("replica-b");
+        it.share(2).await;
+        longest = longest.max(begun.elapsed());
+    }
+    println!("shared the work {longest:?} after it was continued, at the latest");
+    assert!(longest < BACK_WITHIN, "{longest:?}");
+    it.replicas.converge().await;
+    it.replicas.end().await;
 }

@@ -68,7 +68,8 @@ async fn promtool_accepts_the_metrics_of_a_sharded_host() {
                 "pilothouse_shards 4",
                 "pilothouse_shards_held 4",
                 "pilothouse_main_loop_age_seconds ",
-                "pilothouse_resident_memory_bytes ",
+                "process_resident_memory_bytes ",
+                "process_cpu_seconds_total ",
                 "pilothouse_plugin_info{",
                 "pilothouse_queue_oldest_age_seconds{",
                 "pilothouse_reconcile_duration_seconds_bucket{",
@@ -92,7 +93,11 @@ fn promtool_accepts_the_alerts() {
     let text = fs::read_to_string(&alerts).unwrap();
     let rules = text
         .lines()
-        .filter(|line| line.trim_start().starts_with("- alert:"))
+        .filter(|line| {
+            ["- alert:", "- record:"]
+                .iter()
+                .any(|rule| line.trim_start().starts_with(rule))
+        })
         .count();
     assert!(said.contains(&format!("SUCCESS: {rules} rules found")), "{said}");
 }

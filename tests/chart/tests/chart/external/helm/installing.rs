@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::Api;
 use kube::api::{ListParams, PostParams};
 use kube::core::DynamicObject;
 use pilothouse_end_to_end::scrape::get;
@@ -124,8 +126,18 @@ async fn a_host_works_with_the_charts_account_and_strands_nothing() {
     assert_eq!(writes_of_web(&bench, mark), Vec::<String>::new());
     running.stop().await;
 
-    // Somebody uninstalls the release and leaves the Plugin behind.
-    bench.helm().uninstall().unwrap();
+    // Somebody wants to uninstall the release and leave the Plugin behind: nothing is deleted, and the release can be used.
+    let refused = bench.helm().uninstall().unwrap_err().printed.errors;
+    for words in [
+        "Plugin app-service is there",
+        "pilothouse uninstall app-service",
+        "--no-hooks",
+    ] {
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
+    assert!(replicas(2).await);
+    bench.helm().upgrade(&json!({})).unwrap();
+    bench.helm().uninstall_without_hooks().unwrap();
     assert_eq!(bench.find(&deployment()).await, None);
     let child = named("apps/v1", "Deployment", Some("default"), "web");
     assert!(bench.find(&child).await.is_some() && bench.find(&kept).await.is_some());
@@ -146,7 +158,81 @@ async fn a_host_works_with_the_charts_account_and_strands_nothing() {
         ])
         .await;
     assert_eq!(bench.find(&kept).await, None);
-    // The release comes back over what it has left.
+    // The release comes back over what it has left, and goes now that there is no Plugin.
     bench.helm().install(&json!({})).unwrap();
     assert!(replicas(2).await);
+    let goes = async || bench.helm().uninstall().is_ok();
+    until("the release can be uninstalled", goes, String::new).await;
+    assert_eq!(bench.find(&deployment()).await, None);
+}
+
+/// What a user with one of Kubernetes' roles may do: `VERB RESOURCE` each.
+async fn allowed(bench: &Bench, user: &str, namespace: Option<&str>, asked: &[(&str, &str, &str)]) -> Vec<String> {
+    let reviews: Api<SubjectAccessReview> = Api::all(bench.client.clone());
+    let mut allowed = Vec::new();
+    for (verb, group, resource) in asked {
+        let review = json!({"spec": {"user": user, "resourceAttributes":
+            {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": "web"}}});
+        let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+        let reviewed = reviews.create(&PostParams::default(), &review).await.unwrap();
+        if reviewed.status.unwrap().allowed {
+            allowed.push(format!("{verb} {resource}"));
+        }
+    }
+    allowed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_of_kubernetes_hold_for_plugins_and_their_kinds() {
+    let bench = Bench::new().await;
+    bench.helm().install(&json!({})).unwrap();
+    bench.install_plugin("app-service").await;
+    let rbac = "rbac.authorization.k8s.io";
+    for role in ["view", "edit", "admin"] {
+        for (kind, namespace) in [("RoleBinding", Some("default")), ("ClusterRoleBinding", None)] {
+            let user = format!("{role}-{kind}");
+            let mut binding = named(&format!("{rbac}/v1"), kind, namespace, &user.to_lowercase());
+            binding["roleRef"] = json!({"apiGroup": rbac, "kind": "ClusterRole", "name": role});
+            binding["subjects"] = json!([{"apiGroup": rbac, "kind": "User", "name": user}]);
+            bench.apply(&binding).await;
+        }
+    }
+    let asked = [
+        ("get", "kosmos.io", "appservices"),
+        ("get", "kosmos.io", "appservices/status"),
+        ("create", "kosmos.io", "appservices"),
+        ("patch", "kosmos.io", "appservices/status"),
+        ("list", "pilothouse.dev", "plugins"),
+        ("patch", "pilothouse.dev", "plugins"),
+    ];
+    let (sees, changes) = (["get appservices", "get appservices/status"], ["create appservices"]);
+    for (user, namespace, expected) in [
+        ("view-RoleBinding", Some("default"), sees.to_vec()),
+        ("edit-RoleBinding", Some("default"), [&sees[..], &changes].concat()),
+        ("admin-RoleBinding", Some("default"), [&sees[..], &changes].concat()),
+        ("edit-RoleBinding", Some("kube-system"), vec![]),
+        ("view-ClusterRoleBinding", None, [&sees[..], &["list plugins"]].concat()),
+        (
+            "edit-ClusterRoleBinding",
+            None,
+            [&sees[..], &changes, &["list plugins", "patch plugins"]].concat(),
+        ),
+    ] {
+        let mut asked = asked.to_vec();
+        if namespace.is_some() {
+            asked.truncate(4);
+        }
+        let holds = async || allowed(&bench, user, namespace, &asked).await == expected;
+        until(&format!("{user} may do {expected:?}"), holds, String::new).await;
+    }
+    bench
+        .pilothouse(&["uninstall", "app-service", "--yes", "--wait=false"])
+        .await;
+    for name in [
+        "pilothouse-plugin-app-service:view",
+        "pilothouse-plugin-app-service:edit",
+    ] {
+        let role = named(&format!("{rbac}/v1"), "ClusterRole", None, name);
+        assert_eq!(bench.find(&role).await, None, "{name}");
+    }
 }

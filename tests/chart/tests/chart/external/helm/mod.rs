@@ -9,6 +9,7 @@ mod policies;
 mod releases;
 mod rendering;
 mod roles_only;
+mod shards_off;
 mod token;
 mod uninstalling;
 mod values;

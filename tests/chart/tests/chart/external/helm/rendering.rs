@@ -33,6 +33,11 @@ pub fn variants() -> [(&'static str, Value); 5] {
         },
         "resources": {"requests": {"cpu": 1}},
         "priorityClass": {"create": true, "name": "operators"},
+        "cache": {"existingClaim": "cache"},
+        "commonLabels": {"example.com/team": "platform", "stage": "test"},
+        "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
+        "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": true}],
+        "hostNetwork": true,
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"key": "control-plane", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
@@ -45,7 +50,7 @@ pub fn variants() -> [(&'static str, Value); 5] {
     let fixed = json!([
         {
             "name": "shop", "artifact": "oci://registry.example.com/shop:1", "wasi": "inert",
-            "configuration": {"host": "example.com", "size": 1_000_000}, "limits": {"logBytes": 33_554_432},
+            "configuration": {"host": "example.com", "size": 1_000_000}, "limits": {"readBytes": 33_554_432},
             "rules": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "watch"]}],
         },
         {"name": "web", "file": "team/web.wasm"},
@@ -165,8 +170,9 @@ fn the_host_has_no_right_without_a_limit() {
     for (name, values) in variants() {
         for role in documents(&helm().template(&values).unwrap()) {
             let is_cluster_role = role["kind"] == "ClusterRole";
-            // What the values say.
-            if role["metadata"]["name"].as_str().unwrap().contains("-static-") {
+            // What the values say, and what people may do.
+            let role_name = role["metadata"]["name"].as_str().unwrap();
+            if role_name.contains("-static-") || role_name.ends_with(":view") || role_name.ends_with(":edit") {
                 continue;
             }
             for rule in role["rules"].as_array().into_iter().flatten() {
@@ -194,6 +200,31 @@ fn the_host_has_no_right_without_a_limit() {
                 assert!(!changes || !names.is_empty(), "{about}");
             }
         }
+    }
+}
+
+/// An upgrade changes the Role first, while replicas with the values before still run.
+#[test]
+fn the_rights_to_hand_over_depend_on_no_value() {
+    let rules = |values: &Value| -> Vec<Value> {
+        let documents = documents(&helm().template(values).unwrap());
+        let role = documents
+            .into_iter()
+            .find(|document| document["kind"] == "Role")
+            .unwrap();
+        let rules = role["rules"].as_array().unwrap().iter();
+        let is_of_replicas =
+            |rule: &&Value| rule["resources"] == json!(["leases"]) || rule["resources"] == json!(["configmaps"]);
+        rules.filter(is_of_replicas).cloned().collect()
+    };
+    let by_default = rules(&json!({}));
+    assert_eq!(by_default.len(), 4, "{by_default:?}");
+    for values in [
+        json!({"leaderElection": {"shards": 12}}),
+        json!({"replicas": 1, "leaderElection": {"enabled": false}}),
+        json!({"replicas": 1}),
+    ] {
+        assert_eq!(rules(&values), by_default, "{values}");
     }
 }
 
@@ -243,6 +274,53 @@ fn static_plugins_have_a_cluster_role_each_and_none_to_plugins() {
     assert_eq!(role.unwrap()["rules"][0]["resources"], json!(["deployments"]));
     assert!(!rendered.contains("pilothouse.dev]"), "{rendered}");
     assert!(!rendered.contains("kind: CustomResourceDefinition") && !rendered.contains("AdmissionPolicy"));
+    assert!(!rendered.contains("aggregate-to-") && !rendered.contains("helm.sh/hook"));
+}
+
+#[test]
+fn pods_use_the_network_volumes_and_labels_that_the_values_name() {
+    let deployment = |values: &Value| {
+        let rendered = documents(&helm().template(values).unwrap());
+        rendered
+            .into_iter()
+            .find(|document| document["kind"] == "Deployment")
+            .unwrap()["spec"]["template"]
+            .clone()
+    };
+    let pod = deployment(&json!({}))["spec"].clone();
+    assert!(pod["hostNetwork"].is_null() && pod["dnsPolicy"].is_null());
+    assert_eq!(
+        pod["volumes"][0],
+        json!({"name": "cache", "emptyDir": {"sizeLimit": "2Gi"}})
+    );
+    for (values, dns, cache) in [
+        (
+            json!({"hostNetwork": true, "cache": {"volume": {"hostPath": {"path": "/var/cache"}}}}),
+            "ClusterFirstWithHostNet",
+            json!({"name": "cache", "hostPath": {"path": "/var/cache"}}),
+        ),
+        (
+            json!({"hostNetwork": true, "dnsPolicy": "Default", "cache": {"existingClaim": "mine"}}),
+            "Default",
+            json!({"name": "cache", "persistentVolumeClaim": {"claimName": "mine"}}),
+        ),
+    ] {
+        let pod = deployment(&values)["spec"].clone();
+        assert_eq!((&pod["hostNetwork"], &pod["dnsPolicy"]), (&json!(true), &json!(dns)));
+        assert_eq!(pod["volumes"][0], cache);
+    }
+    // Labels of a pod stand before those of all objects, and select no pods.
+    let labelled = deployment(&json!({"commonLabels": {"team": "a", "stage": "test"}, "podLabels": {"team": "b"}}));
+    let labels = &labelled["metadata"]["labels"];
+    assert_eq!((&labels["team"], &labels["stage"]), (&json!("b"), &json!("test")));
+    let rendered = helm().template(&json!({"commonLabels": {"team": "a"}})).unwrap();
+    for document in documents(&rendered) {
+        assert_eq!(document["metadata"]["labels"]["team"], "a", "{document}");
+        assert!(
+            document["spec"]["selector"]["matchLabels"]["team"].is_null(),
+            "{document}"
+        );
+    }
 }
 
 /// The policies of deploy/ are for those who do without the chart. They differ in their names.
@@ -276,13 +354,42 @@ fn the_policies_of_the_chart_are_those_of_deploy() {
 }
 
 #[test]
+fn the_rules_and_the_dashboard_of_the_chart_are_those_of_deploy() {
+    let values = json!({"monitoring": {
+        "prometheusRule": {"enabled": true, "labels": {"release": "prometheus"}, "runbookUrl": "https://example.com/runbooks.html"},
+        "dashboard": {"enabled": true},
+    }});
+    let rendered = documents(&helm().template(&values).unwrap());
+    let of = |kind: &str, name: &str| {
+        let is_it = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+        rendered
+            .iter()
+            .find(is_it)
+            .unwrap_or_else(|| panic!("no {kind} {name}"))
+    };
+    let read = |file: &str| fs::read_to_string(folder().join("../monitoring").join(file)).unwrap();
+    let rules = of("PrometheusRule", "pilothouse");
+    assert_eq!(rules["metadata"]["labels"]["release"], "prometheus");
+    let linked = read("alerts.yaml").replace("docs/runbooks.md#", "https://example.com/runbooks.html#");
+    let linked: Value = serde_saphyr::from_str(&linked).unwrap();
+    assert_eq!(rules["spec"], linked);
+    let dashboard = of("ConfigMap", "pilothouse-dashboard");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(dashboard["data"]["pilothouse.json"], read("dashboard.json"));
+    let default = helm().template(&json!({})).unwrap();
+    assert!(!default.contains("PrometheusRule") && !default.contains("grafana_dashboard"));
+}
+
+#[test]
 fn the_policy_for_plugins_concerns_those_that_the_host_selects() {
     let selector = "team in (a,b),!legacy,tier notin (c),x=1,y==2,z!=3,here";
     let policy_of = |values: &Value| {
         let rendered = documents(&helm().template(values).unwrap());
-        let policy = rendered
-            .into_iter()
-            .find(|document| document["kind"] == "ValidatingAdmissionPolicy");
+        let is_it = |document: &Value| {
+            let name = document["metadata"]["name"].as_str().unwrap();
+            document["kind"] == "ValidatingAdmissionPolicy" && name.starts_with("plugins.")
+        };
+        let policy = rendered.into_iter().find(is_it);
         policy.map(|policy| policy["spec"].clone())
     };
     let selected = policy_of(&json!({"plugins": {"selector": selector}})).unwrap();
@@ -334,7 +441,11 @@ fn the_manifests_for_kustomize_are_those_of_the_chart() {
     let mut text =
         "# Generated from deploy/chart: tests/chart/tests/chart/external/helm/rendering.rs says how.\n".to_owned();
     let mut names = Vec::new();
-    for mut document in documents(&rendered) {
+    let is_of_helm = |document: &Value| document["metadata"]["name"].as_str().unwrap().contains("uninstall");
+    for mut document in documents(&rendered)
+        .into_iter()
+        .filter(|document| !is_of_helm(document))
+    {
         let labels = "/metadata/labels";
         if let Some(labels) = document.pointer_mut(labels).and_then(Value::as_object_mut) {
             labels.remove("helm.sh/chart");

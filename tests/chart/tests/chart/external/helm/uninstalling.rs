@@ -178,7 +178,7 @@ async fn webhook_configurations_are_uninstalled_with_the_release() {
     until("the API server asks the host", is_judged, || running.process.log()).await;
 
     // The host still runs for a moment, as pods do that are being stopped, and cannot make them again.
-    bench.helm().uninstall().unwrap();
+    bench.helm().uninstall_without_hooks().unwrap();
     assert_eq!(certificates().await, None);
     let are_gone = async || configurations(&bench).await.is_empty();
     until("the configurations go with the release", are_gone, || {

@@ -136,6 +136,197 @@ fn contradicting_values_are_refused_with_the_next_step() {
     }
 }
 
+/// What the schema cannot say, or what it says with a pattern: the host or the API server would refuse it after the rollout began.
+#[test]
+fn values_that_the_host_would_refuse_are_refused_by_the_chart() {
+    let volume = |name: &str, path: &str| json!({"extraVolumes": [{"name": name, "emptyDir": {}}], "extraVolumeMounts": [{"name": name, "mountPath": path}]});
+    let rule = |rule: Value| {
+        let mut rule = rule;
+        rule["match"] = json!("ghcr.io/acme/*");
+        json!({"artifacts": {"trust": {"repositories": [rule]}}})
+    };
+    let fixed = |more: Value| {
+        let mut plugin = json!({"name": "shop", "artifact": "oci://registry.example.com/shop:1"});
+        merge(&mut plugin, &more);
+        json!({"host": {"identity": "none"}, "plugins": {"static": [plugin]}})
+    };
+    let registry = |more: Value| json!({"artifacts": {"registries": {"registries": [more]}}});
+    for (values, words) in [
+        (
+            json!({"leaderElection": {"leaseDuration": 10}}),
+            "leaseDuration is 10 and renewDeadline is 10",
+        ),
+        (
+            json!({"leaderElection": {"retryPeriod": 6}}),
+            "at most half of renewDeadline",
+        ),
+        (json!({"plugins": {"selector": "team in a"}}), "plugins/selector"),
+        (
+            json!({"plugins": {"selector": "team=="}, "policies": {"plugin": true}}),
+            "plugin",
+        ),
+        (json!({"plugins": {"selector": "team = a b"}}), "plugins/selector"),
+        (json!({"plugins": {"selector": "a=b,,c"}}), "plugins/selector"),
+        (
+            json!({"plugins": {"volume": {"name": "plugins", "emptyDir": {}}}}),
+            "plugins/volume",
+        ),
+        (
+            json!({"artifacts": {"trust": {"defaults": "refuse"}}}),
+            "artifacts/trust",
+        ),
+        (json!({"artifacts": {"trust": {"default": "deny"}}}), "artifacts/trust"),
+        (rule(json!({"key": []})), "artifacts/trust/repositories/0"),
+        (rule(json!({})), "ghcr/io/acme/* accepts nothing"),
+        (
+            rule(json!({"unsigned": true, "keys": [{"pem": "a"}]})),
+            "remove one of them",
+        ),
+        (rule(json!({"keys": [{"name": "a"}]})), "needs either file or pem"),
+        (rule(json!({"keys": [{"file": "acme.pub"}]})), "names the file acme/pub"),
+        (
+            rule(json!({"keyless": [{"issuer": "https://a", "subject": "b@c"}]})),
+            "without a trustedRoot",
+        ),
+        (
+            json!({"artifacts": {"trust": {"repositories": [{"match": "ghcr.io/acme/app:1", "unsigned": true}]}}}),
+            "artifacts/trust/repositories/0/match",
+        ),
+        (
+            registry(json!({"host": "https://ghcr.io"})),
+            "artifacts/registries/registries/0/host",
+        ),
+        (
+            registry(json!({"host": "ghcr.io", "insecure": true})),
+            "artifacts/registries/registries/0",
+        ),
+        (
+            registry(json!({"host": "ghcr.io", "certificateAuthorities": ["ca.pem"]})),
+            "names the file ca/pem",
+        ),
+        (
+            json!({"artifacts": {"registries": {"registries": [{"host": "a.example"}, {"host": "a.example"}]}}}),
+            "lists the host a/example twice",
+        ),
+        (
+            json!({"artifacts": {"files": {"keys/acme.pub": ""}}}),
+            "keys/acme/pub",
+        ),
+        (
+            json!({"artifacts": {"files": {"trust.yaml": ""}}}),
+            "give it another name",
+        ),
+        (
+            fixed(json!({"limits": {"callMilliseconds": 1}})),
+            "plugins/static/0/limits/callMilliseconds",
+        ),
+        (fixed(json!({"limits": {"memory": 1}})), "plugins/static/0/limits"),
+        (
+            fixed(json!({"rules": [{"apiGroup": "", "resources": ["a"], "verbs": ["get"]}]})),
+            "plugins/static/0/rules/0",
+        ),
+        (
+            json!({"host": {"extraArguments": ["--workers=3"]}}),
+            "--workers, which the chart gives",
+        ),
+        (
+            json!({"host": {"extraArguments": ["--leader-election"]}}),
+            "--leader-election, which",
+        ),
+        (
+            json!({"host": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}),
+            "the variable A, which another entry",
+        ),
+        (
+            json!({"host": {"extraEnv": [{"name": "HOSTNAME", "value": "a"}]}}),
+            "the chart sets already",
+        ),
+        (
+            json!({"host": {"log": "info", "extraEnv": [{"name": "PILOTHOUSE_LOG", "value": "a"}]}}),
+            "host/log sets already",
+        ),
+        (
+            json!({"host": {"extraEnv": [{"name": "A", "value": "a", "valueFrom": {"fieldRef": {"fieldPath": "b"}}}]}}),
+            "a value and valueFrom",
+        ),
+        (
+            json!({"webhooks": {"convertedCrds": ["gates"]}}),
+            "webhooks/convertedCrds/0",
+        ),
+        (json!({"webhooks": {"plugins": ["a", "a"]}}), "webhooks/plugins"),
+        (json!({"rbac": {"namespaces": ["shop", "shop"]}}), "rbac/namespaces"),
+        (
+            json!({"rbac": {"namespaces": (0..33).map(|number| format!("n{number}")).collect::<Vec<_>>()}}),
+            "rbac/namespaces",
+        ),
+        (json!({"image": {"pullSecrets": ["a", "a"]}}), "image/pullSecrets"),
+        (
+            json!({"image": {"repository": "https://registry.example.com/host"}}),
+            "image/repository",
+        ),
+        (
+            json!({"image": {"repository": "registry.example.com/host:1"}}),
+            "image/repository",
+        ),
+        (json!({"fullnameOverride": "1st"}), "fullnameOverride"),
+        (
+            json!({"podLabels": {"app.kubernetes.io/name": "a"}}),
+            "podLabels has the label",
+        ),
+        (json!({"commonLabels": {"a b": "c"}}), "commonLabels"),
+        (json!({"commonLabels": {"team": "a b"}}), "commonLabels/team"),
+        (
+            json!({"podAnnotations": {"checksum/plugins": "a"}}),
+            "podAnnotations has the annotation",
+        ),
+        (volume("cache", "/a"), "the volume cache, which the chart has already"),
+        (
+            volume("more", "/cache/"),
+            "mountPath /cache, which the chart has already",
+        ),
+        (volume("more", "a"), "no absolute path"),
+        (
+            json!({"extraVolumeMounts": [{"name": "a", "mountPath": "/a"}]}),
+            "extraVolumes has none of this name",
+        ),
+        (
+            json!({"cache": {"existingClaim": "a", "volume": {"emptyDir": {}}}}),
+            "there is one cache; remove one",
+        ),
+        (json!({"dnsPolicy": "Cluster"}), "dnsPolicy"),
+        (json!({"topologySpread": ["zone", "zone"]}), "topologySpread"),
+    ] {
+        let said = refusal(&values).replace('.', "/");
+        assert!(said.contains(words), "{values}: {words}: {said}");
+    }
+    let named = Helm::new(&folder(), "1st", "pilothouse-system");
+    let refused = named
+        .template(&json!({"nameOverride": "first"}))
+        .unwrap_err()
+        .printed
+        .errors;
+    assert!(refused.contains("set fullnameOverride"), "{refused}");
+}
+
+#[test]
+fn values_that_look_odd_and_hold_are_rendered() {
+    for values in [
+        json!({"plugins": {"selector": " team in (a, b),!legacy , example.com/tier notin(c),x=,y==2,here"}}),
+        json!({"plugins": {"selector": "  "}}),
+        json!({"artifacts": {"files": {"ca.pem": "a", "..b": ""},
+            "trust": {"default": "refuse", "repositories": [
+                {"match": "oci-layout:/var/lib/plugins/**", "unsigned": true},
+                {"match": "registry.internal:5000/**", "keys": [{"pem": "-----BEGIN"}, {"file": "/etc/keys/a.pub"}]}]},
+            "registries": {"registries": [{"host": "[::1]:5000", "plainHttp": true, "certificateAuthorities": ["ca.pem"]}]}}}),
+        json!({"host": {"extraArguments": ["--context", "a b", "--traces-endpoint=http://collector:4318", "-v"]}}),
+        json!({"image": {"repository": "localhost:5001/team/host"}}),
+        json!({"leaderElection": {"leaseDuration": 3, "renewDeadline": 2, "retryPeriod": 1}}),
+    ] {
+        let rendered = Helm::new(&folder(), "pilothouse", "pilothouse-system").template(&values);
+        let _ = rendered.unwrap_or_else(|failed| panic!("{values}: {failed}"));
+    }
+}
+
 #[test]
 fn a_port_that_nothing_listens_on_may_be_that_of_something_else() {
     for values in [

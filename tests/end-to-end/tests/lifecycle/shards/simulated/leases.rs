@@ -1,5 +1,6 @@
 //! Leases that somebody edits or deletes, that other software has, and that a replica leaves to end.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -7,7 +8,8 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pilothouse_simulator::{Fault, Rule};
 use pilothouse_testkit::host::SteeredHost as _;
-use serde_json::json;
+use pilothouse_testkit::requests::Request;
+use serde_json::{Value, json};
 
 use super::{GIVEN_WITHIN, Replicas, SHARDS, TAKEN_WITHIN, all_in_the_first_shard, never_answered};
 use crate::replicas::replica_lease;
@@ -305,4 +307,93 @@ async fn shards_with_abandoned_writes_are_taken_when_leases_expire() {
     let took = begun.elapsed();
     assert!(took > Duration::from_secs(8), "{took:?}");
     assert!(took <= TAKEN_WITHIN, "{took:?}");
+}
+
+/// Lease of another release, by a name that begins like the names of this one's Leases.
+fn lease_of_another(name: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"namespace": "default", "name": name, "labels": {"app.kubernetes.io/managed-by": "pilothouse"}},
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_without_shards_deletes_what_ended_replicas_with_shards_left() {
+    let mut replicas = Replicas::start_pair().await;
+    let others = [
+        "pilothouse-two",
+        "pilothouse-replica",
+        "pilothouse-replica-replica-0123456789abcdef",
+        "pilothouse-replica-0123456789abcdef",
+        "pilothouse-shard-1-shard-1",
+        "pilothouse-shard-01",
+    ];
+    for name in others {
+        replicas.fleet.stage.create(&lease_of_another(name)).await;
+    }
+    replicas.add_with("whole", None).await;
+    let divided: BTreeSet<String> = names(&replicas);
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    assert_eq!(names(&replicas), divided, "replicas with shards live");
+
+    // One ends in order, and the other leaves its Leases to expire.
+    replicas.others.get_mut("two").unwrap().stop().await.unwrap();
+    replicas.fleet.stage.host.cut_off(true);
+    let mut expected: BTreeSet<String> = others.into_iter().map(str::to_owned).collect();
+    expected.insert("pilothouse".to_owned());
+    // Until the Leases expire, another replica leads, and what it has seen is old enough.
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    replicas
+        .fleet
+        .until("the leader tidies up", |_| {
+            names(&replicas) == expected && replicas.plan().is_none()
+        })
+        .await;
+    let mark = replicas.fleet.stage.mark();
+    replicas.create_and_converge().await;
+    let requests = replicas.fleet.stage.cluster.requests_since(mark).unwrap();
+    let is_about_shards =
+        |request: &&Request| request.resource == "configmaps" || request.is_lease() && request.verb == "list";
+    let asked = requests
+        .iter()
+        .filter(|request| request.is_by_host())
+        .filter(is_about_shards)
+        .count();
+    // The one that is cut off is not in the log.
+    assert_eq!(asked, 0, "nothing is left to look for");
+
+    // And on again.
+    replicas.fleet.stage.host.cut_off(false);
+    replicas.add("three").await;
+    replicas.others.get_mut("whole").unwrap().stop().await.unwrap();
+    replicas.until_shares(&[("one", 4), ("three", 4)]).await;
+    replicas.create_and_converge().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_shards_that_the_plan_no_longer_has_are_deleted() {
+    let mut replicas = Replicas::start().await;
+    replicas.until_shares(&[("one", SHARDS)]).await;
+    replicas.add_with("fewer", Some(3)).await;
+    replicas.fleet.stage.host.stop().await.unwrap();
+    replicas.until_shares(&[("fewer", 3)]).await;
+    let of_shards = || {
+        names(&replicas)
+            .into_iter()
+            .filter(|name| name.contains("-shard-"))
+            .count()
+    };
+    replicas
+        .fleet
+        .until("five Leases are deleted", |_| of_shards() == 3)
+        .await;
+}
+
+/// Names of all Leases.
+fn names(replicas: &Replicas) -> BTreeSet<String> {
+    let leases = replicas.fleet.stage.all("Lease").into_iter();
+    leases
+        .filter_map(|lease| Some(lease["metadata"]["name"].as_str()?.to_owned()))
+        .collect()
 }

@@ -9,13 +9,14 @@ use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use pilothouse_core::replicas::shards::ShardPlan;
 use pilothouse_end_to_end::host::RuntimeHost;
+use pilothouse_metrics::Metrics;
 use pilothouse_simulator::{Fault, Rule};
 use pilothouse_testkit::cluster::Mark;
 use pilothouse_testkit::host::SteeredHost as _;
 use pilothouse_testkit::requests::Request;
 use serde_json::json;
 
-use super::{Replicas, SHARDS, is_reconciled, numbers_in, ranges, tenant};
+use super::{Replicas, SHARDS, is_reconciled, numbers_in, ranges, replica, tenant};
 
 /// Count of a replica's cached objects of each kind.
 fn cached(host: &RuntimeHost) -> BTreeMap<String, u64> {
@@ -256,4 +257,29 @@ async fn undivided_work_belongs_to_one_replica_and_moves_with_it() {
     assert_eq!(of_bindings.iter().filter(is_old).count(), 0, "{of_bindings:#?}");
     assert!((20..=30).contains(&of_bindings.len()), "{of_bindings:#?}");
     assert!((1..=10).contains(&of_target.len()), "{of_target:#?}");
+}
+
+/// Others would stop to work at the shards that it gets.
+#[tokio::test(start_paused = true)]
+async fn a_replica_without_the_component_gets_no_shards() {
+    let mut replicas = Replicas::start().await;
+    replicas.until_shares(&[("one", SHARDS)]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = replica("bare", Some(SHARDS), Metrics::default());
+    let started = host.start_by_resources(&replicas.fleet.stage.cluster, folder.path().to_owned());
+    started.await.unwrap();
+    replicas.others.insert("bare", host);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    replicas.until_shares(&[("one", SHARDS)]).await;
+    let missing = replicas
+        .host("bare")
+        .handle()
+        .unwrap()
+        .missing_for_readiness()
+        .join("\n");
+    assert!(missing.contains("another replica runs plugin it"), "{missing}");
+    replicas.create_and_converge().await;
+
+    std::fs::copy(replicas.fleet.path("it.wasm"), folder.path().join("it.wasm")).unwrap();
+    replicas.until_shares(&[("one", 4), ("bare", 4)]).await;
 }

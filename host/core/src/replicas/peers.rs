@@ -1,17 +1,15 @@
 //! Tracks the observed Leases of shards and replicas, and since when.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pilothouse_cluster::resources::lease::LiveLease;
-use pilothouse_core::replicas::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
-use pilothouse_core::replicas::shards::{HIGHEST_VERSION, hash_of, peer_address};
-use pilothouse_core::status::backoff;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::state::WorkCount;
+use super::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
+use super::shards::{HIGHEST_VERSION, hash_of, peer_address};
+use crate::status::backoff;
 
 /// The annotations of a replica's Lease.
 const PLAN: &str = "pilothouse.dev/plan";
@@ -40,11 +38,47 @@ pub fn shard_lease(shard: usize) -> String {
     format!("{SHARD}{shard}")
 }
 
+/// The ConfigMap with the plan of the replicas that share this Lease.
+pub fn plan_name(lease: &str) -> String {
+    format!("{lease}-shards")
+}
+
+/// Number of the shard that a Lease belongs to, by the name without the prefix. A Lease of another release may begin
+/// with the same prefix, and has a longer name.
+fn shard_of(name: &str) -> Option<usize> {
+    let shard = name.strip_prefix(SHARD)?.parse().ok()?;
+    (shard_lease(shard) == name).then_some(shard)
+}
+
+/// Returns `true` if a Lease is the one that its replica made. A release whose name begins like this one's may have a
+/// Lease of such a name, without the annotations.
+fn is_of_replica(name: &str, state: &ReplicaState) -> bool {
+    name.starts_with(REPLICA) && name.len() == LONGEST_LEASE_SUFFIX && state.shards > 0
+}
+
 /// Minimum time for which the Lease of a removed replica is kept.
-const KEPT: Duration = Duration::from_mins(10);
+pub const KEPT: Duration = Duration::from_mins(10);
+
+/// A Lease as it was read or written, with all that its next write needs.
+pub trait StoredLease: Clone {
+    /// Its spec.
+    fn record(&self) -> &LeaseRecord;
+
+    /// The state in its annotations, if it is a replica's.
+    fn replica(&self) -> ReplicaState;
+}
+
+/// Size of a replica's work.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WorkCount {
+    /// Number of primaries by controller.
+    pub by_controller: BTreeMap<String, u64>,
+    /// Number of primaries by shard.
+    pub by_shard: BTreeMap<usize, u64>,
+}
 
 /// State that a replica publishes in its Lease.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReplicaState {
     /// Version of the plan that it works by; zero if it has none yet.
     pub plan: u64,
@@ -72,6 +106,7 @@ impl ReplicaState {
         self.plan == other.plan && self.digest.zip(other.digest).is_some_and(|(own, theirs)| own != theirs)
     }
 
+    /// The annotations of the replica's Lease.
     pub fn annotations(&self) -> Vec<(&'static str, String)> {
         let WorkCount {
             by_controller,
@@ -89,21 +124,20 @@ impl ReplicaState {
     }
 
     /// Reads the annotations; invalid values of others count as absent.
-    fn read(lease: &LiveLease) -> Self {
-        fn value<T: DeserializeOwned + Default>(lease: &LiveLease, annotation: &str) -> T {
-            let text = lease.annotation(annotation).unwrap_or_default();
-            serde_json::from_str(text).unwrap_or_default()
+    pub fn read<'a>(annotation: impl Fn(&'static str) -> Option<&'a str>) -> Self {
+        fn value<T: DeserializeOwned + Default>(text: Option<&str>) -> T {
+            serde_json::from_str(text.unwrap_or_default()).unwrap_or_default()
         }
-        let plan: u64 = value(lease, PLAN);
+        let plan: u64 = value(annotation(PLAN));
         Self {
             plan: if plan > HIGHEST_VERSION { 0 } else { plan },
-            digest: value(lease, DIGEST),
-            shards: value(lease, SHARDS),
+            digest: value(annotation(DIGEST)),
+            shards: value(annotation(SHARDS)),
             work: WorkCount {
-                by_controller: value(lease, OBJECTS),
-                by_shard: value(lease, LOADS),
+                by_controller: value(annotation(OBJECTS)),
+                by_shard: value(annotation(LOADS)),
             },
-            address: lease.annotation(ADDRESS).and_then(peer_address),
+            address: annotation(ADDRESS).and_then(peer_address),
         }
     }
 }
@@ -111,34 +145,40 @@ impl ReplicaState {
 /// Replicas that take part in dividing shards, and the holder of each shard.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
+    /// The identities of the replicas.
     pub replicas: Vec<String>,
+    /// The holder of each shard, if it has one.
     pub holders: Vec<Option<String>>,
 }
 
 /// All observed Leases, by the name after the common prefix.
-pub struct Peers {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Peers<L> {
     identity: String,
     times: LeaseTimes,
-    leases: HashMap<String, SeenLease>,
+    leases: BTreeMap<String, SeenLease<L>>,
 }
 
-struct SeenLease {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SeenLease<L> {
     candidate: LeaseCandidate,
     /// The Lease as last read or written; `None` if it does not exist.
-    live: Option<LiveLease>,
+    live: Option<L>,
     /// State of its replica, if it is a replica's. It stays known after the Lease is deleted.
     state: ReplicaState,
 }
 
-impl Peers {
+impl<L: StoredLease> Peers<L> {
+    /// A replica that has seen nothing yet.
     pub fn new(identity: String, times: LeaseTimes) -> Self {
         Self {
             identity,
             times,
-            leases: HashMap::new(),
+            leases: BTreeMap::new(),
         }
     }
 
+    /// The identity of this replica.
     pub fn identity(&self) -> &str {
         &self.identity
     }
@@ -150,7 +190,7 @@ impl Peers {
     }
 
     /// Records all Leases as they are now.
-    pub fn observe(&mut self, mut listed: BTreeMap<String, LiveLease>, now: Duration) {
+    pub fn observe(&mut self, mut listed: BTreeMap<String, L>, now: Duration) {
         for (name, seen) in &mut self.leases {
             seen.see(listed.remove(name), now);
         }
@@ -163,11 +203,11 @@ impl Peers {
     }
 
     /// Records a Lease that this replica has written.
-    pub fn written(&mut self, name: &str, lease: LiveLease, now: Duration) {
+    pub fn written(&mut self, name: &str, lease: L, now: Duration) {
         self.entry(name).see(Some(lease), now);
     }
 
-    fn entry(&mut self, name: &str) -> &mut SeenLease {
+    fn entry(&mut self, name: &str) -> &mut SeenLease<L> {
         let Self {
             identity,
             times,
@@ -182,23 +222,23 @@ impl Peers {
 
     /// The record with which a Lease is taken or renewed, and the Lease that it replaces; `None` if another replica
     /// holds it.
-    pub fn next(&mut self, name: &str, now: Duration, time: &str) -> Option<(Option<LiveLease>, LeaseRecord)> {
+    pub fn next(&mut self, name: &str, now: Duration, time: &str) -> Option<(Option<L>, LeaseRecord)> {
         let SeenLease { candidate, live, .. } = self.entry(name);
-        match candidate.next(live.as_ref().map(|live| &live.record), now, time) {
+        match candidate.next(live.as_ref().map(StoredLease::record), now, time) {
             LeaseStep::Write(record) => Some((live.clone(), record)),
             LeaseStep::Wait(_) => None,
         }
     }
 
     /// A Lease as last read or written, if this replica holds it.
-    pub fn own(&self, name: &str) -> Option<&LiveLease> {
+    pub fn own(&self, name: &str) -> Option<&L> {
         let seen = self.leases.get(name).filter(|seen| !seen.candidate.is_named())?;
         let live = seen.live.as_ref();
-        live.filter(|live| live.record.holder == self.identity)
+        live.filter(|live| live.record().holder == self.identity)
     }
 
     /// A Lease as last read or written.
-    pub fn live(&self, name: &str) -> Option<&LiveLease> {
+    pub fn live(&self, name: &str) -> Option<&L> {
         self.leases.get(name)?.live.as_ref()
     }
 
@@ -264,22 +304,33 @@ impl Peers {
         self.replicas(now).map(|(_, holder, _)| holder).min()
     }
 
-    /// Leases of replicas that ended long ago. That of a replica that ended in order is kept until all others have seen
-    /// its release: one that only saw the deletion would wait until it expires.
-    pub fn abandoned(&self, now: Duration) -> Vec<(String, LiveLease)> {
-        let of_replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
-        let abandoned = of_replicas.filter(|(_, seen)| {
-            let is_given_back = seen.live.as_ref().is_some_and(|live| live.record.holder.is_empty());
-            let kept = if is_given_back { self.times.duration * 2 } else { KEPT };
+    /// Leases of replicas that have ended, and of shards from this number on, which no replica holds any more. Those of
+    /// replicas that ended in order are kept until all others have seen their release: one that only saw the deletion
+    /// would wait until it expires. The others are kept for some time.
+    pub fn abandoned(&self, shards: usize, kept: Duration, now: Duration) -> Vec<(String, L)> {
+        let abandoned = self.left(shards).filter(|(_, seen, live)| {
+            let is_given_back = live.record().holder.is_empty();
+            let kept = if is_given_back { self.times.duration * 2 } else { kept };
             let is_old = seen
                 .candidate
                 .unchanged_for(now)
-                .is_some_and(|unchanged| unchanged > kept);
+                .is_some_and(|unchanged| unchanged >= kept);
             is_old && seen.candidate.holder(now).is_none()
         });
-        abandoned
-            .filter_map(|(name, seen)| Some((name.clone(), seen.live.clone()?)))
-            .collect()
+        abandoned.map(|(name, _, live)| (name.clone(), live.clone())).collect()
+    }
+
+    /// Returns `true` if there are Leases of replicas, or of shards from this number on.
+    pub fn has_any_of(&self, shards: usize) -> bool {
+        self.left(shards).next().is_some()
+    }
+
+    fn left(&self, shards: usize) -> impl Iterator<Item = (&String, &SeenLease<L>, &L)> {
+        let is_left = move |name: &str, seen: &SeenLease<L>| {
+            is_of_replica(name, &seen.state) || shard_of(name).is_some_and(|shard| shard >= shards)
+        };
+        let left = self.leases.iter().filter(move |(name, seen)| is_left(name, seen));
+        left.filter_map(|(name, seen)| Some((name, seen, seen.live.as_ref()?)))
     }
 
     /// Numbers of shards with which the replicas that are not ending were started.
@@ -338,11 +389,11 @@ impl Peers {
     }
 }
 
-impl SeenLease {
-    fn see(&mut self, live: Option<LiveLease>, now: Duration) {
-        self.candidate.observe(live.as_ref().map(|live| &live.record), now);
+impl<L: StoredLease> SeenLease<L> {
+    fn see(&mut self, live: Option<L>, now: Duration) {
+        self.candidate.observe(live.as_ref().map(StoredLease::record), now);
         if let Some(live) = &live {
-            let before = std::mem::replace(&mut self.state, ReplicaState::read(live));
+            let before = std::mem::replace(&mut self.state, live.replica());
             // A replica that has worked by a plan never works by none again, and may still write by it: the Lease was
             // edited.
             if self.state.plan == 0 {
