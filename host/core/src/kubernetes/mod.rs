@@ -2,8 +2,8 @@
 
 pub mod crd_change;
 pub mod crd_difference;
-pub mod crd_view;
 pub mod crd_superset;
+pub mod crd_view;
 pub mod fields;
 pub mod key;
 pub mod path;
