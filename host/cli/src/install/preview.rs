@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::crd_preview::{Convert, CrdPreview};
 use pilothouse_cluster::connect::{ClusterTarget, connect_through};
-use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::resources::install::{CrdInCluster, compare_crd};
@@ -174,7 +174,11 @@ impl PreviewedVersion<'_> {
         let fence = WriteFence::closed();
         let client = connect_through(target, USER_AGENT, &fence, &RequestMetrics::default()).await?;
         let about = "cannot read the CustomResourceDefinitions of the cluster";
-        let crds = if is_planned { crds } else { differing(&client, crds).await.context(about)? };
+        let crds = if is_planned {
+            crds
+        } else {
+            differing(&client, crds).await.context(about)?
+        };
         let shown = CrdPreview::new(&client, &crds, convert).await.context(about)?;
         let options = HostOptions {
             inventory: Inventory::of_status(status),

@@ -132,6 +132,7 @@ impl Differences<'_> {
     fn has_changes(&self) -> bool {
         let objects = self.objects.as_ref();
         self.plan.crds.iter().any(PlannedCrd::is_changed)
+            || !self.plan.stale.is_empty()
             || !self.gained.is_empty()
             || !self.lost.is_empty()
             || objects.is_some_and(|objects| !objects.changes.is_empty() || objects.failing > 0)
@@ -241,7 +242,10 @@ impl ChangeArguments {
                 let mut new = new.context(about)?;
                 if let Some(before) = before {
                     let config = Some(live["spec"]["configuration"].clone()).filter(|config| !config.is_null());
-                    let old = version(before, config, None).changes(&target, within).await.context(about)?;
+                    let old = version(before, config, None)
+                        .changes(&target, within)
+                        .await
+                        .context(about)?;
                     new.beyond(&old);
                 }
                 differences.objects = Some(new);

@@ -127,19 +127,17 @@ impl CrdPreview {
             ));
         }
         let mut value: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
-        match value.get_mut("items").and_then(Value::as_array_mut) {
-            Some(items) => items.retain_mut(|item| {
+        if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
+            items.retain_mut(|item| {
                 // The items of a list need not repeat their kind.
                 if item["kind"].is_null() {
                     item["kind"] = json!(viewed.view.kind());
                     item["apiVersion"] = json!(format!("{}/{read}", viewed.view.group()));
                 }
                 self.show(viewed.view, item, viewed.version)
-            }),
-            None if !self.show(viewed.view, &mut value, viewed.version) => {
-                return Ok(answered(StatusCode::NOT_FOUND, &viewed.not_found()));
-            }
-            None => {}
+            });
+        } else if !self.show(viewed.view, &mut value, viewed.version) {
+            return Ok(answered(StatusCode::NOT_FOUND, &viewed.not_found()));
         }
         Ok(Response::from_parts(head, full(value.to_string())))
     }

@@ -3,6 +3,7 @@
 mod asking;
 pub mod going_back;
 mod host_rights;
+mod previews;
 mod versions;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -170,7 +171,7 @@ async fn an_upgrade_says_what_it_changes_before_it_does() {
     let role = "pilothouse-plugin-shop";
     installed.patch("ClusterRole", role, "", rules.clone()).await;
     let (code, printed, said) = installed.run("upgrade", &["--dry-run"]).await;
-    assert_eq!(code, 0, "{said}");
+    assert_eq!(code, 3, "{said}");
     for words in [
         "Plugin shop: version (not known) becomes",
         "pilothouse-system/pilothouse-plugin-shop may, besides,\nin all namespaces, and with objects that are in none:\n  read, create, change, delete  services\n",
@@ -226,7 +227,7 @@ async fn an_upgrade_says_what_it_changes_before_it_does() {
         &installed.kubeconfig,
     )
     .await;
-    assert_eq!(code, 0, "{said}");
+    assert_eq!(code, 3, "{said}");
     let absent = format!("absent={}", component("app-service"));
     let (code, _, said) = command(&["upgrade", &absent], &installed.kubeconfig).await;
     assert!(code == 1 && said.contains("there is no Plugin absent"), "{said}");
@@ -264,7 +265,7 @@ async fn an_upgrade_that_loses_data_is_refused() {
     let (code, printed, said) = installed
         .run("upgrade", &["--dry-run", "--no-objects", "--crds", "apply"])
         .await;
-    assert_eq!(code, 0, "{printed}{said}");
+    assert_eq!(code, 3, "{printed}{said}");
     assert!(
         printed.contains("appservices.kosmos.io loses v0, changes the schema of v1"),
         "{printed}"

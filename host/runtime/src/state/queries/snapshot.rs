@@ -9,7 +9,6 @@ use pilothouse_core::{Key, Kind, Name};
 
 use crate::lanes::custody::{children_of, is_orphaning, is_unselected_child};
 use crate::lanes::lane::Lane;
-use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
 use crate::state::SharedState;
 use crate::state::tables::unpersisted::UnpersistedApply;
