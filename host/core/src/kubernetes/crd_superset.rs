@@ -121,7 +121,7 @@ fn keeps_unknown(schema: &Value) -> bool {
 
 fn node_shortfall(wide: &Value, narrow: &Value, path: &str) -> Option<String> {
     if is_open(wide) {
-        return None;
+        return defaulted(narrow, path);
     }
     if is_open(narrow) || !wide.is_object() {
         return Some(format!("{path} does not accept everything"));
@@ -239,6 +239,18 @@ fn default_shortfall(wide: &Value, narrow: &Value, path: &str) -> Option<String>
     (!is_accepted).then(|| format!("{path}.default is {found}"))
 }
 
+/// A schema that keeps everything sets no defaults: the first one of the other schema is missing.
+fn defaulted(narrow: &Value, path: &str) -> Option<String> {
+    if narrow.get("default").is_some() {
+        return Some(format!("{path}.default is missing"));
+    }
+    let members = narrow["properties"].as_object().into_iter().flatten();
+    let members = members.map(|(name, schema)| (format!("{path}.properties.{name}"), schema));
+    let others = ["items", "additionalProperties"].into_iter();
+    let others = others.filter_map(|name| Some((format!("{path}.{name}"), narrow.get(name)?)));
+    members.chain(others).find_map(|(path, schema)| defaulted(schema, &path))
+}
+
 /// The form of lists and maps decides what is unique, and what two appliers may set.
 fn list_shortfall(wide: &Value, narrow: &Value, path: &str) -> Option<String> {
     let forms = [
@@ -262,7 +274,7 @@ fn members_shortfall(wide: &Value, narrow: &Value, path: &str) -> Option<String>
         let path = format!("{path}.properties.{name}");
         let short = match (own.get(name), of_any) {
             (Some(found), _) | (None, Some(found)) => node_shortfall(found, wanted, &path),
-            (None, None) if keeps_unknown(wide) => None,
+            (None, None) if keeps_unknown(wide) => defaulted(wanted, &path),
             (None, None) => Some(format!("{path} is missing")),
         };
         if short.is_some() {
@@ -499,6 +511,9 @@ mod tests {
         widens(with(string(), "nullable", json!(true)), string(), "f.nullable");
         let open = || json!({"x-kubernetes-preserve-unknown-fields": true});
         widens(open(), kind("integer"), "f does not accept everything");
+        let three = || json!({"type": "integer", "default": 3});
+        differ(open(), three(), "f.default is missing");
+        differ(open(), json!({"type": "array", "items": object(json!({"a": three()}))}), "f.items.properties.a.default is missing");
         let embedded = |it: bool| json!({"type": "object", "x-kubernetes-embedded-resource": it});
         differ(embedded(true), embedded(false), "embedded-resource");
     }
@@ -511,6 +526,8 @@ mod tests {
         widens(kept(object(json!({}))), plain(), "preserve-unknown-fields is not true");
         let more = kept(object(json!({"a": string(), "b": string()})));
         widens(kept(plain()), more, "properties.b restricts a member of any content");
+        let defaulted = object(json!({"a": string(), "b": with(string(), "default", json!("x"))}));
+        differ(kept(plain()), defaulted, "properties.b.default is missing");
         let map = json!({"type": "object", "additionalProperties": string()});
         widens(map.clone(), plain(), "additionalProperties is missing");
         differ(
