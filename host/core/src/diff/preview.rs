@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::contribution::{IndexedObject, Leaf, Leaves};
+use crate::diff::canonical::DESIRED_ANNOTATION;
 use crate::kubernetes::fields::FieldSet;
 use crate::kubernetes::key::Kind;
 use crate::text::printable::shorten;
@@ -147,6 +148,9 @@ impl PreviewedChange {
             from: from.as_ref().map(shown),
             to: None,
         }));
+        // The host's own note of the desired object says nothing that the other fields do not.
+        let note = format!(".metadata.annotations[{DESIRED_ANNOTATION:?}]");
+        fields.retain(|field| field.path != note);
         Self::of_fields(PreviewAction::Update, object, kind, fields)
     }
 
@@ -339,6 +343,14 @@ mod tests {
             from: from.map(str::to_owned),
             to: to.map(str::to_owned),
         }
+    }
+
+    #[test]
+    fn an_update_does_not_show_the_hosts_note() {
+        let noted =
+            |digest: &str, size: u8| json!({"metadata": {"annotations": {DESIRED_ANNOTATION: digest}}, "size": size});
+        let shown = update("Thing", &noted("a", 1), &noted("b", 2), None);
+        assert_eq!(shown.fields, [field(".size", Some("1"), Some("2"))]);
     }
 
     #[test]

@@ -248,7 +248,9 @@ fn defaulted(narrow: &Value, path: &str) -> Option<String> {
     let members = members.map(|(name, schema)| (format!("{path}.properties.{name}"), schema));
     let others = ["items", "additionalProperties"].into_iter();
     let others = others.filter_map(|name| Some((format!("{path}.{name}"), narrow.get(name)?)));
-    members.chain(others).find_map(|(path, schema)| defaulted(schema, &path))
+    members
+        .chain(others)
+        .find_map(|(path, schema)| defaulted(schema, &path))
 }
 
 /// The form of lists and maps decides what is unique, and what two appliers may set.
@@ -513,7 +515,11 @@ mod tests {
         widens(open(), kind("integer"), "f does not accept everything");
         let three = || json!({"type": "integer", "default": 3});
         differ(open(), three(), "f.default is missing");
-        differ(open(), json!({"type": "array", "items": object(json!({"a": three()}))}), "f.items.properties.a.default is missing");
+        differ(
+            open(),
+            json!({"type": "array", "items": object(json!({"a": three()}))}),
+            "f.items.properties.a.default is missing",
+        );
         let embedded = |it: bool| json!({"type": "object", "x-kubernetes-embedded-resource": it});
         differ(embedded(true), embedded(false), "embedded-resource");
     }

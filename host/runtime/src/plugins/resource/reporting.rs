@@ -117,7 +117,9 @@ impl PluginTask {
     pub fn report_startup(&self, startup: Startup) {
         self.plugin_state.set(|known| {
             known.busy = Some(Instant::now());
-            if startup.failures == 0 {
+            // The same spec is examined again whenever its source may have moved, which says nothing yet.
+            let is_new = known.running_generation.is_none() || known.running_generation != known.generation;
+            if is_new && startup.failures == 0 {
                 known.progress = Progress::tried(startup.is_update);
             }
         });
@@ -129,7 +131,13 @@ impl PluginTask {
             digest: loaded.component.digest().to_owned(),
             version: described.version.clone(),
         };
-        self.plugin_state.set(|known| known.wanted = Some(wanted));
+        self.plugin_state.set(|known| {
+            let is_another = known.digest.as_ref().is_some_and(|running| *running != wanted.digest);
+            if is_another && known.progress == Progress::Settled {
+                known.progress = Progress::tried(true);
+            }
+            known.wanted = Some(wanted);
+        });
     }
 
     /// Reports that the desired version runs.
