@@ -2,7 +2,7 @@
 //! preview, with a client that changes nothing, until it has reconciled every object.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -200,61 +200,7 @@ impl PreviewedVersion<'_> {
         };
         let _ = stop.send(());
         running.await?;
-        let mut found = PreviewedChanges {
-            new_definitions: shown.new_definitions(),
-            ..PreviewedChanges::default()
-        };
-        let selects = |primary: &Name| {
-            let own = confinement.namespaces();
-            own.is_empty()
-                || primary
-                    .namespace
-                    .as_deref()
-                    .is_some_and(|namespace| own.contains(namespace))
-        };
-        for controller in preview.controllers {
-            if !controller.is_former {
-                found.primaries += controller.preview.objects;
-            }
-            for (name, preview) in controller
-                .preview
-                .previews
-                .into_iter()
-                .filter(|(name, _)| selects(name))
-            {
-                let object = PreviewedObject {
-                    controller: controller.controller.clone(),
-                    kind: controller.kind.clone(),
-                    name,
-                };
-                let mut changes: Vec<ObjectChange> = preview.changes.iter().map(ObjectChange::of).collect();
-                found.unnamed_deletes += preview.deletes - changes.iter().filter(|it| it.deletion.is_some()).count();
-                if preview.more > 0 {
-                    changes.push(ObjectChange {
-                        line: format!("and {} more objects", preview.more),
-                        digest: preview.basis,
-                        deletion: None,
-                    });
-                }
-                if let Some(failure) = preview.failure {
-                    found.failures.insert(object.clone(), failure);
-                }
-                if !changes.is_empty() {
-                    found.changes.insert(object, changes);
-                }
-            }
-        }
-        for ((kind, name), problem) in shown.failures().into_iter().filter(|((_, name), _)| selects(name)) {
-            found.primaries += 1;
-            let object = PreviewedObject {
-                controller: String::new(),
-                kind,
-                name,
-            };
-            found.failures.insert(object, problem);
-        }
-        found.failing = found.failures.len();
-        Ok(found)
+        Ok(PreviewedChanges::of(preview, &shown, confinement))
     }
 }
 
@@ -297,12 +243,13 @@ fn unfinished(preview: &PluginPreview, missing: &[String], within: Duration) -> 
     for controller in &preview.controllers {
         let (looked_at, objects) = (controller.preview.looked_at, controller.preview.objects);
         if controller.preview.is_open {
-            text.push_str(&format!(
+            let _ = write!(
+                text,
                 "; controller {} has looked at {looked_at} of {objects}",
                 controller.controller
-            ));
+            );
         } else {
-            text.push_str(&format!("; controller {} has looked at none", controller.controller));
+            let _ = write!(text, "; controller {} has looked at none", controller.controller);
         }
     }
     for problem in missing {
@@ -395,6 +342,65 @@ impl ObjectChange {
 }
 
 impl PreviewedChanges {
+    /// What the host has found out about the objects in these namespaces.
+    fn of(preview: PluginPreview, shown: &CrdPreview, confinement: &Confinement) -> Self {
+        let mut found = Self {
+            new_definitions: shown.new_definitions(),
+            ..Self::default()
+        };
+        let selects = |primary: &Name| {
+            let own = confinement.namespaces();
+            own.is_empty()
+                || primary
+                    .namespace
+                    .as_deref()
+                    .is_some_and(|namespace| own.contains(namespace))
+        };
+        for controller in preview.controllers {
+            if !controller.is_former {
+                found.primaries += controller.preview.objects;
+            }
+            for (name, preview) in controller
+                .preview
+                .previews
+                .into_iter()
+                .filter(|(name, _)| selects(name))
+            {
+                let object = PreviewedObject {
+                    controller: controller.controller.clone(),
+                    kind: controller.kind.clone(),
+                    name,
+                };
+                let mut changes: Vec<ObjectChange> = preview.changes.iter().map(ObjectChange::of).collect();
+                found.unnamed_deletes += preview.deletes - changes.iter().filter(|it| it.deletion.is_some()).count();
+                if preview.more > 0 {
+                    changes.push(ObjectChange {
+                        line: format!("and {} more objects", preview.more),
+                        digest: preview.basis,
+                        deletion: None,
+                    });
+                }
+                if let Some(failure) = preview.failure {
+                    found.failures.insert(object.clone(), failure);
+                }
+                if !changes.is_empty() {
+                    found.changes.insert(object, changes);
+                }
+            }
+        }
+        for ((kind, name), problem) in shown.failures().into_iter().filter(|((_, name), _)| selects(name)) {
+            found.primaries += 1;
+            let object = PreviewedObject {
+                controller: String::new(),
+                kind,
+                name,
+            };
+            found.failures.insert(object, problem);
+        }
+        found.failing = found.failures.len();
+        found
+    }
+
     /// Returns the objects that would be deleted: those with data that nothing restores first, then by name.
     pub fn deletions(&self) -> Vec<&str> {
         let mut deletions: Vec<_> = self

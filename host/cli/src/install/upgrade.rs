@@ -365,54 +365,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
         let _ = writeln!(text, "CustomResourceDefinition {} {}", crd.crd.name, crd.change());
     }
     if let Some(objects) = objects {
-        let PreviewedChanges {
-            primaries,
-            failing,
-            failures,
-            changes,
-            unnamed_deletes,
-            new_definitions,
-        } = objects;
-        let deletes = objects.deletes();
-        if deletes > 0 {
-            let _ = writeln!(text, "Objects that it would delete: {deletes}");
-            for deletion in objects.deletions() {
-                let _ = writeln!(text, "  {}", printable(deletion));
-            }
-            if *unnamed_deletes > 0 {
-                let _ = writeln!(text, "  and {unnamed_deletes} more");
-            }
-        }
-        for definition in new_definitions {
-            let _ = writeln!(
-                text,
-                "The cluster has no CustomResourceDefinition {definition} yet, so there are no objects of its kind"
-            );
-        }
-        let _ = writeln!(
-            text,
-            "Of its {primaries} objects, {} would change something, compared with {basis}",
-            changes.len()
-        );
-        if *failing > 0 {
-            let _ = writeln!(text, "caution: the new version fails for {failing} of them");
-            for (object, message) in failures.iter().take(MOST_NAMED) {
-                let _ = writeln!(text, "  {object}: {}", printable(message));
-            }
-            let named = failures.len().min(MOST_NAMED);
-            if *failing > named {
-                let _ = writeln!(text, "  and {} more", failing - named);
-            }
-        }
-        for (object, lines) in changes.iter().take(MOST_NAMED) {
-            let _ = writeln!(text, "  {object}");
-            for ObjectChange { line, .. } in lines {
-                let _ = writeln!(text, "    {}", printable(line));
-            }
-        }
-        if changes.len() > MOST_NAMED {
-            let _ = writeln!(text, "  and {} more", changes.len() - MOST_NAMED);
-        }
+        explain_objects(&mut text, objects, basis);
     }
     let changed: Vec<Value> = plan.changed().map(|(wanted, _)| wanted.clone()).collect();
     if !changed.is_empty() {
@@ -427,4 +380,56 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences<'
     text.push('\n');
     text.lines()
         .fold(String::new(), |text, line| text + &printable(line) + "\n")
+}
+
+/// Describes the objects that would be deleted, fail or change.
+fn explain_objects(text: &mut String, objects: &PreviewedChanges, basis: &str) {
+    let PreviewedChanges {
+        primaries,
+        failing,
+        failures,
+        changes,
+        unnamed_deletes,
+        new_definitions,
+    } = objects;
+    let deletes = objects.deletes();
+    if deletes > 0 {
+        let _ = writeln!(text, "Objects that it would delete: {deletes}");
+        for deletion in objects.deletions() {
+            let _ = writeln!(text, "  {}", printable(deletion));
+        }
+        if *unnamed_deletes > 0 {
+            let _ = writeln!(text, "  and {unnamed_deletes} more");
+        }
+    }
+    for definition in new_definitions {
+        let _ = writeln!(
+            text,
+            "The cluster has no CustomResourceDefinition {definition} yet, so there are no objects of its kind"
+        );
+    }
+    let _ = writeln!(
+        text,
+        "Of its {primaries} objects, {} would change something, compared with {basis}",
+        changes.len()
+    );
+    if *failing > 0 {
+        let _ = writeln!(text, "caution: the new version fails for {failing} of them");
+        for (object, message) in failures.iter().take(MOST_NAMED) {
+            let _ = writeln!(text, "  {object}: {}", printable(message));
+        }
+        let named = failures.len().min(MOST_NAMED);
+        if *failing > named {
+            let _ = writeln!(text, "  and {} more", failing - named);
+        }
+    }
+    for (object, lines) in changes.iter().take(MOST_NAMED) {
+        let _ = writeln!(text, "  {object}");
+        for ObjectChange { line, .. } in lines {
+            let _ = writeln!(text, "    {}", printable(line));
+        }
+    }
+    if changes.len() > MOST_NAMED {
+        let _ = writeln!(text, "  and {} more", changes.len() - MOST_NAMED);
+    }
 }

@@ -3,7 +3,7 @@
 mod asking;
 pub mod going_back;
 mod host_rights;
-mod previews;
+pub mod previews;
 mod versions;
 
 use k8s_openapi::api::core::v1::Namespace;

@@ -3,6 +3,7 @@
 mod asked;
 mod audit;
 mod brought_crds;
+mod delivery;
 mod first;
 mod forwarding;
 mod going_back;

@@ -11,7 +11,7 @@ use super::going_back::wishes;
 use crate::support::{command, until};
 
 /// A list of children, whose ConfigMaps get this value where they do not say one.
-fn owns(added: Option<&str>) -> Value {
+pub fn owns(added: Option<&str>) -> Value {
     let kept = |properties: Value| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties});
     let data = match added {
         Some(value) => kept(json!({"added": {"type": "string", "default": value}})),
@@ -20,7 +20,7 @@ fn owns(added: Option<&str>) -> Value {
     json!({"type": "array", "items": kept(json!({"object": kept(json!({"data": data}))}))})
 }
 
-fn wish(name: &str) -> Value {
+pub fn wish(name: &str) -> Value {
     let child = |api_version: &str, kind: &str, more: Value| {
         let mut object = json!({
             "apiVersion": api_version, "kind": kind, "metadata": {"name": format!("{name}-{}", kind.to_lowercase()), "namespace": "default"},
@@ -43,6 +43,7 @@ fn wish(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one host goes through all of it")]
 async fn a_preview_shows_objects_as_the_new_crd_does_and_names_deletions() {
     let installed = Installed::bare().await;
     let folder = Folder::new();
