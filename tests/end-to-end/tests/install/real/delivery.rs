@@ -207,7 +207,10 @@ async fn a_version_is_previewed_upgraded_refused_and_rolled_back() {
         (&json!("PreviousVersion"), &json!(generation - 1))
     );
     let (_, metrics) = get(first.address, "/metrics").unwrap();
-    assert!(metrics.contains("plugin=\"delivered\""), "{metrics}");
+    assert!(
+        metrics.contains("pilothouse_plugin_stalled{plugin=\"delivered\"} 1"),
+        "{metrics}"
+    );
 
     // The way back, over what somebody has patched.
     let (code, printed, said) = run("rollback", "delivered", &new, &["--yes", "--force-conflicts"]).await;

@@ -1,6 +1,6 @@
 //! Previews of a version with another CRD that owns a kind less.
 
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
 use pilothouse_end_to_end::program::{Folder, Process, component};
@@ -138,6 +138,24 @@ async fn a_preview_shows_objects_as_the_new_crd_does_and_names_deletions() {
         );
         assert_eq!(counts().await, [2, 2, 2]);
     }
+
+    // Objects that change all the time are looked at, too.
+    let wishes_of =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("wishes.test.dev", "v1", "Wish"), "wishes");
+    let edited: Api<DynamicObject> = Api::namespaced_with(installed.client.clone(), "default", &wishes_of);
+    let editor = tokio::spawn(async move {
+        for edit in 0.. {
+            let patch = Patch::Merge(json!({"metadata": {"labels": {"edit": edit.to_string()}}}));
+            let patched = edited.patch("one", &PatchParams::default(), &patch).await;
+            assert!(patched.is_ok(), "{patched:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    let (code, printed, said) = run("upgrade", &new_file, &new_config, &["--dry-run"]).await;
+    assert!(!editor.is_finished());
+    editor.abort();
+    assert_eq!(code, 4, "{printed}{said}");
+    assert!(printed.contains(deletions), "{printed}");
 
     let accepted = ["--yes", "--accept", "deletes=4"];
     let (code, printed, said) = run("upgrade", &new_file, &new_config, &accepted).await;
