@@ -129,14 +129,17 @@ mod simulated {
         assert_eq!(generations(&fleet), generations_are([1; 4]));
         assert_eq!(health(&fleet), Status::Failed);
 
-        // A restart does not hide it before the registry was asked.
+        // A restart does not hide it before the registry was asked, and writes nothing.
         fleet.stage.host.stop().await.unwrap();
+        let mark = fleet.stage.mark();
         fleet.start_host().await;
         for _ in 0..60 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(health(&fleet), Status::Failed);
             assert_eq!(fleet.condition("it", "UpToDate")["status"], "False");
         }
+        let writes = fleet.stage.host_writes_since(mark);
+        assert!(writes.is_empty(), "{writes:?}");
 
         store.trust(&forged, true);
         fleet.says("it", "UpToDate", "True", "UpToDate").await;

@@ -92,18 +92,30 @@ pub enum ProgressCondition {
     Recorded(PluginCondition),
 }
 
+/// The conditions of an earlier process about the progress, which stand while the artifact that it ran runs and the registry
+/// has not been asked yet.
+fn recorded<'a>(known: &'a PluginFacts, live: &'a PluginStatus) -> impl Iterator<Item = &'a PluginCondition> {
+    let stand = known.is_unasked && known.is_followed && known.progress == Progress::Settled;
+    live.conditions.iter().filter(move |condition| {
+        stand
+            && [RECONCILING, STALLED, UP_TO_DATE].contains(&&*condition.kind)
+            && condition.observed_generation == known.generation
+    })
+}
+
+/// Reports whether what an earlier process recorded about a wanted version that does not run stands.
+pub fn is_obstacle_recorded(known: &PluginFacts, live: &PluginStatus) -> bool {
+    recorded(known, live).any(|condition| condition.kind != UP_TO_DATE)
+}
+
 /// The conditions about the progress, given the present status.
 pub fn conditions(known: &PluginFacts, live: &PluginStatus) -> Vec<ProgressCondition> {
-    let is_recorded = known.is_unasked && known.is_followed && known.progress == Progress::Settled;
-    if is_recorded {
-        let recorded = live.conditions.iter().filter(|condition| {
-            [RECONCILING, STALLED, UP_TO_DATE].contains(&&*condition.kind)
-                && condition.observed_generation == known.generation
-        });
-        let recorded: Vec<_> = recorded.cloned().map(ProgressCondition::Recorded).collect();
-        if !recorded.is_empty() {
-            return recorded;
-        }
+    let recorded: Vec<_> = recorded(known, live)
+        .cloned()
+        .map(ProgressCondition::Recorded)
+        .collect();
+    if !recorded.is_empty() {
+        return recorded;
     }
     let progress = match &known.progress {
         Progress::Reconciling(fact) => Some((RECONCILING, fact.clone())),

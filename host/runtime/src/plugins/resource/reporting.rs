@@ -115,10 +115,13 @@ impl PluginTask {
 
     /// Reports that the desired version is being prepared. While one that was refused is tried again, the refusal stands.
     pub fn report_startup(&self, startup: Startup) {
+        let recorded = self.told_status().and_then(|status| status.running_generation);
         self.plugin_state.set(|known| {
             known.busy = Some(Instant::now());
-            // The same spec is examined again whenever its source may have moved, which says nothing yet.
-            let is_new = known.running_generation.is_none() || known.running_generation != known.generation;
+            // After a restart, and whenever its source may have moved, a spec that ran before is examined again, which says
+            // nothing yet.
+            let ran = known.running_generation.or(recorded);
+            let is_new = ran.is_none() || ran != known.generation;
             if is_new && startup.failures == 0 {
                 known.progress = Progress::tried(startup.is_update);
             }

@@ -359,6 +359,7 @@ fn conditions(known: &PluginFacts, slowed_for: Option<u32>, live: &PluginStatus,
             observed_generation,
         }
     };
+    let is_obstacle_recorded = progress::is_obstacle_recorded(known, live);
     let condition = |step: StartupStep, name: &str, observed_generation: Option<i64>| {
         let mut fact = known.fact(step).clone();
         if let (StartupStep::Ready, Some(true), Some(traps)) = (step, fact.holds, slowed_for) {
@@ -372,6 +373,13 @@ fn conditions(known: &PluginFacts, slowed_for: Option<u32>, live: &PluginStatus,
         } else {
             observed_generation
         };
+        // It says that the version before goes on, or why the wanted one is not used.
+        let before = live.conditions.iter().find(|before| before.kind == name);
+        if let Some(before) = before.filter(|_| is_obstacle_recorded && fact.holds == Some(true))
+            && before.observed_generation == generation
+        {
+            return before.clone();
+        }
         condition_of(fact, name, generation)
     };
     let granted = granted(known).map(|fact| {

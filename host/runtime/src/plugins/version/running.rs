@@ -80,7 +80,12 @@ impl PluginTask {
         } else {
             request.generation()
         };
+        let is_unasked = self.artifact.is_unasked();
         self.plugin_state.set(|known| {
+            if !is_earlier {
+                known.settle();
+                known.is_unasked = is_unasked;
+            }
             known.lanes.clone_from(&lanes);
             known.running_generation = generation;
             known.digest = Some(loaded.component.digest().to_owned());

@@ -187,13 +187,27 @@ async fn a_refusal_stands_over_a_restart_until_the_registry_is_asked() {
     let lane = lane().await;
     let mut known = updated(&lane, refusal("TrialFailed"));
     known.is_followed = true;
+    known.is_artifact = true;
+    known.set(
+        StartupStep::Verified,
+        ConditionState::no("Unsigned", "nobody has signed it"),
+    );
+    known.set(
+        StartupStep::Ready,
+        ConditionState::yes("PreviousVersion", "the version before goes on"),
+    );
     let before = told(&known, &PluginStatus::default());
     known.progress = Progress::Settled;
     known.is_unasked = true;
+    known.set(
+        StartupStep::Verified,
+        ConditionState::yes("Verified", "somebody has signed it"),
+    );
+    known.set(StartupStep::Ready, ConditionState::yes("Running", "fine"));
     let after = told(&known, &before);
-    for kind in ["Stalled", "UpToDate"] {
-        assert_eq!(of(&after, kind), of(&before, kind));
-    }
+    assert_eq!(after, before, "a restart writes nothing");
+    known.set(StartupStep::Ready, ConditionState::no("Waiting", "for a kind"));
+    assert_eq!(words(&told(&known, &before), "Ready"), words_of("False", "Waiting", 1));
     known.generation = Some(3);
     assert_eq!(words(&told(&known, &before), "Stalled"), None, "another spec is wanted");
     known.generation = Some(2);
