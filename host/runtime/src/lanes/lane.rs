@@ -8,13 +8,14 @@ use pilothouse_cluster::object::facts::FactKeys;
 use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
 use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_cluster::write::events::EventRecorder;
-use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::kubernetes::path::{FieldPath, Projection};
 use pilothouse_core::plugin::grants::{Grant, Grants};
 use pilothouse_core::plugin::inventory::{FormerKind, Made, former_controller};
 use pilothouse_core::plugin::manifest::{Access, Admission, Filter, TouchScope};
 use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::replicas::shards::{Division, HashRanges};
 use pilothouse_core::rights::AdmissionExports;
+use pilothouse_core::status::annotations::{PAUSED, RECONCILE_REQUESTED};
 use pilothouse_core::text::depth::is_too_deep;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::PluginComponent;
@@ -267,10 +268,13 @@ impl Lane {
         let mut projection = Projection::default();
         if is_primary {
             projection = projection.union(self.grants.primary_projection());
-            if self.brings_crd {
-                let status = pilothouse_core::kubernetes::path::FieldPath::parse(".status").expect("this is a path");
-                projection = projection.union(&Projection::new([&status]));
-            }
+            let status = self.brings_crd.then(|| ".status".to_owned());
+            let annotations = [PAUSED, RECONCILE_REQUESTED].map(|name| format!(".metadata.annotations[{name:?}]"));
+            let paths = status.into_iter().chain(annotations);
+            let paths: Vec<_> = paths
+                .map(|path| FieldPath::parse(&path).expect("this is a path"))
+                .collect();
+            projection = projection.union(&Projection::new(&paths));
         }
         if let Some(grant) = grant {
             projection = projection.union(&grant.projection);
@@ -328,6 +332,7 @@ impl Lane {
             } = &self.filter;
             keys = label_selector.iter().fold(keys, FactKeys::with_labels);
             keys = annotation.iter().fold(keys, |keys, it| keys.with_annotation(it));
+            keys = keys.with_text(PAUSED).with_text(RECONCILE_REQUESTED);
         }
         let labels = self
             .grants

@@ -33,7 +33,9 @@ impl SharedState {
         } = &mut *tables;
         let primary_ref = request.primary_ref;
         let pending = contributions.register(store, lane, request);
-        contributions.answered(store, lanes, queue, &lane.plugin, primary_ref);
+        if matches!(pending, PendingClaims::Known(..)) {
+            contributions.answered(store, lanes, queue, &lane.plugin, primary_ref);
+        }
         drop(tables);
         self.claims.notify_one();
         pending
@@ -43,6 +45,11 @@ impl SharedState {
     pub fn forget_primary(&self, lane: &Lane, primary_ref: &PrimaryRef) {
         self.tables.write().forget_primary(lane, primary_ref);
         self.claims.notify_one();
+    }
+
+    /// Forgets what wakes a primary that is paused. `is_counted` is set if it is one of the lane's.
+    pub fn pause(&self, lane: &Lane, primary_ref: &PrimaryRef, is_counted: bool) {
+        self.tables.write().pause(lane, primary_ref, is_counted);
     }
 
     /// Drops the dependencies and claims of a primary that has left the filter of its lane.

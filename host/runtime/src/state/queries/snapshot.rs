@@ -10,6 +10,7 @@ use pilothouse_core::{Key, Kind, Name};
 
 use crate::lanes::custody::{children_of, is_orphaning, is_unselected_child};
 use crate::lanes::lane::Lane;
+use crate::lanes::pause::is_paused;
 use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
 use crate::state::SharedState;
@@ -65,6 +66,13 @@ impl SharedState {
         }
     }
 
+    /// Returns `true` if a primary that a lane's Plugin selects is paused.
+    pub fn is_paused(&self, lane: &Lane, name: &Name) -> bool {
+        let tables = self.tables.read();
+        let primary = tables.store.get(lane.grants.primary(), name);
+        lane.selects(name) && primary.is_some_and(|primary| is_paused(primary))
+    }
+
     /// The owner part of [`SharedState::diff_snapshot`], read anew.
     pub fn owner_snapshot(&self, owner: &Owner) -> OwnerSnapshot {
         let tables = self.tables.read();
@@ -108,10 +116,10 @@ impl SharedState {
             .collect()
     }
 
-    /// At most `most` primaries that a lane reconciles and that are not being deleted.
+    /// At most `most` primaries that a lane reconciles and that are neither being deleted nor paused.
     pub fn sample_primaries(&self, lane: &Lane, most: usize) -> Vec<Name> {
         let primaries = self.primaries_of(lane).into_iter();
-        let reconciled = primaries.filter(|object| !object.deleting && lane.reconciles(object));
+        let reconciled = primaries.filter(|object| !object.deleting && !is_paused(object) && lane.reconciles(object));
         reconciled.take(most).map(|object| object.name.clone()).collect()
     }
 
