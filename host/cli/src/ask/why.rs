@@ -409,6 +409,33 @@ Reconciled by p/c
     }
 
     #[test]
+    fn people_see_that_an_object_is_paused_and_how_to_resume_it() {
+        let document = json!({
+            "object": {"apiVersion": "x.dev/v1", "kind": "App", "namespace": "n", "name": "web"},
+            "exists": true, "paused": true,
+            "controllers": [{"plugin": "p", "controller": "c", "synced": true, "state": "Idle", "runs": [
+                {"ended": "2026-01-02T03:04:00Z", "trigger": "Requested", "result": "Paused"}]}],
+        });
+        let mut document: ObjectDocument = serde_json::from_value(document).unwrap();
+        let text = shown(&document, "2026-01-02T03:04:05Z".parse().unwrap(), Screen::PLAIN);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "paused by the annotation pilothouse.dev/paused: it is neither reconciled nor written; `pilothouse resume app/web -n n` resumes it",
+            "nothing is done until the object is resumed",
+            "requested by an annotation Paused",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        document.paused = false;
+        document.warning = Some("the annotation is \"yes\"".to_owned());
+        let text = shown(&document, Timestamp::UNIX_EPOCH, Screen::PLAIN);
+        assert!(
+            text.contains("\n  warning: the annotation is \"yes\"\n") && !text.contains("until the object is resumed"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_child_leads_to_the_object_that_it_was_made_for() {
         let document = json!({
             "object": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},

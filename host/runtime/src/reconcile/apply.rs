@@ -258,8 +258,8 @@ impl PlanExecution<'_> {
     /// Returns `true` if nothing is written for the primary any more; its change has queued it. It is paused, or deleted with orphan
     /// propagation: an owner reference written then would let the garbage collector delete the object.
     fn is_held_back(&self) -> bool {
-        let state = &self.host.state;
-        state.is_orphaned(&self.owner.uid) || state.is_paused(self.lane, &self.primary_ref.name)
+        let name = &self.primary_ref.name;
+        self.host.state.holds_writes_back(self.lane, name, &self.owner.uid)
     }
 
     /// Returns `true` if an object was created for this owner before, as far as the cache knows.

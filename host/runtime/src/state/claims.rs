@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{SharedState, Tables};
 use crate::lanes::lane::Lane;
+use crate::lanes::pause::is_paused;
 use crate::lanes::primary::PrimaryRef;
 use crate::state::tables::claims::{
     CapturedTarget, ClaimRequest, Contribution, EndedLook, GivenUp, PendingClaims, TargetId, WaitingClaims,
@@ -47,9 +48,13 @@ impl SharedState {
         self.claims.notify_one();
     }
 
-    /// Forgets what wakes a primary that is paused. `is_counted` is set if it is one of the lane's.
+    /// Forgets what wakes a primary, unless it has been resumed meanwhile. `is_counted` is set if it is one of the lane's.
     pub fn pause(&self, lane: &Lane, primary_ref: &PrimaryRef, is_counted: bool) {
-        self.tables.write().pause(lane, primary_ref, is_counted);
+        let mut tables = self.tables.write();
+        let primary = tables.store.get(lane.grants.primary(), &primary_ref.name);
+        if primary.is_some_and(|primary| is_paused(primary)) {
+            tables.pause(lane, primary_ref, is_counted);
+        }
     }
 
     /// Drops the dependencies and claims of a primary that has left the filter of its lane.

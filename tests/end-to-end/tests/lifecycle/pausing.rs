@@ -66,7 +66,7 @@ mod simulated {
 
     async fn api(stage: &Stage, kind: &str) -> Api<DynamicObject> {
         let (group, version) = match kind {
-            "ConfigMap" => ("", "v1"),
+            "ConfigMap" | "Service" => ("", "v1"),
             "Share" => ("sharing.test.dev", "v1"),
             _ => ("wishes.test.dev", "v1"),
         };
@@ -589,6 +589,10 @@ mod simulated {
         fleet.until("it fails", fails).await;
         // The back-off is minutes by now.
         tokio::time::sleep(Duration::from_hours(1)).await;
+        let mark = fleet.stage.mark();
+        while writes(&fleet.stage, mark).is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         fleet.stage.simulator().faults().clear();
         annotate(&fleet.stage, "Wish", "it", REQUESTED, Some("")).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -610,22 +614,24 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_sends_again_what_the_server_had_refused() {
-        let fleet = fleet().await;
-        let refused = Fault::Denied {
-            code: 422,
-            retry_after: 0,
+        let service = |name: &str| {
+            let metadata = json!({"name": name, "namespace": "default"});
+            let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30999}]});
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
         };
-        fleet
-            .stage
-            .simulator()
-            .faults()
-            .add(Rule::new(refused).resource("configmaps").writes());
-        fleet.stage.create(&owning("Wish", "it", &["child"])).await;
-        let fails = |stage: &Stage| stage.reconciled("Wish", "it").is_some_and(|it| it["status"] == "False");
-        fleet.until("it fails", fails).await;
-        fleet.stage.simulator().faults().clear();
+        let fleet = fleet().await;
+        fleet.stage.create(&service("theirs")).await;
+        let spec = json!({"owns": [{"object": service("ours")}]});
+        fleet.stage.create(&object("Wish", "it", &spec)).await;
+        let is_refused = |stage: &Stage| {
+            stage
+                .reconciled("Wish", "it")
+                .is_some_and(|it| it["reason"] == "Refused")
+        };
+        fleet.until("the port is taken", is_refused).await;
+        delete(&fleet.stage, "Service", "theirs").await;
         fleet.stage.minute().await;
-        assert!(fails(&fleet.stage), "nothing has changed");
+        assert!(is_refused(&fleet.stage), "nothing of it has changed");
         annotate(&fleet.stage, "Wish", "it", REQUESTED, Some("now")).await;
         is_well(&fleet, "Wish", "it").await;
         fleet.stage.stop().await;

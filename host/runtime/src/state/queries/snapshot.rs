@@ -13,8 +13,8 @@ use crate::lanes::lane::Lane;
 use crate::lanes::pause::is_paused;
 use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
-use crate::state::SharedState;
 use crate::state::tables::unpersisted::UnpersistedApply;
+use crate::state::{SharedState, Tables};
 
 /// Cached state with which desired objects are compared.
 pub struct DiffSnapshot {
@@ -68,9 +68,13 @@ impl SharedState {
 
     /// Returns `true` if a primary that a lane's Plugin selects is paused.
     pub fn is_paused(&self, lane: &Lane, name: &Name) -> bool {
+        self.tables.read().is_paused(lane, name)
+    }
+
+    /// Returns `true` if nothing is written for a primary: it is paused, or deleted with orphan propagation.
+    pub fn holds_writes_back(&self, lane: &Lane, name: &Name, uid: &str) -> bool {
         let tables = self.tables.read();
-        let primary = tables.store.get(lane.grants.primary(), name);
-        lane.selects(name) && primary.is_some_and(|primary| is_paused(primary))
+        tables.orphans.is_orphaned(uid) || tables.is_paused(lane, name)
     }
 
     /// The owner part of [`SharedState::diff_snapshot`], read anew.
@@ -165,5 +169,12 @@ impl SharedState {
     /// Stores the preview of a primary.
     pub fn put_preview(&self, primary_ref: &PrimaryRef, preview: Preview) {
         self.tables.write().previews.put(primary_ref.clone(), preview);
+    }
+}
+
+impl Tables {
+    fn is_paused(&self, lane: &Lane, name: &Name) -> bool {
+        let primary = self.store.get(lane.grants.primary(), name);
+        lane.selects(name) && primary.is_some_and(|primary| is_paused(primary))
     }
 }
