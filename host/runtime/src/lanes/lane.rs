@@ -8,7 +8,7 @@ use pilothouse_cluster::object::facts::FactKeys;
 use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
 use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_cluster::write::events::EventRecorder;
-use pilothouse_core::kubernetes::path::{FieldPath, Projection};
+use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::plugin::grants::{Grant, Grants};
 use pilothouse_core::plugin::inventory::{FormerKind, Made, former_controller};
 use pilothouse_core::plugin::manifest::{Access, Admission, Filter, TouchScope};
@@ -268,13 +268,10 @@ impl Lane {
         let mut projection = Projection::default();
         if is_primary {
             projection = projection.union(self.grants.primary_projection());
-            let status = self.brings_crd.then(|| ".status".to_owned());
-            let annotations = [PAUSED, RECONCILE_REQUESTED].map(|name| format!(".metadata.annotations[{name:?}]"));
-            let paths = status.into_iter().chain(annotations);
-            let paths: Vec<_> = paths
-                .map(|path| FieldPath::parse(&path).expect("this is a path"))
-                .collect();
-            projection = projection.union(&Projection::new(&paths));
+            if self.brings_crd {
+                let status = pilothouse_core::kubernetes::path::FieldPath::parse(".status").expect("this is a path");
+                projection = projection.union(&Projection::new([&status]));
+            }
         }
         if let Some(grant) = grant {
             projection = projection.union(&grant.projection);
