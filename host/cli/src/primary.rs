@@ -114,16 +114,21 @@ fn title(served: &ServedKind, name: &Name) -> String {
 
 /// What an API server said about an object, and the right that is missing.
 fn problem(served: &ServedKind, name: &Name, verb: &str, error: &RequestError) -> String {
-    let mut text = format!("{}: {}", title(served, name), chain(error));
-    if error.is_missing_right() {
-        let group = &served.kind.group;
-        let dot = if group.is_empty() { "" } else { "." };
-        text += &format!("; ask for the right to {verb} {}{dot}{group}", served.plural);
-        if let Some(namespace) = &name.namespace {
-            text += &format!(" in namespace {namespace}");
-        }
+    let text = format!("{}: {}", title(served, name), chain(error));
+    if !error.is_missing_right() {
+        return text;
     }
-    text
+    let group = &served.kind.group;
+    let dot = if group.is_empty() { "" } else { "." };
+    let place = name
+        .namespace
+        .as_ref()
+        .map(|namespace| format!(" in namespace {namespace}"));
+    let place = place.unwrap_or_default();
+    format!(
+        "{text}; ask for the right to {verb} {}{dot}{group}{place}",
+        served.plural
+    )
 }
 
 async fn kind_called(client: &Client, called: &str) -> anyhow::Result<ServedKind> {

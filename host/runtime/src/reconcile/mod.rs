@@ -194,15 +194,7 @@ async fn reconcile_selected(
     let validate = validate::validate(host, lane, &gathered, primary_ref, invoked);
     let validated = trace.within("validate", validate).await;
     let planned = match validated {
-        Ok(answer) => {
-            let is_resync = job.trigger.reason == TriggerReason::Resync;
-            let diff = diff::diff(host, lane, &gathered.owner, answer, is_resync);
-            let planned = trace.within("diff", diff).await;
-            Ok(diff::Planned {
-                sends_refused: job.trigger.reason == TriggerReason::Requested,
-                ..planned
-            })
-        }
+        Ok(answer) => Ok(trace.within("diff", plan(host, lane, job, &gathered, answer)).await),
         Err(failure) => Err(failure),
     };
     if let Err(failure) = &planned
@@ -234,12 +226,7 @@ async fn reconcile_selected(
         },
     };
     if host.state.is_paused(lane, &job.name) {
-        // The next run reports that.
-        return JobResult {
-            used,
-            writes: applied.writes,
-            ..without_writes(None)
-        };
+        return interrupted(used, applied.writes);
     }
     let (again, writes) = (applied.again(host), applied.writes.clone());
     let mut unreleased = None;
@@ -278,6 +265,30 @@ async fn reconcile_selected(
         said,
         failure,
         contention,
+    }
+}
+
+/// Compares an answer with the cache.
+async fn plan(
+    host: &HostContext,
+    lane: &Lane,
+    job: &Job,
+    gathered: &gather::Gathered,
+    answer: validate::Validated,
+) -> diff::Planned {
+    let is_resync = job.trigger.reason == TriggerReason::Resync;
+    diff::Planned {
+        sends_refused: job.trigger.reason == TriggerReason::Requested,
+        ..diff::diff(host, lane, &gathered.owner, answer, is_resync).await
+    }
+}
+
+/// Ends a reconcile whose primary was paused meanwhile; the next one reports that.
+fn interrupted(used: Duration, writes: Writes) -> JobResult {
+    JobResult {
+        used,
+        writes,
+        ..without_writes(None)
     }
 }
 

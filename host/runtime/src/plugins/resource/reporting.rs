@@ -101,14 +101,14 @@ impl PluginTask {
                 return;
             }
             known.progress = Progress::awaited(reason, why);
-            if !known.is_loaded() {
-                known.set(StartupStep::Established, ConditionState::no(reason, why));
-                known.set(StartupStep::Ready, ConditionState::no(reason, why));
-            } else {
+            if known.is_loaded() {
                 known.set(
                     StartupStep::Ready,
                     ConditionState::yes("PreviousVersion", format!("the version before goes on: {why}")),
                 );
+            } else {
+                known.set(StartupStep::Established, ConditionState::no(reason, why));
+                known.set(StartupStep::Ready, ConditionState::no(reason, why));
             }
         });
     }

@@ -184,6 +184,7 @@ pub struct FailureDocument {
 /// `GET /api/v1/objects?kind=KIND&namespace=NAMESPACE&name=NAME`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct ObjectDocument {
     /// The process that answers.
     pub host: HostStatus,
