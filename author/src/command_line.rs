@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use pilothouse_host::render::WebhooksCommand;
-use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, reconcile, release, run};
+use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, pause, reconcile, release, run};
 
 use crate::build::BuildCommand;
 use crate::manifests::ManifestsCommand;
@@ -74,7 +74,11 @@ enum Command {
     Bench(Box<bench::BenchCommand>),
     /// Print a plugin's webhook configurations, for an installer to apply.
     Webhooks(WebhooksCommand),
-    /// Reconcile the failing objects of a plugin now, before their back-off ends.
+    /// Pause an object: the host neither reconciles nor writes it until it is resumed.
+    Pause(pause::PauseCommand),
+    /// Resume a paused object: the host reconciles it at once.
+    Resume(pause::ResumeCommand),
+    /// Reconcile an object, or the failing objects of a plugin, now, before their back-off ends.
     Reconcile(reconcile::ReconcileCommand),
     /// Remove the finalizer of a plugin that is gone from the objects that wait for it.
     Release(release::ReleaseCommand),
@@ -120,6 +124,8 @@ pub fn execute() -> ExitCode {
         Command::Check(check) => check.execute(),
         Command::Bench(bench) => bench.execute(),
         Command::Webhooks(webhooks) => webhooks.execute(),
+        Command::Pause(pause) => pause.execute(),
+        Command::Resume(resume) => resume.execute(),
         Command::Reconcile(reconcile) => reconcile.execute(),
         Command::Release(release) => release.execute(),
         Command::CompileComponent(compile) => compile.execute(),
@@ -148,7 +154,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     (
         "Run a host, and see what it does",
-        &["run", "status", "why", "top", "record", "reconcile"],
+        &["run", "status", "why", "top", "record", "pause", "resume", "reconcile"],
     ),
     ("Plugins in registries", &["push", "pull", "copy", "tags", "verify"]),
     ("Settings", &["completion", "man", "help"]),

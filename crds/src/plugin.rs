@@ -190,8 +190,11 @@ pub struct PluginStatus {
     /// does not write them any more; with `deletionPolicy: Delete` they are being deleted.
     #[serde(skip_serializing_if = "is_zero")]
     pub unselected_objects: u64,
-    /// Primaries that have not answered since the plugin began to run. What it contributes and nobody claims stays until
-    /// all have.
+    /// Primaries that are paused by the annotation `pilothouse.dev/paused`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub paused_objects: u64,
+    /// Primaries that have not answered since the plugin began to run, or since they were paused. What it contributes and nobody
+    /// claims stays until all have.
     #[serde(skip_serializing_if = "is_zero")]
     pub unanswered: u64,
     /// The first 20 of them.

@@ -95,6 +95,8 @@ pub struct ControllerFigures {
     pub failing: u64,
     /// Those of them that are not reconciled again before something changes.
     pub stalled: u64,
+    /// Paused objects: they are neither reconciled nor written.
+    pub paused: u64,
     /// Recorded reads; a change of an object that was read requeues the reader.
     pub dependencies: u64,
     /// Estimated memory of the recorded reads, in bytes.
@@ -267,7 +269,7 @@ fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
 fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigures]) {
     let (synced, queued, running, delayed) = <(Integers<_>, Integers<_>, Integers<_>, Integers<_>)>::default();
     let (held, failing, dependencies, bytes) = <(Integers<_>, Integers<_>, Integers<_>, Integers<_>)>::default();
-    let stalled = Integers::default();
+    let (stalled, paused) = <(Integers<_>, Integers<_>)>::default();
     let ages = Seconds::default();
     for figures in controllers {
         let ControllerFigures {
@@ -281,6 +283,7 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
             held: held_now,
             failing: failing_now,
             stalled: stalled_now,
+            paused: paused_now,
             dependencies: dependencies_now,
             dependency_bytes,
         } = figures;
@@ -296,6 +299,7 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
             (&held, *held_now),
             (&failing, *failing_now),
             (&stalled, *stalled_now),
+            (&paused, *paused_now),
             (&dependencies, *dependencies_now),
             (&bytes, *dependency_bytes),
         ];
@@ -321,6 +325,8 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
     let help =
         "Number of objects whose last reconcile failed, and that are not reconciled again before something changes";
     registry.register("stalled_objects", help, stalled);
+    let help = "Number of objects that are paused by an annotation: they are neither reconciled nor written";
+    registry.register("paused_objects", help, paused);
     let help = "Number of recorded reads; a change of what was read wakes the object that read it";
     registry.register("dependencies", help, dependencies);
     let help = "Estimated memory of the recorded reads, in bytes";

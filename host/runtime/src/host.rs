@@ -250,6 +250,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
         lane,
         is_open,
         depth,
+        paused,
         reads: (reads, read_bytes),
     } = figures;
     let Depth {
@@ -272,6 +273,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
         held: unseen as u64,
         failing: failing as u64,
         stalled: stalled as u64,
+        paused: paused as u64,
         dependencies: reads as u64,
         dependency_bytes: read_bytes as u64,
     }

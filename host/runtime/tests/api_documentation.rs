@@ -153,6 +153,8 @@ fn no_member_is_missing_in_the_examples() {
         reconciled_here: true,
         exists: true,
         deleting: false,
+        paused: false,
+        warning: Some(String::new()),
         controllers: vec![ControllerView {
             for_seconds: Some(1.0),
             next_run_in_seconds: Some(1.0),

@@ -230,6 +230,7 @@ fn add_controller(known: &mut ControllerStatus, other: &ControllerStatus) {
         delayed,
         held,
         failing,
+        paused,
     } = other;
     known.synced &= synced;
     known.oldest_queued_seconds = known.oldest_queued_seconds.max(*oldest_queued_seconds);
@@ -240,6 +241,7 @@ fn add_controller(known: &mut ControllerStatus, other: &ControllerStatus) {
         (&mut known.delayed, delayed),
         (&mut known.held, held),
         (&mut known.failing, failing),
+        (&mut known.paused, paused),
     ] {
         *sum += more;
     }

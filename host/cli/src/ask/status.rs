@@ -167,6 +167,15 @@ fn shown(sum: &Sum<StatusDocument>, now: Timestamp, screen: Screen) -> String {
             text += &emphasised(&warning, Emphasis::Warning, screen.coloured);
         }
     }
+    for plugin in plugins {
+        let paused = plugin.controllers.iter().map(|controller| controller.paused).sum();
+        if paused > 0 {
+            let count = counted(paused, "object is", "objects are");
+            let words = format!("{count} paused by an annotation, and neither reconciled nor written");
+            write!(text, "\nPlugin {}\n", plugin.name).expect("writing to a String cannot fail");
+            text += &screen.wrapped(&words, 2);
+        }
+    }
     if !failing.is_empty() {
         text += "\nFailing objects\n";
     }
@@ -302,8 +311,8 @@ mod tests {
                 {"name": "app-service", "version": "0.1.0", "ready": true, "reason": "Running", "message": "the host reconciles its objects",
                  "warnings": ["the host may not list pods; grant it the right"],
                  "controllers": [
-                     {"name": "a", "kind": {"apiVersion": "x.dev/v1", "kind": "App"}, "objects": 12, "failing": 1},
-                     {"name": "b", "kind": {"apiVersion": "x.dev/v1", "kind": "Site"}, "objects": 3, "queued": 2},
+                     {"name": "a", "kind": {"apiVersion": "x.dev/v1", "kind": "App"}, "objects": 12, "failing": 1, "paused": 1},
+                     {"name": "b", "kind": {"apiVersion": "x.dev/v1", "kind": "Site"}, "objects": 3, "queued": 2, "paused": 1},
                  ]},
                 {"name": "refused", "version": "1.0.0", "ready": true, "reason": "PreviousVersion", "message": "the version before goes on",
                  "obstacle": {"isRefusal": true, "reason": "TrialFailed", "message": "the new version fails for App n/web"},
@@ -341,6 +350,9 @@ Plugin refused: the wanted version is refused: TrialFailed
 
 Plugin app-service
   warning: the host may not list pods; grant it the right
+
+Plugin app-service
+  2 objects are paused by an annotation, and neither reconciled nor written
 
 Failing objects
 

@@ -1,6 +1,7 @@
 //! `pilothouse why`: prints an object's dependencies, its children, its last runs with their triggers, and the field
 //! managers whose changes were reverted.
 
+use pilothouse_core::status::annotations::PAUSED;
 use pilothouse_core::text::printable::printable;
 use std::fmt::Write as _;
 
@@ -97,6 +98,8 @@ fn shown(document: &ObjectDocument, now: Timestamp, screen: Screen) -> String {
         reconciled_here: _,
         exists,
         deleting,
+        paused,
+        warning,
         controllers,
         made_for,
     } = document;
@@ -105,6 +108,16 @@ fn shown(document: &ObjectDocument, now: Timestamp, screen: Screen) -> String {
     }
     let mut text = title(object);
     text += if *deleting { ", is being deleted\n" } else { "\n" };
+    if *paused {
+        let words = format!(
+            "paused by the annotation {PAUSED}: it is neither reconciled nor written; `pilothouse resume {}` resumes it",
+            question(object)
+        );
+        text += &screen.wrapped(&words, 2);
+    }
+    if let Some(warning) = warning {
+        text += &screen.wrapped(&format!("warning: {warning}"), 2);
+    }
     for maker in made_for {
         let words = format!(
             "made for {} by {}/{}; `pilothouse why {}` says more",
@@ -119,7 +132,7 @@ fn shown(document: &ObjectDocument, now: Timestamp, screen: Screen) -> String {
         text += "  no plugin that you may see has to do with it\n";
     }
     for view in controllers {
-        text += &view_lines(view, now, screen);
+        text += &view_lines(view, *paused, now, screen);
     }
     text
 }
@@ -133,13 +146,13 @@ fn question(object: &ObjectName) -> String {
     }
 }
 
-fn view_lines(view: &ControllerView, now: Timestamp, screen: Screen) -> String {
+fn view_lines(view: &ControllerView, paused: bool, now: Timestamp, screen: Screen) -> String {
     let mut text = format!(
         "\nReconciled by {}/{}\n",
         printable(&view.plugin),
         printable(&view.controller)
     );
-    text += &screen.wrapped(&state_text(view), 2);
+    text += &screen.wrapped(&state_text(view, paused), 2);
     if let Some(failure) = &view.failure {
         let head = format!(
             "fails: {} (blame: {}), {} times since {}",
@@ -184,7 +197,7 @@ fn view_lines(view: &ControllerView, now: Timestamp, screen: Screen) -> String {
     text
 }
 
-fn state_text(view: &ControllerView) -> String {
+fn state_text(view: &ControllerView, paused: bool) -> String {
     let span = |seconds: Option<f64>| seconds.map(duration).unwrap_or_default();
     match view.state.as_str() {
         _ if !view.synced => "waits until all kinds that the controller needs are listed".to_owned(),
@@ -195,6 +208,7 @@ fn state_text(view: &ControllerView) -> String {
             "reconciled again in {}, or as soon as something changes",
             span(view.next_run_in_seconds)
         ),
+        _ if paused => "nothing is done until the object is resumed".to_owned(),
         _ => "nothing is to be done until something changes".to_owned(),
     }
 }
@@ -290,6 +304,7 @@ pub fn trigger_in_words(trigger: &str) -> &str {
         "NewVersion" => "a new version of the plugin",
         "DefinitionChanged" => "a CRD changed",
         "Resync" => "resync",
+        "Requested" => "requested by an annotation",
         "Retry" => "retry",
         "Timer" => "timer of the plugin",
         "HotLoop" => "hot-loop limiter",
@@ -391,6 +406,33 @@ Reconciled by p/c
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(squeezed(&shown), squeezed(expected), "{shown}");
         assert_eq!(shown.lines().count(), expected.lines().count());
+    }
+
+    #[test]
+    fn people_see_that_an_object_is_paused_and_how_to_resume_it() {
+        let document = json!({
+            "object": {"apiVersion": "x.dev/v1", "kind": "App", "namespace": "n", "name": "web"},
+            "exists": true, "paused": true,
+            "controllers": [{"plugin": "p", "controller": "c", "synced": true, "state": "Idle", "runs": [
+                {"ended": "2026-01-02T03:04:00Z", "trigger": "Requested", "result": "Paused"}]}],
+        });
+        let mut document: ObjectDocument = serde_json::from_value(document).unwrap();
+        let text = shown(&document, "2026-01-02T03:04:05Z".parse().unwrap(), Screen::PLAIN);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "paused by the annotation pilothouse.dev/paused: it is neither reconciled nor written; `pilothouse resume app/web -n n` resumes it",
+            "nothing is done until the object is resumed",
+            "requested by an annotation Paused",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        document.paused = false;
+        document.warning = Some("the annotation is \"yes\"".to_owned());
+        let text = shown(&document, Timestamp::UNIX_EPOCH, Screen::PLAIN);
+        assert!(
+            text.contains("\n  warning: the annotation is \"yes\"\n") && !text.contains("until the object is resumed"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Facts about an object that lanes need without reading it: its finalizers, and the labels and annotations that
-//! filters name. They are extracted once, when the object arrives, so that a decision under the host's lock parses
+//! Facts about an object that lanes need without reading it: its finalizers, the labels and annotations that filters
+//! name, and the texts of annotations by which users steer reconciles. They are extracted once, when the object arrives, so that a decision under the host's lock parses
 //! nothing.
 
 use std::borrow::Cow;
@@ -8,16 +8,22 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use pilothouse_core::kubernetes::selector::Selector;
+use pilothouse_core::text::printable::shorten;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::object::raw::BorrowedText;
 
-/// The labels and annotations in the filters of lanes, for the objects of one kind.
+/// The longest text of an annotation that is kept, in bytes; the rest is cut off.
+const LONGEST_TEXT: usize = 256;
+
+/// The labels and annotations that lanes need, for the objects of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FactKeys {
     labels: BTreeSet<Box<str>>,
     annotations: BTreeSet<Box<str>>,
+    /// Annotations whose texts are kept.
+    texts: BTreeSet<Box<str>>,
 }
 
 impl FactKeys {
@@ -35,6 +41,13 @@ impl FactKeys {
         self
     }
 
+    /// Adds an annotation whose text matters.
+    #[must_use]
+    pub fn with_text(mut self, annotation: &str) -> Self {
+        self.texts.insert(annotation.into());
+        self
+    }
+
     /// Reports whether all labels of a selector are among them.
     pub(crate) fn has_labels(&self, selector: &Selector) -> bool {
         selector.keys().all(|key| self.labels.contains(key))
@@ -45,9 +58,16 @@ impl FactKeys {
         self.annotations.contains(annotation)
     }
 
+    /// Reports whether the text of an annotation is among them.
+    pub(crate) fn has_text(&self, annotation: &str) -> bool {
+        self.texts.contains(annotation)
+    }
+
     /// Reports whether all keys of another set are in this one.
     pub fn covers(&self, other: &Self) -> bool {
-        self.labels.is_superset(&other.labels) && self.annotations.is_superset(&other.annotations)
+        self.labels.is_superset(&other.labels)
+            && self.annotations.is_superset(&other.annotations)
+            && self.texts.is_superset(&other.texts)
     }
 
     /// The union of two sets.
@@ -56,6 +76,7 @@ impl FactKeys {
         Self {
             labels: &self.labels | &other.labels,
             annotations: &self.annotations | &other.annotations,
+            texts: &self.texts | &other.texts,
         }
     }
 }
@@ -68,6 +89,7 @@ pub(crate) struct MetadataFacts {
     pub(crate) finalizers: Box<[Box<str>]>,
     labels: Box<[(Box<str>, Box<str>)]>,
     annotations: Box<[Box<str>]>,
+    texts: Box<[(Box<str>, Box<str>)]>,
 }
 
 impl MetadataFacts {
@@ -92,12 +114,15 @@ impl MetadataFacts {
             found.collect()
         };
         let labels = present(&keys.labels, labels);
-        let annotations = present(&keys.annotations, annotations);
+        let [filtered, texts] = [&keys.annotations, &keys.texts].map(|names| present(names, annotations));
+        let texts = texts.into_iter();
+        let texts = texts.map(|(name, text)| (name, shorten(text.into(), LONGEST_TEXT).into()));
         Self {
-            keys,
             finalizers: finalizers.into(),
             labels: labels.into(),
-            annotations: annotations.into_iter().map(|(name, _)| name).collect(),
+            annotations: filtered.into_iter().map(|(name, _)| name).collect(),
+            texts: texts.collect(),
+            keys,
         }
     }
 
@@ -107,6 +132,12 @@ impl MetadataFacts {
             let label = self.labels.iter().find(|(name, _)| **name == *key);
             label.map(|(_, value)| &**value)
         })
+    }
+
+    /// The text of an annotation whose text is kept.
+    pub(crate) fn text(&self, annotation: &str) -> Option<&str> {
+        let found = self.texts.iter().find(|(name, _)| **name == *annotation);
+        found.map(|(_, text)| &**text)
     }
 
     /// Reports whether an annotation with a known key exists.
@@ -159,12 +190,30 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_kept_for_some_annotations_and_long_ones_are_cut() {
+        let keys = Arc::new(FactKeys::default().with_text("paused").with_annotation("on"));
+        let read = |text: &str| MetadataFacts::read(keys.clone(), None, None, Some(&raw(text)));
+        let facts = read(r#"{"on":"x","paused":"true","other":"y"}"#);
+        assert_eq!(
+            (facts.text("paused"), facts.text("on"), facts.text("other")),
+            (Some("true"), None, None)
+        );
+        let long = read(&format!(r#"{{"paused":"{}"}}"#, "é".repeat(100_000)));
+        assert!(long.text("paused").unwrap().len() <= LONGEST_TEXT);
+        assert!(keys.has_text("paused") && !keys.has_text("on"));
+        assert!(!keys.covers(&FactKeys::default().with_text("on")));
+    }
+
+    #[test]
     fn metadata_of_another_form_has_no_facts() {
-        let keys = Arc::new(FactKeys::default().with_annotation("on"));
+        let keys = Arc::new(FactKeys::default().with_annotation("on").with_text("on"));
         for text in ["[]", "3", r#"{"on":3}"#, r#"{"on":null}"#, r#"{"on":{"on":""}}"#] {
             let text = raw(text);
             let facts = MetadataFacts::read(keys.clone(), Some(&text), Some(&text), Some(&text));
-            assert!(!facts.has_annotation("on") && facts.finalizers.is_empty(), "{text}");
+            assert!(
+                !facts.has_annotation("on") && facts.text("on").is_none() && facts.finalizers.is_empty(),
+                "{text}"
+            );
         }
     }
 }

@@ -223,6 +223,16 @@ impl CachedObject {
         self.value()["metadata"]["annotations"].get(annotation).is_some()
     }
 
+    /// The text of an annotation, cut off where it is very long. Nothing is decoded if the codec extracts it.
+    pub fn annotation(&self, annotation: &str) -> Option<Cow<'_, str>> {
+        if self.facts.keys.has_text(annotation) {
+            return self.facts.text(annotation).map(Cow::Borrowed);
+        }
+        let value = self.value();
+        let text = value["metadata"]["annotations"].get(annotation)?.as_str()?;
+        Some(Cow::Owned(text.to_owned()))
+    }
+
     /// Reports whether this is the same object in the same state.
     pub fn is_version_of(&self, other: &Self) -> bool {
         self.uid == other.uid && self.resource_version == other.resource_version

@@ -1,5 +1,6 @@
 //! Reads and writes the host's own objects, and those of an installation.
 
+pub mod annotations;
 pub mod host_resources;
 pub mod install;
 pub mod installer;

@@ -46,43 +46,52 @@ impl FinalizerHolder {
 }
 
 /// The kinds that the cluster serves and that can be listed and changed, each in the server's preferred version. If
-/// there are `names` (`Kind` or `Kind.group`), only those.
+/// there are `names` (as for [`ServedKind::is_called`]), only those; a group that does not answer is then left out if a kind is found in
+/// another.
 pub async fn kinds(client: &Client, names: &[String]) -> Result<Vec<ServedKind>, RequestError> {
     let mut versions = vec!["v1".to_owned()];
     for group in client.list_api_groups().await?.groups {
         let preferred = group.preferred_version.or_else(|| group.versions.into_iter().next());
         versions.extend(preferred.map(|version| version.group_version));
     }
-    let mut found = Vec::new();
+    let (mut found, mut silent) = (Vec::new(), None);
     for api_version in versions {
         let list = if api_version.contains('/') {
-            client.list_api_group_resources(&api_version).await?
+            client.list_api_group_resources(&api_version).await
         } else {
-            client.list_core_api_resources(&api_version).await?
+            client.list_core_api_resources(&api_version).await
+        };
+        let list = match list {
+            Ok(list) => list,
+            Err(error) if names.is_empty() => return Err(error.into()),
+            Err(error) => {
+                silent.get_or_insert(error);
+                continue;
+            }
         };
         for resource in list.resources {
             let can = |verb: &str| resource.verbs.iter().any(|it| it == verb);
-            let kind = Kind::from_api_version(&api_version, &resource.kind);
-            if resource.name.contains('/') || !can("list") || !can("patch") || !is_named(&kind, names) {
+            if resource.name.contains('/') || !can("list") || !can("patch") {
                 continue;
             }
-            found.push(ServedKind {
-                short_names: Vec::new(),
-                kind: Arc::new(kind),
+            let served = ServedKind {
+                kind: Arc::new(Kind::from_api_version(&api_version, &resource.kind)),
+                short_names: resource.short_names.unwrap_or_default(),
                 plural: resource.name,
                 facts: KindFacts {
                     namespaced: resource.namespaced,
                     has_status: false,
                 },
-            });
+            };
+            if names.is_empty() || names.iter().any(|name| served.is_called(name)) {
+                found.push(served);
+            }
         }
     }
-    Ok(found)
-}
-
-fn is_named(kind: &Kind, names: &[String]) -> bool {
-    let full = format!("{}.{}", kind.kind, kind.group);
-    names.is_empty() || names.iter().any(|name| *name == kind.kind || *name == full)
+    match silent {
+        Some(error) if found.is_empty() => Err(error.into()),
+        _ => Ok(found),
+    }
 }
 
 /// The objects of a kind that have a finalizer.
@@ -195,13 +204,5 @@ mod tests {
     fn a_list_may_have_null_in_the_place_of_no_items() {
         let FinalizerList { metadata, items } = serde_json::from_str(r#"{"metadata":{},"items":null}"#).unwrap();
         assert!(items.is_none() && metadata.next.is_none());
-    }
-
-    #[test]
-    fn a_kind_is_named_with_its_group_or_without() {
-        let kind = Kind::new("kosmos.io", "v1", "AppService");
-        let named = |name: &str| is_named(&kind, &[name.to_owned()]);
-        assert!(named("AppService") && named("AppService.kosmos.io") && is_named(&kind, &[]));
-        assert!(!named("Service") && !named("AppService.other.io"));
     }
 }

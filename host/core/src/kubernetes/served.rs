@@ -66,4 +66,18 @@ impl ServedKind {
     pub fn object_path(&self, name: &Name) -> String {
         self.path(name.namespace.as_deref(), Some(&name.name))
     }
+
+    /// Reports whether a user who writes this text means the kind: its name, the plural or a short name, with or without the group, in
+    /// upper or lower case.
+    pub fn is_called(&self, text: &str) -> bool {
+        is_called(&self.kind, self.short_names.iter().chain([&self.plural]), text)
+    }
+}
+
+/// The same for a kind with these other names.
+pub fn is_called<'a>(kind: &'a Kind, others: impl Iterator<Item = &'a String>, text: &str) -> bool {
+    others.chain([&kind.kind]).any(|name| {
+        let full = format!("{name}.{}", kind.group);
+        !name.is_empty() && (name.eq_ignore_ascii_case(text) || full.eq_ignore_ascii_case(text))
+    })
 }

@@ -8,12 +8,16 @@ pub use pilothouse_description::status::{RECONCILED, RECONCILING, STALLED, SUCCE
 
 use crate::answer::MAX_CONDITION_MESSAGE;
 use crate::plugin::contract::{Condition, ConditionStatus};
+use crate::status::annotations::PAUSED as PAUSED_ANNOTATION;
 use crate::status::failure::Failure;
 use crate::status::reason::Reason;
 use crate::text::printable::shorten;
 
 /// The reason of `Reconciled` where another party rewrites what the host applies.
 pub const REWRITTEN: &str = "Rewritten";
+
+/// The reason of `Reconciled` while the object is paused.
+pub const PAUSED: &str = "Paused";
 
 /// Reports whether only the host writes conditions of this type.
 pub fn is_host_condition(condition_type: &str) -> bool {
@@ -40,6 +44,19 @@ impl HostConditions {
         let Self(mut conditions) = Self::succeeded(shorten(message.into(), MAX_CONDITION_MESSAGE));
         REWRITTEN.clone_into(&mut conditions[0].reason);
         Self(conditions)
+    }
+
+    /// The conditions of a paused object.
+    pub fn paused() -> Self {
+        Self(vec![Condition {
+            type_: RECONCILED.to_owned(),
+            status: ConditionStatus::Unknown,
+            reason: PAUSED.to_owned(),
+            message: format!(
+                "the annotation {PAUSED_ANNOTATION} is \"true\": the object is neither reconciled nor written until somebody removes the \
+                 annotation"
+            ),
+        }])
     }
 
     /// The conditions after a failed reconcile. With a `fixed_reason`, from the member `failureReason` of the manifest,
@@ -87,6 +104,14 @@ mod tests {
     fn success_has_neither_reconciling_nor_stalled() {
         let conditions = HostConditions::succeeded("all is as desired");
         assert_eq!(written(&conditions), [("Reconciled", "True", "Success")]);
+    }
+
+    #[test]
+    fn a_paused_object_is_neither_reconciled_nor_failing() {
+        assert_eq!(
+            written(&HostConditions::paused()),
+            [("Reconciled", "Unknown", "Paused")]
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The status that a primary should have: the plugin's part, its conditions and the host's, merged by type with the
 //! times that Kubernetes requires. Also decides whether a live status already shows it.
 //!
-//! `Reconciled` is True/Success, or False with a reason from a closed set (`reason`) or the controller's `failureReason`. `Reconciling` and
-//! `Stalled` are those of kstatus. The failure alone decides which of the two is set, or two hosts would rewrite each other's status.
+//! `Reconciled` is True/Success, or False with a reason from a closed set (`reason`) or the controller's `failureReason`, or Unknown/Paused
+//! while the object is paused (`annotations`). `Reconciling` and `Stalled` are those of kstatus. The failure alone decides which of the two is set, or two hosts would rewrite each other's status.
 //!
 //! A failure (`failure`) has a blame, a reason, and what makes another try worth it:
 //!
@@ -20,6 +20,7 @@
 //! A resync tries all once, but sends no body that was refused. Of several failures, one that time can help with decides. Retry-After is
 //! honoured for up to five minutes; an edit by somebody else ends that wait.
 
+pub mod annotations;
 pub mod backoff;
 pub mod failure;
 pub mod host_conditions;

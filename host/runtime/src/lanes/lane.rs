@@ -15,6 +15,7 @@ use pilothouse_core::plugin::manifest::{Access, Admission, Filter, TouchScope};
 use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::replicas::shards::{Division, HashRanges};
 use pilothouse_core::rights::AdmissionExports;
+use pilothouse_core::status::annotations::{PAUSED, RECONCILE_REQUESTED};
 use pilothouse_core::text::depth::is_too_deep;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::PluginComponent;
@@ -328,6 +329,7 @@ impl Lane {
             } = &self.filter;
             keys = label_selector.iter().fold(keys, FactKeys::with_labels);
             keys = annotation.iter().fold(keys, |keys, it| keys.with_annotation(it));
+            keys = keys.with_text(PAUSED).with_text(RECONCILE_REQUESTED);
         }
         let labels = self
             .grants

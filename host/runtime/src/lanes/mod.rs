@@ -6,6 +6,7 @@ pub mod cached_namespaces;
 pub mod custody;
 pub mod health;
 pub mod lane;
+pub mod pause;
 pub mod primary;
 pub mod served_kinds;
 pub mod snapshot;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::context::HostContext;
 use crate::lanes::lane::{Lane, RunMode};
+use crate::lanes::pause::is_paused;
 use crate::lanes::primary::{LaneId, PrimaryRef};
 use crate::queue::{Cause, TriggerReason};
 use crate::reconcile::report_waiting;
@@ -84,7 +85,7 @@ async fn report_on_objects(host: &HostContext, lane: &Arc<Lane>, wait: &mut Wait
 }
 
 fn is_told_of(host: &HostContext, lane: &Lane, object: &CachedObject) -> bool {
-    !object.deleting && lane.reconciles(object) && host.state.owns(lane, &object.name)
+    !object.deleting && !is_paused(object) && lane.reconciles(object) && host.state.owns(lane, &object.name)
 }
 
 impl HostContext {

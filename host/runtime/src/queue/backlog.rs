@@ -76,7 +76,7 @@ impl Backlog {
         let failing: Vec<Name> = failing.map(|(name, _)| name.clone()).collect();
         let mut is_ready = false;
         for name in failing {
-            is_ready |= self.push(&name, Priority::Wake, Cause::Edit, TriggerReason::Retry.into(), now);
+            is_ready |= self.push(&name, Priority::Wake, Cause::Edit, TriggerReason::Requested.into(), now);
         }
         is_ready
     }

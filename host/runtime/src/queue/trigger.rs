@@ -27,6 +27,8 @@ pub enum TriggerReason {
     DefinitionChanged,
     /// The periodic resync, or a push by hand.
     Resync,
+    /// An annotation requested it.
+    Requested,
     /// The back-off after a failure ended.
     Retry,
     /// A time was due that the plugin had requested, or had compared with.
@@ -39,7 +41,7 @@ pub enum TriggerReason {
 
 impl TriggerReason {
     /// Every reason.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::ObjectChanged,
         Self::ChildChanged,
         Self::DependencyChanged,
@@ -50,6 +52,7 @@ impl TriggerReason {
         Self::NewVersion,
         Self::DefinitionChanged,
         Self::Resync,
+        Self::Requested,
         Self::Retry,
         Self::Timer,
         Self::HotLoop,
@@ -69,6 +72,7 @@ impl TriggerReason {
             Self::NewVersion => "NewVersion",
             Self::DefinitionChanged => "DefinitionChanged",
             Self::Resync => "Resync",
+            Self::Requested => "Requested",
             Self::Retry => "Retry",
             Self::Timer => "Timer",
             Self::HotLoop => "HotLoop",

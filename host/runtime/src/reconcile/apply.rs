@@ -115,6 +115,7 @@ pub async fn apply(
         mut answer,
         owner,
         wake_at,
+        sends_refused,
     } = planned;
     let unserved = std::mem::take(&mut answer.unserved);
     let mut work = PlanExecution {
@@ -123,6 +124,7 @@ pub async fn apply(
         primary_ref,
         requests: Requests::new(host, lane, primary_ref),
         owner,
+        sends_refused,
         applied: Applied {
             answer: Some(answer),
             failure: None,
@@ -228,6 +230,7 @@ pub struct PlanExecution<'a> {
     pub(super) primary_ref: &'a PrimaryRef,
     pub(super) requests: Requests<'a>,
     pub(super) owner: Owner,
+    pub(super) sends_refused: bool,
     pub(super) applied: Applied,
 }
 
@@ -235,9 +238,7 @@ impl PlanExecution<'_> {
     /// Carries out a step. If the object is not the one that the step was decided for, the step is decided anew from a
     /// live read.
     async fn carry_out(&mut self, mut step: PlannedObject) -> Result<(), Failure> {
-        if self.host.state.is_orphaned(&self.owner.uid) {
-            // An owner reference written now would let the garbage collector delete the object; the primary's change
-            // has queued it.
+        if self.is_held_back() {
             return Ok(());
         }
         let mut looks = 0;
@@ -252,6 +253,13 @@ impl PlanExecution<'_> {
             looks += 1;
             step = self.look_again(step).await?;
         }
+    }
+
+    /// Returns `true` if nothing is written for the primary any more; its change has queued it. It is paused, or deleted with orphan
+    /// propagation: an owner reference written then would let the garbage collector delete the object.
+    fn is_held_back(&self) -> bool {
+        let name = &self.primary_ref.name;
+        self.host.state.holds_writes_back(self.lane, name, &self.owner.uid)
     }
 
     /// Returns `true` if an object was created for this owner before, as far as the cache knows.
@@ -375,7 +383,7 @@ impl PlanExecution<'_> {
         let key = key(&step.desired.served, &step.desired.name);
         let live = step.live.as_deref();
         let known = self.host.state.refusal(&key, RefusedPart::Main, &step.digest, live);
-        known.map_or(Ok(()), Err)
+        known.filter(|_| !self.sends_refused).map_or(Ok(()), Err)
     }
 
     /// Returns the failure of a rejected request, and remembers it if it is permanent.
@@ -660,7 +668,7 @@ impl PlanExecution<'_> {
     }
 
     async fn prune(&mut self, served: &ServedKind, child: &CachedObject) -> Result<(), Failure> {
-        if self.host.state.is_orphaned(&self.owner.uid) {
+        if self.is_held_back() {
             return Ok(());
         }
         let title = format!("{} {}", served.kind.kind, child.name);

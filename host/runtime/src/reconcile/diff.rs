@@ -36,6 +36,8 @@ pub struct Planned {
     pub owner: Owner,
     /// Time at which the answer would change without other changes, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
+    /// Set if bodies that the server has refused are sent again, because somebody has requested the reconcile.
+    pub sends_refused: bool,
 }
 
 /// One desired object.
@@ -136,6 +138,7 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
         answer,
         owner: owner.clone(),
         wake_at,
+        sends_refused: false,
     }
 }
 

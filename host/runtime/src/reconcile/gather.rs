@@ -12,6 +12,7 @@ use pilothouse_core::{Failure, Kind};
 
 use crate::context::HostContext;
 use crate::lanes::lane::{Lane, RunMode};
+use crate::lanes::pause::is_paused;
 use crate::queue::Job;
 use crate::view::not_granted;
 
@@ -19,6 +20,8 @@ use crate::view::not_granted;
 pub enum GatherResult {
     /// An object that the lane reconciles; one that is being deleted waits for the plugin's finalizer.
     Selected(Gathered),
+    /// An object that is paused, whether the lane reconciles it or it has left the filter.
+    Paused(Gathered),
     /// An object that exists and is not, or no longer, reconciled.
     Filtered(ExcludedPrimary),
     /// An object that is deleted with orphan propagation.
@@ -74,6 +77,9 @@ pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
     if lane.mode == RunMode::Finishing && !object.deleting {
         return GatherResult::Kept;
     }
+    if is_paused(&object) {
+        return GatherResult::Paused(Gathered::unasked(lane, object, None));
+    }
     if !lane.reconciles(&object) {
         return GatherResult::Filtered(ExcludedPrimary { object, owner });
     }
@@ -100,8 +106,8 @@ pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
 }
 
 impl Gathered {
-    /// Makes the input of a report for an object for which the plugin is not called.
-    pub fn unasked(lane: &Lane, object: Arc<CachedObject>, why: Failure) -> Self {
+    /// Makes the input of a report for an object for which the plugin is not called, because of a failure if there is one.
+    pub fn unasked(lane: &Lane, object: Arc<CachedObject>, why: Option<Failure>) -> Self {
         Self {
             owner: Owner {
                 kind: lane.grants.primary().clone(),
@@ -114,7 +120,7 @@ impl Gathered {
                 configuration: String::new(),
                 attempt: 0,
             },
-            unreadable: Some(why),
+            unreadable: why,
         }
     }
 }

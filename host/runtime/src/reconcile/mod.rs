@@ -12,6 +12,11 @@
 //! The finalizer is set before the call. The reconcile then ends, and the next one begins when the cache shows the finalizer. It is removed
 //! when a primary that is being deleted has no children left. For a primary outside of `spec.namespaces` a Plugin writes nothing:
 //! children stay as they are and are counted, its finalizer is removed, and its claims are withdrawn.
+//!
+//! For a paused primary the plugin is not called, and only a condition is written. One that is paused during a reconcile gets no further
+//! write: the steps that are left change nothing, and there is no report. What is written depends on the annotation alone, so hosts that
+//! overlap agree. A pause does not hold back what ends the primary for its Plugin: its deletion, that of the Plugin, and
+//! `spec.namespaces`.
 
 mod admit;
 mod apply;
@@ -53,6 +58,10 @@ pub async fn reconcile(host: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> 
         lane: job.lane,
         name: job.name.clone(),
     };
+    if job.trigger.reason == TriggerReason::Requested {
+        // Whoever requests it wants to know why it still fails.
+        host.failure_log.recovered(&primary_ref);
+    }
     let trace = host.traces.begin(&primary_ref, job);
     let ended = Box::pin(reconcile_traced(host, lane, job, &primary_ref, &trace)).await;
     host.traces.end(trace, &primary_ref, lane, job, &ended);
@@ -94,6 +103,7 @@ async fn reconcile_traced(
             weigh(gathered.object.bytes()).await;
             Box::pin(reconcile_selected(host, lane, primary_ref, job, gathered, trace)).await
         }
+        gather::GatherResult::Paused(gathered) => pause(host, lane, primary_ref, job, &gathered).await,
         gather::GatherResult::Filtered(left) => leave(host, lane, primary_ref, left).await,
         gather::GatherResult::Orphaning(left) => orphaned(host, lane, primary_ref, left).await,
         gather::GatherResult::Unselected(left) => unselect(host, lane, primary_ref, left).await,
@@ -184,11 +194,7 @@ async fn reconcile_selected(
     let validate = validate::validate(host, lane, &gathered, primary_ref, invoked);
     let validated = trace.within("validate", validate).await;
     let planned = match validated {
-        Ok(answer) => {
-            let is_resync = job.trigger.reason == TriggerReason::Resync;
-            let diff = diff::diff(host, lane, &gathered.owner, answer, is_resync);
-            Ok(trace.within("diff", diff).await)
-        }
+        Ok(answer) => Ok(trace.within("diff", plan(host, lane, job, &gathered, answer)).await),
         Err(failure) => Err(failure),
     };
     if let Err(failure) = &planned
@@ -219,6 +225,9 @@ async fn reconcile_selected(
             ..apply::Applied::nothing(failure)
         },
     };
+    if host.state.is_paused(lane, &job.name) {
+        return interrupted(used, applied.writes);
+    }
     let (again, writes) = (applied.again(host), applied.writes.clone());
     let mut unreleased = None;
     if is_done && applied.failure.is_none() {
@@ -259,6 +268,30 @@ async fn reconcile_selected(
     }
 }
 
+/// Compares an answer with the cache.
+async fn plan(
+    host: &HostContext,
+    lane: &Lane,
+    job: &Job,
+    gathered: &gather::Gathered,
+    answer: validate::Validated,
+) -> diff::Planned {
+    let is_resync = job.trigger.reason == TriggerReason::Resync;
+    diff::Planned {
+        sends_refused: job.trigger.reason == TriggerReason::Requested,
+        ..diff::diff(host, lane, &gathered.owner, answer, is_resync).await
+    }
+}
+
+/// Ends a reconcile whose primary was paused meanwhile; the next one reports that.
+fn interrupted(used: Duration, writes: Writes) -> JobResult {
+    JobResult {
+        used,
+        writes,
+        ..without_writes(None)
+    }
+}
+
 /// Reports a reconcile that failed before the plugin was called.
 async fn told(
     host: &HostContext,
@@ -291,7 +324,7 @@ pub async fn report_waiting(
     object: Arc<CachedObject>,
     failure: Failure,
 ) -> Option<Failure> {
-    let gathered = gather::Gathered::unasked(lane, object, failure.clone());
+    let gathered = gather::Gathered::unasked(lane, object, Some(failure.clone()));
     let applied = apply::Applied::nothing(failure.clone());
     let reported = report::report(host, lane, primary_ref, &gathered, applied).await;
     reported.failure.filter(|told| *told != failure)
@@ -326,6 +359,32 @@ pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> 
     let mut invoked = invoke::invoke(host, lane, &gathered, &Trace::default()).await;
     let _room = invoked.make_room(host, lane, None).await;
     validate::check(lane, &gathered, invoked.result).err()
+}
+
+/// Reports that an object is paused, and changes nothing else.
+async fn pause(
+    host: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    job: &Job,
+    gathered: &gather::Gathered,
+) -> JobResult {
+    let is_reconciled = lane.reconciles(&gathered.object);
+    host.state.pause(lane, primary_ref, is_reconciled);
+    if !is_reconciled || lane.mode == RunMode::Preview {
+        return without_writes(None);
+    }
+    let reported = report::report_paused(host, lane, primary_ref, gathered).await;
+    if let Some(failure) = &reported.failure
+        && host.failure_log.take_news(lane, primary_ref, failure)
+    {
+        tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot report that an object is paused");
+    }
+    JobResult {
+        reported: counts(&reported.written, job),
+        said: reported.said(),
+        ..without_writes(reported.failure)
+    }
 }
 
 /// Cleans up after an object that has left the filter: nothing is desired of it any more.

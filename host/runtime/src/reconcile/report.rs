@@ -24,6 +24,7 @@ use super::apply::Applied;
 use super::gather::Gathered;
 use crate::context::HostContext;
 use crate::lanes::lane::Lane;
+use crate::lanes::pause::unclear_pause;
 use crate::lanes::primary::PrimaryRef;
 use crate::reconcile::status::live::{LiveStatus, without_times};
 use crate::reconcile::status::schema;
@@ -34,6 +35,9 @@ use crate::state::tables::visibility;
 
 /// Reason of the Warning event about a failed reconcile.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
+
+/// Reason of the Warning event about an annotation that cannot be interpreted.
+const INVALID_ANNOTATION: &str = "InvalidAnnotation";
 
 /// The most bytes of an event's message, by the server's validation.
 const LONGEST_MESSAGE: usize = 1024;
@@ -162,6 +166,11 @@ pub async fn report(
             message: shorten(rewritten_message(&rewritten_values), LONGEST_MESSAGE),
         });
     }
+    events.extend(unclear_pause(&gathered.object).map(|warning| Event {
+        type_: EventType::Warning,
+        reason: INVALID_ANNOTATION.to_owned(),
+        message: warning,
+    }));
     let since = stated.as_ref().ok().and_then(|stated| stated.failing_since.as_deref());
     let told = emit_events(
         host,
@@ -196,6 +205,24 @@ pub async fn report(
         failure = failure.map(|failure| failure.retry(Retry::Backoff));
     }
     Reported { failure, written }
+}
+
+/// Reports that an object is paused.
+pub async fn report_paused(host: &HostContext, lane: &Lane, primary_ref: &PrimaryRef, gathered: &Gathered) -> Reported {
+    let stated = write_status(
+        host,
+        lane,
+        primary_ref,
+        gathered,
+        StatusExtent::Paused,
+        None,
+        &Deviations::default(),
+    )
+    .await;
+    Reported {
+        written: stated.as_ref().map_or(StatusWrite::Nothing, |stated| stated.written),
+        failure: stated.err(),
+    }
 }
 
 /// Returns `true` if an answer has a status that is not written yet.
@@ -255,13 +282,15 @@ enum StatusExtent<'a> {
     WithoutAnswer,
     /// The host's part.
     Bare,
+    /// The host's part for a paused object, beside the plugin's last one.
+    Paused,
 }
 
 impl StatusExtent<'_> {
     fn part(self) -> RefusedPart {
         match self {
             Self::Whole(_) => RefusedPart::Status,
-            Self::WithoutAnswer => RefusedPart::StatusWithoutAnswer,
+            Self::WithoutAnswer | Self::Paused => RefusedPart::StatusWithoutAnswer,
             Self::Bare => RefusedPart::BareStatus,
         }
     }
@@ -291,7 +320,7 @@ async fn write_status(
     let key = Key::new(served.kind.clone(), gathered.object.name.clone());
     let answer = match extent {
         StatusExtent::Whole(answer) => answer,
-        StatusExtent::WithoutAnswer | StatusExtent::Bare => None,
+        StatusExtent::WithoutAnswer | StatusExtent::Bare | StatusExtent::Paused => None,
     };
     let own = answer.and_then(|answer| answer.status.as_ref());
     let mut object = gathered.object.clone();
@@ -302,19 +331,24 @@ async fn write_status(
         let live = LiveStatus::new(lane, object.clone(), schema);
         // A failed call says nothing about the plugin's part of the status: the present one stays.
         let kept = match extent {
-            StatusExtent::Whole(None) | StatusExtent::WithoutAnswer => live.own_part(),
+            StatusExtent::Whole(None) | StatusExtent::WithoutAnswer | StatusExtent::Paused => live.own_part(),
             StatusExtent::Whole(Some(_)) | StatusExtent::Bare => None,
         };
         let given = live.given_conditions(lane, answer);
+        let (conditions, generation) = match extent {
+            // The generation of a paused object is not examined: it stays in progress, and an edit costs no write.
+            StatusExtent::Paused => (HostConditions::paused(), live.observed_generation()),
+            _ => (host_conditions(lane, failure, deviations), gathered.object.generation),
+        };
         let whole = status::desired_status(&StatusInput {
             plugin: match (answer, &kept) {
                 (Some(answer), _) => part_of(answer),
                 (None, Some(kept)) => PluginPart::Kept(kept),
                 (None, None) => PluginPart::Omitted,
             },
-            host: &host_conditions(lane, failure, deviations),
+            host: &conditions,
             live: live.status.as_ref(),
-            generation: gathered.object.generation,
+            generation,
             now: &host.clock.seconds(),
             given: given.as_deref(),
         });

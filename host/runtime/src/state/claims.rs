@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{SharedState, Tables};
 use crate::lanes::lane::Lane;
+use crate::lanes::pause::is_paused;
 use crate::lanes::primary::PrimaryRef;
 use crate::state::tables::claims::{
     CapturedTarget, ClaimRequest, Contribution, EndedLook, GivenUp, PendingClaims, TargetId, WaitingClaims,
@@ -33,7 +34,9 @@ impl SharedState {
         } = &mut *tables;
         let primary_ref = request.primary_ref;
         let pending = contributions.register(store, lane, request);
-        contributions.answered(store, lanes, queue, &lane.plugin, primary_ref);
+        if matches!(pending, PendingClaims::Known(..)) {
+            contributions.answered(store, lanes, queue, &lane.plugin, primary_ref);
+        }
         drop(tables);
         self.claims.notify_one();
         pending
@@ -43,6 +46,15 @@ impl SharedState {
     pub fn forget_primary(&self, lane: &Lane, primary_ref: &PrimaryRef) {
         self.tables.write().forget_primary(lane, primary_ref);
         self.claims.notify_one();
+    }
+
+    /// Forgets what wakes a primary, unless it has been resumed meanwhile. `is_counted` is set if it is one of the lane's.
+    pub fn pause(&self, lane: &Lane, primary_ref: &PrimaryRef, is_counted: bool) {
+        let mut tables = self.tables.write();
+        let primary = tables.store.get(lane.grants.primary(), &primary_ref.name);
+        if primary.is_some_and(|primary| is_paused(primary)) {
+            tables.pause(lane, primary_ref, is_counted);
+        }
     }
 
     /// Drops the dependencies and claims of a primary that has left the filter of its lane.

@@ -37,7 +37,8 @@ impl SharedState {
             tables.own_writes.abandon(&primary_ref);
             let is_there = tables.store.get(lane.grants.primary(), &job.name).is_some();
             if let Some(run) = run.filter(|_| is_there) {
-                tables.history.record(primary_ref, run, ended, time);
+                let is_paused = tables.paused.has(&primary_ref);
+                tables.history.record(primary_ref, run, ended, is_paused, time);
             }
             is_there
         };

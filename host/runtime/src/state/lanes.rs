@@ -155,6 +155,7 @@ impl SharedState {
         tables.selected.remove(&id);
         tables.forget_previews_of(id);
         tables.orphans.remove_lane(id);
+        tables.paused.remove_lane(id);
         tables.earlier_desires.remove_lane(id);
         for (kind, path) in tables.dependencies.remove_group(&id) {
             tables.store.drop_index(&kind, &path);
@@ -246,10 +247,13 @@ impl Tables {
             queue,
             lanes,
             contributions,
+            paused,
             ..
         } = self;
         queue.open(lane.id, &lane.plugin, lane.title(), lane.concurrency);
         queue.cover(lane.id, lane.cached_namespaces());
+        // All primaries are queued, and those that are paused are found anew.
+        paused.remove_lane(lane.id);
         contributions.open_lane(store, lanes, queue, lane);
         let read = lane.grants.touched().filter(|grant| grant.allows(Access::Read));
         let read = read.filter_map(|grant| lane.served(&grant.touch.kind));

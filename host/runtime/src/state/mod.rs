@@ -17,7 +17,8 @@
 //!
 //! A change of an object (`route`) requeues
 //!
-//! - the primary itself, if what its lane sees of it changed, it was created or deleted, or others changed its status;
+//! - the primary itself, if what its lane sees of it changed, it was created, deleted, paused or resumed, a reconcile of it was
+//!   requested, or others changed its status;
 //! - the owner of a child, if its controller, the host's entry, its digest or its deletion changed, and not by the host's own write;
 //! - the primaries that read it by `get`, if their visible bytes changed, whether it was there or not;
 //! - the primaries whose query it entered or left, or within which it changed visibly;
@@ -62,6 +63,7 @@ use crate::state::tables::echo::OwnWrites;
 use crate::state::tables::history::History;
 use crate::state::tables::namespace_waits::NamespaceWaits;
 use crate::state::tables::orphans::Orphans;
+use crate::state::tables::paused::PausedPrimaries;
 use crate::state::tables::refusals::Refusals;
 use crate::state::tables::unpersisted::UnpersistedApplies;
 
@@ -115,6 +117,8 @@ struct Tables {
     earlier_desires: EarlierDesires,
     /// Children without a living owner, and lost children.
     orphans: Orphans,
+    /// Primaries that are paused.
+    paused: PausedPrimaries,
     /// Changes that plugins in preview would make.
     previews: Previews<PrimaryRef>,
     /// Records of earlier reconciles, for people.
@@ -140,6 +144,7 @@ impl SharedState {
                 namespace_waits: NamespaceWaits::default(),
                 earlier_desires: EarlierDesires::default(),
                 orphans: Orphans::default(),
+                paused: PausedPrimaries::default(),
                 previews: Previews::of_at_most(MAX_PRIMARIES),
                 history: History::default(),
             }),

@@ -159,6 +159,7 @@ impl super::Tables {
                 .collect()
         };
         for name in lost {
+            self.paused.remove(lane.id, &name);
             for (kind, path) in self.dependencies.remove(&PrimaryRef::new(lane.id, name)) {
                 self.store.drop_index(&kind, &path);
             }

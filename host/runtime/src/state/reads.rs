@@ -97,7 +97,7 @@ impl SharedState {
 }
 
 impl Tables {
-    fn depend(&mut self, primary_ref: &PrimaryRef, reads: BTreeSet<Read>) {
+    pub(super) fn depend(&mut self, primary_ref: &PrimaryRef, reads: BTreeSet<Read>) {
         for (kind, path) in self.dependencies.replace(primary_ref, reads) {
             self.store.drop_index(&kind, &path);
         }

@@ -15,6 +15,7 @@ use crate::lanes::custody::{
     Custody, children_of, custody, is_labelled, is_orphaning, is_ours, is_primary_of, is_stripped, is_unbound,
 };
 use crate::lanes::lane::Lane;
+use crate::lanes::pause::{is_pause_changed, is_paused, is_requested};
 use crate::lanes::primary::{LaneId, PrimaryRef};
 use crate::lanes::snapshot::Lanes;
 use crate::queue::{Cause, Priority, Trigger, TriggerReason};
@@ -91,14 +92,42 @@ impl Tables {
             }
             return;
         }
-        if !is_selected && !was_selected {
+        let (is_switched, is_requested) = (is_pause_changed(change), is_requested(change));
+        // A paused object that has left the filter is cleaned up when it is resumed.
+        if !is_selected && !was_selected && !is_switched {
             return;
         }
+        if is_paused(new) {
+            self.pause(lane, &PrimaryRef::new(lane.id, name.clone()), is_selected);
+        } else {
+            self.paused.remove(lane.id, name);
+        }
+        let is_steered = is_switched || is_requested;
         let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
-        if seen.primary_differs(lane) || status_drifts() {
-            let cause = seen.cause(by_us);
-            self.queue
-                .push_for(lane.id, name, Priority::Change, cause, TriggerReason::ObjectChanged);
+        if is_steered || seen.primary_differs(lane) || status_drifts() {
+            let cause = if is_steered && !by_us {
+                Cause::Edit
+            } else {
+                seen.cause(by_us)
+            };
+            let trigger = if is_requested {
+                TriggerReason::Requested
+            } else {
+                TriggerReason::ObjectChanged
+            };
+            self.queue.push_for(lane.id, name, Priority::Change, cause, trigger);
+        }
+    }
+
+    /// Forgets what wakes a paused primary beside changes of its own, and treats its claims as unknown. `is_counted` is set if it
+    /// is one of the lane's.
+    pub(super) fn pause(&mut self, lane: &Lane, primary_ref: &PrimaryRef, is_counted: bool) {
+        self.forget_wakers(primary_ref);
+        self.contributions.suspend(lane, primary_ref);
+        if is_counted {
+            self.paused.insert(primary_ref);
+        } else {
+            self.paused.remove(primary_ref.lane, &primary_ref.name);
         }
     }
 
@@ -234,12 +263,19 @@ impl Tables {
 
     /// Forgets all that was recorded for a primary that was deleted, or will be without another call of the plugin.
     pub(super) fn forget_primary(&mut self, lane: &Lane, primary_ref: &PrimaryRef) {
-        self.forget_reader(primary_ref);
+        self.forget_wakers(primary_ref);
+        self.orphans.forget(primary_ref);
+        self.earlier_desires.forget(primary_ref);
+        self.paused.remove(primary_ref.lane, &primary_ref.name);
+        self.withdraw(lane, primary_ref);
+    }
+
+    /// Forgets the recorded reads, the waits and the preview of a primary.
+    fn forget_wakers(&mut self, primary_ref: &PrimaryRef) {
+        self.depend(primary_ref, BTreeSet::new());
         self.previews.forget(primary_ref);
         self.competing_waits.forget(primary_ref);
         self.namespace_waits.forget(primary_ref);
-        self.earlier_desires.forget(primary_ref);
-        self.withdraw(lane, primary_ref);
     }
 
     /// Returns `true` if something is left of a controller that no longer exists: a finalizer or children.

@@ -53,11 +53,6 @@ impl FailureLog {
         self.0.lock().causes.remove(primary_ref);
     }
 
-    /// Forgets all objects of a lane: their causes are logged again.
-    pub fn forget(&self, lane: LaneId) {
-        self.0.lock().causes.retain(|primary_ref, _| primary_ref.lane != lane);
-    }
-
     /// Logs the counts; never ends.
     pub async fn run(&self) {
         let mut interval = tokio::time::interval(INTERVAL);

@@ -68,13 +68,51 @@ fn rule(group: &str, resource: &str, verb: &str) -> Value {
 
 /// Runs a command with a kubeconfig: returns its exit code, its output, and its standard error.
 async fn ask(kubeconfig: &str, arguments: &[&str]) -> (i32, String, String) {
-    let arguments: Vec<String> = [arguments, &["--kubeconfig", kubeconfig, "-o", "json"]]
+    run(kubeconfig, &[arguments, &["-o", "json"]].concat()).await
+}
+
+async fn run(kubeconfig: &str, arguments: &[&str]) -> (i32, String, String) {
+    let arguments: Vec<String> = [arguments, &["--kubeconfig", kubeconfig]]
         .concat()
         .into_iter()
         .map(str::to_owned)
         .collect();
     let run = move || ended(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+/// Checks that the API server keeps who may only read an object from pausing it, and lets an administrator.
+async fn steer_by_rights(user: &str, admin: &str, host: &Process) {
+    let object = ["appservices/web", "-n", "blue"];
+    for command in ["pause", "reconcile"] {
+        let (code, _, said) = run(user, &[&[command], &object[..]].concat()).await;
+        for words in [
+            "cannot annotate AppService blue/web: appservices.kosmos.io \"web\" is forbidden: User",
+            "; ask for the right to patch appservices.kosmos.io in namespace blue",
+        ] {
+            assert!(code == 1 && said.contains(words), "{said}");
+        }
+    }
+    let (code, _, said) = run(user, &["pause", "appservice/web", "-n", "red"]).await;
+    assert!(
+        code == 1 && said.contains("the right to get appservices.kosmos.io in namespace red"),
+        "{said}"
+    );
+    for (command, is_paused) in [("pause", true), ("resume", false)] {
+        let (code, _, said) = run(admin, &[&[command], &object[..]].concat()).await;
+        assert_eq!(code, 0, "{said}");
+        until(
+            "the host has seen the annotation",
+            async || {
+                let (_, printed, _) = ask(admin, &["why", "appservice/web", "-n", "blue"]).await;
+                let document: Value = serde_json::from_str(&printed).unwrap_or_default();
+                let last = &document["controllers"][0]["runs"][0]["result"];
+                document["paused"] == is_paused && (*last == "Paused") == is_paused
+            },
+            || host.log(),
+        )
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,6 +214,7 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
         || host.log(),
     )
     .await;
+    steer_by_rights(&user, &admin, &host).await;
     let (_, printed, _) = ask(&user, &["why", "appservice/web", "-n", "blue"]).await;
     let view = &own(&printed)["controllers"][0];
     assert_eq!(

@@ -32,6 +32,7 @@ mod metrics;
 mod moved_clocks;
 mod orphaned;
 mod ownership;
+mod pausing;
 mod permissions;
 mod plugin_life_cycle;
 mod proxy;

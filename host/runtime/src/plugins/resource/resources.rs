@@ -13,6 +13,7 @@ use pilothouse_core::Kind;
 use pilothouse_core::ownership::takeover::shared_managers;
 use pilothouse_core::plugin::manifest::BroughtCrd;
 use pilothouse_core::rights::installed::{INSTALLED_FOR, InstalledHost, OwnHost};
+use pilothouse_core::status::annotations::is_request;
 use pilothouse_core::text::printable::shorten;
 use pilothouse_crds::plugin::{GROUP, RECONCILE_FAILING, VERSION, plugin_definition};
 use serde_json::Value;
@@ -184,14 +185,13 @@ impl FollowedPlugin {
         });
     }
 
-    /// Reconciles the failing objects now, and logs their causes again if they still fail.
+    /// Reconciles the failing objects now.
     fn retry_failing(&self, context: &PluginContext, name: &str) {
         tracing::info!(
             plugin = name,
             "reconciling the objects that fail, as the annotation {RECONCILE_FAILING} asks"
         );
         for lane in &self.plugin_state.known().lanes {
-            context.host.failure_log.forget(lane.id);
             context.host.state.push_failing(lane);
         }
     }
@@ -200,7 +200,7 @@ impl FollowedPlugin {
 /// Returns `true` if somebody has asked for another reconcile of the plugin's failing objects.
 fn is_retry_asked(before: &HostResource, now: &HostResource) -> bool {
     let [before, now] = [before, now].map(|resource| resource.annotations[RECONCILE_FAILING].as_str());
-    now.is_some_and(|now| !now.is_empty()) && before != now
+    is_request(before, now)
 }
 
 /// Warns of former field managers that are not used by the earlier operator alone.

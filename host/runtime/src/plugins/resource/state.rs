@@ -279,6 +279,8 @@ pub struct StatusFigures {
     pub slowed_for: Option<u32>,
     /// Number of objects of primaries that the Plugin does not select.
     pub unselected_objects: u64,
+    /// Number of paused primaries.
+    pub paused_objects: u64,
     /// Number of primaries that have not been reconciled yet.
     pub unanswered: u64,
     /// The first of them.
@@ -296,6 +298,7 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         last_failure,
         slowed_for,
         unselected_objects,
+        paused_objects,
         unanswered,
         waited_for,
         warnings,
@@ -319,6 +322,7 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         controllers,
         last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref(), now).cloned(),
         unselected_objects,
+        paused_objects,
         unanswered,
         waited_for,
         owned_kinds: live.owned_kinds.clone(),
@@ -516,6 +520,7 @@ mod tests {
             last_failure: None,
             slowed_for: None,
             unselected_objects: 0,
+            paused_objects: 0,
             unanswered: 0,
             waited_for: Vec::new(),
             warnings: Vec::new(),

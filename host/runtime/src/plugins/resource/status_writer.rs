@@ -249,6 +249,7 @@ impl PluginStatusWriter {
             last_failure: self.health.last_failure(),
             slowed_for: self.health.slowed_for(),
             unselected_objects: self.unselected(known, writer_state),
+            paused_objects: known.lanes.iter().map(|lane| self.host.state.paused(lane.id)).sum(),
             unanswered: u64::try_from(waited_for.len()).unwrap_or(u64::MAX),
             waited_for: named
                 .map(|(controller, object)| WaitedPrimary {
@@ -325,6 +326,7 @@ fn due(
         failing: live.failing,
         last_failure: live.last_failure.clone(),
         unselected_objects: live.unselected_objects,
+        paused_objects: live.paused_objects,
         unanswered: live.unanswered,
         waited_for: live.waited_for.clone(),
         previews: live.previews.clone(),

@@ -48,6 +48,11 @@ impl LiveStatus {
         self.plain == Some(true)
     }
 
+    /// Generation that was examined last, by this status.
+    pub fn observed_generation(&self) -> Option<i64> {
+        self.status.as_ref()?[status::OBSERVED_GENERATION].as_i64()
+    }
+
     /// Our field set of the status; `None` if no field is ours.
     pub fn fields(&self) -> Option<&FieldSet> {
         self.fields.as_ref()

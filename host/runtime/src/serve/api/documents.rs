@@ -118,6 +118,8 @@ pub struct ControllerStatus {
     pub held: u64,
     /// Objects whose last reconcile failed.
     pub failing: u64,
+    /// Objects that are paused: they are neither reconciled nor written.
+    pub paused: u64,
 }
 
 /// A kind.
@@ -182,6 +184,7 @@ pub struct FailureDocument {
 /// `GET /api/v1/objects?kind=KIND&namespace=NAMESPACE&name=NAME`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct ObjectDocument {
     /// The process that answers.
     pub host: HostStatus,
@@ -193,6 +196,11 @@ pub struct ObjectDocument {
     pub exists: bool,
     /// Set if it is being deleted.
     pub deleting: bool,
+    /// Set if it is paused: it is neither reconciled nor written.
+    pub paused: bool,
+    /// Warning about its annotation `pilothouse.dev/paused`, if the text is neither `true` nor `false`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// State of the object in each controller that reconciles it.
     pub controllers: Vec<ControllerView>,
     /// Objects for which plugins made it, if it is such an object.
@@ -298,7 +306,7 @@ pub struct RunDocument {
     /// Object whose change triggered it, if it was another one that the client may see.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub triggered_by: Option<ObjectName>,
-    /// `Success`, `Gone` or `Failure`.
+    /// `Success`, `Gone`, `Paused` or `Failure`.
     pub result: String,
     /// The reason of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pilothouse_cluster::write::permissions::Permission;
+use pilothouse_core::kubernetes::served::is_called;
 use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::reads::query::CheckedQuery;
 use pilothouse_core::{Kind, Name};
@@ -15,6 +16,7 @@ use super::documents::{
 };
 use super::status::{ProcessFacts, failure_document, host, key_name, kind_name, next_run, object_name};
 use crate::context::HostContext;
+use crate::lanes::pause::{is_paused, unclear_pause};
 use crate::plugins::PluginRegistry;
 use crate::process::clock::rfc3339;
 use crate::queue::ObjectState;
@@ -87,13 +89,10 @@ pub fn resolve(context: &HostContext, asked: &str) -> Result<Kind, UnknownObject
     let served = context.kinds.served();
     let is_meant = |kind: &Kind| {
         let served = served.get(kind);
-        let names = served
+        let others = served
             .iter()
             .flat_map(|served| served.short_names.iter().chain([&served.plural]));
-        names.chain([&kind.kind]).any(|name| {
-            let full = format!("{name}.{}", kind.group);
-            !name.is_empty() && (name.eq_ignore_ascii_case(asked) || full.eq_ignore_ascii_case(asked))
-        })
+        is_called(kind, others, asked)
     };
     for kinds in [primaries, owned] {
         let mut meant = kinds.into_iter().filter(|kind| is_meant(kind));
@@ -143,6 +142,7 @@ pub fn lookup(
     let explained = context.state.explain(kind, name);
     let object = explained.iter().find_map(|explanation| explanation.object.clone());
     let object = object.or_else(|| context.state.get(kind, name));
+    let is_primary = !explained.is_empty();
     let works = context.leadership.leads() || context.shards.lock().is_some();
     let mut host = host(process, context, registry);
     // They name plugins, which takes a right of its own.
@@ -162,7 +162,9 @@ pub fn lookup(
             object: object_name(kind, name),
             reconciled_here: works && explained.iter().all(|explanation| explanation.is_owned),
             exists: object.is_some(),
-            deleting: object.is_some_and(|object| object.deleting),
+            deleting: object.as_ref().is_some_and(|object| object.deleting),
+            paused: is_primary && object.as_ref().is_some_and(|object| is_paused(object)),
+            warning: object.as_deref().filter(|_| is_primary).and_then(unclear_pause),
             controllers: Vec::new(),
             made_for: made_for.collect(),
         },
@@ -383,6 +385,7 @@ fn run_document(run: Run, sees: &impl Fn(&Place) -> bool) -> RunDocument {
     let (result, blame, reason) = match result {
         RunResult::Success => ("Success", None, None),
         RunResult::Gone => ("Gone", None, None),
+        RunResult::Paused => ("Paused", None, None),
         RunResult::Failure(blame, reason) => ("Failure", Some(blame.to_string()), Some(reason.as_str().to_owned())),
     };
     RunDocument {

@@ -88,6 +88,7 @@ pub fn status(
                 delayed: depth.delayed as u64,
                 held: depth.unseen as u64,
                 failing: depth.failing as u64,
+                paused: figures.paused as u64,
             });
     }
     let plugins = registry.summaries().into_iter().map(|summary| PluginStatus {

@@ -6,6 +6,7 @@ use pilothouse_core::Kind;
 use tokio::time::Instant;
 
 use crate::lanes::lane::Lane;
+use crate::lanes::primary::LaneId;
 use crate::queue::Depth;
 use crate::state::SharedState;
 
@@ -17,6 +18,8 @@ pub struct LaneFigures {
     pub is_open: bool,
     /// Depth of its queue.
     pub depth: Depth,
+    /// Number of paused primaries.
+    pub paused: usize,
     /// Number of recorded reads, and their size in bytes.
     pub reads: (usize, usize),
 }
@@ -34,6 +37,11 @@ pub struct KindSize {
 }
 
 impl SharedState {
+    /// Number of paused primaries of a lane, of this replica's work.
+    pub fn paused(&self, lane: LaneId) -> u64 {
+        self.tables.read().paused.count(lane) as u64
+    }
+
     /// Figures of each lane and kind. The cost does not depend on the number of objects.
     pub fn figures(&self) -> (Vec<LaneFigures>, Vec<KindSize>) {
         let (tables, now) = (self.tables.read(), Instant::now());
@@ -41,6 +49,7 @@ impl SharedState {
             lane: lane.clone(),
             is_open: tables.queue.is_open(lane.id),
             depth: tables.queue.depth(lane.id, now),
+            paused: tables.paused.count(lane.id),
             reads: tables.dependencies.recorded(&lane.id),
         });
         let kinds = tables.store.sizes().map(|(kind, objects, bytes)| KindSize {

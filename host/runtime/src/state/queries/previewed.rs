@@ -4,6 +4,7 @@ use pilothouse_core::Name;
 use pilothouse_core::diff::preview::{Preview, Previews};
 
 use crate::lanes::lane::Lane;
+use crate::lanes::pause::is_paused;
 use crate::lanes::primary::PrimaryRef;
 use crate::state::SharedState;
 
@@ -11,7 +12,7 @@ use crate::state::SharedState;
 pub struct LanePreview {
     /// Set once the cache has what the lane needs.
     pub is_open: bool,
-    /// Number of objects that it has to look at. Those that are being deleted do not count.
+    /// Number of objects that it has to look at. Those that are being deleted or are paused do not count.
     pub objects: usize,
     /// Number of these that it has looked at.
     pub looked_at: usize,
@@ -30,7 +31,10 @@ impl SharedState {
         let tables = self.tables.read();
         let primaries = tables.store.iter(lane.grants.primary(), None);
         let counted = primaries.filter(|object| {
-            !object.deleting && lane.selects(&object.name) && (lane.is_former || lane.reconciles(object))
+            !object.deleting
+                && !is_paused(object)
+                && lane.selects(&object.name)
+                && (lane.is_former || lane.reconciles(object))
         });
         let (mut objects, mut looked_at) = (0, 0);
         for object in counted {

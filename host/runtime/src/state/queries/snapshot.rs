@@ -9,9 +9,10 @@ use pilothouse_core::{Key, Kind, Name};
 
 use crate::lanes::custody::{children_of, is_orphaning, is_unselected_child};
 use crate::lanes::lane::Lane;
+use crate::lanes::pause::is_paused;
 use crate::lanes::snapshot::Lanes;
-use crate::state::SharedState;
 use crate::state::tables::unpersisted::UnpersistedApply;
+use crate::state::{SharedState, Tables};
 
 /// Cached state with which desired objects are compared.
 pub struct DiffSnapshot {
@@ -63,6 +64,17 @@ impl SharedState {
         }
     }
 
+    /// Returns `true` if a primary that a lane's Plugin selects is paused.
+    pub fn is_paused(&self, lane: &Lane, name: &Name) -> bool {
+        self.tables.read().is_paused(lane, name)
+    }
+
+    /// Returns `true` if nothing is written for a primary: it is paused, or deleted with orphan propagation.
+    pub fn holds_writes_back(&self, lane: &Lane, name: &Name, uid: &str) -> bool {
+        let tables = self.tables.read();
+        tables.orphans.is_orphaned(uid) || tables.is_paused(lane, name)
+    }
+
     /// The owner part of [`SharedState::diff_snapshot`], read anew.
     pub fn owner_snapshot(&self, owner: &Owner) -> OwnerSnapshot {
         let tables = self.tables.read();
@@ -106,10 +118,10 @@ impl SharedState {
             .collect()
     }
 
-    /// At most `most` primaries that a lane reconciles and that are not being deleted.
+    /// At most `most` primaries that a lane reconciles and that are neither being deleted nor paused.
     pub fn sample_primaries(&self, lane: &Lane, most: usize) -> Vec<Name> {
         let primaries = self.primaries_of(lane).into_iter();
-        let reconciled = primaries.filter(|object| !object.deleting && lane.reconciles(object));
+        let reconciled = primaries.filter(|object| !object.deleting && !is_paused(object) && lane.reconciles(object));
         reconciled.take(most).map(|object| object.name.clone()).collect()
     }
 
@@ -128,5 +140,12 @@ impl SharedState {
             children.filter(|child| is_unselected_child(lane, child)).count()
         };
         lane.owned_kinds().map(of_kind).sum()
+    }
+}
+
+impl Tables {
+    fn is_paused(&self, lane: &Lane, name: &Name) -> bool {
+        let primary = self.store.get(lane.grants.primary(), name);
+        lane.selects(name) && primary.is_some_and(|primary| is_paused(primary))
     }
 }

@@ -7,6 +7,7 @@ pub mod echo;
 pub mod history;
 pub mod namespace_waits;
 pub mod orphans;
+pub mod paused;
 pub mod reads;
 pub mod refusals;
 pub mod unpersisted;

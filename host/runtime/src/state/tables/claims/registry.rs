@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::target::{ClaimOutcome, ContributionTarget, RegisteredClaim, TargetId};
 use super::target_queue::TargetQueue;
 use crate::lanes::lane::Lane;
+use crate::lanes::pause::is_paused;
 use crate::lanes::primary::PrimaryRef;
 
 /// The claims of all plugins.
@@ -51,7 +52,7 @@ pub struct ClaimRequest<'a> {
 
 /// Outcomes of claims that were made.
 pub enum PendingClaims {
-    /// The primary no longer exists.
+    /// The primary no longer exists, or is paused.
     Gone,
     /// Outcomes that are known, and receivers of those that are pending.
     Known(Vec<ClaimOutcome>, Vec<oneshot::Receiver<ClaimOutcome>>),
@@ -158,7 +159,7 @@ impl Contributions {
             wanted,
         } = request;
         let primary = store.get(lane.grants.primary(), &primary_ref.name);
-        let Some(primary) = primary.filter(|primary| &*primary.uid == uid) else {
+        let Some(primary) = primary.filter(|primary| &*primary.uid == uid && !is_paused(primary)) else {
             return PendingClaims::Gone;
         };
         let claims = self.plugins.entry(lane.plugin.clone()).or_default();

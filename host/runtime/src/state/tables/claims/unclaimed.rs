@@ -12,7 +12,9 @@ use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
 
 use super::registry::Contributions;
+use super::target::RegisteredClaim;
 use crate::lanes::lane::{Lane, RunMode};
+use crate::lanes::pause::is_paused;
 use crate::lanes::primary::PrimaryRef;
 use crate::lanes::snapshot::Lanes;
 use crate::queue::WorkQueue;
@@ -55,6 +57,24 @@ impl Contributions {
         self.answered(store, lanes, queue, &lane.plugin, primary_ref);
     }
 
+    /// Treats the claims of a paused primary as unknown, as after a start: the fields that it holds keep their live values until it
+    /// is reconciled again.
+    pub fn suspend(&mut self, lane: &Lane, primary_ref: &PrimaryRef) {
+        if !contributes(lane) {
+            return;
+        }
+        let claims = self.plugins.entry(lane.plugin.clone()).or_default();
+        claims.settled = false;
+        claims.waited_for.insert(primary_ref.clone());
+        for key in claims.by_primary.remove(primary_ref).unwrap_or_default() {
+            if let Some(target) = claims.targets.get_mut(&key)
+                && let Some(RegisteredClaim { claim, .. }) = target.claims.remove(primary_ref)
+            {
+                target.released.retain(|path, _| !claim.leaves.contains_key(path));
+            }
+        }
+    }
+
     /// Waits for all primaries of a lane that opens: each may have unknown claims. Primaries of a finishing plugin are
     /// not called, so the fields that they hold stay.
     pub fn open_lane(&mut self, store: &Store, lanes: &Lanes, queue: &WorkQueue, lane: &Lane) {
@@ -67,17 +87,23 @@ impl Contributions {
         }
         let claims = self.plugins.entry(lane.plugin.clone()).or_default();
         claims.settled = false;
-        // Deletions of primaries while it was closed were not observed.
+        // Deletions and pauses of primaries while it was closed were not observed.
         let primary = lane.grants.primary();
-        let is_gone =
-            |primary_ref: &PrimaryRef| primary_ref.lane == lane.id && store.get(primary, &primary_ref.name).is_none();
+        let has_claims = |primary_ref: &PrimaryRef| {
+            let object = store.get(primary, &primary_ref.name);
+            object.is_some_and(|object| !is_paused(object))
+        };
+        let is_gone = |primary_ref: &PrimaryRef| primary_ref.lane == lane.id && !has_claims(primary_ref);
         claims.by_primary.retain(|primary_ref, _| !is_gone(primary_ref));
         for target in claims.targets.values_mut() {
             target.claims.retain(|primary_ref, _| !is_gone(primary_ref));
             target.released.clear();
         }
         let primaries = store.iter(primary, None);
-        let selected = primaries.filter(|primary| !primary.deleting && lane.reconciles(primary));
+        // A paused object that has left the filter has not given its fields up.
+        let may_claim =
+            |object: &CachedObject| lane.reconciles(object) || lane.selects(&object.name) && is_paused(object);
+        let selected = primaries.filter(|primary| !primary.deleting && may_claim(primary));
         let selected = selected.map(|primary| PrimaryRef::new(lane.id, primary.name.clone()));
         claims.waited_for.extend(selected);
         self.settle(store, lanes, queue, &lane.plugin);

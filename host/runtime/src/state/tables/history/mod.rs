@@ -25,8 +25,8 @@ pub struct History {
 }
 
 impl History {
-    /// Records a run that ended at `now` (milliseconds since the epoch).
-    pub fn record(&mut self, primary_ref: PrimaryRef, run: EndedRun, ended: &JobResult, now: u64) {
+    /// Records a run that ended at `now` (milliseconds since the epoch). `is_paused` is set if its primary is paused.
+    pub fn record(&mut self, primary_ref: PrimaryRef, run: EndedRun, ended: &JobResult, is_paused: bool, now: u64) {
         let EndedRun {
             trigger,
             waited,
@@ -38,6 +38,7 @@ impl History {
         let result = match (&ended.failure, &ended.verdict) {
             (Some(failure), _) => RunResult::Failure(failure.blame, failure.reason),
             (None, ReconcileResult::Gone) => RunResult::Gone,
+            (None, _) if is_paused => RunResult::Paused,
             (None, _) => RunResult::Success,
         };
         let wrote = !ended.writes.is_empty() || ended.said.is_some();

@@ -30,6 +30,8 @@ pub enum RunResult {
     Success,
     /// The object was gone.
     Gone,
+    /// The object was paused, before the run or meanwhile.
+    Paused,
     /// The run failed.
     Failure(Blame, Reason),
 }
