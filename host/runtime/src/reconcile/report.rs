@@ -35,6 +35,9 @@ use crate::state::tables::visibility;
 /// Reason of the Warning event about a failed reconcile.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
 
+/// Reason of the event about an object that was taken over.
+const ADOPTED: &str = "Adopted";
+
 /// The most bytes of an event's message, by the server's validation.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -105,6 +108,7 @@ pub async fn report(
         failure,
         writes,
         unpersisted_fields,
+        adopted,
         rewritten_values,
         wake_at: _,
         // Held to the end: it bounds the number of concurrent reports.
@@ -155,6 +159,7 @@ pub async fn report(
     }
     let failure = failure.or(refusal);
     let mut events = answer.as_ref().map(|answer| answer.events.clone()).unwrap_or_default();
+    events.extend(adopted.iter().map(|title| adoption(title)));
     if failure.is_none() && !rewritten_values.is_empty() {
         events.push(Event {
             type_: EventType::Warning,
@@ -196,6 +201,18 @@ pub async fn report(
         failure = failure.map(|failure| failure.retry(Retry::Backoff));
     }
     Reported { failure, written }
+}
+
+/// The event about an object that was taken over.
+fn adoption(title: &str) -> Event {
+    Event {
+        type_: EventType::Normal,
+        reason: ADOPTED.to_owned(),
+        message: shorten(
+            format!("{title} existed and belonged to nobody; it was taken over"),
+            LONGEST_MESSAGE,
+        ),
+    }
 }
 
 /// Returns `true` if an answer has a status that is not written yet.
