@@ -37,12 +37,7 @@ pub(super) fn yaml(rendered: &[Rendered], show_secrets: bool) -> String {
         let answer = one.run.as_ref().ok().map(|run| &run.reconciled.answer);
         for (ownership, desired) in answer.into_iter().flat_map(desired) {
             let body = Value::Object(desired.body.clone());
-            let _ = writeln!(
-                text,
-                "---\n# {}: {}",
-                desired.title(),
-                in_words(ownership, desired)
-            );
+            let _ = writeln!(text, "---\n# {}: {}", desired.title(), in_words(ownership, desired));
             if is_secret(&body) && !show_secrets {
                 text.push_str(COVERED);
                 text.push('\n');
@@ -114,7 +109,12 @@ fn in_words(ownership: &str, desired: &DesiredObject) -> String {
         }
     }
     words.extend(propagation.map(|policy| format!("deleted with propagation {}", policy.as_str())));
-    words.extend(desired.yields.iter().map(|path| format!("{path} is left to who else sets it")));
+    words.extend(
+        desired
+            .yields
+            .iter()
+            .map(|path| format!("{path} is left to who else sets it")),
+    );
     words.join(", ")
 }
 

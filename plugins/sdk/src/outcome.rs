@@ -203,8 +203,6 @@ pub enum Propagation {
 }
 
 impl Propagation {
-    pub(crate) const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
-
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Background => "Background",
@@ -535,7 +533,8 @@ mod tests {
             yields: vec![".spec.replicas".into()],
             ..Lifecycle::default()
         };
-        let expected = json!({"replace": true, "propagation": "Orphan", "adopt": "IfUnowned", "yield": [".spec.replicas"]});
+        let expected =
+            json!({"replace": true, "propagation": "Orphan", "adopt": "IfUnowned", "yield": [".spec.replicas"]});
         assert_eq!(options(&all), expected);
     }
 

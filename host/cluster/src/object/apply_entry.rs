@@ -117,10 +117,7 @@ pub(crate) fn read_taken(metadata: &RawMetadata<'_>, yields: &[FieldPath]) -> Op
         !is_plugin && entry.subresource.as_deref() != Some("status")
     });
     let sets = others.filter_map(|entry| serde_json::from_str::<FieldSet>(entry.fields_v1?.get()).ok());
-    let taken: Vec<FieldSet> = sets
-        .map(|set| set.only(yields))
-        .filter(|set| !set.is_empty())
-        .collect();
+    let taken: Vec<FieldSet> = sets.map(|set| set.only(yields)).filter(|set| !set.is_empty()).collect();
     let text = serde_json::to_string(&taken).expect("a field set is always text");
     (!taken.is_empty()).then(|| text.into())
 }

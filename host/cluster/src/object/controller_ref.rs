@@ -82,7 +82,9 @@ impl OwnerParts {
         let propagation = propagation.and_then(Propagation::parse);
         let yields = annotations.as_ref().and_then(|it| it.yields.as_deref());
         // Another client may have written anything.
-        let yields = yields.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let yields = yields
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
         let digest = annotations.and_then(|it| it.desired);
         let stripped = || digest.as_ref().and_then(|_| stripped_owner(metadata, codec));
         Ok(Self {

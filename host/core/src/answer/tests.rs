@@ -219,7 +219,10 @@ fn propagation_adopt_and_yield_are_read() {
     let object = check_outcome(outcome).unwrap().owned.remove(0);
     assert_eq!(object.lifecycle.propagation, Some(Propagation::Foreground));
     assert!(object.lifecycle.adopt);
-    assert_eq!(object.yields.iter().map(ToString::to_string).collect::<Vec<_>>(), [".data.k"]);
+    assert_eq!(
+        object.yields.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [".data.k"]
+    );
 }
 
 #[test]
@@ -260,7 +263,10 @@ fn options_that_do_not_suit_an_object_are_refused_by_name() {
     }
     let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}"#;
     let message = with(namespace, r#"{"propagation":"Orphan"}"#);
-    assert!(message.contains("a Namespace is deleted with everything in it"), "{message}");
+    assert!(
+        message.contains("a Namespace is deleted with everything in it"),
+        "{message}"
+    );
     for options in [r#"{"propagation":"Orphan"}"#, r#"{"adopt":"IfUnowned"}"#] {
         let mut theirs = contributing(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
         options.clone_into(&mut theirs.desired[0].options);

@@ -57,10 +57,7 @@ pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool)
         for name in SERVER_SET_METADATA {
             metadata.remove(name);
         }
-        for (map, own) in [
-            ("annotations", ANNOTATIONS.as_slice()),
-            ("labels", &[OWNER_LABEL]),
-        ] {
+        for (map, own) in [("annotations", ANNOTATIONS.as_slice()), ("labels", &[OWNER_LABEL])] {
             if let Some(Value::Object(map)) = metadata.get_mut(map) {
                 map.retain(|name, _| !own.contains(&name.as_str()));
             }

@@ -141,7 +141,11 @@ mod tests {
         let ours = || json!({"f:spec": {"f:replicas": {}, "f:paused": {}}});
         let theirs = json!({"f:spec": {"f:replicas": {}, "f:paused": {}}});
         let replicas = [".spec.replicas"];
-        assert_eq!(yielded_of(&replicas, ours(), &[theirs]), [".spec.replicas"], "and no other");
+        assert_eq!(
+            yielded_of(&replicas, ours(), &[theirs]),
+            [".spec.replicas"],
+            "and no other"
+        );
         assert!(yielded_of(&replicas, ours(), &[]).is_empty());
         assert!(yielded_of(&replicas, ours(), &[json!({"f:spec": {"f:paused": {}}})]).is_empty());
     }
@@ -178,9 +182,7 @@ mod tests {
 
     #[test]
     fn entries_of_the_status_and_our_own_do_not_count() {
-        let entry = |manager: &str, subresource: &str| {
-            json!({"manager": manager, "subresource": subresource, "fieldsV1": {"f:spec": {"f:replicas": {}}}})
-        };
+        let entry = |manager: &str, subresource: &str| json!({"manager": manager, "subresource": subresource, "fieldsV1": {"f:spec": {"f:replicas": {}}}});
         let managed = [
             entry("pilothouse/p", ""),
             entry("kubelet", "status"),

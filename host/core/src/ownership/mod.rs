@@ -350,7 +350,12 @@ mod tests {
         let mut body = desired(Some("a"), false).body;
         body.insert("data".into(), json!({"k": "v"}));
         body["metadata"]["annotations"] = json!({"c": "d"});
-        bind(&mut body, &owner(Some("a")), OwnerLink::Reference, Some(Propagation::Orphan));
+        bind(
+            &mut body,
+            &owner(Some("a")),
+            OwnerLink::Reference,
+            Some(Propagation::Orphan),
+        );
         let ties = without_content(&body);
         let metadata = &ties["metadata"];
         assert_eq!((ties.len(), metadata.get("labels")), (1, None));

@@ -418,11 +418,7 @@ impl PlanExecution<'_> {
     }
 
     /// Updates an object that may yield fields: a live read shows who else holds them, and the apply is for that version.
-    async fn update_yielding(
-        &mut self,
-        step: &PlannedObject,
-        difference: &Difference,
-    ) -> Result<StepResult, Failure> {
+    async fn update_yielding(&mut self, step: &PlannedObject, difference: &Difference) -> Result<StepResult, Failure> {
         let PlannedObject { desired, body, .. } = step;
         if desired.yields.is_empty() {
             return self.update(step, difference).await;
@@ -800,9 +796,9 @@ impl PlanExecution<'_> {
         // An entry that the types of its kind do not explain is complete as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
         let has_its_values = object.digest.as_deref() == Some(&*step.digest)
-            && entry
-                .zip(set.as_ref())
-                .is_some_and(|(entry, set)| values::fingerprint(set, &step.sent(), step.desired.kind()) == entry.values);
+            && entry.zip(set.as_ref()).is_some_and(|(entry, set)| {
+                values::fingerprint(set, &step.sent(), step.desired.kind()) == entry.values
+            });
         if missing.is_empty() && has_its_values && !is_remembered {
             self.host.state.applied(key, None);
             return;

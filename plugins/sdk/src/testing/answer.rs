@@ -156,7 +156,7 @@ fn options_of(options: &Value) -> Lifecycle {
     let paths = options["yield"].as_array().into_iter().flatten();
     Lifecycle {
         replace: options["replace"] == true,
-        propagation: Propagation::ALL
+        propagation: [Propagation::Background, Propagation::Foreground, Propagation::Orphan]
             .into_iter()
             .find(|it| options["propagation"] == it.as_str()),
         adopt: match options["adopt"].as_str() {

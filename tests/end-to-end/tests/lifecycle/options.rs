@@ -70,7 +70,7 @@ mod simulated {
     }
 
     /// Lets everything come to rest, and checks that nothing is written any more.
-    async fn fall_silent(stage: &Stage) {
+    async fn fall_silent(stage: &mut Stage) {
         stage.simulator().faults().clear();
         for _ in 0..12 {
             stage.minute().await;
@@ -84,7 +84,7 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn of_two_primaries_that_adopt_one_object_one_wins_and_the_other_reports_it() {
-        let stage = Stage::with(&["wisher"], unhurried()).await;
+        let mut stage = Stage::with(&["wisher"], unhurried()).await;
         slow_down(&stage);
         for number in 0..OBJECTS {
             let name = format!("it-{number}");
@@ -107,7 +107,7 @@ mod simulated {
             let settled = stage.until(settled).await;
             assert!(settled.is_some(), "{:?} {:?}", told(&stage, "one"), told(&stage, "two"));
         }
-        fall_silent(&stage).await;
+        fall_silent(&mut stage).await;
         for number in 0..OBJECTS {
             let object = stage.find("ConfigMap", &format!("it-{number}")).unwrap();
             let owners = object["metadata"]["ownerReferences"].as_array().unwrap();
@@ -120,7 +120,7 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn two_hosts_that_overlap_adopt_and_yield_and_fall_silent() {
-        let stage = Stage::with(&["wisher"], unhurried()).await;
+        let mut stage = Stage::with(&["wisher"], unhurried()).await;
         let mut second = second_host(&stage).await;
         slow_down(&stage);
         for number in 0..OBJECTS {
@@ -132,7 +132,7 @@ mod simulated {
         for number in 0..OBJECTS {
             until_reconciled(&stage, &format!("it-{number}")).await;
         }
-        fall_silent(&stage).await;
+        fall_silent(&mut stage).await;
         for number in 0..OBJECTS {
             let object = stage.find("ConfigMap", &format!("it-{number}")).unwrap();
             assert_eq!(object["data"], json!({"text": "theirs", "other": "ours"}), "{object}");
@@ -143,7 +143,7 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn a_yielded_field_is_never_taken_back() {
-        let stage = Stage::with(&["wisher"], unhurried()).await;
+        let mut stage = Stage::with(&["wisher"], unhurried()).await;
         let mut second = second_host(&stage).await;
         let (wishes, config_maps) = (
             api(&stage, "wishes.test.dev", "Wish").await,
@@ -166,7 +166,7 @@ mod simulated {
             patch(&wishes, &name, json!({"spec": {"owns": [owns(&name, "after")]}})).await;
             patch(&config_maps, &name, json!({"data": {"text": "theirs"}})).await;
         }
-        fall_silent(&stage).await;
+        fall_silent(&mut stage).await;
         for number in 0..OBJECTS {
             let object = stage.find("ConfigMap", &format!("it-{number}")).unwrap();
             assert_eq!(object["data"], json!({"text": "theirs", "other": "after"}), "{object}");

@@ -7,8 +7,8 @@
 #![forbid(unsafe_code)]
 
 use pilothouse_plugin::{
-    Adopt, Cluster, Controller, ControllerManifest, Failure, Fields, Finalization, Finalizer, Kind, Lifecycle, Manifest,
-    Outcome, Plugin, Propagation, Request, Resource, Touch, json,
+    Adopt, Cluster, Controller, ControllerManifest, Failure, Fields, Finalization, Finalizer, Kind, Lifecycle,
+    Manifest, Outcome, Plugin, Propagation, Request, Resource, Touch, json,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -326,8 +326,20 @@ mod tests {
         );
         let none = Lifecycle::default;
         assert_eq!(desired[0].lifecycle, Lifecycle { keep: true, ..none() });
-        assert_eq!(desired[1].lifecycle, Lifecycle { recreate: true, ..none() });
-        assert_eq!(desired[2].lifecycle, Lifecycle { replace: true, ..none() });
+        assert_eq!(
+            desired[1].lifecycle,
+            Lifecycle {
+                recreate: true,
+                ..none()
+            }
+        );
+        assert_eq!(
+            desired[2].lifecycle,
+            Lifecycle {
+                replace: true,
+                ..none()
+            }
+        );
     }
 
     #[test]

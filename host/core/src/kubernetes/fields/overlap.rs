@@ -160,7 +160,12 @@ mod tests {
     fn the_part_at_some_paths_has_what_is_held_whole_around_them() {
         let set = json!({"f:spec": {"f:replicas": {}, "f:selector": {}, "f:template": {"f:spec": {"f:a": {}}}}, "f:data": {"f:k": {}}});
         let set: FieldSet = serde_json::from_value(set).unwrap();
-        let paths = [".spec.replicas", ".spec.selector.app", ".spec.template.metadata", ".status"];
+        let paths = [
+            ".spec.replicas",
+            ".spec.selector.app",
+            ".spec.template.metadata",
+            ".status",
+        ];
         let only = set.only(&paths.map(|path| FieldPath::parse(path).unwrap()));
         let expected = json!({"f:spec": {"f:replicas": {}, "f:selector": {}}});
         assert_eq!(only.leaves(), [".spec.replicas", ".spec.selector"]);

@@ -56,7 +56,9 @@ impl PlanExecution<'_> {
             ),
         );
         self.depend_on_obstacle(step);
-        let failure = failure.retry(Retry::Change);
+        // The cache does not keep what others apply, so nothing wakes the primary when they let go. A retry reads the object only if
+        // it has another version.
+        let failure = failure.retry(Retry::Backoff);
         self.remember_refusal(step, &failure);
         failure
     }
