@@ -78,7 +78,9 @@ mod simulated {
         let mark = stage.mark();
         stage.host.resync().await.unwrap();
         stage.minute().await;
-        let writes = stage.host_writes_since(mark);
+        let mut writes = stage.host_writes_since(mark);
+        // Events of many failures wait for their turn.
+        writes.retain(|write| write.resource != "events");
         assert!(writes.is_empty(), "{writes:?}");
     }
 
