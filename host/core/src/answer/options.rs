@@ -121,7 +121,7 @@ fn read_yields(value: &Value, body: &Map<String, Value>) -> Result<Option<Vec<Fi
         let names: Option<Vec<&str>> = path.names().collect();
         match names.as_deref() {
             None => return fault("which leads into a list; yield the list, or leave the path out"),
-            Some([] | ["apiVersion" | "kind"] | ["metadata"] | ["metadata", _]) => {
+            Some([] | ["apiVersion" | "kind" | "metadata"] | ["metadata", _]) => {
                 return fault(
                     "which the host needs; yield fields beside the metadata, or single labels and annotations",
                 );

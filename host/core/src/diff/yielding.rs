@@ -112,7 +112,7 @@ fn cut(members: &mut Map<String, Value>, field: &[String]) {
 
 /// The path of a field for messages, such as `.spec.replicas`.
 pub fn display(field: &Location) -> String {
-    field.iter().map(|name| format!(".{name}")).collect()
+    format!(".{}", field.join("."))
 }
 
 #[cfg(test)]

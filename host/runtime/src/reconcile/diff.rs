@@ -78,8 +78,8 @@ impl PlannedObject {
     /// The same step after another look at its object.
     pub fn with(self, Decision { action, yielded }: Decision) -> Self {
         Self {
-            action,
             yielded,
+            action,
             ..self
         }
     }

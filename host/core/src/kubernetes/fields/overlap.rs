@@ -53,6 +53,7 @@ impl FieldSet {
     }
 
     /// The part of the set at paths of members. What is held whole around a path stays.
+    #[must_use]
     pub fn only(&self, paths: &[FieldPath]) -> Self {
         let paths: Vec<Vec<&str>> = paths.iter().filter_map(|path| path.names().collect()).collect();
         let paths: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
