@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use pilothouse_core::plugin::description::accepted::parse;
+use pilothouse_core::plugin::manifest::PROPAGATION;
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::text::printable::printable;
 use pilothouse_host::accepted;
@@ -111,6 +112,15 @@ impl CheckCommand {
             mut cluster,
             primaries,
         } = self.state.sort(self.plugin.load()?, &given)?;
+        for controller in &plugin.manifest().manifest.controllers {
+            if controller.finalizer.is_none() && controller.options.iter().any(|option| option == PROPAGATION) {
+                eprintln!(
+                    "controller {} lists the option {PROPAGATION} and names no finalizer: when a primary is deleted, it is the garbage \
+                     collector that deletes its objects, in the background; name a finalizer, and the host deletes them as asked",
+                    controller.name
+                );
+            }
+        }
         let (samples, unselected): (Vec<_>, Vec<_>) = primaries
             .into_iter()
             .partition(|sample| plugin.unselected(&sample.object).is_none());

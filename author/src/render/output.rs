@@ -6,7 +6,8 @@
 //! - `failure`: null, or `reason`, `blame`, `message`
 //! - `reconciledOnlyWith`: null, or the condition of the controller's filter that does not select the object
 //! - `finalizer`: null, or `Done` or `Pending` for an object that is being deleted
-//! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`, `replace`), `object`
+//! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`, `replace`, `propagation`, `adopt`,
+//!   `yield`), `object`
 //! - `status`, `conditions`, `events`, `requeueAfterMilliseconds`, `warnings` of the validator
 //! - `reads`: a list of texts; `log`: a list of `level`, `message`, `fields`
 //! - `usage`: `microseconds`, `memoryBytes`, `reads`, `readBytes`
@@ -17,7 +18,7 @@ use std::time::Duration;
 use pilothouse_core::Failure;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::answer::desired::DesiredObject;
-use pilothouse_core::plugin::contract::{Condition, Event, Lifecycle};
+use pilothouse_core::plugin::contract::{Condition, Event, Lifecycle, Propagation};
 use pilothouse_core::text::printable::printable;
 use pilothouse_host::output::counted;
 use pilothouse_testkit::diff::{hidden, is_secret, yaml as to_yaml};
@@ -36,12 +37,7 @@ pub(super) fn yaml(rendered: &[Rendered], show_secrets: bool) -> String {
         let answer = one.run.as_ref().ok().map(|run| &run.reconciled.answer);
         for (ownership, desired) in answer.into_iter().flat_map(desired) {
             let body = Value::Object(desired.body.clone());
-            let _ = writeln!(
-                text,
-                "---\n# {}: {}",
-                desired.title(),
-                in_words(ownership, desired.lifecycle)
-            );
+            let _ = writeln!(text, "---\n# {}: {}", desired.title(), in_words(ownership, desired));
             if is_secret(&body) && !show_secrets {
                 text.push_str(COVERED);
                 text.push('\n');
@@ -91,24 +87,34 @@ pub(super) fn desired(answer: &CheckedAnswer) -> impl Iterator<Item = (&'static 
     owned.chain(answer.contributed.iter().map(|object| ("Contributed", object)))
 }
 
-fn in_words(ownership: &str, lifecycle: Lifecycle) -> String {
+fn in_words(ownership: &str, desired: &DesiredObject) -> String {
     let Lifecycle {
         create_only,
         keep,
         recreate,
         replace,
-    } = lifecycle;
+        propagation,
+        adopt,
+    } = desired.lifecycle;
     let mut words = vec![ownership.to_lowercase()];
     for (is_so, text) in [
         (create_only, "created once and never changed"),
         (keep, "kept when no longer desired"),
         (recreate, "made again where a changed field is immutable"),
         (replace, "made again where something else is desired"),
+        (adopt, "adopted where it exists and belongs to nobody"),
     ] {
         if is_so {
             words.push(text.to_owned());
         }
     }
+    words.extend(propagation.map(|policy| format!("deleted with propagation {}", policy.as_str())));
+    words.extend(
+        desired
+            .yields
+            .iter()
+            .map(|path| format!("{path} is left to who else sets it")),
+    );
     words.join(", ")
 }
 
@@ -180,7 +186,7 @@ fn answered(run: &Run, with_titles: bool, text: &mut String) {
         let titles = desired(answer);
         list(
             "desired",
-            titles.map(|(owned, it)| format!("{} ({})", it.title(), in_words(owned, it.lifecycle))),
+            titles.map(|(owned, it)| format!("{} ({})", it.title(), in_words(owned, it))),
             text,
         );
     }
@@ -261,11 +267,17 @@ fn answer_document(run: &Run, show_secrets: bool) -> Value {
             keep,
             recreate,
             replace,
+            propagation,
+            adopt,
         } = desired.lifecycle;
         let body = Value::Object(desired.body.clone());
         json!({
             "ownership": ownership,
-            "lifecycle": {"createOnly": create_only, "keep": keep, "recreate": recreate, "replace": replace},
+            "lifecycle": {
+                "createOnly": create_only, "keep": keep, "recreate": recreate, "replace": replace,
+                "propagation": propagation.map(Propagation::as_str), "adopt": if adopt { "IfUnowned" } else { "Never" },
+                "yield": desired.yields,
+            },
             "object": if show_secrets { body } else { hidden(&body) },
         })
     };
@@ -352,6 +364,7 @@ pub(super) mod tests {
                 keep: true,
                 ..Lifecycle::default()
             },
+            yields: Vec::new(),
         };
         let answer = CheckedAnswer {
             owned: vec![desired],

@@ -132,3 +132,41 @@ fn a_live_object_whose_render_fails_is_named_with_the_reason() {
         ended.said
     );
 }
+
+#[test]
+fn an_object_of_nobody_that_would_be_adopted_is_shown_as_such() {
+    let (mut store, kubeconfig, _cluster) = cluster(&["tests/guests/wisher/crds"]);
+    let there = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: theirs}}";
+    store.create(&object(there)).unwrap();
+    let wanted = there.replace("theirs", "ours");
+    let wish = format!(
+        "{{apiVersion: wishes.test.dev/v1, kind: Wish, metadata: {{name: it}}, spec: {{owns: [{{adopt: true, object: {wanted}}}]}}}}"
+    );
+    store.create(&object(&wish)).unwrap();
+    let before = store.objects();
+    let files = Files::new();
+    let config = files.file("config.yaml", "{steers: [Wish], owns: [ConfigMap]}");
+    let plugin = component("wisher");
+    let ended = pilothouse(
+        &[
+            "render",
+            &plugin,
+            "--config",
+            &config,
+            "--diff",
+            "cluster",
+            "--kubeconfig",
+            &kubeconfig,
+        ],
+        "",
+    );
+    let adopts = r#"Adopt ConfigMap default/settings; .data.a: "theirs" becomes "ours""#;
+    assert_eq!(
+        (ended.code, ended.printed.contains(adopts)),
+        (3, true),
+        "{}{}",
+        ended.printed,
+        ended.said
+    );
+    assert_eq!(store.objects(), before, "nothing was written");
+}

@@ -112,7 +112,7 @@ fn every_part_of_an_answer_arrives() {
                 create_only: true,
                 keep: false,
                 recreate: true,
-                replace: false,
+                ..Lifecycle::default()
             },
             options: "{}".to_owned(),
         }],

@@ -123,7 +123,8 @@ static outcome outcome_of(const ph_outcome *given) {
         items[index].object = string_of(given->owned[index]);
         // The flags of the contract are the first three.
         items[index].lifecycle = given->lifecycles[index] & (PH_CREATE_ONLY | PH_KEEP | PH_RECREATE);
-        items[index].options = string_of(given->lifecycles[index] & PH_REPLACE ? "{\"replace\":true}" : "{}");
+        const char *replace = given->lifecycles[index] & PH_REPLACE ? "{\"replace\":true}" : "{}";
+        items[index].options = string_of(given->options[index] != NULL ? given->options[index] : replace);
     }
     outcome.desired = (list){items, given->owned_count};
     if (given->status != NULL) {

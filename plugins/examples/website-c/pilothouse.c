@@ -15,6 +15,11 @@ void ph_own(ph_outcome *outcome, const char *object) {
     ph_own_with(outcome, object, 0);
 }
 
+void ph_own_as(ph_outcome *outcome, const char *object, unsigned lifecycle, const char *options) {
+    ph_own_with(outcome, object, lifecycle);
+    outcome->options[outcome->owned_count - 1] = options;
+}
+
 void ph_own_with(ph_outcome *outcome, const char *object, unsigned lifecycle) {
     ph_assert(outcome->owned_count < PH_MOST, "too many objects");
     outcome->lifecycles[outcome->owned_count] = lifecycle;

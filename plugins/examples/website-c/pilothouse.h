@@ -51,6 +51,8 @@ typedef struct {
     size_t owned_count;
     // The exceptions to the life of each, as ph_own_with takes them.
     unsigned lifecycles[PH_MOST];
+    // The options of each as JSON, as ph_own_as takes them; NULL for those of its lifecycle.
+    const char *options[PH_MOST];
     // The JSON text of the status; NULL for none.
     const char *status;
     // Milliseconds after which the object is reconciled again in any case; 0 for never.
@@ -84,6 +86,9 @@ typedef enum {
 void ph_own(ph_outcome *outcome, const char *object);
 // The same with exceptions: ph_own_with(outcome, object, PH_KEEP | PH_RECREATE).
 void ph_own_with(ph_outcome *outcome, const char *object, unsigned lifecycle);
+// The same with all options as JSON: ph_own_as(outcome, object, 0, ph_format("{'propagation': 'Orphan', 'adopt': 'IfUnowned',
+// 'yield': ['.spec.replicas']}")). The controller lists them in its options.
+void ph_own_as(ph_outcome *outcome, const char *object, unsigned lifecycle, const char *options);
 
 // Why an object is reviewed. The host does not ask about deletions today.
 typedef enum { PH_CREATE, PH_UPDATE, PH_DELETE, PH_RECONCILE } ph_phase;

@@ -120,6 +120,9 @@ static void exceptions_to_the_life_of_an_object_are_kept(void) {
     ph_own(&outcome, "{}");
     ph_own_with(&outcome, "{}", PH_KEEP | PH_REPLACE);
     assert(outcome.owned_count == 2 && outcome.lifecycles[0] == 0 && outcome.lifecycles[1] == (PH_KEEP | PH_REPLACE));
+    ph_own_as(&outcome, "{}", PH_KEEP, ph_format("{'yield': ['.spec.replicas']}"));
+    assert(outcome.lifecycles[2] == PH_KEEP && strcmp(outcome.options[2], "{\"yield\": [\".spec.replicas\"]}") == 0);
+    assert(outcome.options[1] == NULL);
     ph_controller controller = *ph_operator.controllers[0];
     controller.options = "['replace']";
     const ph_controller *const controllers[] = {&controller};

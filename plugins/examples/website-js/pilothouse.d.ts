@@ -129,6 +129,12 @@ export interface Lifecycle {
   recreate?: boolean;
   /** Deleted and created again whenever something else is desired than before; the controller lists it in `options`. */
   replace?: boolean;
+  /** What becomes of its dependents where the host deletes it; without it the host decides. Listed in `options`, too. */
+  propagation?: "Background" | "Foreground" | "Orphan";
+  /** Whether an object of this name that belongs to nobody is taken over. Listed in `options`, too. */
+  adopt?: "Never" | "IfUnowned";
+  /** Fields, such as ".spec.replicas", that are left to who else sets them. Listed in `options`, too. */
+  yield?: string[];
 }
 
 /** An owned object with exceptions to its life; `withLifecycle` makes it. */
@@ -213,7 +219,7 @@ export interface Controller<Object extends KubernetesObject = any> {
   /** The reason that the condition Reconciled has while it is False, for users who know such a reason. */
   failureReason?: string;
   /** The options that desired objects may have, as in ["replace"]. A host that does not know one of them refuses the plugin. */
-  options?: "replace"[];
+  options?: ("replace" | "propagation" | "adopt" | "yield")[];
 }
 
 /** The manifest, with the functions of the controllers.

@@ -74,7 +74,7 @@ export const Condition = {
 };
 
 /** The exceptions to the life of an owned object. */
-const LIFECYCLE = ["createOnly", "keep", "recreate", "replace"];
+const LIFECYCLE = ["createOnly", "keep", "recreate", "replace", "propagation", "adopt", "yield"];
 
 export class OwnedObject {
   /** @param {KubernetesObject} object @param {Lifecycle} lifecycle */
@@ -254,9 +254,8 @@ function wordOf(place, word, words) {
 function outcomeOf({ owned = [], contributed = [], status, conditions = [], events = [], requeueAfter }) {
   const desired = (/** @type {string} */ ownership) => (/** @type {any} */ given) => {
     const { object, lifecycle } = given instanceof OwnedObject ? given : { object: given, lifecycle: {} };
-    const { createOnly = false, keep = false, recreate = false, replace = false } = /** @type {Lifecycle} */ (lifecycle);
-    const options = JSON.stringify(replace ? { replace } : {});
-    return { object: JSON.stringify(object), ownership, lifecycle: { createOnly, keep, recreate }, options };
+    const { createOnly = false, keep = false, recreate = false, ...options } = /** @type {Lifecycle} */ (lifecycle);
+    return { object: JSON.stringify(object), ownership, lifecycle: { createOnly, keep, recreate }, options: JSON.stringify(options) };
   };
   const present = owned.filter((object) => object !== null && object !== undefined);
   if (contributed.some((given) => given instanceof OwnedObject)) {

@@ -12,10 +12,10 @@ import gc
 import io
 import json
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from types import UnionType
-from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
 
 # Each call has memory of its own, which goes with it: a collection would only cost time.
 gc.disable()
@@ -135,6 +135,18 @@ class Lifecycle:
     """Deleted and created again where a changed field is immutable."""
     replace: bool = False
     """Deleted and created again whenever something else is desired than before; the controller lists it in `options`."""
+    propagation: Literal["Background", "Foreground", "Orphan"] | None = None
+    """What becomes of its dependents where the host deletes it; without it the host decides. Listed in `options`, too."""
+    adopt: Literal["Never", "IfUnowned"] = "Never"
+    """Whether an object of this name that belongs to nobody is taken over. Listed in `options`, too."""
+    yields: Sequence[str] = ()
+    """Fields, such as ".spec.replicas", that are left to who else sets them. Listed as "yield" in `options`."""
+
+    def options(self) -> dict[str, Any]:
+        """The options of the contract."""
+        adopt = None if self.adopt == "Never" else self.adopt
+        options = {"replace": self.replace, "propagation": self.propagation, "adopt": adopt, "yield": list(self.yields)}
+        return {name: value for name, value in options.items() if value}
 
 
 @dataclass(frozen=True)
@@ -556,8 +568,7 @@ def _outcome(outcome: Outcome, types: Any) -> Any:
         it = given if isinstance(given, OwnedObject) else OwnedObject(given, Lifecycle())
         exceptions = it.lifecycle
         flags = exceptions.create_only * _CREATE_ONLY | exceptions.keep * _KEEP | exceptions.recreate * _RECREATE
-        options = {"replace": True} if exceptions.replace else {}
-        return types.Desired(json.dumps(it.object), ownership, types.Lifecycle(flags), json.dumps(options))
+        return types.Desired(json.dumps(it.object), ownership, types.Lifecycle(flags), json.dumps(exceptions.options()))
 
     if any(isinstance(it, OwnedObject) for it in outcome.contributed):
         raise TypeError("a contributed object has a lifecycle, which only owned objects have")

@@ -65,7 +65,7 @@ pub use crate::{
         Converter, Defaulter, ExportedPlugin, Finalization, Finalizer, HasConverter, HasDefaulter, HasFinalizer,
         HasValidator, Validator,
     },
-    outcome::{Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome},
+    outcome::{Adopt, Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome, Propagation},
     plugin::{Controller, Controllers, NoConfig, Plugin, Request},
     selector::{LabelSelector, LabelSelectorError},
     time::Moment,

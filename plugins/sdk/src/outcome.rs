@@ -136,7 +136,7 @@ impl Outcome {
                 object,
                 ownership,
                 lifecycle: lifecycle.lower(),
-                options: if lifecycle.replace { REPLACE } else { "{}" }.to_owned(),
+                options: Value::Object(lifecycle.options()).to_string(),
             });
         }
         #[cfg(target_family = "wasm")]
@@ -191,8 +191,52 @@ impl Outcome {
     }
 }
 
-/// Exceptions to the life cycle of an owned object.
+/// Treatment of the objects that depend on an object when the host deletes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They are deleted after the object.
+    Background,
+    /// They are deleted before the object.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+impl Propagation {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
+/// Treatment of an object that exists before it is desired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adopt {
+    /// It is left alone, and the condition of the resource names it.
+    #[default]
+    Never,
+    /// It is taken over, unless it has a controller, or another field manager applies a field of the desired object.
+    IfUnowned,
+}
+
+/// Exceptions to the life cycle of an owned object. The manifest lists the options among them:
+/// [`ControllerManifest::options`](crate::ControllerManifest::options).
+///
+/// ```
+/// use pilothouse_plugin::{Adopt, Lifecycle, Propagation};
+///
+/// let lifecycle = Lifecycle {
+///     propagation: Some(Propagation::Orphan),
+///     adopt: Adopt::IfUnowned,
+///     yields: vec![".spec.replicas".into()],
+///     ..Lifecycle::default()
+/// };
+/// # drop(lifecycle);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each exception holds or not, whatever the others do"
@@ -205,22 +249,25 @@ pub struct Lifecycle {
     /// Deleted and created again if a changed field is immutable.
     pub recreate: bool,
     /// Deleted and created again whenever the desired object changes, such as the image of a Pod. The host first tests
-    /// whether the server would create the successor. The manifest lists it:
-    /// [`ControllerManifest::options`](crate::ControllerManifest::options).
+    /// whether the server would create the successor. The option `replace`.
     pub replace: bool,
+    /// Treatment of its dependents where the host deletes it. None leaves that to the host. The option `propagation`.
+    pub propagation: Option<Propagation>,
+    /// Treatment of an object of this kind and name that exists already. The option `adopt`.
+    pub adopt: Adopt,
+    /// Paths of fields, such as `.spec.replicas`, that are left to another manager as soon as it sets them. The option
+    /// `yield`.
+    pub yields: Vec<String>,
 }
 
-/// Options of an object that is replaced.
-const REPLACE: &str = r#"{"replace":true}"#;
-
 impl Lifecycle {
-    fn lower(self) -> types::Lifecycle {
+    fn lower(&self) -> types::Lifecycle {
         let Self {
             create_only,
             keep,
             recreate,
-            replace: _,
-        } = self;
+            ..
+        } = *self;
         [
             (create_only, types::Lifecycle::CREATE_ONLY),
             (keep, types::Lifecycle::KEEP),
@@ -229,6 +276,25 @@ impl Lifecycle {
         .into_iter()
         .filter(|(set, _)| *set)
         .fold(types::Lifecycle::empty(), |all, (_, flag)| all | flag)
+    }
+
+    /// The members of `options`.
+    pub(crate) fn options(&self) -> Map<String, Value> {
+        let mut options = Map::new();
+        let mut set = |name: &str, value: Value| _ = options.insert(name.to_owned(), value);
+        if self.replace {
+            set("replace", true.into());
+        }
+        if let Some(propagation) = self.propagation {
+            set("propagation", propagation.as_str().into());
+        }
+        if self.adopt == Adopt::IfUnowned {
+            set("adopt", "IfUnowned".into());
+        }
+        if !self.yields.is_empty() {
+            set("yield", self.yields.clone().into());
+        }
+        options
     }
 }
 
@@ -454,6 +520,22 @@ mod tests {
             Outcome::new().at_least_once_more().requeue_after,
             Some(Duration::from_secs(1))
         );
+    }
+
+    #[test]
+    fn options_have_what_is_set_alone() {
+        let options = |lifecycle: &Lifecycle| Value::Object(lifecycle.options());
+        assert_eq!(options(&Lifecycle::default()), json!({}));
+        let all = Lifecycle {
+            replace: true,
+            propagation: Some(Propagation::Orphan),
+            adopt: Adopt::IfUnowned,
+            yields: vec![".spec.replicas".into()],
+            ..Lifecycle::default()
+        };
+        let expected =
+            json!({"replace": true, "propagation": "Orphan", "adopt": "IfUnowned", "yield": [".spec.replicas"]});
+        assert_eq!(options(&all), expected);
     }
 
     #[test]

@@ -395,6 +395,7 @@ mod tests {
             name: Name::new(Some("shop"), "settings"),
             body: body.as_object().expect("it is an object").clone(),
             lifecycle: Lifecycle::default(),
+            yields: Vec::new(),
         }
     }
 

@@ -173,7 +173,11 @@ fn view_lines(view: &ControllerView, paused: bool, now: Timestamp, screen: Scree
     );
     let children = view.children.iter().map(|child| {
         let gone = if child.deleting { ", is being deleted" } else { "" };
-        format!("{}{gone}", title(&child.object))
+        let left = match child.yielded.as_slice() {
+            [] => String::new(),
+            fields => format!(", leaves {} to others", fields.join(", ")),
+        };
+        format!("{}{gone}{left}", title(&child.object))
     });
     text += &section("Made for it", children, view.children_not_listed, screen);
     let targets = view.contributes_to.iter().map(title);
@@ -364,7 +368,8 @@ mod tests {
                     {"read": "List", "apiVersion": "v1", "kind": "Pod", "namespace": "n", "selector": "app=web"},
                 ],
                 "dependsOnNotListed": 2,
-                "children": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web", "deleting": false}],
+                "children": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web", "deleting": false,
+                    "yielded": [".spec.replicas"]}],
                 "runs": [
                     {"ended": "2026-01-02T03:04:00Z", "seconds": 0.012, "queuedSeconds": 0.001, "trigger": "DependencyChanged",
                      "triggeredBy": config_map, "result": "Success", "wrote": true, "repeats": 0},
@@ -391,7 +396,7 @@ Reconciled by p/c
     and 2 more that are not listed: there are too many, or you may not see them
 
   Made for it
-    Deployment n/web
+    Deployment n/web, leaves .spec.replicas to others
 
   Last runs
     ENDED             TRIGGER                                      RESULT    WROTE   TOOK   QUEUED

@@ -3,10 +3,11 @@
 
 use pilothouse_core::Kind;
 use pilothouse_core::kubernetes::fields::{FieldSet, names_several_items};
+use pilothouse_core::kubernetes::path::FieldPath;
 use pilothouse_core::kubernetes::values;
 use serde_json::Value;
 
-use crate::object::raw::{ManagedFieldsEntry, RawObject};
+use crate::object::raw::{ManagedFieldsEntry, RawMetadata, RawObject};
 
 /// The prefix of the host's field managers; the rest is the Plugin's name.
 pub const MANAGER_PREFIX: &str = "pilothouse/";
@@ -103,6 +104,22 @@ pub(crate) fn read_entries(
         fingerprints.push(fingerprint);
     }
     Ok((entries, fingerprints))
+}
+
+/// The fields of other clients at the paths that an object yields, as a JSON list of field sets; none if there are none. Those
+/// of plugins are among the entries.
+pub(crate) fn read_taken(metadata: &RawMetadata<'_>, yields: &[FieldPath]) -> Option<Box<str>> {
+    if yields.is_empty() {
+        return None;
+    }
+    let others = metadata.managed_fields.iter().filter(|entry| {
+        let is_plugin = entry.manager.as_deref().is_some_and(is_applier);
+        !is_plugin && entry.subresource.as_deref() != Some("status")
+    });
+    let sets = others.filter_map(|entry| serde_json::from_str::<FieldSet>(entry.fields_v1?.get()).ok());
+    let taken: Vec<FieldSet> = sets.map(|set| set.only(yields)).filter(|set| !set.is_empty()).collect();
+    let text = serde_json::to_string(&taken).expect("a field set is always text");
+    (!taken.is_empty()).then(|| text.into())
 }
 
 /// Reports whether a field manager is that of a plugin's owned objects: a plugin contributes as

@@ -6,7 +6,12 @@ use std::sync::Arc;
 
 use pilothouse_core::Kind;
 use pilothouse_core::diff::canonical::DESIRED_ANNOTATION;
-use pilothouse_core::ownership::{KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, OwnerLink, parse_owner_name};
+use pilothouse_core::kubernetes::path::FieldPath;
+use pilothouse_core::ownership::{
+    KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, OwnerLink, PROPAGATION_ANNOTATION, YIELD_ANNOTATION,
+    parse_owner_name,
+};
+use pilothouse_core::plugin::contract::Propagation;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -37,6 +42,10 @@ pub(crate) struct OwnerParts {
     pub(crate) controller: Option<Box<ControllerRef>>,
     /// The annotation with the digest of the applied object.
     pub(crate) digest: Option<Box<str>>,
+    /// The annotation with the propagation of its deletion.
+    pub(crate) propagation: Option<Propagation>,
+    /// The paths in the annotation of fields that it yields.
+    pub(crate) yields: Vec<FieldPath>,
 }
 
 impl OwnerParts {
@@ -69,11 +78,20 @@ impl OwnerParts {
                 }
             })
             .or_else(|| labelled_owner(labels.as_ref()?, annotations.as_ref()?, codec));
+        let propagation = annotations.as_ref().and_then(|it| it.propagation.as_deref());
+        let propagation = propagation.and_then(Propagation::parse);
+        let yields = annotations.as_ref().and_then(|it| it.yields.as_deref());
+        // Another client may have written anything.
+        let yields = yields
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
         let digest = annotations.and_then(|it| it.desired);
         let stripped = || digest.as_ref().and_then(|_| stripped_owner(metadata, codec));
         Ok(Self {
             controller: controller.or_else(stripped).map(Box::new),
             digest,
+            propagation,
+            yields,
         })
     }
 }
@@ -87,11 +105,20 @@ struct Annotations<'a> {
     owner_name: Option<Cow<'a, str>>,
     #[serde(rename = "pilothouse.dev/keep", borrow, default)]
     keep: Option<Cow<'a, str>>,
+    #[serde(rename = "pilothouse.dev/propagation", borrow, default)]
+    propagation: Option<Cow<'a, str>>,
+    #[serde(rename = "pilothouse.dev/yield", borrow, default)]
+    yields: Option<Cow<'a, str>>,
 }
 
 const _: () = assert!(matches!(DESIRED_ANNOTATION.as_bytes(), b"pilothouse.dev/desired"));
 const _: () = assert!(matches!(OWNER_ANNOTATION.as_bytes(), b"pilothouse.dev/owner-name"));
 const _: () = assert!(matches!(KEEP_ANNOTATION.as_bytes(), b"pilothouse.dev/keep"));
+const _: () = assert!(matches!(
+    PROPAGATION_ANNOTATION.as_bytes(),
+    b"pilothouse.dev/propagation"
+));
+const _: () = assert!(matches!(YIELD_ANNOTATION.as_bytes(), b"pilothouse.dev/yield"));
 
 /// The only label that is parsed.
 #[derive(Deserialize)]

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use pilothouse_core::kubernetes::fields::FieldSet;
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::kubernetes::selector::Selector;
+use pilothouse_core::ownership::PROPAGATION_ANNOTATION;
+use pilothouse_core::plugin::contract::Propagation;
 use pilothouse_core::text::depth::{Bounded, is_plain, is_too_deep};
 use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
@@ -25,7 +27,7 @@ use serde_json::value::RawValue;
 use crate::cache::codec::{ObjectCodec, ObjectLayout, pack, packed_bytes, unpack};
 use crate::cache::decoding;
 pub use crate::object::apply_entry::MANAGER_PREFIX;
-use crate::object::apply_entry::{ApplyEntry, is_applier, read_entries};
+use crate::object::apply_entry::{ApplyEntry, is_applier, read_entries, read_taken};
 pub use crate::object::controller_ref::ControllerRef;
 use crate::object::controller_ref::OwnerParts;
 use crate::object::facts::{FactKeys, MetadataFacts, fingerprint};
@@ -48,6 +50,10 @@ pub struct CachedObject {
     pub controller: Option<Box<ControllerRef>>,
     /// The annotation with the digest of the applied object.
     pub digest: Option<Box<str>>,
+    /// The annotation with the propagation of its deletion, whoever wrote it.
+    propagation: Option<Propagation>,
+    /// Fields of other clients among those that it yields, as a JSON list of field sets.
+    taken: Option<Box<str>>,
     /// Set if the visible part nests too deep to be read ([`pilothouse_core::text::depth`]).
     is_too_deep: bool,
     /// The host's entries of managedFields.
@@ -133,7 +139,12 @@ impl CachedObject {
         let name: Arc<str> = Arc::from(name.as_ref());
         let namespace = text("namespace")?;
         let uid = text("uid")?;
-        let OwnerParts { controller, digest } = OwnerParts::read(metadata, &name, codec)?;
+        let OwnerParts {
+            controller,
+            digest,
+            propagation,
+            yields,
+        } = OwnerParts::read(metadata, &name, codec)?;
         let (entries, values) = read_entries(
             parts,
             kind,
@@ -157,6 +168,8 @@ impl CachedObject {
             deleting: metadata.get("deletionTimestamp").is_some(),
             controller,
             digest,
+            propagation,
+            taken: read_taken(metadata, &yields),
             is_too_deep,
             entries: codec.entries(&entries),
             values: values.into_boxed_slice(),
@@ -314,6 +327,7 @@ impl CachedObject {
             self.uid.len(),
             self.resource_version.len(),
             self.digest.as_ref().map_or(0, |digest| digest.len()),
+            self.taken.as_ref().map_or(0, |taken| taken.len()),
             self.packed.len(),
         ];
         size_of::<Self>() + size_of_val(&*self.values) + texts.iter().sum::<usize>()
@@ -331,14 +345,30 @@ impl CachedObject {
         Some(AppliedFields::new(self, entry, *values))
     }
 
+    /// The propagation with which a manager deletes the object, if it has applied one.
+    pub fn propagation(&self, manager: &str) -> Option<Propagation> {
+        let policy = self.propagation?;
+        let applied = self.entry(manager, false)?.field_set();
+        let annotations = applied.below("metadata")?.below("annotations")?;
+        annotations.below(PROPAGATION_ANNOTATION).map(|_| policy)
+    }
+
+    /// The fields of other managers at the paths that the object yields, by its annotation.
+    pub fn taken(&self, manager: &str) -> Vec<FieldSet> {
+        let taken: Option<Vec<FieldSet>> = self.taken.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        let plugins = self.appliers().filter(|other| *other != manager);
+        let plugins = plugins.filter_map(|other| Some(self.entry(other, false)?.field_set()));
+        taken.into_iter().flatten().chain(plugins).collect()
+    }
+
     /// The field managers of plugins that apply the object, without those that contribute.
     pub fn appliers(&self) -> impl Iterator<Item = &str> {
         let main = self.entries.iter().filter(|entry| !entry.of_status);
         main.map(|entry| &*entry.manager).filter(|manager| is_applier(manager))
     }
 
-    /// Reports whether ownership is unchanged: the controller, the digest, the deletion, and the fields with their
-    /// values of the managers that `is_asked` selects. Nothing else affects whether an object is as desired.
+    /// Reports whether ownership is unchanged: the controller, the digest, the deletion, the yielded fields of others, and the
+    /// fields with their values of the managers that `is_asked` selects. Nothing else affects whether an object is as desired.
     pub fn is_held_like(&self, other: &Self, is_asked: impl Fn(&str) -> bool) -> bool {
         let is_asked = |(entry, _): &(&ApplyEntry, &u64)| !entry.of_status && is_asked(&entry.manager);
         let entries = self.entries.iter().zip(&self.values).filter(is_asked);
@@ -346,6 +376,7 @@ impl CachedObject {
             && self.controller == other.controller
             && self.deleting == other.deleting
             && self.digest == other.digest
+            && self.taken == other.taken
             && entries.eq(other.entries.iter().zip(&other.values).filter(is_asked))
     }
 }

@@ -8,7 +8,8 @@
 //!   absent and answers 409 otherwise, so nothing ever has to be taken back. It is no POST, so that the host gets an Apply entry. An
 //!   API server of another make that ignores the resourceVersion answers 200; the host then reports `ForeignObject` and takes nothing back,
 //!   because it cannot know what the object was before.
-//! - **Update.** The forced apply carries the uid of the object for which it was decided. The server refuses it for any other.
+//! - **Update.** The forced apply carries the uid of the object for which it was decided. The server refuses it for any other. Where
+//!   the decision depends on fields of others (an object is adopted, or yields fields), it carries the resourceVersion, too.
 //! - **Delete.** uid and resourceVersion are preconditions.
 //!
 //! kube's own retry is off, because it repeats creates, too.
@@ -28,6 +29,7 @@ use kube::Client;
 use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::kubernetes::path::Projection;
+use pilothouse_core::plugin::contract::Propagation;
 use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -78,6 +80,8 @@ pub enum ApplyPrecondition<'a> {
     Absent,
     /// The object of this uid, which is ours: fields of other managers are taken over.
     Uid(&'a str),
+    /// The object of this uid in this resourceVersion: fields of other managers are taken over.
+    Version(&'a str, &'a str),
     /// The object that the body names by uid and resourceVersion; fields of other managers are a conflict.
     AsInBody,
 }
@@ -87,28 +91,6 @@ pub enum ApplyPrecondition<'a> {
 /// with a conflict otherwise
 /// (<https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/registry/generic/registry/store.go>, `Update`).
 pub(crate) const NO_VERSION: &str = "1";
-
-/// The treatment of an object's dependents when it is deleted (`propagationPolicy`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
-    /// They are deleted after the object.
-    Background,
-    /// They are deleted before the object.
-    Foreground,
-    /// They stay.
-    Orphan,
-}
-
-impl Propagation {
-    /// The policy as DeleteOptions spell it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Background => "Background",
-            Self::Foreground => "Foreground",
-            Self::Orphan => "Orphan",
-        }
-    }
-}
 
 /// Writes with the field manager of one plugin.
 #[derive(Clone)]
@@ -266,9 +248,10 @@ impl FieldManagerClient {
             .map(drop)
     }
 
-    /// Deletes an object in the background, if its uid and resourceVersion are unchanged.
+    /// Deletes an object, if its uid and resourceVersion are unchanged, with the propagation that this manager has applied.
     pub async fn delete(&self, served: &ServedKind, object: &CachedObject) -> Result<(), RequestError> {
-        self.delete_with(served, object, Propagation::Background).await
+        let propagation = object.propagation(&self.manager).unwrap_or(Propagation::Background);
+        self.delete_with(served, object, propagation).await
     }
 
     /// Deletes an object, if its uid and resourceVersion are unchanged. The policy decides about its dependents.
@@ -572,6 +555,10 @@ fn on_condition(body: &Map<String, Value>, target: ApplyPrecondition<'_>) -> (Ma
         ApplyPrecondition::AsInBody => (body.clone(), false),
         ApplyPrecondition::Absent => (with_precondition(body, ("resourceVersion", NO_VERSION)), false),
         ApplyPrecondition::Uid(uid) => (with_precondition(body, ("uid", uid)), true),
+        ApplyPrecondition::Version(uid, version) => {
+            let body = with_precondition(body, ("uid", uid));
+            (with_precondition(&body, ("resourceVersion", version)), true)
+        }
     }
 }
 

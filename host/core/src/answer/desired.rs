@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::kubernetes::key::{Key, Kind, Name};
+use crate::kubernetes::path::FieldPath;
 use crate::kubernetes::served::ServedKind;
 use crate::plugin::contract::{Lifecycle, Ownership};
 use crate::status::failure::Failure;
@@ -23,6 +24,8 @@ pub struct DesiredObject {
     pub body: Map<String, Value>,
     /// The lifecycle options of the object.
     pub lifecycle: Lifecycle,
+    /// The fields that are left to another manager as soon as one sets them: paths through members of objects.
+    pub yields: Vec<FieldPath>,
 }
 
 impl DesiredObject {

@@ -3,6 +3,7 @@
 
 pub mod desired;
 mod objects;
+mod options;
 mod report;
 #[cfg(test)]
 mod tests;

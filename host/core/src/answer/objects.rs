@@ -5,16 +5,16 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::KindFacts;
+use super::options::{CheckedOptions, check_options};
 use crate::answer::desired::{DesiredObject, PrimaryName, UnservedObject, invalid};
 use crate::diff::canonical::canonical;
 use crate::kubernetes::key::{Kind, Name};
 use crate::kubernetes::served::ServedKind;
-use crate::plugin::contract::{Desired, Lifecycle, Ownership};
+use crate::plugin::contract::{Desired, Ownership};
 use crate::plugin::grants::{Grant, Grants};
-use crate::plugin::manifest::{Access, MAX_OPTION, REPLACE, Touch, is_label};
+use crate::plugin::manifest::{Access, Touch, is_label};
 use crate::status::failure::{Failure, Retry};
 use crate::status::reason::Reason;
-use crate::text::printable::shorten;
 
 /// A desired object that was checked.
 pub(super) enum CheckedObject {
@@ -69,7 +69,7 @@ pub(super) fn check_object(
             return Err(failure);
         }
         let name = Name::new(given.as_deref().or(primary.name.namespace.as_deref()), &name);
-        check_options(position, wanted, &kind, &name, grants)?;
+        check_options(position, wanted, &body, (&kind, &name), grants)?;
         return Ok(CheckedObject::Unserved(UnservedObject {
             kind: Arc::new(kind),
             name,
@@ -86,7 +86,6 @@ pub(super) fn check_object(
     {
         return Err(undeclared(&kind, &name.name, &problem));
     }
-    let replace = check_options(position, wanted, &kind, &name, grants)?;
     if wanted.ownership == Ownership::Owned && kind.same_kind(primary.kind) && name == *primary.name {
         return Err(invalid(format!(
             "{} {name} is desired by itself; an object cannot own itself",
@@ -105,6 +104,7 @@ pub(super) fn check_object(
     }
     canonical(&mut body, &kind, served.facts.has_status)
         .map_err(|error| invalid(format!("desired object {position}, {} {name}: {error}", kind.kind)))?;
+    let CheckedOptions { lifecycle, yields } = check_options(position, wanted, &body, (&kind, &name), grants)?;
     if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
         match namespace {
             Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace)),
@@ -115,10 +115,8 @@ pub(super) fn check_object(
         served,
         name,
         body,
-        lifecycle: Lifecycle {
-            replace,
-            ..wanted.lifecycle
-        },
+        lifecycle,
+        yields,
     }))
 }
 
@@ -175,60 +173,6 @@ fn outside(
     Some(format!(
         "its labels do not match {labels}, which the manifest declares; give it these labels"
     ))
-}
-
-/// Checks the options of a desired object against those that this host supports and the manifest lists. Returns whether
-/// the object is to be replaced.
-fn check_options(
-    position: usize,
-    wanted: &Desired,
-    kind: &Kind,
-    name: &Name,
-    grants: &Grants,
-) -> Result<bool, Failure> {
-    let refused = |problem: String| {
-        let controller = grants.controller();
-        Err(invalid(format!(
-            "controller {controller}: desired object {position}, {} {name}, {problem}",
-            kind.kind
-        )))
-    };
-    let options: Map<String, Value> = match serde_json::from_str(&wanted.options) {
-        Ok(options) => options,
-        Err(error) => return refused(format!("has options that are not a JSON object: {error}")),
-    };
-    let mut replace = false;
-    for (option, value) in options {
-        if option != REPLACE {
-            return refused(format!(
-                "has the option {:?}, which this host does not know; update the host, or remove the option",
-                shorten(option, MAX_OPTION)
-            ));
-        }
-        if !grants.lists_option(&option) {
-            return refused(format!(
-                "has the option {option:?}, which the manifest does not list; add it to options of the controller"
-            ));
-        }
-        replace = match value {
-            Value::Bool(replace) => replace,
-            other => {
-                let other = shorten(other.to_string(), MAX_OPTION);
-                return refused(format!("has the option {option:?} with {other}; it is true or false"));
-            }
-        };
-    }
-    if replace && wanted.ownership == Ownership::Contributed {
-        return refused(format!(
-            "is contributed and has the option {REPLACE:?}, which only owned objects have"
-        ));
-    }
-    if replace && wanted.lifecycle.create_only {
-        return refused(format!(
-            "has the option {REPLACE:?} and the lifecycle create-only, which says that it is never changed; leave one of the two out"
-        ));
-    }
-    Ok(replace)
 }
 
 fn undeclared(kind: &Kind, name: &str, problem: &str) -> Failure {

@@ -6,15 +6,15 @@ use serde_json::json;
 
 use super::*;
 use crate::kubernetes::key::Name;
-use crate::plugin::contract::{ConditionStatus, Desired, EventType};
-use crate::plugin::manifest::REPLACE;
+use crate::plugin::contract::{ConditionStatus, Desired, EventType, Propagation};
+use crate::plugin::manifest::OPTIONS;
 use crate::status::failure::Retry;
 use crate::text::printable::shorten;
 
 fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
     let grants = Grants::new(
         &serde_json::from_value(json!({
-            "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"}, "options": [REPLACE],
+            "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"}, "options": OPTIONS,
             "touches": [
                 {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"], "scope": "Any"},
                 {"kind": {"group": "x.dev", "version": "v1", "kind": "X"}, "access": ["owned"]},
@@ -209,6 +209,75 @@ fn option_replace_is_read_and_refused_where_meaningless() {
     r#"{"replace":true}"#.clone_into(&mut theirs.desired[0].options);
     let message = check_outcome(theirs).unwrap_err().message;
     assert!(message.contains("which only owned objects have"), "{message}");
+}
+
+#[test]
+fn propagation_adopt_and_yield_are_read() {
+    let mut outcome = desiring(&[CONFIG_MAP]);
+    let options = r#"{"propagation":"Foreground","adopt":"IfUnowned","yield":[".data.k"]}"#;
+    options.clone_into(&mut outcome.desired[0].options);
+    let object = check_outcome(outcome).unwrap().owned.remove(0);
+    assert_eq!(object.lifecycle.propagation, Some(Propagation::Foreground));
+    assert!(object.lifecycle.adopt);
+    assert_eq!(
+        object.yields.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [".data.k"]
+    );
+}
+
+#[test]
+fn options_that_do_not_suit_an_object_are_refused_by_name() {
+    let with = |object: &str, options: &str| {
+        let mut outcome = desiring(&[object]);
+        options.clone_into(&mut outcome.desired[0].options);
+        check_outcome(outcome).unwrap_err().message
+    };
+    let paths = format!("{{\"yield\":{:?}}}", vec![".data.k"; 33]);
+    for (options, words) in [
+        (
+            r#"{"propagation":"foreground"}"#,
+            "\"propagation\" with \"foreground\"; it is Background, Foreground or Orphan",
+        ),
+        (r#"{"propagation":true}"#, "\"propagation\" with true"),
+        (r#"{"adopt":true}"#, "\"adopt\" with true; it is Never or IfUnowned"),
+        (r#"{"adopt":"Always"}"#, "\"adopt\" with \"Always\""),
+        (r#"{"yield":".data.k"}"#, "it is a list of at most 32 field paths"),
+        (r#"{"yield":[1]}"#, "it is a list of at most 32 field paths"),
+        (&paths, "it is a list of at most 32 field paths"),
+        (r#"{"yield":["data"]}"#, "\"data\" is not a field path at byte 0"),
+        (r#"{"yield":[".data.z"]}"#, "\".data.z\", which the object does not set"),
+        (r#"{"yield":[".data[]"]}"#, "which leads into a list"),
+        (r#"{"yield":["."]}"#, "which the host needs"),
+        (r#"{"yield":[".metadata.name"]}"#, "which the host needs"),
+        (
+            r#"{"yield":[".metadata.annotations[\"pilothouse.dev/desired\"]"]}"#,
+            "which the object does not set",
+        ),
+    ] {
+        let message = with(CONFIG_MAP, options);
+        assert!(
+            message.starts_with("controller c: desired object 0, ConfigMap home/a, has the option")
+                && message.contains(words),
+            "{message}"
+        );
+    }
+    let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}"#;
+    let message = with(namespace, r#"{"propagation":"Orphan"}"#);
+    assert!(
+        message.contains("a Namespace is deleted with everything in it"),
+        "{message}"
+    );
+    for options in [r#"{"propagation":"Orphan"}"#, r#"{"adopt":"IfUnowned"}"#] {
+        let mut theirs = contributing(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
+        options.clone_into(&mut theirs.desired[0].options);
+        let message = check_outcome(theirs).unwrap_err().message;
+        assert!(message.contains("which only owned objects have"), "{message}");
+    }
+    let mut once = desiring(&[CONFIG_MAP]);
+    r#"{"yield":[".data.k"]}"#.clone_into(&mut once.desired[0].options);
+    once.desired[0].lifecycle.create_only = true;
+    let message = check_outcome(once).unwrap_err().message;
+    assert!(message.contains("\"yield\" and the lifecycle create-only"), "{message}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::kubernetes::key::Kind;
-use crate::ownership::{KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL};
+use crate::ownership::{ANNOTATIONS, OWNER_LABEL};
 use crate::text::printable;
 
 /// The annotation that carries the digest of the canonical form.
@@ -57,13 +57,7 @@ pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool)
         for name in SERVER_SET_METADATA {
             metadata.remove(name);
         }
-        for (map, own) in [
-            (
-                "annotations",
-                [DESIRED_ANNOTATION, OWNER_ANNOTATION, KEEP_ANNOTATION].as_slice(),
-            ),
-            ("labels", &[OWNER_LABEL]),
-        ] {
+        for (map, own) in [("annotations", ANNOTATIONS.as_slice()), ("labels", &[OWNER_LABEL])] {
             if let Some(Value::Object(map)) = metadata.get_mut(map) {
                 map.retain(|name, _| !own.contains(&name.as_str()));
             }

@@ -20,16 +20,19 @@ pub mod canonical;
 pub mod contest;
 pub mod emptied;
 pub mod preview;
+pub mod yielding;
 
 use serde_json::{Map, Value};
 
 use crate::answer::desired::DesiredObject;
 use crate::diff::canonical::{DESIRED_ANNOTATION, digest};
+use crate::diff::yielding::Location;
 use crate::kubernetes::fields::{FieldSet, LeafSemantics, Missing};
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::types::Types;
 use crate::kubernetes::values;
-use crate::ownership::{self, CurrentOwner, Owner, OwnerLink};
+use crate::ownership::{self, CurrentOwner, Owner, OwnerLink, YIELD_ANNOTATION};
+use crate::plugin::contract::Propagation;
 
 /// The cached state of a live object, as far as ownership is concerned.
 #[derive(Clone, Debug)]
@@ -38,10 +41,14 @@ pub struct LiveOwnership<'a> {
     pub holder: Option<CurrentOwner<'a>>,
     /// Set if the object is being deleted.
     pub deleting: bool,
+    /// The propagation of its deletion that was applied.
+    pub propagation: Option<Propagation>,
     /// The value of [`DESIRED_ANNOTATION`].
     pub digest: Option<&'a str>,
     /// Our manager's Apply entry for the main resource.
     pub entry: Option<LiveEntry<'a>>,
+    /// Fields that are left to other managers. The body does not have them.
+    pub yielded: &'a [Location],
     /// Another plugin that applies the object.
     pub rival: Option<CompetingPlugin<'a>>,
 }
@@ -81,12 +88,15 @@ pub enum Action {
     Apply(Difference),
     /// Report: the object exists and belongs to someone else.
     Foreign,
+    /// Take over the object: it belongs to nobody, and the plugin asks for that.
+    AdoptUnowned,
     /// Report: the object exists, and another plugin with this field manager applies it.
     CompetingPlugin(String),
     /// Apply, and take over the fields of this field manager: the object is the owner's, and the plugin that applied it
     /// no longer has to do with the owner.
     Adopt(String),
-    /// Write the owner only: the object is ours and must not be changed, but it does not record the desired owner.
+    /// Write the owner only: the object is ours and must not be changed, but it does not record the desired owner, or the
+    /// desired propagation of its deletion.
     Rebind,
     /// Wait: the object is being deleted. Its successor can be created once it is gone.
     Wait,
@@ -102,6 +112,8 @@ pub enum Difference {
     Desired,
     /// Another manager took these fields, or changed the order of their items.
     Drift(Vec<String>),
+    /// Another manager holds these fields, too, and the object yields them.
+    Yield(Vec<String>),
     /// Fields of ours may have other values than were applied, though they are still ours.
     Values,
     /// Our entry was written in another apiVersion of the kind.
@@ -125,8 +137,13 @@ pub fn rank(kind: &Kind) -> u8 {
 /// The digest covers the owner too, so that an object made for a predecessor of the same name is not taken for ours.
 pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, String) {
     let mut body = std::mem::take(&mut desired.body);
-    ownership::bind(&mut body, owner, OwnerLink::of(desired, owner));
+    let bond = OwnerLink::of(desired, owner);
+    ownership::bind(&mut body, owner, bond, desired.lifecycle.propagation);
     let mut value = Value::Object(body);
+    if !desired.yields.is_empty() {
+        let paths = serde_json::to_string(&desired.yields).expect("paths are text");
+        ownership::set(&mut value["metadata"], "annotations", YIELD_ANNOTATION, paths);
+    }
     let digest = digest(&value);
     ownership::set(
         &mut value["metadata"],
@@ -140,7 +157,7 @@ pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, 
     (body, digest)
 }
 
-/// Decides what to do about one owned object, given the body to apply.
+/// Decides what to do about one owned object, given the body to apply and the digest of the whole one.
 pub fn decide(
     desired: &DesiredObject,
     body: &Map<String, Value>,
@@ -157,6 +174,8 @@ pub fn decide(
         // to the successor: an owner that was restored from a backup finds its objects again.
         Some(holder) if holder.is_namesake && holder.bond == OwnerLink::Reference => return Action::Inherited,
         Some(holder) if holder.is_namesake => holder,
+        None if desired.lifecycle.adopt && live.deleting => return Action::Wait,
+        None if desired.lifecycle.adopt => return Action::AdoptUnowned,
         _ => return Action::Foreign,
     };
     match live.rival {
@@ -168,12 +187,19 @@ pub fn decide(
         return Action::Wait;
     }
     if desired.lifecycle.create_only {
-        let is_bound = holder.uid == owner.uid && holder.bond == OwnerLink::of(desired, owner);
+        let is_bound = holder.uid == owner.uid
+            && holder.bond == OwnerLink::of(desired, owner)
+            && live.propagation == desired.lifecycle.propagation;
         return if is_bound { Action::Nothing } else { Action::Rebind };
     }
     let Some(entry) = live.entry else {
         return Action::Apply(Difference::Desired);
     };
+    let held = live.yielded.iter().filter(|field| entry.fields.has(field));
+    let held: Vec<String> = held.map(yielding::display).collect();
+    if !held.is_empty() {
+        return Action::Apply(Difference::Yield(held));
+    }
     if entry.as_we_left_it {
         return Action::Nothing;
     }
@@ -239,6 +265,7 @@ mod tests {
             name: Name::new(Some("a"), "c"),
             body: body.as_object().unwrap().clone(),
             lifecycle: Lifecycle::default(),
+            yields: Vec::new(),
         }
     }
 
@@ -259,6 +286,7 @@ mod tests {
         let mut live = LiveOwnership {
             holder: Some(OURS),
             deleting: false,
+            propagation: None,
             digest: Some(&applied),
             entry: Some(LiveEntry {
                 api_version: "v1",
@@ -267,6 +295,7 @@ mod tests {
                 values,
                 as_we_left_it: false,
             }),
+            yielded: &[],
             rival: None,
         };
         change(&mut live, &mut desired);
@@ -384,6 +413,8 @@ mod tests {
         let empty = FieldSet::default();
         let (applied, digest) = body(&mut desired(), &owner());
         let live = LiveOwnership {
+            propagation: None,
+            yielded: &[],
             holder: Some(OURS),
             deleting: false,
             digest: Some(&digest),
@@ -412,6 +443,8 @@ mod tests {
         let fields = entry();
         let decide_by = |types| {
             let live = LiveOwnership {
+                propagation: None,
+                yielded: &[],
                 holder: Some(OURS),
                 deleting: false,
                 digest: Some(&digest),
@@ -438,6 +471,8 @@ mod tests {
         let empty = FieldSet::default();
         let (applied, digest) = body(&mut desired(), &owner());
         let live = LiveOwnership {
+            propagation: None,
+            yielded: &[],
             holder: Some(OURS),
             deleting: false,
             digest: Some(&digest),
@@ -478,6 +513,49 @@ mod tests {
             desired.lifecycle.keep = true;
         };
         assert_eq!(decide_for(kept), Action::Rebind);
+    }
+
+    #[test]
+    fn create_only_with_another_propagation_is_bound_anew_and_not_applied() {
+        let changed = |live: &mut LiveOwnership<'_>, desired: &mut DesiredObject| {
+            live.digest = None;
+            desired.lifecycle.create_only = true;
+            desired.lifecycle.propagation = Some(Propagation::Foreground);
+        };
+        assert_eq!(decide_for(changed), Action::Rebind);
+    }
+
+    #[test]
+    fn a_yielded_field_that_we_hold_too_is_given_up() {
+        let decide_for = |field: &str| {
+            let yielded = vec![["data", field].map(str::to_owned).to_vec()].leak();
+            decide_for(|live, _| live.yielded = yielded)
+        };
+        let difference = Difference::Yield(vec![".data.k".to_owned()]);
+        assert_eq!(decide_for("k"), Action::Apply(difference));
+        assert_eq!(decide_for("z"), Action::Nothing);
+    }
+
+    #[test]
+    fn an_object_of_nobody_is_adopted_only_if_the_plugin_asks() {
+        let unowned = |adopt: bool, deleting: bool| {
+            decide_for(|live: &mut LiveOwnership<'_>, desired: &mut DesiredObject| {
+                (live.holder, live.entry, live.deleting) = (None, None, deleting);
+                desired.lifecycle.adopt = adopt;
+            })
+        };
+        assert_eq!(unowned(false, false), Action::Foreign);
+        assert_eq!(unowned(true, false), Action::AdoptUnowned);
+        assert_eq!(unowned(true, true), Action::Wait, "its successor is created");
+        let theirs = |live: &mut LiveOwnership<'_>, desired: &mut DesiredObject| {
+            live.holder = Some(CurrentOwner {
+                uid: "u2",
+                is_namesake: false,
+                bond: OwnerLink::Reference,
+            });
+            desired.lifecycle.adopt = true;
+        };
+        assert_eq!(decide_for(theirs), Action::Foreign);
     }
 
     #[test]

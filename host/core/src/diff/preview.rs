@@ -39,6 +39,8 @@ const MASKED: &str = "***";
 pub enum PreviewAction {
     /// The object would be created.
     Create,
+    /// It belongs to nobody, and would be taken over: its fields would be applied.
+    Adopt,
     /// Its fields would be applied.
     Update,
     /// Fields would be applied to an object with another owner.

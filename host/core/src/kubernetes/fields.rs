@@ -8,6 +8,7 @@
 //! members are `f:<name>`, `k:<key fields as JSON>`, `v:<value as JSON>`, `i:<index>`, and `.` for the node itself.
 
 mod items;
+mod overlap;
 mod trail;
 
 use std::borrow::Cow;

@@ -10,8 +10,8 @@ pub use pilothouse_description::FieldStep;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::kubernetes::key::Kind;
 
@@ -96,6 +96,21 @@ impl FieldPath {
     /// The steps from the root.
     pub fn steps(&self) -> &[FieldStep] {
         &self.steps
+    }
+
+    /// The names of the members on the way; none for a step into a list.
+    pub fn names(&self) -> impl Iterator<Item = Option<&str>> {
+        self.steps.iter().map(|step| match step {
+            FieldStep::Field(name) => Some(name.as_str()),
+            FieldStep::Each => None,
+        })
+    }
+
+    /// The value at a path of members; none if a step leads into a list.
+    pub fn member_of<'a>(&self, object: &'a Map<String, Value>) -> Option<&'a Value> {
+        let mut names = self.names();
+        let first = object.get(names.next()??)?;
+        names.try_fold(first, |value, name| value.get(name?))
     }
 
     /// Reports whether this path is `other` or lies below it.

@@ -10,12 +10,14 @@
 //! | names a predecessor by owner reference | waited for: the garbage collector deletes it |
 //! | names the primary, and another plugin applies it that selects the primary | `ForeignObject`, naming that plugin, until that plugin lets go |
 //! | the same, but that plugin does not select the primary any more, or is gone | its entry of managedFields is taken over, then applied |
+//! | names no owner, and the plugin asks to adopt it | taken over, unless another manager applies a field that is to be set |
 //! | is `create-only`, and does not name its owner as desired | only owner reference, labels and annotations are patched |
 //! | anything else | `ForeignObject` |
 //!
 //! A host with Plugin resources knows all plugins of the cluster. To a host with `--plugin`, a plugin that it does not run counts as one
 //! that still applies its objects. An object to be deleted that another plugin applies loses the entry of this plugin only.
 
+pub mod adoption;
 pub mod consent;
 pub mod recreate;
 pub mod takeover;
@@ -25,6 +27,7 @@ use serde_json::{Map, Value, json};
 use crate::answer::desired::DesiredObject;
 use crate::diff::canonical::DESIRED_ANNOTATION;
 use crate::kubernetes::key::{Kind, Name};
+use crate::plugin::contract::Propagation;
 
 /// The label with the owner's uid, on objects that no owner reference can hold.
 pub const OWNER_LABEL: &str = "pilothouse.dev/owner";
@@ -35,6 +38,22 @@ pub const OWNER_ANNOTATION: &str = "pilothouse.dev/owner-name";
 
 /// The annotation of an object that stays when it is no longer desired; its value is `true`.
 pub const KEEP_ANNOTATION: &str = "pilothouse.dev/keep";
+
+/// The annotation with the propagation with which the host deletes an object: once the object is no longer desired, only
+/// the cluster remembers it.
+pub const PROPAGATION_ANNOTATION: &str = "pilothouse.dev/propagation";
+
+/// The annotation with the paths that an object yields, a JSON list: the cache keeps who else sets these fields.
+pub const YIELD_ANNOTATION: &str = "pilothouse.dev/yield";
+
+/// The annotations of the host on a child. A plugin cannot set them.
+pub const ANNOTATIONS: [&str; 5] = [
+    DESIRED_ANNOTATION,
+    OWNER_ANNOTATION,
+    KEEP_ANNOTATION,
+    PROPAGATION_ANNOTATION,
+    YIELD_ANNOTATION,
+];
 
 /// The finalizer of an object whose deletion orphans its dependents: Kubernetes' garbage collector removes the owner
 /// references first, and then the finalizer.
@@ -103,9 +122,13 @@ pub fn parse_owner_name(text: &str) -> Option<(&str, &str, Name)> {
     (parts.next().is_none() && !name.is_empty()).then(|| (group, kind, Name::new(namespace, name)))
 }
 
-/// Writes the owner into a desired object.
-pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: OwnerLink) {
+/// Writes the owner, and the propagation of its deletion, into a desired object.
+pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: OwnerLink, propagation: Option<Propagation>) {
     let metadata = body.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(propagation) = propagation {
+        let policy = propagation.as_str().to_owned();
+        set(metadata, "annotations", PROPAGATION_ANNOTATION, policy);
+    }
     if bond == OwnerLink::Reference {
         metadata["ownerReferences"] = json!([{
             "apiVersion": owner.kind.api_version(),
@@ -128,11 +151,16 @@ pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: OwnerLink) {
     }
 }
 
-/// The metadata members of a live object that must change so that it belongs to the owner by this link. Other entries
-/// in them stay. A member to remove is null.
-pub fn rebind(metadata: &Value, owner: &Owner, bond: OwnerLink) -> Vec<(&'static str, Value)> {
+/// The metadata members of a live object that must change so that it belongs to the owner by this link, and is deleted with
+/// this propagation. Other entries in them stay. A member to remove is null.
+pub fn rebind(
+    metadata: &Value,
+    owner: &Owner,
+    bond: OwnerLink,
+    propagation: Option<Propagation>,
+) -> Vec<(&'static str, Value)> {
     let mut body = Map::new();
-    bind(&mut body, owner, bond);
+    bind(&mut body, owner, bond, propagation);
     let bound = &body["metadata"];
     let references = metadata["ownerReferences"].as_array().into_iter().flatten();
     let references = references.filter(|reference| reference["controller"] != true);
@@ -149,10 +177,30 @@ pub fn rebind(metadata: &Value, owner: &Owner, bond: OwnerLink) -> Vec<(&'static
         ("labels", merged("labels", &[OWNER_LABEL])),
         (
             "annotations",
-            merged("annotations", &[OWNER_ANNOTATION, KEEP_ANNOTATION]),
+            merged(
+                "annotations",
+                &[OWNER_ANNOTATION, KEEP_ANNOTATION, PROPAGATION_ANNOTATION],
+            ),
         ),
     ];
     changed(metadata, members)
+}
+
+/// The part of a desired object that says whose it is, without its content.
+pub fn without_content(body: &Map<String, Value>) -> Map<String, Value> {
+    let mut ties = body.clone();
+    ties.retain(|name, _| ["apiVersion", "kind", "metadata"].contains(&name.as_str()));
+    let Some(Value::Object(metadata)) = ties.get_mut("metadata") else {
+        return ties;
+    };
+    metadata.retain(|name, map| match (name.as_str(), map) {
+        ("labels" | "annotations", Value::Object(map)) => {
+            map.retain(|name, _| name == OWNER_LABEL || ANNOTATIONS.contains(&name.as_str()));
+            !map.is_empty()
+        }
+        (name, _) => ["name", "namespace", "ownerReferences"].contains(&name),
+    });
+    ties
 }
 
 /// The metadata members of a live object that must change so that nothing in them refers to the owner with this uid, or
@@ -174,7 +222,7 @@ pub fn unbind(metadata: &Value, uid: &str) -> Vec<(&'static str, Value)> {
         (
             "annotations",
             without("annotations", &|name, _| {
-                [OWNER_ANNOTATION, DESIRED_ANNOTATION].contains(&name)
+                name != KEEP_ANNOTATION && ANNOTATIONS.contains(&name)
             }),
         ),
     ];
@@ -233,6 +281,7 @@ mod tests {
                 keep,
                 ..Lifecycle::default()
             },
+            yields: Vec::new(),
         }
     }
 
@@ -250,7 +299,7 @@ mod tests {
     #[test]
     fn what_no_reference_holds_has_a_label_and_the_owners_name() {
         let mut body = desired(Some("b"), false).body;
-        bind(&mut body, &owner(Some("a")), OwnerLink::Label);
+        bind(&mut body, &owner(Some("a")), OwnerLink::Label, None);
         let metadata = &body["metadata"];
         assert_eq!(metadata["labels"], json!({"a": "b", "pilothouse.dev/owner": "u1"}));
         assert_eq!(
@@ -260,7 +309,7 @@ mod tests {
         assert!(metadata.get("ownerReferences").is_none());
 
         let mut kept = desired(Some("a"), true).body;
-        bind(&mut kept, &owner(Some("a")), OwnerLink::Kept);
+        bind(&mut kept, &owner(Some("a")), OwnerLink::Kept, None);
         assert_eq!(kept["metadata"]["annotations"]["pilothouse.dev/keep"], "true");
         assert!(kept["metadata"].get("ownerReferences").is_none());
     }
@@ -271,7 +320,7 @@ mod tests {
         let ours = json!({"apiVersion": "x.dev/v1", "kind": "X", "name": "x", "uid": "u1", "controller": true});
         let referred = json!({"ownerReferences": [ours, theirs], "labels": {"a": "b"}});
         assert_eq!(
-            rebind(&referred, &owner(Some("a")), OwnerLink::Kept),
+            rebind(&referred, &owner(Some("a")), OwnerLink::Kept, None),
             [
                 ("ownerReferences", json!([theirs])),
                 ("labels", json!({"a": "b", "pilothouse.dev/owner": "u1"})),
@@ -286,14 +335,32 @@ mod tests {
             "annotations": {"pilothouse.dev/owner-name": "x.dev/X/a/x", "pilothouse.dev/keep": "true", "c": "d"},
         });
         assert_eq!(
-            rebind(&kept, &owner(Some("a")), OwnerLink::Reference),
+            rebind(&kept, &owner(Some("a")), OwnerLink::Reference, None),
             [
                 ("ownerReferences", json!([ours])),
                 ("labels", Value::Null),
                 ("annotations", json!({"c": "d"})),
             ]
         );
-        assert_eq!(rebind(&kept, &owner(Some("a")), OwnerLink::Kept), []);
+        assert_eq!(rebind(&kept, &owner(Some("a")), OwnerLink::Kept, None), []);
+    }
+
+    #[test]
+    fn an_object_without_its_content_says_only_whose_it_is() {
+        let mut body = desired(Some("a"), false).body;
+        body.insert("data".into(), json!({"k": "v"}));
+        body["metadata"]["annotations"] = json!({"c": "d"});
+        bind(
+            &mut body,
+            &owner(Some("a")),
+            OwnerLink::Reference,
+            Some(Propagation::Orphan),
+        );
+        let ties = without_content(&body);
+        let metadata = &ties["metadata"];
+        assert_eq!((ties.len(), metadata.get("labels")), (1, None));
+        assert_eq!(metadata["annotations"], json!({PROPAGATION_ANNOTATION: "Orphan"}));
+        assert_eq!(metadata["ownerReferences"][0]["uid"], "u1");
     }
 
     #[test]

@@ -2,20 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::diff::canonical::DESIRED_ANNOTATION;
 use crate::kubernetes::key::Kind;
-use crate::ownership::{KEEP_ANNOTATION, OWNER_LABEL};
-
-/// The treatment of the dependents of an object that is deleted to be recreated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dependents {
-    /// Orphaned: the successor adopts them.
-    Stay,
-    /// Deleted in the foreground, so that the successor does not meet them.
-    GoFirst,
-    /// Deleted in the background.
-    GoAfter,
-}
+use crate::ownership::{ANNOTATIONS, OWNER_LABEL};
+use crate::plugin::contract::Propagation;
 
 /// Controllers that adopt pods, or ReplicaSets, that match their selector and have no controller.
 const ADOPTING: [(&str, &str); 5] = [
@@ -26,22 +15,23 @@ const ADOPTING: [(&str, &str); 5] = [
     ("", "ReplicationController"),
 ];
 
-/// Decides about the dependents of a live object whose successor is `body`. The successor adopts them only if its
-/// selector is unchanged; the pods of a Job have its uid among their labels.
-pub fn dependents(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Dependents {
+/// Decides about the dependents of a live object whose successor is `body`, if the plugin does not. The successor adopts
+/// them only if its selector is unchanged; else they go first, so that it does not meet them. The pods of a Job have its
+/// uid among their labels.
+pub fn propagation(kind: &Kind, live: &Value, body: &Map<String, Value>) -> Propagation {
     let is = |(group, name): &(&str, &str)| *group == kind.group && *name == kind.kind;
     if ("batch", "Job") == (&*kind.group, &*kind.kind) {
-        return Dependents::GoFirst;
+        return Propagation::Foreground;
     }
     if !ADOPTING.iter().any(is) {
-        return Dependents::GoAfter;
+        return Propagation::Background;
     }
     let selector = body.get("spec").map(|spec| &spec["selector"]);
     // A ReplicationController without a selector has the labels of its template.
     if selector.is_some_and(|selector| *selector == live["spec"]["selector"]) {
-        Dependents::Stay
+        Propagation::Orphan
     } else {
-        Dependents::GoFirst
+        Propagation::Foreground
     }
 }
 
@@ -99,15 +89,11 @@ fn content(object: &Value) -> Value {
     }
     if let Some(metadata) = content["metadata"].as_object_mut() {
         metadata.retain(|name, _| !NOT_CONTENT.contains(&name.as_str()));
-        for (map, name) in [
-            ("annotations", DESIRED_ANNOTATION),
-            ("annotations", KEEP_ANNOTATION),
-            ("labels", OWNER_LABEL),
-        ] {
+        for map in ["annotations", "labels"] {
             let Some(Value::Object(members)) = metadata.get_mut(map) else {
                 continue;
             };
-            members.remove(name);
+            members.retain(|name, _| name != OWNER_LABEL && !ANNOTATIONS.contains(&name.as_str()));
             if members.is_empty() {
                 metadata.remove(map);
             }
@@ -121,6 +107,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::diff::canonical::DESIRED_ANNOTATION;
+    use crate::ownership::PROPAGATION_ANNOTATION;
 
     fn body(value: Value) -> Map<String, Value> {
         serde_json::from_value(value).unwrap()
@@ -130,15 +118,15 @@ mod tests {
     fn dependents_stay_where_the_successor_selects_them() {
         let selector = |app: &str| json!({"spec": {"selector": {"matchLabels": {"app": app}}}});
         let decide = |group: &str, kind: &str, new: &str| {
-            dependents(&Kind::new(group, "v1", kind), &selector("a"), &body(selector(new)))
+            propagation(&Kind::new(group, "v1", kind), &selector("a"), &body(selector(new)))
         };
         for kind in ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"] {
-            assert_eq!(decide("apps", kind, "a"), Dependents::Stay, "{kind}");
-            assert_eq!(decide("apps", kind, "b"), Dependents::GoFirst, "{kind}");
+            assert_eq!(decide("apps", kind, "a"), Propagation::Orphan, "{kind}");
+            assert_eq!(decide("apps", kind, "b"), Propagation::Foreground, "{kind}");
         }
-        assert_eq!(decide("batch", "Job", "a"), Dependents::GoFirst);
-        assert_eq!(decide("", "Service", "a"), Dependents::GoAfter);
-        assert_eq!(decide("x.dev", "StatefulSet", "a"), Dependents::GoAfter);
+        assert_eq!(decide("batch", "Job", "a"), Propagation::Foreground);
+        assert_eq!(decide("", "Service", "a"), Propagation::Background);
+        assert_eq!(decide("x.dev", "StatefulSet", "a"), Propagation::Background);
     }
 
     #[test]
@@ -156,7 +144,7 @@ mod tests {
         let same: [&dyn Fn(&mut Value); 4] = [
             &|it| it["status"] = json!({"phase": "Running"}),
             &|it| it["metadata"]["resourceVersion"] = json!("8"),
-            &|it| it["metadata"]["annotations"] = json!({DESIRED_ANNOTATION: "2"}),
+            &|it| it["metadata"]["annotations"] = json!({DESIRED_ANNOTATION: "2", PROPAGATION_ANNOTATION: "Orphan"}),
             &|it| it["metadata"]["ownerReferences"] = json!([{"uid": "u2"}]),
         ];
         for change in same {

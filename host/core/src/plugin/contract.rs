@@ -96,6 +96,41 @@ pub enum Ownership {
     Contributed,
 }
 
+/// The treatment of an object's dependents when it is deleted (`propagationPolicy`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Propagation {
+    /// They are deleted after the object.
+    Background,
+    /// They are deleted before the object.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+impl Propagation {
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
+
+    /// The policy as DeleteOptions spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+
+    /// Reads a policy as DeleteOptions spell it.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.as_str() == text)
+    }
+
+    /// Reports whether the garbage collector has work to do before the object is gone.
+    pub fn holds_object(self) -> bool {
+        self != Self::Background
+    }
+}
+
 /// Lifecycle options of an owned object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(
@@ -111,6 +146,10 @@ pub struct Lifecycle {
     pub recreate: bool,
     /// Recreated where the desired object changes. Not a flag of the contract: read from `options` with the answer.
     pub replace: bool,
+    /// Propagation of each deletion by the host; without it the host decides. Read from `options`, too.
+    pub propagation: Option<Propagation>,
+    /// Set if an existing object that belongs to nobody is taken over. Read from `options`, too.
+    pub adopt: bool,
 }
 
 /// One object that should exist, as the guest returns it.

@@ -108,10 +108,19 @@ pub struct Controller {
 }
 
 /// The supported members of a desired object's `options`.
-pub const OPTIONS: [&str; 1] = [REPLACE];
+pub const OPTIONS: [&str; 4] = [REPLACE, PROPAGATION, ADOPT, YIELD];
 
 /// The option of an owned object that is recreated where the desired object changes.
 pub const REPLACE: &str = "replace";
+
+/// The option of an owned object that says how the host deletes it.
+pub const PROPAGATION: &str = "propagation";
+
+/// The option of an owned object that says whether an existing object of nobody is taken over.
+pub const ADOPT: &str = "adopt";
+
+/// The option of an owned object that names the fields that are left to other managers.
+pub const YIELD: &str = "yield";
 
 fn options_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": "array", "default": [], "items": {"type": "string", "enum": OPTIONS}})
@@ -660,7 +669,7 @@ mod tests {
         assert_eq!(with(json!(["replace"])), Ok(()));
         let refused = with(json!(["replace", "defer"])).unwrap_err();
         let words = "manifest member controllers[0].options[1]: this host does not know the option \"defer\" of desired objects, only \
-                     replace; run a host that knows it";
+                     replace, propagation, adopt, yield; run a host that knows it";
         assert!(refused.starts_with(words), "{refused}");
     }
 

@@ -1,6 +1,7 @@
 //! The fifth stage: carries out the plan. Makes requests. If one object fails, the others are still applied. If an
 //! object that is new in this answer could not be created, nothing is pruned in its namespace.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +9,16 @@ use std::time::Duration;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::write::{LiveObject, Propagation};
+use pilothouse_cluster::write::LiveObject;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::answer::desired::UnservedObject;
 use pilothouse_core::diff::contest::FieldTaker;
+use pilothouse_core::diff::yielding;
 use pilothouse_core::diff::{Action, Difference, contest};
 use pilothouse_core::kubernetes::fields::LeafSemantics;
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::kubernetes::values;
 use pilothouse_core::kubernetes::values::ValueDifference;
-use pilothouse_core::ownership::recreate::Dependents;
 use pilothouse_core::ownership::{Owner, OwnerLink, recreate};
 use pilothouse_core::status::reason::Reason;
 use pilothouse_core::text::printable::{first_few, shorten};
@@ -25,7 +26,7 @@ use pilothouse_core::{Failure, Key, Retry, ownership};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::diff::{Decider, Planned, PlannedObject, key};
+use super::diff::{Decider, Planned, PlannedObject, is_held_by_collector, key};
 use crate::context::HostContext;
 use crate::lanes::lane::Lane;
 use crate::lanes::primary::PrimaryRef;
@@ -54,6 +55,8 @@ pub struct Applied {
     pub writes: Writes,
     /// Desired fields that the server does not store, for the plugin's author.
     pub unpersisted_fields: Vec<String>,
+    /// Objects of nobody that were taken over.
+    pub adopted: Vec<String>,
     /// Values that the server stores in place of applied ones, for people.
     pub rewritten_values: Vec<String>,
     /// Time at which the answer would change without other changes, in milliseconds since the epoch.
@@ -70,6 +73,7 @@ impl Applied {
             failure: Some(failure),
             writes: Writes::default(),
             unpersisted_fields: Vec::new(),
+            adopted: Vec::new(),
             rewritten_values: Vec::new(),
             wake_at: None,
             turn: None,
@@ -111,6 +115,7 @@ pub async fn apply(
     let Planned {
         steps,
         prune,
+        going,
         contributed,
         mut answer,
         owner,
@@ -130,6 +135,7 @@ pub async fn apply(
             failure: None,
             writes: Writes::default(),
             unpersisted_fields: Vec::new(),
+            adopted: Vec::new(),
             rewritten_values: Vec::new(),
             wake_at,
             turn: None,
@@ -190,6 +196,9 @@ pub async fn apply(
         if let Err(failure) = work.prune(&served, &child).await {
             work.applied.fail(failure);
         }
+    }
+    for (served, child) in going {
+        work.applied.fail(work.wait_for_collector(&served, &child));
     }
     if let Some(failure) = work.applied.failure.as_mut().filter(|_| !staying.is_empty()) {
         // After a restart, the message also tells an object that delays pruning from one that was reported without it.
@@ -280,20 +289,27 @@ impl PlanExecution<'_> {
             }
             Action::Apply(difference) => {
                 self.refused_before(step)?;
-                self.update(step, difference).await
+                self.update_yielding(step, difference).await
             }
             Action::Foreign => {
                 self.depend_on_obstacle(step);
                 self.refused_before(step)?;
                 if self.take_over(step, &self.lane.former_managers).await? {
-                    return self.update(step, &Difference::Desired).await;
+                    return self.update_yielding(step, &Difference::Desired).await;
                 }
                 Err(self.foreign(step))
+            }
+            Action::AdoptUnowned => {
+                self.refused_before(step)?;
+                if self.take_over(step, &self.lane.former_managers).await? {
+                    return self.update_yielding(step, &Difference::Desired).await;
+                }
+                self.adopt(step).await
             }
             Action::CompetingPlugin(manager) => {
                 self.depend_on_obstacle(step);
                 self.host.state.wait_for_plugin(manager, self.primary_ref);
-                if Decider::new(self.host, self.lane, &self.owner).decide(step) != step.action {
+                if Decider::new(self.host, self.lane, &self.owner).decide(step).action != step.action {
                     // The plugin released it before this primary was recorded as waiting.
                     self.host
                         .state
@@ -308,7 +324,7 @@ impl PlanExecution<'_> {
                 if step.desired.lifecycle.create_only {
                     return self.rebind(step).await;
                 }
-                self.update(step, &Difference::Desired).await
+                self.update_yielding(step, &Difference::Desired).await
             }
             Action::Rebind => self.rebind(step).await,
             Action::Wait => {
@@ -339,8 +355,8 @@ impl PlanExecution<'_> {
             self.host.state.await_version(key, version(live), self.primary_ref);
         }
         let step = PlannedObject { live, ..step };
-        let action = Decider::new(self.host, self.lane, &self.owner).decide(&step);
-        Ok(PlannedObject { action, ..step })
+        let decision = Decider::new(self.host, self.lane, &self.owner).decide(&step);
+        Ok(step.with(decision))
     }
 
     pub(super) fn wrote(&mut self, step: &PlannedObject, body: WrittenBody) {
@@ -382,7 +398,10 @@ impl PlanExecution<'_> {
     fn refused_before(&self, step: &PlannedObject) -> Result<(), Failure> {
         let key = key(&step.desired.served, &step.desired.name);
         let live = step.live.as_deref();
-        let known = self.host.state.refusal(&key, RefusedPart::Main, &step.digest, live);
+        let known = self
+            .host
+            .state
+            .refusal(&key, RefusedPart::Main, &refusal_digest(step), live);
         known.filter(|_| !self.sends_refused).map_or(Ok(()), Err)
     }
 
@@ -398,12 +417,38 @@ impl PlanExecution<'_> {
         failure
     }
 
-    fn remember_refusal(&self, step: &PlannedObject, failure: &Failure) {
+    pub(super) fn remember_refusal(&self, step: &PlannedObject, failure: &Failure) {
         let refused = (key(&step.desired.served, &step.desired.name), RefusedPart::Main);
         let live = step.live.as_deref();
         self.host
             .state
-            .record_refusal(refused, &step.digest, live, failure.clone());
+            .record_refusal(refused, &refusal_digest(step), live, failure.clone());
+    }
+
+    /// Updates an object that may yield fields: a live read shows who else holds them, and the apply is for that version.
+    async fn update_yielding(&mut self, step: &PlannedObject, difference: &Difference) -> Result<StepResult, Failure> {
+        let PlannedObject { desired, body, .. } = step;
+        if desired.yields.is_empty() {
+            return self.update(step, difference).await;
+        }
+        let live = self.requests.live(&desired.served, &desired.name).await;
+        let live = live.map_err(|error| error.into_failure("look at", &desired.title()))?;
+        let is_it = |live: &LiveObject| step.live.as_ref().is_some_and(|known| known.uid == live.object.uid);
+        let Some(LiveObject { object, managers }) = live.filter(is_it) else {
+            return Err(changed_meanwhile(&desired.title()));
+        };
+        let manager = self.lane.writer.manager();
+        let ours = object.entry(manager, false).map(|entry| entry.field_set());
+        let others = yielding::others(&managers, manager);
+        let step = PlannedObject {
+            desired: desired.clone(),
+            body: body.clone(),
+            digest: step.digest.clone(),
+            yielded: yielding::yielded(&desired.yields, body, ours.as_ref(), &others),
+            live: Some(Arc::new(object)),
+            action: step.action.clone(),
+        };
+        self.update(&step, difference).await
     }
 
     async fn update(&mut self, step: &PlannedObject, difference: &Difference) -> Result<StepResult, Failure> {
@@ -411,7 +456,7 @@ impl PlanExecution<'_> {
             return Err(unknown_object(step));
         };
         let held = live.entry(self.lane.writer.manager(), false).is_some();
-        if !held && !matches!(step.action, Action::Foreign | Action::Adopt(_)) {
+        if !held && !matches!(step.action, Action::Foreign | Action::AdoptUnowned | Action::Adopt(_)) {
             self.take_over(step, &self.lane.former_managers).await?;
         }
         if *difference == Difference::Values && self.is_another_form(step).await? {
@@ -422,10 +467,12 @@ impl PlanExecution<'_> {
         if step.desired.lifecycle.replace && is_ours {
             self.replace_if_other(step).await?;
         }
-        let takers = self.takers(step, difference).await;
+        let (takers, yields) = (self.takers(step, difference).await, !step.desired.yields.is_empty());
         let object = match self.apply_past_others(step, live).await? {
             Ok(object) => object,
-            Err(error) if error.is_about_another_object() => return Ok(StepResult::Outdated(Box::new(error))),
+            Err(error) if error.is_about_another_object() || (yields && error.code() == Some(409)) => {
+                return Ok(StepResult::Outdated(Box::new(error)));
+            }
             Err(error) if error.invalid_fields().is_some() => return Err(self.cannot_be_changed(step, error).await),
             Err(error) => return Err(self.refused(step, "apply", error)),
         };
@@ -447,6 +494,12 @@ impl PlanExecution<'_> {
                     fields = ?&fields[..fields.len() - more], more, ?managers, "reverted drift"
                 );
                 self.record_revert(step, fields, takers);
+            }
+            Difference::Yield(fields) => {
+                tracing::info!(
+                    lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), ?fields,
+                    "left fields to another manager"
+                );
             }
             Difference::Desired | Difference::Values | Difference::ApiVersion | Difference::Unclear => {
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "updated");
@@ -511,7 +564,8 @@ impl PlanExecution<'_> {
             return Err(changed_meanwhile(&title));
         };
         let bond = OwnerLink::of(&step.desired, &self.owner);
-        let members = ownership::rebind(&object.value()["metadata"], &self.owner, bond);
+        let propagation = step.desired.lifecycle.propagation;
+        let members = ownership::rebind(&object.value()["metadata"], &self.owner, bond, propagation);
         if members.is_empty() {
             return Ok(StepResult::Done);
         }
@@ -524,7 +578,7 @@ impl PlanExecution<'_> {
         );
         match sent.await {
             Ok(_) => {
-                self.wrote(step, WrittenBody::of(&(&step.digest, bond)));
+                self.wrote(step, WrittenBody::of(&(&step.digest, bond, propagation)));
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = title, ?bond, "changed the owner of the object");
                 Ok(StepResult::Done)
             }
@@ -580,9 +634,10 @@ impl PlanExecution<'_> {
         let live = self.live_whole(step).await?;
         let (served, name) = (&step.desired.served, &step.desired.name);
         let (writer, uid) = (&self.lane.writer, live["metadata"]["uid"].as_str().unwrap_or_default());
+        let sent = step.sent();
         let tried = self
             .requests
-            .with_retries(|| writer.try_apply(served, name, &step.body, uid));
+            .with_retries(|| writer.try_apply(served, name, &sent, uid));
         let successor = match tried.await {
             Ok(stored) if recreate::has_same_content(&live, &stored) => return Ok(()),
             Ok(_) => self.try_successor(step, &live).await,
@@ -643,16 +698,13 @@ impl PlanExecution<'_> {
     async fn delete_predecessor(&mut self, step: &PlannedObject, live: &Value, cause: &str) -> Failure {
         let (served, title) = (&step.desired.served, step.desired.title());
         self.depend_on_obstacle(step);
-        let propagation = match recreate::dependents(step.desired.kind(), live, &step.body) {
-            Dependents::Stay => Propagation::Orphan,
-            Dependents::GoFirst => Propagation::Foreground,
-            Dependents::GoAfter => Propagation::Background,
-        };
+        let chosen = step.desired.lifecycle.propagation;
+        let propagation = chosen.unwrap_or_else(|| recreate::propagation(step.desired.kind(), live, &step.body));
         let object = match CachedObject::read(&live.to_string(), step.desired.kind(), &Projection::whole()) {
             Ok(object) => object,
             Err(error) => return Failure::host(Reason::HostFault, format!("{title} cannot be read: {error}")),
         };
-        match self.requests.delete_with(served, &object, propagation).await {
+        match self.requests.delete_with(served, &object, Some(propagation)).await {
             Ok(_) => {
                 self.wrote(step, WrittenBody::Gone);
                 tracing::info!(
@@ -676,6 +728,9 @@ impl PlanExecution<'_> {
             Ok(Deleted::Now) => {
                 self.applied.writes.record(&key(served, &child.name), WrittenBody::Gone);
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = title, "pruned");
+                if is_held_by_collector(self.lane, child) {
+                    return Err(self.wait_for_collector(served, child));
+                }
                 Ok(())
             }
             Ok(Deleted::Released) => {
@@ -686,6 +741,16 @@ impl PlanExecution<'_> {
             Ok(Deleted::Before) => Ok(()),
             Err(error) => Err(error.into_failure("delete", &title)),
         }
+    }
+
+    /// The failure of a pruned object that the garbage collector holds. The primary runs again once the object changes.
+    fn wait_for_collector(&self, served: &ServedKind, child: &CachedObject) -> Failure {
+        let state = &self.host.state;
+        state.depend_on_obstacle(self.primary_ref, served, &child.name, Some(child));
+        waiting(format!(
+            "{} {} is no longer desired, and is being deleted; the garbage collector deals with its dependents first",
+            served.kind.kind, child.name
+        ))
     }
 
     /// Finds out whether values that this process has not applied itself only differ in their form. Makes one request,
@@ -715,7 +780,7 @@ impl PlanExecution<'_> {
         let Some(entry) = object.entry(self.lane.writer.manager(), false) else {
             return Vec::new();
         };
-        values::differences(&entry.field_set(), &step.body, &object.value(), step.desired.kind())
+        values::differences(&entry.field_set(), &step.sent(), &object.value(), step.desired.kind())
     }
 
     /// Remembers fields that the server did not store, as found right after our own apply, so that they cost one
@@ -727,7 +792,7 @@ impl PlanExecution<'_> {
         let set = entry.map(|entry| entry.field_set());
         let missing = set
             .as_ref()
-            .map(|set| set.missing(&step.body, LeafSemantics::AsApplied).paths)
+            .map(|set| set.missing(&step.sent(), LeafSemantics::AsApplied).paths)
             .unwrap_or_default();
         // Our own apply changed nothing, so no field had been taken: the merge types of the kind have changed.
         let was_whole = matches!(step.action, Action::Apply(Difference::Drift(_)))
@@ -739,9 +804,9 @@ impl PlanExecution<'_> {
         // An entry that the types of its kind do not explain is complete as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
         let has_its_values = object.digest.as_deref() == Some(&*step.digest)
-            && entry
-                .zip(set.as_ref())
-                .is_some_and(|(entry, set)| values::fingerprint(set, &step.body, step.desired.kind()) == entry.values);
+            && entry.zip(set.as_ref()).is_some_and(|(entry, set)| {
+                values::fingerprint(set, &step.sent(), step.desired.kind()) == entry.values
+            });
         if missing.is_empty() && has_its_values && !is_remembered {
             self.host.state.applied(key, None);
             return;
@@ -773,7 +838,7 @@ impl PlanExecution<'_> {
             return;
         }
         let set = entry.map(|entry| entry.field_set()).unwrap_or_default();
-        let missing = set.missing(&step.body, LeafSemantics::AsApplied);
+        let missing = set.missing(&step.sent(), LeafSemantics::AsApplied);
         self.report_unpersisted(step, &missing.paths, &unpersisted.rewritten);
     }
 
@@ -788,6 +853,14 @@ impl PlanExecution<'_> {
             format!("{path} of {title} is {stored} in place of {applied}")
         });
         self.applied.rewritten_values.extend(named);
+    }
+}
+
+/// The digest of what was refused. An adoption depends on fields and owners, whose changes leave the generation as it is.
+fn refusal_digest(step: &PlannedObject) -> Cow<'_, str> {
+    match (&step.action, &step.live) {
+        (Action::AdoptUnowned, Some(live)) => format!("adopt {} {}", step.digest, live.resource_version).into(),
+        _ => (&*step.digest).into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The fourth stage: compares desired objects with the cache, one by one. Makes no requests except for the types of a
 //! kind, once, if our entry alone does not tell whether a field was taken.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::{AppliedFields, CachedObject, ControllerRef};
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::answer::desired::DesiredObject;
+use pilothouse_core::diff::yielding::{self, Location};
 use pilothouse_core::diff::{self, Action, Difference, LiveEntry, LiveOwnership};
 use pilothouse_core::ownership::{CurrentOwner, Owner, OwnerLink};
+use pilothouse_core::plugin::contract::Propagation;
 use pilothouse_core::{Key, Kind, Name};
 use serde_json::{Map, Value};
 
@@ -20,14 +23,17 @@ use crate::context::HostContext;
 use crate::context::competing_plugins::competing_plugin;
 use crate::lanes::lane::Lane;
 use crate::state::tables::unpersisted::UnpersistedApply;
-use crate::state::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
+use crate::state::{DiffSnapshot, LeftChild, ObjectSnapshot, OwnerSnapshot};
 
 /// The plan, in the order in which it is carried out.
 pub struct Planned {
     /// Desired objects, each with its action.
     pub steps: Vec<PlannedObject>,
     /// Objects of ours that are no longer desired.
-    pub prune: Vec<(ServedKind, Arc<CachedObject>)>,
+    pub prune: Vec<LeftChild>,
+    /// Objects of ours that are no longer desired, and are held by the garbage collector until it has dealt with their
+    /// dependents.
+    pub going: Vec<LeftChild>,
     /// Desired fields of objects that others own.
     pub contributed: Vec<DesiredObject>,
     /// Rest of the answer.
@@ -44,8 +50,10 @@ pub struct Planned {
 pub struct PlannedObject {
     /// The object, without its body.
     pub desired: DesiredObject,
-    /// Body to send, if any.
+    /// The whole body.
     pub body: Map<String, Value>,
+    /// Fields of it that are left to other managers.
+    pub yielded: Vec<Location>,
     /// Digest in the body.
     pub digest: String,
     /// The object as cached.
@@ -60,9 +68,35 @@ impl PlannedObject {
         self.live.as_ref()?.entry(lane.writer.manager(), false)
     }
 
+    /// The body to send.
+    pub fn sent(&self) -> Cow<'_, Map<String, Value>> {
+        if self.yielded.is_empty() {
+            Cow::Borrowed(&self.body)
+        } else {
+            Cow::Owned(yielding::without(&self.body, &self.yielded))
+        }
+    }
+
+    /// The same step after another look at its object.
+    pub fn with(self, Decision { action, yielded }: Decision) -> Self {
+        Self {
+            yielded,
+            action,
+            ..self
+        }
+    }
+
     fn is_unclear(&self) -> bool {
         self.action == Action::Apply(Difference::Unclear)
     }
+}
+
+/// What is to be done with an object.
+pub struct Decision {
+    /// Action to take.
+    pub action: Action,
+    /// Fields that are left to other managers.
+    pub yielded: Vec<Location>,
 }
 
 /// Context in which an owner's objects are decided.
@@ -97,7 +131,7 @@ pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Val
     if !kinds.is_empty() {
         let decider = Decider::new(host, lane, owner);
         for step in planned.steps.iter_mut().filter(|step| step.is_unclear()) {
-            step.action = decider.decide(step);
+            step.action = decider.decide(step).action;
         }
     }
     planned
@@ -131,9 +165,14 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
         decider.plan(desired, live, unpersisted.as_ref())
     };
     let steps = owned.into_iter().zip(objects).map(step).collect();
+    let (going, prune) = undesired(children, owner, &keys.into_iter().collect());
     Planned {
         steps,
-        prune: undesired(children, owner, &keys.into_iter().collect()),
+        prune,
+        going: going
+            .into_iter()
+            .filter(|(_, child)| is_held_by_collector(lane, child))
+            .collect(),
         contributed,
         answer,
         owner: owner.clone(),
@@ -167,29 +206,29 @@ impl<'a> Decider<'a> {
             body,
             digest,
             live,
+            yielded: Vec::new(),
             action: Action::Nothing,
         };
-        PlannedObject {
-            action: self.action(&step, unpersisted),
-            ..step
-        }
+        let decision = self.decision(&step, unpersisted);
+        step.with(decision)
     }
 
     /// Decides the action of a step from its object.
-    pub fn decide(&self, step: &PlannedObject) -> Action {
+    pub fn decide(&self, step: &PlannedObject) -> Decision {
         let unpersisted = self
             .host
             .state
             .unpersisted(&key(&step.desired.served, &step.desired.name));
-        self.action(step, unpersisted.as_ref())
+        self.decision(step, unpersisted.as_ref())
     }
 
-    fn action(&self, step: &PlannedObject, unpersisted: Option<&UnpersistedApply>) -> Action {
+    fn decision(&self, step: &PlannedObject, unpersisted: Option<&UnpersistedApply>) -> Decision {
         let PlannedObject {
             desired,
             body,
             digest,
             live,
+            yielded: _,
             action: _,
         } = step;
         let Self {
@@ -200,15 +239,25 @@ impl<'a> Decider<'a> {
             is_resync: _,
         } = self;
         let Some(object) = live else {
-            return diff::decide(desired, body, digest, owner, None);
+            return Decision {
+                action: diff::decide(desired, body, digest, owner, None),
+                yielded: Vec::new(),
+            };
         };
         let entry = object.entry(lane.writer.manager(), false);
         let fields = entry.map(|entry| entry.field_set());
         let types = host.schemas.known_types(desired.kind());
         let primary = snapshot.primary.as_deref();
+        let yielded = if desired.yields.is_empty() {
+            Vec::new()
+        } else {
+            let others = object.taken(lane.writer.manager());
+            yielding::yielded(&desired.yields, body, fields.as_ref(), &others)
+        };
         let live = LiveOwnership {
             holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
             deleting: object.deleting,
+            propagation: object.propagation(lane.writer.manager()),
             digest: object.digest.as_deref(),
             entry: entry.zip(fields.as_ref()).map(|(entry, fields)| LiveEntry {
                 api_version: entry.api_version,
@@ -228,9 +277,16 @@ impl<'a> Decider<'a> {
                     },
                 ),
             }),
+            yielded: &yielded,
             rival: competing_plugin(&snapshot.lanes, &host.plugins, lane, (owner, primary), object),
         };
-        diff::decide(desired, body, digest, owner, Some(&live))
+        let action = if yielded.is_empty() {
+            diff::decide(desired, body, digest, owner, Some(&live))
+        } else {
+            let body = yielding::without(body, &yielded);
+            diff::decide(desired, &body, digest, owner, Some(&live))
+        };
+        Decision { action, yielded }
     }
 }
 
@@ -277,16 +333,16 @@ pub fn is_named(child: &CachedObject, owner: &Owner) -> bool {
     })
 }
 
-/// Living children that this plugin applied for the owner and that are no longer wanted, in the reverse order of their
-/// creation. Kept objects are excluded.
-fn undesired(
-    mut children: Vec<(ServedKind, Arc<CachedObject>)>,
-    owner: &Owner,
-    wanted: &HashSet<Key>,
-) -> Vec<(ServedKind, Arc<CachedObject>)> {
-    children.retain(|(served, child)| {
-        !child.deleting && is_named(child, owner) && !wanted.contains(&key(served, &child.name))
-    });
+/// Returns `true` if a child's deletion waits for the garbage collector, as the plugin asked.
+pub fn is_held_by_collector(lane: &Lane, child: &CachedObject) -> bool {
+    let propagation = child.propagation(lane.writer.manager());
+    propagation.is_some_and(Propagation::holds_object)
+}
+
+/// Children that this plugin applied for the owner and that are no longer wanted, in the reverse order of their creation:
+/// first those that are being deleted, then the living ones. Kept objects are excluded.
+fn undesired(mut children: Vec<LeftChild>, owner: &Owner, wanted: &HashSet<Key>) -> (Vec<LeftChild>, Vec<LeftChild>) {
+    children.retain(|(served, child)| is_named(child, owner) && !wanted.contains(&key(served, &child.name)));
     children.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));
-    children
+    children.into_iter().partition(|(_, child)| child.deleting)
 }

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::write::LiveObject;
 use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::diff::canonical::digest;
 use pilothouse_core::diff::preview::{Preview, PreviewAction, PreviewedChange};
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::kubernetes::fields::FieldSet;
+use pilothouse_core::ownership::adoption::{self, Adoption};
 use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 
@@ -94,12 +96,35 @@ async fn change_of(
             };
             let applied: Option<FieldSet> = applied.map(|entry| entry.field_set());
             let shown = live.object.value();
-            let change = PreviewedChange::update(object, step.desired.kind(), &shown, &step.body, applied.as_ref());
+            let change = PreviewedChange::update(object, step.desired.kind(), &shown, &step.sent(), applied.as_ref());
             Ok(Some(change))
         }
+        Action::AdoptUnowned => adoption_of(lane, requests, step).await,
         Action::Rebind => Ok(Some(PreviewedChange::whole(PreviewAction::Update, object))),
         Action::Nothing | Action::Foreign | Action::CompetingPlugin(_) | Action::Wait | Action::Inherited => Ok(None),
     }
+}
+
+/// The change of an object of nobody that would be taken over, if it may be.
+async fn adoption_of(
+    lane: &Lane,
+    requests: &Requests<'_>,
+    step: &PlannedObject,
+) -> Result<Option<PreviewedChange>, Failure> {
+    let (object, desired) = (step.desired.title(), &step.desired);
+    let live = requests.live(&desired.served, &desired.name).await;
+    let live = live.map_err(|error| error.into_failure("look at", &object))?;
+    let Some(LiveObject { object: live, managers }) = live else {
+        return Ok(Some(PreviewedChange::whole(PreviewAction::Create, object)));
+    };
+    let Adoption::Apply(body) = adoption::judge(desired, &step.body, &managers, lane.writer.manager()) else {
+        return Ok(None);
+    };
+    let change = PreviewedChange::update(object, desired.kind(), &live.value(), &body, None);
+    Ok(Some(PreviewedChange {
+        act: PreviewAction::Adopt,
+        ..change
+    }))
 }
 
 /// Targets of contributions as whole cached objects. The primary is requeued when one changes.

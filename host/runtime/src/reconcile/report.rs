@@ -39,6 +39,9 @@ const RECONCILE_FAILED: &str = "ReconcileFailed";
 /// Reason of the Warning event about an annotation that cannot be interpreted.
 const INVALID_ANNOTATION: &str = "InvalidAnnotation";
 
+/// Reason of the event about an object that was taken over.
+const ADOPTED: &str = "Adopted";
+
 /// The most bytes of an event's message, by the server's validation.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -109,6 +112,7 @@ pub async fn report(
         failure,
         writes,
         unpersisted_fields,
+        adopted,
         rewritten_values,
         wake_at: _,
         // Held to the end: it bounds the number of concurrent reports.
@@ -159,6 +163,7 @@ pub async fn report(
     }
     let failure = failure.or(refusal);
     let mut events = answer.as_ref().map(|answer| answer.events.clone()).unwrap_or_default();
+    events.extend(adopted.iter().map(|title| adoption(title)));
     if failure.is_none() && !rewritten_values.is_empty() {
         events.push(Event {
             type_: EventType::Warning,
@@ -222,6 +227,18 @@ pub async fn report_paused(host: &HostContext, lane: &Lane, primary_ref: &Primar
     Reported {
         written: stated.as_ref().map_or(StatusWrite::Nothing, |stated| stated.written),
         failure: stated.err(),
+    }
+}
+
+/// The event about an object that was taken over.
+fn adoption(title: &str) -> Event {
+    Event {
+        type_: EventType::Normal,
+        reason: ADOPTED.to_owned(),
+        message: shorten(
+            format!("{title} existed and belonged to nobody; it was taken over"),
+            LONGEST_MESSAGE,
+        ),
     }
 }
 

@@ -185,7 +185,7 @@ impl From<guest::Desired> for Desired {
                 create_only: lifecycle.contains(guest::Lifecycle::CREATE_ONLY),
                 keep: lifecycle.contains(guest::Lifecycle::KEEP),
                 recreate: lifecycle.contains(guest::Lifecycle::RECREATE),
-                replace: false,
+                ..Lifecycle::default()
             },
             options,
         }

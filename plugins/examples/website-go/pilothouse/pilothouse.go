@@ -216,13 +216,20 @@ type OwnedObject struct {
 // Lifecycle has exceptions to the life of an owned object.
 type Lifecycle struct {
 	// CreateOnly: created when absent, then never changed.
-	CreateOnly bool
+	CreateOnly bool `json:"-"`
 	// Keep: left in place when it is no longer desired, and when the primary goes.
-	Keep bool
+	Keep bool `json:"-"`
 	// Recreate: deleted and created again where a changed field is immutable.
-	Recreate bool
+	Recreate bool `json:"-"`
 	// Replace: deleted and created again whenever something else is desired than before. The controller lists it in Options.
-	Replace bool
+	Replace bool `json:"replace,omitempty"`
+	// Propagation: "Background", "Foreground" or "Orphan" where the host deletes it; without it the host decides. Listed in
+	// Options, too.
+	Propagation string `json:"propagation,omitempty"`
+	// Adopt: "IfUnowned" takes an object of this name over that belongs to nobody. Listed in Options, too.
+	Adopt string `json:"adopt,omitempty"`
+	// Yield: fields, such as ".spec.replicas", that are left to who else sets them. Listed in Options, too.
+	Yield []string `json:"yield,omitempty"`
 }
 
 // Flags are the flags of the contract, in the order of wit/plugin.wit.
@@ -238,10 +245,11 @@ func (l Lifecycle) Flags() byte {
 
 // JSON has the options of the contract.
 func (l Lifecycle) JSON() string {
-	if l.Replace {
-		return `{"replace":true}`
+	text, err := json.Marshal(l)
+	if err != nil {
+		panic(fmt.Sprintf("options are no JSON: %v", err))
 	}
-	return "{}"
+	return string(text)
 }
 
 // Condition is a metav1.Condition; Status is "True", "False" or "Unknown".

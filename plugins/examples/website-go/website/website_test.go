@@ -264,6 +264,8 @@ func TestEachExceptionToTheLifeOfAnObjectReachesTheHost(t *testing.T) {
 		{pilothouse.Lifecycle{Keep: true}, 2, "{}"},
 		{pilothouse.Lifecycle{Recreate: true}, 4, "{}"},
 		{pilothouse.Lifecycle{Keep: true, Replace: true}, 2, `{"replace":true}`},
+		{pilothouse.Lifecycle{Propagation: "Orphan", Adopt: "IfUnowned"}, 0, `{"propagation":"Orphan","adopt":"IfUnowned"}`},
+		{pilothouse.Lifecycle{Yield: []string{".spec.replicas"}}, 0, `{"yield":[".spec.replicas"]}`},
 	} {
 		if it.lifecycle.Flags() != it.flags || it.lifecycle.JSON() != it.options {
 			t.Error(it, it.lifecycle.Flags(), it.lifecycle.JSON())

@@ -189,12 +189,14 @@ test("each exception to the life of an object reaches the host", () => {
     [{ keep: true }, { ...none, keep: true }, "{}"],
     [{ recreate: true }, { ...none, recreate: true }, "{}"],
     [{ replace: true, keep: true }, { ...none, keep: true }, '{"replace":true}'],
+    [{ propagation: "Orphan", adopt: "IfUnowned" }, none, '{"propagation":"Orphan","adopt":"IfUnowned"}'],
+    [{ yield: [".spec.replicas"] }, none, '{"yield":[".spec.replicas"]}'],
   ]) {
     const [desired] = desiredOf({ owned: [null, withLifecycle(object, lifecycle)] });
     assert.deepEqual([desired.lifecycle, desired.options], [flags, options]);
     assert.deepEqual(JSON.parse(desired.object), object);
   }
-  assert.throws(() => withLifecycle(object, { replaced: true }), /"replaced" is none of createOnly, keep, recreate, replace/);
+  assert.throws(() => withLifecycle(object, { replaced: true }), /"replaced" is none of createOnly, keep, recreate, replace, propagation/);
   const contributed = exported(() => ({ contributed: [withLifecycle(object, { keep: true })] }));
   assert.throws(() => contributed.reconciler.reconcile(request), /only owned objects have/);
 });

@@ -254,6 +254,8 @@ class HelperTest(unittest.TestCase):
             (Lifecycle(keep=True), 2, "{}"),
             (Lifecycle(recreate=True), 4, "{}"),
             (Lifecycle(keep=True, replace=True), 2, '{"replace": true}'),
+            (Lifecycle(propagation="Orphan", adopt="IfUnowned"), 0, '{"propagation": "Orphan", "adopt": "IfUnowned"}'),
+            (Lifecycle(yields=[".spec.replicas"]), 0, '{"yield": [".spec.replicas"]}'),
         ]:
             owned = desired(owned=[None, OwnedObject({"of": "blog"}, lifecycle), {"plain": 1}])
             self.assertEqual(owned, [({"of": "blog"}, flags, options), ({"plain": 1}, 0, "{}")])

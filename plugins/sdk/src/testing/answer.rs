@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::outcome::{Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome};
+use crate::outcome::{Adopt, Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome, Propagation};
 use crate::raw::types;
 
 /// Answer of a plugin.
@@ -107,7 +107,7 @@ impl Answer {
                             create_only: has(lifecycle, types::Lifecycle::CREATE_ONLY),
                             keep: has(lifecycle, types::Lifecycle::KEEP),
                             recreate: has(lifecycle, types::Lifecycle::RECREATE),
-                            replace: json(options)["replace"] == true,
+                            ..options_of(&json(options))
                         },
                     },
                 )
@@ -148,6 +148,23 @@ impl Answer {
                 .collect(),
             requeue_after: requeue_after.map(Duration::from_millis),
         }
+    }
+}
+
+/// The lifecycle that has these options.
+fn options_of(options: &Value) -> Lifecycle {
+    let paths = options["yield"].as_array().into_iter().flatten();
+    Lifecycle {
+        replace: options["replace"] == true,
+        propagation: [Propagation::Background, Propagation::Foreground, Propagation::Orphan]
+            .into_iter()
+            .find(|it| options["propagation"] == it.as_str()),
+        adopt: match options["adopt"].as_str() {
+            Some("IfUnowned") => Adopt::IfUnowned,
+            _ => Adopt::Never,
+        },
+        yields: paths.filter_map(|path| path.as_str().map(str::to_owned)).collect(),
+        ..Lifecycle::default()
     }
 }
 

@@ -129,10 +129,12 @@ impl Grants {
             "the answer has {object}, and the manifest declares only the names {:?}: add it to .named(..)",
             declared.names
         );
-        assert!(
-            !desired.lifecycle.replace || self.options.iter().any(|option| option == "replace"),
-            "the answer has {object} with the option replace, which the manifest does not list: add .options([\"replace\"])"
-        );
+        for option in desired.lifecycle.options().keys() {
+            assert!(
+                self.options.iter().any(|listed| listed == option),
+                "the answer has {object} with the option {option}, which the manifest does not list: add .options([{option:?}])"
+            );
+        }
         // The labels of a foreign object are not ours.
         if let (Ownership::Owned, Some(selector)) = (&desired.ownership, &declared.labels) {
             assert!(

@@ -30,6 +30,7 @@ mod leftovers;
 mod liveness;
 mod metrics;
 mod moved_clocks;
+mod options;
 mod orphaned;
 mod ownership;
 mod pausing;

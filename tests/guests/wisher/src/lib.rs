@@ -7,8 +7,8 @@
 #![forbid(unsafe_code)]
 
 use pilothouse_plugin::{
-    Cluster, Controller, ControllerManifest, Failure, Fields, Finalization, Finalizer, Kind, Lifecycle, Manifest,
-    Outcome, Plugin, Request, Resource, Touch, json,
+    Adopt, Cluster, Controller, ControllerManifest, Failure, Fields, Finalization, Finalizer, Kind, Lifecycle,
+    Manifest, Outcome, Plugin, Propagation, Request, Resource, Touch, json,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -113,6 +113,12 @@ struct Owned {
     /// Set if it is to stay while a Promise holds.
     #[serde(default)]
     lasting: bool,
+    #[serde(default)]
+    propagation: Option<String>,
+    #[serde(default)]
+    adopt: bool,
+    #[serde(default)]
+    yields: Vec<String>,
 }
 
 impl Plugin for Wisher {
@@ -218,12 +224,22 @@ impl Owned {
             replace: recreate,
             anew: replace,
             lasting: _,
+            propagation,
+            adopt,
+            yields,
         } = owned;
         let lifecycle = Lifecycle {
             create_only,
             keep,
             recreate,
             replace,
+            propagation: propagation.map(|policy| match policy.as_str() {
+                "Foreground" => Propagation::Foreground,
+                "Orphan" => Propagation::Orphan,
+                _ => Propagation::Background,
+            }),
+            adopt: if adopt { Adopt::IfUnowned } else { Adopt::Never },
+            yields,
         };
         outcome.owned_with(object, lifecycle)
     }
@@ -270,7 +286,7 @@ impl Config {
             let is_optional = self.optional.iter().any(|it| it == name);
             if is_optional { touch.optional() } else { touch }
         });
-        let controller = ControllerManifest::of::<Primary>(name).options(["replace"]);
+        let controller = ControllerManifest::of::<Primary>(name).options(["replace", "propagation", "adopt", "yield"]);
         touches.fold(controller, ControllerManifest::touches)
     }
 }
@@ -308,10 +324,22 @@ mod tests {
             (&desired[0].object, &desired[1].object),
             (&service("here"), &config_map("a"))
         );
-        let none = Lifecycle::default();
-        assert_eq!(desired[0].lifecycle, Lifecycle { keep: true, ..none });
-        assert_eq!(desired[1].lifecycle, Lifecycle { recreate: true, ..none });
-        assert_eq!(desired[2].lifecycle, Lifecycle { replace: true, ..none });
+        let none = Lifecycle::default;
+        assert_eq!(desired[0].lifecycle, Lifecycle { keep: true, ..none() });
+        assert_eq!(
+            desired[1].lifecycle,
+            Lifecycle {
+                recreate: true,
+                ..none()
+            }
+        );
+        assert_eq!(
+            desired[2].lifecycle,
+            Lifecycle {
+                replace: true,
+                ..none()
+            }
+        );
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl PlanExecution<'_> {
         }
         let types = self.host.schemas.known_types(step.desired.kind()).unwrap_or_default();
         let entries = Entries::read(&live, writer.manager());
-        let mut search = Search::new(&live, &step.body, &entries, &types);
+        let sent = step.sent();
+        let mut search = Search::new(&live, &sent, &entries, &types);
         let fields = loop {
             match search.next() {
                 Step::Try(object) => {
@@ -155,7 +156,7 @@ impl PlanExecution<'_> {
         let (Some(ours), Some(uid)) = (&entries.ours, live["metadata"]["uid"].as_str()) else {
             return;
         };
-        for mut body in collision::around(&step.body, live, ours, field) {
+        for mut body in collision::around(&step.sent(), live, ours, field) {
             let annotations = body
                 .get_mut("metadata")
                 .and_then(|metadata| metadata.get_mut("annotations"));

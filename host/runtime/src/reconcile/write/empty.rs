@@ -37,21 +37,22 @@ impl Requests<'_> {
     pub async fn apply_over(&self, step: &PlannedObject, live: &CachedObject) -> Result<ApplyResponse, RequestError> {
         let entry = step.entry(self.lane).map(|entry| entry.field_set());
         // If the cache has no entry of ours, the object's fields may just have been taken over.
-        let has = |which: Emptied| entry.as_ref().is_none_or(|entry| which.is_in(&step.body, entry));
+        let body = step.sent();
+        let has = |which: Emptied| entry.as_ref().is_none_or(|entry| which.is_in(&body, entry));
         let emptying = Emptying {
             served: &step.desired.served,
             name: &step.desired.name,
             uid: &live.uid,
             subresource: None,
-            body: &step.body,
+            body: &body,
         };
-        if has(Emptied::Objects) && has_empty_member(&step.body) {
+        if has(Emptied::Objects) && has_empty_member(&body) {
             self.empty(emptying, Emptied::Objects).await?;
         }
-        match self.apply(step, &live.uid).await {
+        match self.apply(step, live).await {
             Err(error) if error.code() == Some(422) && has(Emptied::ObjectsAndLists) => {
                 match self.empty(emptying, Emptied::ObjectsAndLists).await {
-                    Ok(Some(_)) => self.apply(step, &live.uid).await,
+                    Ok(Some(_)) => self.apply(step, live).await,
                     Ok(None) | Err(_) => Err(error),
                 }
             }

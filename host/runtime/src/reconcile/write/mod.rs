@@ -12,6 +12,7 @@
 //! ([`pilothouse_core::collision`]) and made the host's, so that the next apply removes them; fields of other plugins stay. A refusal with another
 //! cause, of a body that the server would create, is about an immutable field ([`pilothouse_core::ownership::recreate`]).
 
+pub mod adopt;
 pub mod collision;
 pub mod create;
 pub mod empty;

@@ -6,9 +6,11 @@ use std::time::Duration;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::write::{ApplyPrecondition, ApplyResponse, LiveObject, Propagation};
+use pilothouse_cluster::write::{ApplyPrecondition, ApplyResponse, LiveObject};
 use pilothouse_core::ownership::takeover;
+use pilothouse_core::plugin::contract::Propagation;
 use pilothouse_core::{Key, Name};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::context::HostContext;
@@ -73,10 +75,15 @@ impl<'a> Requests<'a> {
         self.with_retries(|| self.lane.writer.live(served, name)).await
     }
 
-    /// Applies a desired object to the one of this UID, which is ours. The apply is idempotent.
-    pub async fn apply(&self, step: &PlannedObject, uid: &str) -> Result<ApplyResponse, RequestError> {
-        self.with_conflict_retries(|| self.apply_once(step, ApplyPrecondition::Uid(uid)))
-            .await
+    /// Applies a desired object to a live one, which is ours. The apply is idempotent. Where the object yields fields, it is
+    /// for the live version alone: another manager may have taken a field since.
+    pub async fn apply(&self, step: &PlannedObject, live: &CachedObject) -> Result<ApplyResponse, RequestError> {
+        if step.desired.yields.is_empty() {
+            let target = ApplyPrecondition::Uid(&live.uid);
+            return self.with_conflict_retries(|| self.apply_once(step, target)).await;
+        }
+        let target = ApplyPrecondition::Version(&live.uid, &live.resource_version);
+        self.with_retries(|| self.apply_once(step, target)).await
     }
 
     /// Applies a desired object once; the caller handles the failure.
@@ -85,12 +92,20 @@ impl<'a> Requests<'a> {
         step: &PlannedObject,
         target: ApplyPrecondition<'_>,
     ) -> Result<ApplyResponse, RequestError> {
-        let key = key(&step.desired.served, &step.desired.name);
-        let request = self
-            .lane
-            .writer
-            .apply(&step.desired.served, &step.desired.name, &step.body, target);
-        self.tracked(key, request, |applied| version(&applied.object)).await
+        self.apply_body(step, &step.sent(), target).await
+    }
+
+    /// Applies a part of a desired object once; the caller handles the failure.
+    pub async fn apply_body(
+        &self,
+        step: &PlannedObject,
+        body: &Map<String, Value>,
+        target: ApplyPrecondition<'_>,
+    ) -> Result<ApplyResponse, RequestError> {
+        let (served, name) = (&step.desired.served, &step.desired.name);
+        let request = self.lane.writer.apply(served, name, body, target);
+        self.tracked(key(served, name), request, |applied| version(&applied.object))
+            .await
     }
 
     /// Deletes a child. One that has changed since the cache saw it is read again: it must be the same object, and
@@ -100,15 +115,15 @@ impl<'a> Requests<'a> {
             let released = release_child(self.lane, served, child).await?;
             return Ok(if released { Deleted::Released } else { Deleted::Before });
         }
-        self.delete_with(served, child, Propagation::Background).await
+        self.delete_with(served, child, None).await
     }
 
-    /// Deletes a child with this propagation policy for its dependents.
+    /// Deletes a child with this propagation policy for its dependents, or with the one that was applied.
     pub async fn delete_with(
         &self,
         served: &ServedKind,
         child: &CachedObject,
-        propagation: Propagation,
+        propagation: Option<Propagation>,
     ) -> Result<Deleted, RequestError> {
         match self.delete_once(served, child, propagation).await {
             Ok(()) => return Ok(Deleted::Now),
@@ -138,10 +153,16 @@ impl<'a> Requests<'a> {
         &self,
         served: &ServedKind,
         child: &CachedObject,
-        propagation: Propagation,
+        propagation: Option<Propagation>,
     ) -> Result<(), RequestError> {
+        let writer = &self.lane.writer;
         self.with_retries(|| {
-            let request = self.lane.writer.delete_with(served, child, propagation);
+            let request = async {
+                match propagation {
+                    Some(propagation) => writer.delete_with(served, child, propagation).await,
+                    None => writer.delete(served, child).await,
+                }
+            };
             let awaited = AwaitedEcho::Deletion(child.uid.clone());
             self.tracked(key(served, &child.name), request, |()| awaited)
         })

@@ -289,6 +289,9 @@ pub struct ChildDocument {
     pub object: ObjectName,
     /// Set if it is being deleted.
     pub deleting: bool,
+    /// Fields that it yields and that other managers hold. At most 20.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub yielded: Vec<String>,
 }
 
 /// A run: one reconcile, or several in a row that were alike and wrote nothing.

@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::permissions::Permission;
+use pilothouse_core::kubernetes::fields::FieldSet;
 use pilothouse_core::kubernetes::served::is_called;
 use pilothouse_core::reads::dependencies::read::Read;
 use pilothouse_core::reads::query::CheckedQuery;
-use pilothouse_core::{Kind, Name};
+use pilothouse_core::{Key, Kind, Name};
 
 use super::access::Refusal;
 use super::documents::{
@@ -25,6 +27,9 @@ use crate::state::tables::history::{Revert, Run, RunResult};
 
 /// The longest value in a query, in bytes.
 const LONGEST: usize = 512;
+
+/// The most yielded fields of one child that are listed.
+const MOST_YIELDED: usize = 20;
 
 /// A query for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +189,7 @@ impl KnownObject {
                 .children
                 .first
                 .iter()
-                .map(|(key, _)| place(&key.kind, &key.name));
+                .map(|(kind, child)| place(kind, &child.name));
             let targets = explanation.targets.first.iter().map(|key| place(&key.kind, &key.name));
             let triggers = explanation.runs.iter().filter_map(|run| run.trigger.object.as_ref());
             let triggers = triggers.map(|key| place(&key.kind, &key.name));
@@ -277,10 +282,11 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
     );
     let (children, hidden_children) = shown(
         children.first,
-        |(key, _)| sees(&place(&key.kind, &key.name)),
-        |(key, deleting)| ChildDocument {
-            object: key_name(&key),
-            deleting,
+        |(kind, child)| sees(&place(kind, &child.name)),
+        |(kind, child)| ChildDocument {
+            deleting: child.deleting,
+            yielded: yielded(&child, lane.writer.manager()),
+            object: key_name(&Key::new(kind, child.name.clone())),
         },
     );
     let (contributes_to, hidden_targets) = shown(
@@ -319,6 +325,13 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
             .map(revert_document)
             .collect(),
     }
+}
+
+/// The fields that a child leaves to other managers.
+fn yielded(child: &CachedObject, manager: &str) -> Vec<String> {
+    let taken = child.taken(manager);
+    let fields: BTreeSet<String> = taken.iter().flat_map(FieldSet::leaves).collect();
+    fields.into_iter().take(MOST_YIELDED).collect()
 }
 
 /// The visible items, and the number of hidden ones.

@@ -59,8 +59,8 @@ pub struct Explanation {
     pub reads: Named<Read>,
     /// Kinds of which every change requeues all primaries of the lane, because the limit of recorded reads was reached.
     pub coarse: Vec<Arc<Kind>>,
-    /// Its children, each with whether it is being deleted.
-    pub children: Named<(Key, bool)>,
+    /// Its children, as cached.
+    pub children: Named<(Arc<Kind>, Arc<CachedObject>)>,
     /// The objects that it contributes to.
     pub targets: Named<Key>,
     /// Its last runs, newest first.
@@ -134,7 +134,7 @@ impl Tables {
         let object = self.store.get(lane.grants.primary(), name);
         let children = object.into_iter().flat_map(|object| {
             let children = children_of(&self.store, lane, &object.uid);
-            children.map(|(served, child)| (Key::new(served.kind, child.name.clone()), child.deleting))
+            children.map(|(served, child)| (served.kind, child.clone()))
         });
         Explanation {
             lane: lane.clone(),
