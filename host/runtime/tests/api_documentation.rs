@@ -169,6 +169,7 @@ fn no_member_is_missing_in_the_examples() {
             children: vec![ChildDocument {
                 object: object(),
                 deleting: false,
+                yielded: vec![".spec.replicas".to_owned()],
             }],
             contributes_to: vec![object()],
             runs: vec![RunDocument {
