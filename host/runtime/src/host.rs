@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::apart::WeighedTask;
+use pilothouse_core::diff::preview::Preview;
 use pilothouse_core::replicas::lease::LeaseTimes;
-use pilothouse_core::{Blame, Kind};
+use pilothouse_core::{Blame, Kind, Name};
 use pilothouse_metrics::{ControllerFigures, KindFigures, PluginFigures, ReconcileOutcome, StateFigures};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
@@ -65,7 +66,7 @@ pub struct Handle {
     client: Client,
 }
 
-/// The preview of a plugin, as far as it is known.
+/// Progress of the preview of a plugin.
 pub struct PluginPreview {
     /// Its controllers, and those of earlier versions. None while the plugin has not started.
     pub controllers: Vec<PreviewedController>,
@@ -73,7 +74,7 @@ pub struct PluginPreview {
     pub condition: Option<String>,
 }
 
-/// The preview of one controller.
+/// Progress of the preview of one controller.
 pub struct PreviewedController {
     /// Its name.
     pub controller: String,
@@ -81,7 +82,7 @@ pub struct PreviewedController {
     pub kind: Kind,
     /// Set if only an earlier version had it.
     pub is_former: bool,
-    /// Its objects, and what would change.
+    /// Number of its objects, and of those that it has looked at.
     pub preview: LanePreview,
 }
 
@@ -126,7 +127,22 @@ impl Handle {
             .collect()
     }
 
-    /// The state of the preview of a plugin, controller by controller.
+    /// Changes that the primaries of a plugin in preview would make, by controller, kind and primary.
+    pub fn previews(&self, plugin: &str) -> Vec<(String, Kind, Name, Preview)> {
+        let lanes = self.context.state.lanes();
+        let of_lane = |lane: &Arc<Lane>| {
+            let previews = self.context.state.previews(lane).into_iter();
+            let of_kind = |(name, preview)| (lane.controller.clone(), lane.grants.primary().clone(), name, preview);
+            previews.map(of_kind).collect::<Vec<_>>()
+        };
+        lanes
+            .iter()
+            .filter(|lane| &*lane.plugin == plugin)
+            .flat_map(of_lane)
+            .collect()
+    }
+
+    /// Progress of the preview of a plugin, controller by controller.
     pub fn preview(&self, plugin: &str) -> PluginPreview {
         let lanes = self.context.state.lanes();
         let of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin);

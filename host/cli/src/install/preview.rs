@@ -15,7 +15,7 @@ use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::resources::install::{CrdInCluster, compare_crd};
 use pilothouse_cluster::resources::installer::Installer;
 use pilothouse_core::admission::conversion;
-use pilothouse_core::diff::preview::{PreviewAction, PreviewedChange};
+use pilothouse_core::diff::preview::{Preview, PreviewAction, PreviewedChange};
 use pilothouse_core::plugin::inventory::Inventory;
 use pilothouse_core::plugin::manifest::{self, BroughtCrd};
 use pilothouse_core::rights::Confinement;
@@ -156,10 +156,14 @@ impl PreviewedVersion<'_> {
             serde_json::from_value(limits).context("spec.limits of the Plugin cannot be read")?
         };
         let convert = converter(&component, &limits);
-        let is_planned = applied.is_some();
-        let crds = match applied {
-            Some(crds) => crds,
-            None => brought(&component, config.as_ref(), &limits)?,
+        let fence = WriteFence::closed();
+        let client = connect_through(target, USER_AGENT, &fence, &RequestMetrics::default()).await?;
+        let about = "cannot read the CustomResourceDefinitions of the cluster";
+        let crds = if let Some(crds) = applied {
+            crds
+        } else {
+            let crds = brought(&component, config.as_ref(), &limits)?;
+            differing(&client, crds).await.context(about)?
         };
         let former = spec["formerManagers"].as_array().into_iter().flatten();
         let plugin = StaticPlugin {
@@ -170,14 +174,6 @@ impl PreviewedVersion<'_> {
             concurrency: None,
             mode: RunMode::Preview,
             former_managers: former.filter_map(|it| it.as_str().map(str::to_owned)).collect(),
-        };
-        let fence = WriteFence::closed();
-        let client = connect_through(target, USER_AGENT, &fence, &RequestMetrics::default()).await?;
-        let about = "cannot read the CustomResourceDefinitions of the cluster";
-        let crds = if is_planned {
-            crds
-        } else {
-            differing(&client, crds).await.context(about)?
         };
         let shown = CrdPreview::new(&client, &crds, convert).await.context(about)?;
         let options = HostOptions {
@@ -191,16 +187,17 @@ impl PreviewedVersion<'_> {
             let _ = stopped.await;
         });
         tokio::pin!(running);
-        let preview = tokio::select! {
+        let progress = tokio::select! {
             ended = &mut running => {
                 ended?;
                 bail!("the plugin cannot be previewed; `pilothouse run --plugin` says why");
             }
-            preview = complete(&handle, name, within) => preview?,
+            progress = complete(&handle, name, within) => progress?,
         };
+        let previews = handle.previews(name);
         let _ = stop.send(());
         running.await?;
-        Ok(PreviewedChanges::of(preview, &shown, confinement))
+        Ok(PreviewedChanges::of(&progress, previews, &shown, confinement))
     }
 }
 
@@ -342,8 +339,13 @@ impl ObjectChange {
 }
 
 impl PreviewedChanges {
-    /// What the host has found out about the objects in these namespaces.
-    fn of(preview: PluginPreview, shown: &CrdPreview, confinement: &Confinement) -> Self {
+    /// Returns the changes of the objects in these namespaces.
+    fn of(
+        progress: &PluginPreview,
+        previews: Vec<(String, Kind, Name, Preview)>,
+        shown: &CrdPreview,
+        confinement: &Confinement,
+    ) -> Self {
         let mut found = Self {
             new_definitions: shown.new_definitions(),
             ..Self::default()
@@ -356,36 +358,24 @@ impl PreviewedChanges {
                     .as_deref()
                     .is_some_and(|namespace| own.contains(namespace))
         };
-        for controller in preview.controllers {
-            if !controller.is_former {
-                found.primaries += controller.preview.objects;
+        let own = progress.controllers.iter().filter(|controller| !controller.is_former);
+        found.primaries = own.map(|controller| controller.preview.objects).sum();
+        for (controller, kind, name, preview) in previews.into_iter().filter(|(_, _, primary, _)| selects(primary)) {
+            let object = PreviewedObject { controller, kind, name };
+            let mut changes: Vec<ObjectChange> = preview.changes.iter().map(ObjectChange::of).collect();
+            found.unnamed_deletes += preview.deletes - changes.iter().filter(|it| it.deletion.is_some()).count();
+            if preview.more > 0 {
+                changes.push(ObjectChange {
+                    line: format!("and {} more objects", preview.more),
+                    digest: preview.basis,
+                    deletion: None,
+                });
             }
-            for (name, preview) in controller
-                .preview
-                .previews
-                .into_iter()
-                .filter(|(name, _)| selects(name))
-            {
-                let object = PreviewedObject {
-                    controller: controller.controller.clone(),
-                    kind: controller.kind.clone(),
-                    name,
-                };
-                let mut changes: Vec<ObjectChange> = preview.changes.iter().map(ObjectChange::of).collect();
-                found.unnamed_deletes += preview.deletes - changes.iter().filter(|it| it.deletion.is_some()).count();
-                if preview.more > 0 {
-                    changes.push(ObjectChange {
-                        line: format!("and {} more objects", preview.more),
-                        digest: preview.basis,
-                        deletion: None,
-                    });
-                }
-                if let Some(failure) = preview.failure {
-                    found.failures.insert(object.clone(), failure);
-                }
-                if !changes.is_empty() {
-                    found.changes.insert(object, changes);
-                }
+            if let Some(failure) = preview.failure {
+                found.failures.insert(object.clone(), failure);
+            }
+            if !changes.is_empty() {
+                found.changes.insert(object, changes);
             }
         }
         for ((kind, name), problem) in shown.failures().into_iter().filter(|((_, name), _)| selects(name)) {

@@ -195,12 +195,9 @@ impl CrdPreview {
             resources.extend(view.resources(version));
         }
         if resources.is_empty() {
-            let mut head = head;
-            head.headers.remove(header::CONTENT_LENGTH);
-            head.status = StatusCode::NOT_FOUND;
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound",
                 "message": "the server could not find the requested resource", "code": 404});
-            return Ok(answered(head.status, &status));
+            return Ok(answered(StatusCode::NOT_FOUND, &status));
         }
         let list = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{group}/{version}"),
             "resources": resources});

@@ -8,7 +8,7 @@ use crate::lanes::pause::is_paused;
 use crate::lanes::primary::PrimaryRef;
 use crate::state::SharedState;
 
-/// The previews of one lane.
+/// Progress of the preview of one lane.
 pub struct LanePreview {
     /// Set once the cache has what the lane needs.
     pub is_open: bool,
@@ -16,17 +16,20 @@ pub struct LanePreview {
     pub objects: usize,
     /// Number of these that it has looked at.
     pub looked_at: usize,
-    /// Previews of its primaries, also of those that it no longer reconciles.
-    pub previews: Vec<(Name, Preview)>,
 }
 
 impl SharedState {
-    /// Previews of a lane's primaries.
+    /// Previews of a lane's primaries, also of those that it no longer reconciles.
     pub fn previews(&self, lane: &Lane) -> Vec<(Name, Preview)> {
-        self.lane_preview(lane).previews
+        let tables = self.tables.read();
+        let previews = tables.previews.iter();
+        let of_lane = previews.filter(|(primary_ref, _)| primary_ref.lane == lane.id);
+        of_lane
+            .map(|(primary_ref, preview)| (primary_ref.name.clone(), preview.clone()))
+            .collect()
     }
 
-    /// Previews of a lane's primaries, and how many primaries it has. A lane of an earlier controller looks at all.
+    /// Number of a lane's primaries, and of those that it has looked at. A lane of an earlier controller looks at all.
     pub fn lane_preview(&self, lane: &Lane) -> LanePreview {
         let tables = self.tables.read();
         let primaries = tables.store.iter(lane.grants.primary(), None);
@@ -45,15 +48,10 @@ impl SharedState {
             objects += 1;
             looked_at += usize::from(tables.previews.get(&primary_ref).is_some());
         }
-        let previews = tables.previews.iter();
-        let of_lane = previews.filter(|(primary_ref, _)| primary_ref.lane == lane.id);
         LanePreview {
             is_open: tables.queue.is_open(lane.id),
             objects,
             looked_at,
-            previews: of_lane
-                .map(|(primary_ref, preview)| (primary_ref.name.clone(), preview.clone()))
-                .collect(),
         }
     }
 
