@@ -46,6 +46,7 @@ const LONGEST_FIELD: usize = 256;
 const NAMED_TAKERS: usize = 3;
 
 /// Result of the fifth stage, for the report.
+#[derive(Default)]
 pub struct Applied {
     /// The plugin's answer; `None` if there was none to carry out.
     pub answer: Option<CheckedAnswer>,
@@ -69,14 +70,8 @@ impl Applied {
     /// The result without any change, because of an earlier failure.
     pub fn nothing(failure: Failure) -> Self {
         Self {
-            answer: None,
             failure: Some(failure),
-            writes: Writes::default(),
-            unpersisted_fields: Vec::new(),
-            adopted: Vec::new(),
-            rewritten_values: Vec::new(),
-            wake_at: None,
-            turn: None,
+            ..Self::default()
         }
     }
 
@@ -132,13 +127,8 @@ pub async fn apply(
         sends_refused,
         applied: Applied {
             answer: Some(answer),
-            failure: None,
-            writes: Writes::default(),
-            unpersisted_fields: Vec::new(),
-            adopted: Vec::new(),
-            rewritten_values: Vec::new(),
             wake_at,
-            turn: None,
+            ..Applied::default()
         },
     };
     let desired: Vec<Key> = steps
@@ -264,8 +254,8 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Returns `true` if nothing is written for the primary any more; its change has queued it. It is paused, or deleted with orphan
-    /// propagation: an owner reference written then would let the garbage collector delete the object.
+    /// Returns `true` if nothing is written for the primary any more; its change has queued it. It is paused, or deleted
+    /// with orphan propagation: an owner reference written then would let the garbage collector delete the object.
     fn is_held_back(&self) -> bool {
         let name = &self.primary_ref.name;
         self.host.state.holds_writes_back(self.lane, name, &self.owner.uid)
