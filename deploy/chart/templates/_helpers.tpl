@@ -118,6 +118,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --log-format={{ .Values.host.logFormat }}
 - --metrics-address=:{{ int .Values.metrics.port }}
 - --api-address={{ if .Values.api.enabled }}:{{ int .Values.api.port }}{{ else }}off{{ end }}
+{{- if .Values.api.enabled }}
+- --replica-service={{ include "pilothouse.name" . }}
+- --replica-token=/replicas/token
+{{- end }}
 {{- if and .Values.api.enabled .Values.api.recording }}
 - --allow-recording
 {{- end }}

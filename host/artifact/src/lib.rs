@@ -27,6 +27,7 @@ pub use copy::{Copied, copy};
 pub use error::{ArtifactError, ErrorKind};
 pub use fetch::fetcher::{Choice, Chosen, FetchError, FetchedComponent, Fetcher, repository};
 pub use fetch::progress::{Progress, Silent};
+pub use fetch::replica::{ReplicaAnswer, ReplicaQuestion, Replicas};
 pub use layout::reads::DirectoryReads;
 pub use limits::Limits;
 pub use reference::{LayoutLocation, Location, Reference, Target};

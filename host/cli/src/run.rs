@@ -274,19 +274,18 @@ impl RunCommand {
         let election = election.options(artifacts.namespace.as_deref());
         let election = election.map_err(WrongCommandLine::of)?;
         let wanted = plugins.len();
+        let fence = election
+            .as_ref()
+            .map_or_else(WriteFence::default, |election| election.fence.clone());
+        let (client, identity) = connect(&cluster.target(), &fence, &metrics, identity, accounts).await?;
         let (plugins, _holds) = tokio::select! {
-            fetched = artifacts.fetch(plugins) => fetched?,
+            fetched = artifacts.fetch(plugins, &client) => fetched?,
             () = &mut stop => return Ok(()),
         };
         let specs = plugins::load(&sandbox, &plugins, &configs, &limits, &wasi)?;
         if let Some(webhooks) = &mut webhooks {
             webhooks.has_unknown_plugins = specs.len() < wanted;
         }
-        // All files and options are checked by now.
-        let fence = election
-            .as_ref()
-            .map_or_else(WriteFence::default, |election| election.fence.clone());
-        let (client, identity) = connect(&cluster.target(), &fence, &metrics, identity, accounts).await?;
         let options = HostOptions {
             install_crds: install_crds.map_or(InstallCrds::Nothing, InstallCrds::from),
             watch_namespaces,
@@ -307,14 +306,15 @@ impl RunCommand {
             give_back_after: Some(REST),
             ..HostOptions::default()
         };
+        let store = artifacts.store(&plugin_dir, &client)?;
         let host = Host::new(client, options);
         endpoints.set_host(host.handle());
         served_api.set_host(&host.handle());
+        served_api.set_artifacts(artifacts.for_others()?);
         let left = if by_resources {
             let directory = plugin_dir.clone();
             // Not awaited: the directory may be on a mount that hangs.
             tokio::task::spawn_blocking(move || say_if_missing(&directory));
-            let store = artifacts.store(&plugin_dir)?;
             let library = Library {
                 sandbox,
                 directory: plugin_dir,

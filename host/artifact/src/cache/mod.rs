@@ -114,6 +114,26 @@ impl ArtifactCache {
         }
     }
 
+    /// At most this many bytes of a blob from an offset on, not verified, or `None` if the cache does not have the blob.
+    pub fn part(&self, digest: &Digest, offset: u64, most: u64) -> Result<Option<Vec<u8>>, CacheError> {
+        use std::os::unix::fs::FileExt as _;
+        let path = self.files.blob(digest);
+        let Some(file) = open_shared(&path)? else {
+            return Ok(None);
+        };
+        let read = || -> io::Result<Vec<u8>> {
+            let rest = file.metadata()?.len().saturating_sub(offset).min(most);
+            let mut bytes = vec![0; usize::try_from(rest).unwrap_or_default()];
+            file.read_exact_at(&mut bytes, offset)?;
+            Ok(bytes)
+        };
+        read().map(Some).map_err(|source| CacheError::File {
+            action: "read",
+            path,
+            source,
+        })
+    }
+
     /// The file of a component, verified just now. Hold the digest as long as the file is used.
     pub fn component_path(&self, digest: &Digest) -> Result<Option<PathBuf>, CacheError> {
         Ok(self.hold(digest)?.map(|hold| hold.path().to_owned()))

@@ -1,5 +1,5 @@
-//! Fetches components for a host: from the cache, else from the registry or layout. The signature is verified before
-//! the component is requested, and again each time that it is taken from the cache.
+//! Fetches components for a host: from the cache, else from another replica, else from the registry or layout. The
+//! signature is verified before the component is requested, and again each time that it is taken from the cache.
 //!
 //! The data for an offline start are stored together: the manifest, the component, and the found signatures.
 
@@ -12,6 +12,7 @@ use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 
+use crate::fetch::replica::{ArtifactName, ReplicaSource, Replicas};
 use crate::fetch::versions;
 use crate::limits::MANIFEST_LIMIT;
 use crate::{
@@ -33,6 +34,8 @@ pub struct Fetcher {
     client: Client,
     pub(crate) cache: ArtifactCache,
     trust: Arc<TrustSource>,
+    /// The other replicas, which are asked before the registry.
+    pub(crate) replicas: Option<Arc<dyn Replicas>>,
 }
 
 /// The selection of an artifact in a location.
@@ -92,6 +95,20 @@ struct Record {
     signatures: Vec<SignatureMaterial>,
 }
 
+/// What the cache of a replica has of an artifact, beside the component. None of it is trusted.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct KeptArtifact {
+    /// The manifest, byte for byte.
+    pub(crate) manifest: String,
+    signatures: Vec<SignatureMaterial>,
+}
+
+/// The source of a component.
+enum ComponentSource<'a> {
+    Store(&'a ArtifactStore),
+    Replica(&'a ReplicaSource),
+}
+
 impl FetchError {
     /// Reports whether a retry may succeed without any change.
     pub fn is_transient(&self) -> bool {
@@ -110,7 +127,18 @@ impl FetchError {
 impl Fetcher {
     /// A fetcher with this cache and this trust policy.
     pub fn new(client: Client, cache: ArtifactCache, trust: Arc<TrustSource>) -> Self {
-        Self { client, cache, trust }
+        Self {
+            client,
+            cache,
+            trust,
+            replicas: None,
+        }
+    }
+
+    /// The fetcher that asks the other replicas before a registry.
+    #[must_use]
+    pub fn with_replicas(self, replicas: Option<Arc<dyn Replicas>>) -> Self {
+        Self { replicas, ..self }
     }
 
     /// The trust policy, which may change.
@@ -181,6 +209,12 @@ impl Fetcher {
             Err(error) => tracing::warn!(%location, %error, "the cache does not give the artifact; fetching it"),
         }
         self.trust.policy().rule_for(&repository(location))?;
+        if let (Some(replicas), Location::Registry(_)) = (&self.replicas, location) {
+            match self.take_over(location, manifest, replicas.clone()).await {
+                Ok(fetched) => return Ok(fetched),
+                Err(error) => tracing::debug!(%location, %error, "no other replica gives the artifact"),
+            }
+        }
         let store = self.client.open_with(location, keychain)?;
         self.transfer(location, manifest, &store).await
     }
@@ -192,7 +226,26 @@ impl Fetcher {
         manifest: Digest,
     ) -> Result<Option<FetchedComponent>, FetchError> {
         let repository = repository(location);
-        let (cache, key) = (self.cache.clone(), record_key(&repository, manifest));
+        let Some(KeptArtifact {
+            manifest: text,
+            signatures,
+        }) = self.kept_artifact(&repository, manifest).await?
+        else {
+            return Ok(None);
+        };
+        let bytes = Bytes::from(text);
+        let verification = self.verify(&repository, bytes.clone(), signatures).await?;
+        let parsed = self.parse(&location.to_string(), &bytes)?;
+        self.held(&repository, manifest, &parsed, verification).await
+    }
+
+    /// Reads the manifest of an artifact and its signatures from the cache; none if the cache does not have both.
+    pub(crate) async fn kept_artifact(
+        &self,
+        repository: &str,
+        manifest: Digest,
+    ) -> Result<Option<KeptArtifact>, FetchError> {
+        let (cache, key) = (self.cache.clone(), record_key(repository, manifest));
         let read = move || -> Result<Option<(Record, Vec<u8>)>, CacheError> {
             let Some(record) = cache.record(RECORD, &key)? else {
                 return Ok(None);
@@ -206,13 +259,45 @@ impl Fetcher {
         let Some((record, bytes)) = blocking(read).await?? else {
             return Ok(None);
         };
-        if record.repository != repository || record.manifest != manifest {
+        // A manifest is JSON.
+        let Ok(text) = String::from_utf8(bytes) else {
             return Ok(None);
-        }
-        let bytes = Bytes::from(bytes);
-        let verification = self.verify(&repository, bytes.clone(), record.signatures).await?;
-        let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
-        self.held(&repository, manifest, &parsed, verification).await
+        };
+        let is_it = record.repository == repository && record.manifest == manifest;
+        Ok(is_it.then_some(KeptArtifact {
+            manifest: text,
+            signatures: record.signatures,
+        }))
+    }
+
+    pub(crate) fn parse(&self, title: &str, manifest: &[u8]) -> Result<PluginManifest, ArtifactError> {
+        PluginManifest::parse(title, manifest, self.client.limits().blob)
+    }
+
+    /// Takes an artifact over from another replica.
+    pub(crate) async fn take_over(
+        &self,
+        location: &Location,
+        manifest: Digest,
+        replicas: Arc<dyn Replicas>,
+    ) -> Result<FetchedComponent, FetchError> {
+        let name = ArtifactName {
+            repository: repository(location),
+            manifest,
+        };
+        let source = ReplicaSource { replicas, name };
+        let KeptArtifact {
+            manifest: text,
+            signatures,
+        } = source.artifact().await?;
+        let bytes = Bytes::from(text);
+        let verification = self
+            .verify(&source.name.repository, bytes.clone(), signatures.clone())
+            .await?;
+        let source = ComponentSource::Replica(&source);
+        let fetched = self.store(location, bytes, signatures, verification, source).await?;
+        tracing::info!(%location, %manifest, "took the artifact over from another replica");
+        Ok(fetched)
     }
 
     async fn transfer(
@@ -233,9 +318,22 @@ impl Fetcher {
             (Err(_), Some(problem)) => return Err(problem.into()),
             (verified, _) => verified?,
         };
-        // Only now the artifact is parsed, and the component requested.
-        let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
-        let written = self.write_component(store, &parsed).await?;
+        let source = ComponentSource::Store(store);
+        self.store(location, bytes, signatures, verification, source).await
+    }
+
+    /// Stores a verified artifact. Only now it is parsed, and its component requested.
+    async fn store(
+        &self,
+        location: &Location,
+        bytes: Bytes,
+        signatures: Vec<SignatureMaterial>,
+        verification: Verification,
+        source: ComponentSource<'_>,
+    ) -> Result<FetchedComponent, FetchError> {
+        let (repository, manifest) = (repository(location), Digest::of(&bytes));
+        let parsed = self.parse(&location.to_string(), &bytes)?;
+        let written = self.write_component(source, &parsed).await?;
         let record = Record {
             repository: repository.clone(),
             manifest,
@@ -252,7 +350,7 @@ impl Fetcher {
     }
 
     /// Writes a component to the cache, unless it is there.
-    async fn write_component(&self, store: &ArtifactStore, parsed: &PluginManifest) -> Result<Hold, FetchError> {
+    async fn write_component(&self, source: ComponentSource<'_>, parsed: &PluginManifest) -> Result<Hold, FetchError> {
         let (cache, digest, size) = (self.cache.clone(), parsed.component.digest, parsed.component.size);
         let begin = move || -> Result<Result<Hold, CacheWriter>, CacheError> {
             if let Some(hold) = cache.hold(&digest)? {
@@ -268,7 +366,12 @@ impl Fetcher {
             Err(writer) => writer,
         };
         let (mut sink, far) = tokio::io::duplex(PIPE);
-        let send = async move { store.blob(&parsed.component, &mut sink, &Silent).await };
+        let send = async move {
+            match source {
+                ComponentSource::Store(store) => store.blob(&parsed.component, &mut sink, &Silent).await,
+                ComponentSource::Replica(replica) => replica.component(&parsed.component, &mut sink).await,
+            }
+        };
         let (sent, written) = tokio::join!(send, write_out(far, writer));
         // A write error ends the transfer, too, and is the cause to report.
         let writer = written?;

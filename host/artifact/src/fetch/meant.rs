@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fetch::fetcher::blocking;
-use crate::{CacheError, Choice, Digest, FetchError, FetchedComponent, Fetcher, Keychain, Location};
+use crate::fetch::replica;
+use crate::{CacheError, Choice, Digest, FetchError, FetchedComponent, Fetcher, Hold, Keychain, Location};
 
 /// The kind of the records with a tag's last target.
 const MEANT: &str = "meant";
@@ -46,27 +47,48 @@ impl Fetcher {
         Ok(fetched)
     }
 
-    /// Fetches the artifact that [`Self::fetch_meant`] fetched last for this location, without a network; none if the
-    /// cache does not have it. The cache alone says which artifact that is; its signature is verified like any other.
+    /// Fetches the artifact that [`Self::fetch_meant`] fetched last for this location, without the registry: from
+    /// the cache, else from another replica. None if neither has it. The record alone says which artifact that is; its
+    /// signature is verified like any other.
     pub async fn fetch_last(&self, location: &Location) -> Result<Option<FetchedComponent>, FetchError> {
-        let (cache, name) = (self.cache.clone(), location.to_string());
-        let read = move || -> Result<_, CacheError> {
-            let key = meant_key(&name);
-            let found = cache.record(MEANT, &key)?.filter(|bytes| bytes.len() <= LONGEST_MEANT);
-            let meant = found.and_then(|bytes| serde_json::from_slice::<Meant>(&bytes).ok());
-            let Some(meant) = meant.filter(|meant| meant.location == name) else {
-                return Ok(None);
-            };
-            Ok(Some((meant.manifest, cache.hold_record(MEANT, &key)?)))
-        };
-        let Some((manifest, hold)) = blocking(read).await?? else {
-            return Ok(None);
+        let Some((manifest, hold)) = self.last_meant(location.to_string()).await? else {
+            return self.fetch_last_of_others(location).await;
         };
         let mut fetched = self.fetch_cached(location, manifest).await?;
         if let Some(fetched) = &mut fetched {
-            fetched.holds.extend(hold);
+            fetched.holds.push(hold);
         }
         Ok(fetched)
+    }
+
+    /// Fetches from another replica what that one fetched last for this location.
+    async fn fetch_last_of_others(&self, location: &Location) -> Result<Option<FetchedComponent>, FetchError> {
+        let (Some(replicas), Location::Registry(_)) = (&self.replicas, location) else {
+            return Ok(None);
+        };
+        match replica::meant(&**replicas, location.to_string()).await {
+            Ok(manifest) => Ok(Some(self.take_over(location, manifest, replicas.clone()).await?)),
+            Err(error) => {
+                tracing::debug!(%location, %error, "no other replica knows the tag");
+                Ok(None)
+            }
+        }
+    }
+
+    /// The manifest that a tag meant last, with a hold on the record of it.
+    pub(crate) async fn last_meant(&self, location: String) -> Result<Option<(Digest, Hold)>, FetchError> {
+        let cache = self.cache.clone();
+        let read = move || -> Result<_, CacheError> {
+            let key = meant_key(&location);
+            let found = cache.record(MEANT, &key)?.filter(|bytes| bytes.len() <= LONGEST_MEANT);
+            let meant = found.and_then(|bytes| serde_json::from_slice::<Meant>(&bytes).ok());
+            let Some(meant) = meant.filter(|meant| meant.location == location) else {
+                return Ok(None);
+            };
+            let hold = cache.hold_record(MEANT, &key)?;
+            Ok(hold.map(|hold| (meant.manifest, hold)))
+        };
+        blocking(read).await?.map_err(FetchError::from)
     }
 }
 

@@ -10,4 +10,5 @@ mod fetching;
 mod hostile;
 mod pulling;
 mod pushing;
+mod replicas;
 mod signatures;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use pilothouse_runtime::Handle;
-use pilothouse_runtime::api::{ClientAccess, HostApi, HostApiServer};
+use pilothouse_runtime::api::{ArtifactAnswers, ClientAccess, HostApi, HostApiServer};
 
 use crate::options::metrics::{MetricsAddress, bind, parse_address};
 use crate::options::settings;
@@ -57,6 +57,13 @@ impl ServedApi {
     pub fn set_host(&self, host: &Handle) {
         if let Some(api) = &self.api {
             api.set_host(host, env!("CARGO_PKG_VERSION"), settings::instance());
+        }
+    }
+
+    /// Sets the source of answers for other replicas.
+    pub fn set_artifacts(&self, artifacts: Arc<dyn ArtifactAnswers>) {
+        if let Some(api) = &self.api {
+            api.set_artifacts(artifacts);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Sends requests of a command to the API of a host in the cluster, through the API server's proxy to the host's
-//! Service. So the command needs nothing but a kubeconfig.
+//! Sends requests of a command, or of another replica, to the API of a host in the cluster, through the API server's
+//! proxy to the host's Service. So the command needs nothing but a kubeconfig.
 //!
 //! The API server requires the right `get` on `services/proxy`, and does not forward the user: it removes
 //! `Authorization`. So the token for the host is sent in a header of its own. Best is a token made for the host: it is
@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Request};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -23,6 +23,9 @@ pub const TOKEN_HEADER: &str = "pilothouse-authorization";
 
 /// The lifetime of a token made for a request: the shortest that API servers allow.
 const TOKEN_LIFETIME: Duration = Duration::from_mins(10);
+
+/// The largest answer, in bytes: a recording is several times smaller.
+const LARGEST_ANSWER: usize = 64 << 20;
 
 /// The Service of a host's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +70,8 @@ pub async fn ask(
     let exchange = async {
         let response = client.send(request).await?;
         let code = response.status().as_u16();
-        let body = response.into_body().collect().await.map_err(RequestError::from)?;
+        let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
+        let body = body.map_err(|error| garbled(&error))?;
         let body = String::from_utf8(body.to_bytes().into()).map_err(|error| garbled(&error))?;
         Ok(ProxiedAnswer { code, body })
     };

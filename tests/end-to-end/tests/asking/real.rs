@@ -1,59 +1,14 @@
 //! A host that is asked through a real API server, which says who asks and what they may see.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 
-use kube::api::{Patch, PatchParams};
 use pilothouse_end_to_end::program::{Process, component, ended};
 use pilothouse_testkit::controlplane::{ControlPlane, Options};
 use pilothouse_testkit::requests::TEST_ACCOUNT;
 use serde_json::{Value, json};
 
-use crate::support::{Bench, until};
-
-/// An address of this machine to which an API server proxies: it refuses loopback addresses. No packet is sent.
-fn own_address() -> IpAddr {
-    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    socket.connect("192.0.2.1:9").expect("the machine has a network");
-    socket.local_addr().unwrap().ip()
-}
-
-fn free_port(address: IpAddr) -> u16 {
-    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
-}
-
-/// The pod of a host with its account, and the Service that leads to it, and to other replicas that listen elsewhere. The
-/// kubelet and the controller that would make the endpoints are not there.
-async fn serve_in_pod(bench: &Bench<'_>, name: &str, replicas: &[SocketAddr]) {
-    let (namespace, ip) = ("pilothouse-system", replicas[0].ip().to_string());
-    let metadata = json!({"name": name, "namespace": namespace});
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
-        "spec": {
-            "serviceAccountName": name, "automountServiceAccountToken": false,
-            "containers": [{"name": "host", "image": "pilothouse"}],
-        },
-    });
-    let target = json!({"kind": "Pod", "name": name, "namespace": namespace});
-    let subset = |at: &SocketAddr| json!({"addresses": [{"ip": ip, "targetRef": target}], "ports": [{"name": "api", "port": at.port()}]});
-    let subsets: Vec<Value> = replicas.iter().map(subset).collect();
-    bench
-        .apply(&[
-            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
-            pod.clone(),
-            json!({
-                "apiVersion": "v1", "kind": "Service", "metadata": metadata,
-                "spec": {"ports": [{"name": "api", "port": 8443}]},
-            }),
-            json!({
-                "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets,
-            }),
-        ])
-        .await;
-    let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}});
-    let (pods, by, body) = (bench.api(&pod), PatchParams::default(), Patch::Merge(status));
-    let _ = pods.patch_status(name, &by, &body).await.unwrap();
-}
+use crate::support::{Bench, own_address, until};
 
 fn app_service(namespace: &str, port: u16) -> Value {
     json!({
@@ -123,8 +78,8 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     for namespace in ["pilothouse-system", "blue", "red"] {
         bench.namespace(namespace).await;
     }
-    let at = SocketAddr::new(own_address(), free_port(own_address()));
-    serve_in_pod(&bench, "pilothouse", &[at]).await;
+    let at = own_address();
+    bench.serve_in_pod("pilothouse-system", "pilothouse", &[at]).await;
     let admin = control_plane
         .kubeconfig_file(TEST_ACCOUNT)
         .unwrap()
@@ -295,10 +250,8 @@ async fn sharded_replicas_answer_together_and_name_a_silent_one() {
     for namespace in &tenants {
         bench.namespace(namespace).await;
     }
-    let replicas: Vec<SocketAddr> = (0..3)
-        .map(|_| SocketAddr::new(own_address(), free_port(own_address())))
-        .collect();
-    serve_in_pod(&bench, "harbour", &replicas).await;
+    let replicas: Vec<SocketAddr> = (0..3).map(|_| own_address()).collect();
+    bench.serve_in_pod("pilothouse-system", "harbour", &replicas).await;
     // The host's account has the name of its Service, and that of another host sees nothing. To list objects is enough to see
     // them: the account of a host that acts as its plugins' accounts has that right alone.
     let _ = bench.account("pilothouse-system", "pilothouse", &json!([])).await;

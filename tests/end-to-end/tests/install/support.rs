@@ -1,5 +1,6 @@
 //! Accounts with few rights on a real control plane, and the commands run with them.
 
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -108,17 +109,7 @@ impl<'a> Bench<'a> {
             }),
         ])
         .await;
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                expiration_seconds: Some(3600),
-                ..TokenRequestSpec::default()
-            }),
-            ..TokenRequest::default()
-        };
-        let post = PostParams::default();
-        let granted = accounts.create_token_request(name, &post, &request).await;
-        let token = granted.unwrap().status.unwrap().token;
+        let token = self.token(namespace, name, None).await;
         let authority = STANDARD.encode(self.control_plane.certificate_authority());
         let server = self.control_plane.url();
         let kubeconfig = json!({
@@ -129,6 +120,64 @@ impl<'a> Bench<'a> {
         });
         self.folder.file(&format!("{role}.yaml"), kubeconfig.to_string())
     }
+
+    /// A token of a ServiceAccount, for the API server unless it is for another audience.
+    pub async fn token(&self, namespace: &str, name: &str, audience: Option<&str>) -> String {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: audience.map(|audience| vec![audience.to_owned()]),
+                expiration_seconds: Some(3600),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let granted = accounts
+            .create_token_request(name, &PostParams::default(), &request)
+            .await;
+        granted.unwrap().status.unwrap().token.unwrap()
+    }
+
+    /// Makes the pod of a host with its account, and the Service that leads to it, and to other replicas that listen elsewhere.
+    /// The kubelet and the controller that would make the endpoints are not there.
+    pub async fn serve_in_pod(&self, namespace: &str, name: &str, replicas: &[SocketAddr]) {
+        let ip = replicas[0].ip().to_string();
+        let metadata = json!({"name": name, "namespace": namespace});
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {
+                "serviceAccountName": name, "automountServiceAccountToken": false,
+                "containers": [{"name": "host", "image": "pilothouse"}],
+            },
+        });
+        let target = json!({"kind": "Pod", "name": name, "namespace": namespace});
+        let subset = |at: &SocketAddr| json!({"addresses": [{"ip": ip, "targetRef": target}], "ports": [{"name": "api", "port": at.port()}]});
+        let subsets: Vec<Value> = replicas.iter().map(subset).collect();
+        self.apply(&[
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            pod.clone(),
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+                "spec": {"ports": [{"name": "api", "port": 8443}]},
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets,
+            }),
+        ])
+        .await;
+        let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}});
+        let (pods, by, body) = (self.api(&pod), PatchParams::default(), Patch::Merge(status));
+        let _ = pods.patch_status(name, &by, &body).await.unwrap();
+    }
+}
+
+/// An address of this machine to which an API server proxies, which refuses loopback addresses, with a free port. No packet
+/// is sent.
+pub fn own_address() -> SocketAddr {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").expect("the machine has a network");
+    let address = socket.local_addr().unwrap().ip();
+    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap()
 }
 
 /// Runs `pilothouse COMMAND …` with a kubeconfig: returns its exit code, its output, and its standard error.

@@ -2,4 +2,5 @@
 
 pub(crate) mod command_line;
 pub mod options;
+mod replicas;
 pub(crate) mod store;

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use clap::Args;
-use pilothouse_artifact::{ArtifactCache, Client, Fetcher, Hold, Limits, TrustSource};
+use pilothouse_artifact::{ArtifactCache, Client, Fetcher, Hold, Limits, Replicas, TrustSource};
+use pilothouse_cluster::Client as ClusterClient;
 
 use super::command_line::{PATIENCE, fetch_all};
+use crate::WrongCommandLine;
+use crate::artifact::host::replicas::{CachedArtifacts, ReplicaArguments, ReplicaService};
 use crate::artifact::host::store::HostArtifacts;
 use crate::artifact::registries::configuration;
 use crate::options::settings;
@@ -42,6 +45,9 @@ pub struct ArtifactArguments {
     /// new is fetched
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     artifact_cache_size: u64,
+
+    #[command(flatten)]
+    replicas: ReplicaArguments,
 }
 
 /// Configuration that the options and their files amount to.
@@ -50,6 +56,7 @@ pub struct Artifacts {
     trust: Arc<TrustSource>,
     folder: PathBuf,
     cache_bytes: u64,
+    replicas: Option<ReplicaService>,
     /// The host's namespace, if it is known.
     pub namespace: Option<String>,
 }
@@ -62,6 +69,7 @@ impl ArtifactArguments {
             registries,
             namespace,
             artifact_cache_size,
+            replicas,
         } = self;
         let trust = match &trust {
             Some(file) => TrustSource::open(file)?,
@@ -71,6 +79,7 @@ impl ArtifactArguments {
         if namespace.as_deref() == Some("") {
             bail!("--namespace is empty; give the namespace that the host runs in");
         }
+        let namespace = namespace.or_else(settings::pod_namespace);
         let limits = Limits {
             blob: LARGEST_COMPONENT,
             ..Limits::default()
@@ -80,31 +89,50 @@ impl ArtifactArguments {
             trust: Arc::new(trust),
             folder: cache_directory.join(FOLDER),
             cache_bytes: artifact_cache_size << 20,
-            namespace: namespace.or_else(settings::pod_namespace),
+            replicas: replicas.open(namespace.as_deref()).map_err(WrongCommandLine::of)?,
+            namespace,
         })
     }
 }
 
 impl Artifacts {
-    fn fetcher(&self, client: Client) -> anyhow::Result<Fetcher> {
+    fn fetcher(&self, client: Client, replicas: Option<Arc<dyn Replicas>>) -> anyhow::Result<Fetcher> {
         let cache = ArtifactCache::open(&self.folder, self.cache_bytes)?;
-        Ok(Fetcher::new(client, cache, self.trust.clone()))
+        Ok(Fetcher::new(client, cache, self.trust.clone()).with_replicas(replicas))
+    }
+
+    fn others(&self, cluster: &ClusterClient) -> Option<Arc<dyn Replicas>> {
+        Some(self.replicas.as_ref()?.through(cluster))
+    }
+
+    /// Returns what other replicas may take over.
+    pub fn for_others(&self) -> anyhow::Result<Arc<CachedArtifacts>> {
+        Ok(Arc::new(CachedArtifacts(self.fetcher(self.client.clone(), None)?)))
     }
 
     /// Makes a store for Plugin resources.
-    pub fn store(&self, plugin_directory: &Path) -> anyhow::Result<Arc<HostArtifacts>> {
+    pub fn store(&self, plugin_directory: &Path, cluster: &ClusterClient) -> anyhow::Result<Arc<HostArtifacts>> {
         Ok(Arc::new(HostArtifacts::new(
-            self.fetcher(self.client.for_plugins(&settings::proxies()))?,
+            self.fetcher(self.client.for_plugins(&settings::proxies()), self.others(cluster))?,
             plugin_directory.to_owned(),
         )))
     }
 
     /// Fetches the plugins that the command line names by reference, and puts their files in place of the references. A
     /// plugin that cannot be fetched is logged and left out. The returned holds keep the files in the cache.
-    pub async fn fetch(&self, plugins: Vec<NamedFile>) -> anyhow::Result<(Vec<NamedFile>, Vec<Hold>)> {
+    pub async fn fetch(
+        &self,
+        plugins: Vec<NamedFile>,
+        cluster: &ClusterClient,
+    ) -> anyhow::Result<(Vec<NamedFile>, Vec<Hold>)> {
         if plugins.iter().all(|plugin| plugin.reference().is_none()) {
             return Ok((plugins, Vec::new()));
         }
-        Ok(fetch_all(Arc::new(self.fetcher(self.client.clone())?), plugins, PATIENCE).await)
+        Ok(fetch_all(
+            Arc::new(self.fetcher(self.client.clone(), self.others(cluster))?),
+            plugins,
+            PATIENCE,
+        )
+        .await)
     }
 }

@@ -370,6 +370,15 @@ pub fn to_list_plugins() -> Permission {
     }
 }
 
+/// The right of another replica to take artifacts over from the cache.
+pub fn to_take_artifacts() -> Permission {
+    Permission {
+        resource: "plugins/artifact".to_owned(),
+        verb: "get",
+        ..to_list_plugins()
+    }
+}
+
 /// Body of a refusal.
 pub fn as_json(refusal: &Refusal) -> Value {
     json!({"error": {"code": refusal.code, "message": refusal.message}})

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::runtime::Handle as RuntimeHandle;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::access::{Caller, ClientAccess, Gate, Refusal, as_json, to_list_plugins};
+use super::access::{Caller, ClientAccess, Gate, Refusal, as_json, to_list_plugins, to_take_artifacts};
 use super::documents::StatusDocument;
 use super::objects::{KnownObject, ObjectQuestion, Place, lookup, placed, resolve, right_to_see_place};
 use super::recordings::{self, AskedRecording, to_record};
@@ -41,10 +42,17 @@ const PATHS: &str = "/api/v1/status, /api/v1/usage, /api/v1/objects?kind=KIND&na
 /// Time limit for masking a recording.
 const MASKING: Duration = Duration::from_secs(20);
 
+/// Artifacts of this replica's cache, for other replicas.
+pub trait ArtifactAnswers: Send + Sync {
+    /// Answers the query of another replica, with JSON.
+    fn answer<'a>(&'a self, query: &'a str) -> Pin<Box<dyn Future<Output = Result<String, Refusal>> + Send + 'a>>;
+}
+
 /// The API of one host.
 pub struct HostApi {
     process: OnceLock<ProcessFacts>,
     host: OnceLock<HostParts>,
+    artifacts: OnceLock<Arc<dyn ArtifactAnswers>>,
     gate: Gate,
     slots: Semaphore,
 }
@@ -66,6 +74,7 @@ impl HostApi {
         Self {
             process: OnceLock::new(),
             host: OnceLock::new(),
+            artifacts: OnceLock::new(),
             gate: Gate::new(access),
             slots: Semaphore::new(AT_ONCE),
         }
@@ -95,6 +104,12 @@ impl HostApi {
         let _ = self.host.set(parts);
     }
 
+    /// Sets the source of answers for other replicas.
+    pub fn set_artifacts(&self, artifacts: Arc<dyn ArtifactAnswers>) {
+        // There is one cache in a process.
+        let _ = self.artifacts.set(artifacts);
+    }
+
     async fn respond(&self, request: ApiRequest) -> Result<Bytes, Refusal> {
         let ApiRequest {
             path,
@@ -112,6 +127,7 @@ impl HostApi {
             "/api/v1/usage",
             "/api/v1/objects",
             "/api/v1/recordings",
+            "/api/v1/artifacts",
         ];
         if !paths.contains(&&*path) {
             return Err(Refusal::new(
@@ -130,6 +146,7 @@ impl HostApi {
                 let document = self.ask(|process, host| usage(process, &host.context, &host.registry));
                 Ok(body(&document.await?))
             }
+            "/api/v1/artifacts" => self.artifact(&caller, query.as_deref().unwrap_or_default()).await,
             "/api/v1/recordings" => self.recording(&caller, query.as_deref().unwrap_or_default()).await,
             _ => self.object(&caller, query.as_deref().unwrap_or_default()).await,
         }
@@ -247,6 +264,15 @@ impl HostApi {
             .strip_suffix("]}")
             .expect("the lines, of which there are none, come last");
         Ok(Bytes::from(format!("{head}{}]}}\n", lines.join(","))))
+    }
+
+    async fn artifact(&self, caller: &Caller, query: &str) -> Result<Bytes, Refusal> {
+        self.gate.demand(caller, &to_take_artifacts()).await?;
+        let Some(artifacts) = self.artifacts.get() else {
+            return Err(Refusal::new(503, "the host is starting; try again in a few seconds"));
+        };
+        let _slot = self.slots.acquire().await;
+        artifacts.answer(query).await.map(Bytes::from)
     }
 
     /// Reads the host's state.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use pilothouse_end_to_end::components::program;
-use pilothouse_end_to_end::program::{Folder, Process, component};
+use pilothouse_end_to_end::program::{Folder, Process, component, ended};
 use pilothouse_end_to_end::scrape::get;
 use pilothouse_test_registry::exchange::reply;
 use pilothouse_test_registry::{REPOSITORY, Registry, plugin as put_plugin};
@@ -18,7 +18,7 @@ use super::host::{rights_of_an_acting_host, rights_to_plugins};
 use super::{control_plane, named, plugin_kind};
 use crate::simulated::going_back::wishes;
 use crate::simulated::previews::{owns, wish};
-use crate::support::{Bench, command, until};
+use crate::support::{Bench, command, own_address, until};
 
 const SYSTEM: &str = "delivery-system";
 
@@ -30,7 +30,7 @@ struct Replica {
 
 impl Replica {
     /// Starts a replica with a cache of its own or that of another one.
-    fn start(kubeconfig: &str, registries: &str, cache: &str, name: &str) -> Self {
+    fn start(kubeconfig: &str, registries: &str, cache: &str, name: &str, more: &[&str]) -> Self {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .unwrap()
             .local_addr()
@@ -51,12 +51,8 @@ impl Replica {
             "--namespace",
             SYSTEM,
         ])
-        .args([
-            "--leader-election",
-            "--api-address=off",
-            "--metrics-address",
-            &address.to_string(),
-        ])
+        .args(["--leader-election", "--metrics-address", &address.to_string()])
+        .args(more)
         .env("HOSTNAME", name);
         Self {
             process: Process::spawn(run),
@@ -81,7 +77,17 @@ async fn a_version_is_previewed_upgraded_refused_and_rolled_back() {
     rules_of.extend(rights_to_plugins());
     let verbs = json!(["get", "list", "watch", "create", "update", "patch"]);
     rules_of.push(json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}));
+    // Of the API, by which another replica takes artifacts over.
+    for (group, resource, verb) in [
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("pilothouse.dev", "plugins/artifact", "get"),
+        ("", "services/proxy", "get"),
+    ] {
+        rules_of.push(json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]}));
+    }
     let kubeconfig = bench.account(SYSTEM, "host", &rules).await;
+    let api = own_address();
+    bench.serve_in_pod(SYSTEM, "host", &[api]).await;
 
     let registry = Registry::start().await;
     let is_away = Arc::new(AtomicBool::new(false));
@@ -120,7 +126,13 @@ async fn a_version_is_previewed_upgraded_refused_and_rolled_back() {
         command(&[&arguments[..], &host, more].concat(), &bench.admin).await
     };
     let cache = folder.path("cache");
-    let first = Replica::start(&kubeconfig, &registries, &cache, "first");
+    let first = Replica::start(
+        &kubeconfig,
+        &registries,
+        &cache,
+        "first",
+        &["--api-address", &api.to_string()],
+    );
     let log = || first.process.log();
 
     let (code, printed, said) = run("install", &reference("0.1.0"), &old, &["--yes"]).await;
@@ -212,11 +224,22 @@ async fn a_version_is_previewed_upgraded_refused_and_rolled_back() {
         "{metrics}"
     );
 
+    let service = format!("{SYSTEM}/host");
+    let check = async || {
+        let (admin, service) = (bench.admin.clone(), service.clone());
+        let run = move || ended(&["status", "--check", "--service", &service, "--kubeconfig", &admin]);
+        tokio::task::spawn_blocking(run).await.unwrap()
+    };
+    let (code, printed, said) = check().await;
+    assert_eq!(code, 3, "{printed}{said}");
+
     // The way back, over what somebody has patched.
     let (code, printed, said) = run("rollback", "delivered", &new, &["--yes", "--force-conflicts"]).await;
     assert_eq!(code, 0, "{printed}{said}{}", log());
     until("it is settled", async || !bench.has_true(&own, "Stalled").await, log).await;
     assert_eq!(kinds().await[..2], [2, 0]);
+    let (code, printed, said) = check().await;
+    assert_eq!(code, 0, "{printed}{said}");
     let nobody = format!("sha256:{}", "0".repeat(64));
     let (code, printed, said) = run("rollback", "delivered", &old, &["--yes", "--to", &nobody]).await;
     assert!(code == 1 && said.contains(&nobody), "{printed}{said}");
@@ -229,18 +252,28 @@ async fn a_version_is_previewed_upgraded_refused_and_rolled_back() {
     )
     .await;
 
-    // The registry is away, and the host is rolled: a replica that has nothing is not ready, one with the cache takes over.
+    // The registry is away, and the host is rolled: a replica that has nothing is not ready, unless it takes the artifact over
+    // from one that has it.
     is_away.store(true, Ordering::SeqCst);
-    let empty = Replica::start(&kubeconfig, &registries, &folder.path("empty"), "empty");
-    let second = Replica::start(&kubeconfig, &registries, &cache, "second");
+    let start = |name: &str, more: &[&str]| Replica::start(&kubeconfig, &registries, &folder.path(name), name, more);
+    let alone = start("alone", &[]);
+    let token = folder.file("token", bench.token(SYSTEM, "host", Some("pilothouse.dev")).await);
+    let second = start("second", &["--replica-service", "host", "--replica-token", &token]);
+    let asked = registry.count("GET");
     until(
-        "the replica with the cache is ready",
+        "the replica that takes the artifact over is ready",
         async || second.is_ready(),
-        || second.process.log(),
+        || second.process.log() + &log(),
     )
     .await;
-    assert!(!empty.is_ready(), "{}", empty.process.log());
-    drop(empty);
+    assert!(
+        second
+            .process
+            .log()
+            .contains("took the artifact over from another replica")
+    );
+    assert!(!alone.is_ready(), "{}", alone.process.log());
+    drop(alone);
     drop(first);
     bench.apply(&[wish("two-more")]).await;
     until(
@@ -249,7 +282,10 @@ async fn a_version_is_previewed_upgraded_refused_and_rolled_back() {
         || second.process.log(),
     )
     .await;
-    assert!(registry.count("GET") > 0);
+    assert!(
+        registry.count("GET") > asked,
+        "a replica without others asks the registry"
+    );
 
     let (code, _, said) = command(&["uninstall", "delivered", "--yes"], &bench.admin).await;
     assert_eq!(code, 0, "{said}");
