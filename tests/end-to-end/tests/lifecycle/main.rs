@@ -24,7 +24,7 @@ mod failing;
 mod finish;
 mod forged;
 mod forwarding;
-mod gitops;
+mod gitops_states;
 mod health;
 mod kstatus;
 mod leftovers;
