@@ -123,7 +123,9 @@ mod simulated {
         assert_eq!(health(&fleet.stage, "ReverseProxy", "web"), Some(Status::InProgress));
         let mark = fleet.stage.mark();
         fleet.stage.minute().await;
-        assert_eq!(fleet.stage.host_writes_since(mark), []);
+        let mut writes = fleet.stage.host_writes_since(mark);
+        writes.retain(|write| write.resource == "reverseproxies");
+        assert_eq!(writes, []);
         proxy["metadata"]["annotations"] = json!({PAUSED: null});
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("nginx.lin2ur.cn", "v1", "ReverseProxy"));
         let proxies: Api<DynamicObject> = Api::namespaced_with(fleet.client().await, "default", &resource);
@@ -272,26 +274,30 @@ mod external {
             fleet.says("it", "Stalled", "True", "FetchFailed").await;
             assert_eq!(fleet.condition("it", "Ready")["status"], "True", "the one before runs");
             states.add(&fleet, "the next version is refused", it, FAILED);
-            let mut tried = fleet.stage.find("Plugin", "it").unwrap();
-            for condition in tried["status"]["conditions"].as_array_mut().unwrap() {
-                if condition["type"] == "Stalled" {
-                    condition["type"] = json!("Reconciling");
-                    condition["reason"] = json!("Progressing");
-                }
-            }
-            tried["status"]["observedGeneration"] = json!(1);
-            states.0.push(State {
-                title: "the next version is tried",
-                object: tried,
-                kstatus: "InProgress",
-                argocd: "Progressing",
-            });
+            fleet.put("app-service", "next.wasm", 2);
+            fleet.change("it", json!({"source": {"file": "next.wasm"}})).await;
+            fleet.says("it", "Reconciling", "True", "Progressing").await;
+            states.add(&fleet, "the next version is tried", it, IN_PROGRESS);
+            fleet.is_ready("it").await;
 
             fleet
                 .change("it", json!({"source": {"file": "it.wasm"}, "mode": "Suspended"}))
                 .await;
             fleet.says("it", "Ready", "False", "Suspended").await;
             states.add(&fleet, "is suspended", it, ["InProgress", "Suspended"]);
+            // Ready has the same form while a plugin is stopped for its crashes.
+            let mut crashing = fleet.stage.find("Plugin", "it").unwrap();
+            for condition in crashing["status"]["conditions"].as_array_mut().unwrap() {
+                if condition["reason"] == "Suspended" {
+                    condition["reason"] = json!("CrashLoop");
+                }
+            }
+            states.0.push(State {
+                title: "is stopped for its crashes",
+                object: crashing,
+                kstatus: "InProgress",
+                argocd: "Degraded",
+            });
             fleet.change("it", json!({"mode": "Active"})).await;
             fleet.is_ready("it").await;
             states.add(&fleet, "is resumed", it, CURRENT);
