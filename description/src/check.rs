@@ -225,7 +225,11 @@ impl Findings {
         let crd = crds.iter().find(|crd| crd.is_of(controller.kind));
         let mut versions = crd.iter().flat_map(|crd| crd.versions());
         if controller.has_filter
-            && versions.any(|version| !version["schema"]["openAPIV3Schema"].pointer(UNOBSERVED).is_none_or(Value::is_null))
+            && versions.any(|version| {
+                !version["schema"]["openAPIV3Schema"]
+                    .pointer(UNOBSERVED)
+                    .is_none_or(Value::is_null)
+            })
         {
             self.warn(
                 "filter-in-progress",

@@ -68,10 +68,16 @@ mod isolated {
         let checks: Vec<_> = map["data"].as_object().unwrap().iter().collect();
         let names: Vec<_> = checks.iter().map(|(name, _)| name.as_str()).collect();
         let prefix = "resource.customizations.health";
-        let expected = [format!("{prefix}.kosmos.io_AppService"), format!("{prefix}.pilothouse.dev_Plugin")];
+        let expected = [
+            format!("{prefix}.kosmos.io_AppService"),
+            format!("{prefix}.pilothouse.dev_Plugin"),
+        ];
         assert_eq!(names, expected);
         assert_eq!(checks[0].1, checks[1].1);
-        assert!(yaml.contains("_Plugin: |\n    -- The rules of kstatus"), "as people read it: {yaml}");
+        assert!(
+            yaml.contains("_Plugin: |\n    -- The rules of kstatus"),
+            "as people read it: {yaml}"
+        );
         let both = ["manifests", "app-service.wasm", "--argocd", "-o", "deploy"];
         let error = call(folder.path(), &both).failed(2);
         assert!(error.contains("--argocd") && error.contains("--output"), "{error}");

@@ -303,7 +303,6 @@ mod tests {
 
     /// The status of a plugin that always says where its object is.
     #[derive(serde::Serialize, JsonSchema)]
-    #[expect(dead_code, reason = "only its schema matters")]
     struct Placed {
         #[serde(rename = "observedGeneration")]
         observed_generation: i64,
@@ -317,11 +316,23 @@ mod tests {
 
     #[test]
     fn an_unseen_object_is_in_progress_where_the_status_admits_it() {
-        let new = || Definition::new(Kind::new("example.com", "v1", "Site"), "sites", "site", "Namespaced", "");
+        let new = || {
+            Definition::new(
+                Kind::new("example.com", "v1", "Site"),
+                "sites",
+                "site",
+                "Namespaced",
+                "",
+            )
+        };
         let unobserved = json!({"observedGeneration": -1});
         assert_eq!(default_of(new().status::<ConditionsOnly>()), unobserved);
         assert_eq!(default_of(new().status::<ConditionsOnly>().filtered()), Value::Null);
-        assert_eq!(default_of(new().status::<Placed>()), Value::Null, "it has a required member");
+        assert_eq!(
+            default_of(new().status::<Placed>()),
+            Value::Null,
+            "it has a required member"
+        );
         assert_eq!(default_of(new().status::<Value>()), Value::Null, "it declares nothing");
         for (member, rule) in [
             ("minProperties", json!(2)),
